@@ -7,10 +7,7 @@ take their place.
 
 import dataclasses
 
-from t2t_repro.hparams.recurrent_hparams import (
-    AttentionalHParams,
-    RecurrentHParams,
-)
+from t2t_repro.hparams.recurrent import AttentionalHParams, RecurrentHParams
 from t2t_repro.registry import hparams_sets, models
 
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from t2t_repro.hparams.moe_hparams import MixtureHParams
-from t2t_repro.hparams.recurrent_hparams import RecurrentHParams
+from t2t_repro.hparams.moe import MixtureHParams
+from t2t_repro.hparams.recurrent import RecurrentHParams
 from t2t_repro.registry import hparams_sets, models
 
 
@@ -28,7 +28,7 @@ class RecurrentMoeHParams(MixtureHParams, RecurrentHParams):
 
 models.declare(
     "recurrent_moe",
-    "t2t_repro.models.recurrent_moe.RecurrentMoe",
+    "t2t_repro.models.moe.RecurrentMoe",
     RecurrentMoeHParams,
     "GNMT with mixtures of experts between its layers.",
 )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.registry import hparams_sets
 
 

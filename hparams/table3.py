@@ -8,7 +8,7 @@ checkpoint averaging" (section 6.2): the last checkpoint alone counts.
 import dataclasses
 from typing import Any
 
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.registry import hparams_sets
 
 

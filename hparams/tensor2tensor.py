@@ -19,7 +19,7 @@ omitted.
 
 import dataclasses
 
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.registry import hparams_sets
 
 

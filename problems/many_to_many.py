@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from t2t_repro import errors
 from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
-from t2t_repro.text import language_pairs, language_tags, weighted_corpora
+from t2t_repro.text import language_tags, weighted_corpora
+from t2t_repro.text.languages import Direction, matches_direction, only, parse
 from t2t_repro.text.parallel_files import (
     Pair,
     RawFile,
@@ -30,7 +31,7 @@ ZERO_SHOT = "zero_shot"  # the split of directions without training text
 class _Corpus(NamedTuple):
     """Text of a direction in a split."""
 
-    languages: language_pairs.Direction
+    languages: Direction
     paths: tuple[pathlib.Path, pathlib.Path]
     size: int  # pairs of the files
     taken: int  # pairs that the split takes of them
@@ -62,10 +63,8 @@ class ManyToMany(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._trained = language_pairs.parse("directions", self.directions)
-        self._untrained = language_pairs.parse(
-            "zero_shot", self.zero_shot or ""
-        )
+        self._trained = parse("directions", self.directions)
+        self._untrained = parse("zero_shot", self.zero_shot or "")
         if not self._trained:
             raise errors.UserError(
                 "directions must name at least one direction, such as en-de; "
@@ -128,16 +127,16 @@ class ManyToMany(Problem):
 
     @property
     def source_language(self) -> str:
-        return language_pairs.only(source for source, _ in self._possible)
+        return only(source for source, _ in self._possible)
 
     @property
     def target_language(self) -> str:
-        return language_pairs.only(target for _, target in self._possible)
+        return only(target for _, target in self._possible)
 
     @property
     def _possible(self):
         """Directions with the chosen languages."""
-        matches = functools.partial(language_pairs.matches, given=self._chosen)
+        matches = functools.partial(matches_direction, given=self._chosen)
         return list(filter(matches, (*self._trained, *self._untrained)))
 
     def toward(
@@ -145,7 +144,7 @@ class ManyToMany(Problem):
     ) -> "ManyToMany":
         given = (source_language, target_language)
         known = (*self._trained, *self._untrained)
-        if not any(language_pairs.matches(pair, given) for pair in known):
+        if not any(matches_direction(pair, given) for pair in known):
             raise errors.UserError(
                 f"{self.requested_name} has no direction with the languages "
                 f"{' and '.join(filter(None, given))}; it has "

@@ -4,9 +4,10 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from t2t_repro import errors, fields, files
+from t2t_repro import errors, fields
 from t2t_repro.fields import setting
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import weighted_corpora

@@ -2,8 +2,9 @@
 
 import pathlib
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.fields import setting
+from t2t_repro.io import files
 from t2t_repro.problem import Path
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.problems.parallel_text import check_name

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from t2t_repro.problems.tfds_translate import WMT14, FromTfds
+from t2t_repro.problems.wmt14 import WMT14, FromTfds
 from t2t_repro.registry import problems
 from t2t_repro.text import moses
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs

@@ -1,6 +1,6 @@
 """WMT14 English-French, the paper's second task (section 5.1)."""
 
-from t2t_repro.problems.tfds_translate import WMT14, FromTfds
+from t2t_repro.problems.wmt14 import WMT14, FromTfds
 from t2t_repro.registry import problems
 
 

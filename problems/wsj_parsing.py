@@ -8,7 +8,8 @@ import itertools
 import pathlib
 from collections.abc import Iterator
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.metrics import suite
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems

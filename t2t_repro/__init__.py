@@ -18,7 +18,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from t2t_repro import tensorflow_import
+from t2t_repro.runtime import tensorflow_import
 
 if TYPE_CHECKING:
     from t2t_repro.api import ExportedModel, Model, load, train

@@ -12,30 +12,23 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from t2t_repro import (
-    errors,
-    evaluation,
-    exporting,
-    fields,
-    files,
-    registry,
-    run_json,
-    runs,
-    storage,
-    stored_run,
-)
+from t2t_repro import errors, fields, registry
 from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translator
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.evaluation import evaluation
 from t2t_repro.exported_model import (
     ExportedModel,
     require_beams,
     require_lines,
     require_pairs,
 )
+from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.serving import version_folders
-from t2t_repro.training import checkpoint_files, job
+from t2t_repro.runs import checkpoint_files, run_json, stored_run
+from t2t_repro.runs.run import Run, load_models, open_run
+from t2t_repro.serving import exporting, version_folders
+from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
 Path = str | pathlib.Path
@@ -46,7 +39,7 @@ class Model:
     """Trained model of a run."""
 
     def __init__(
-        self, run: runs.Run, checkpoint_path: stored_run.Checkpoints = None
+        self, run: Run, checkpoint_path: stored_run.Checkpoints = None
     ):
         """Load the weights.
 
@@ -55,7 +48,7 @@ class Model:
             checkpoint_path: argument of runs.load_models().
         """
         self.run = run
-        self._models, self._checkpoints = runs.load_models(run, checkpoint_path)
+        self._models, self._checkpoints = load_models(run, checkpoint_path)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
             functools.partial(Translator, self._models, run.vocabularies)
@@ -201,7 +194,7 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
             "a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
         )
     registry.load_definitions(usr_dir)
-    return Model(runs.open_run(run_dir), checkpoint_path)
+    return Model(open_run(run_dir), checkpoint_path)
 
 
 def train(
@@ -249,4 +242,4 @@ def train(
         raise KeyboardInterrupt
     if status:
         raise SystemExit(status)
-    return Model(runs.open_run(output_dir))
+    return Model(open_run(output_dir))

@@ -6,7 +6,8 @@ t2t avg_checkpoints --output_dir=… --best
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, flag_types
+from t2t_repro import errors
+from t2t_repro.cli import command_line, common_flags, flag_types
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -28,8 +29,10 @@ _CHECKPOINTS = flag_types.define_list(
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import run_json, runs
-    from t2t_repro.training import averaging, checkpoint_files, hardware
+    from t2t_repro.runs import checkpoint_files, run_json
+    from t2t_repro.runs.run import best_checkpoints, last_checkpoints, open_run
+    from t2t_repro.runtime import hardware
+    from t2t_repro.training import averaging
 
     if _CHECKPOINTS.value and _BEST.value:
         raise errors.UserError(
@@ -37,13 +40,11 @@ def main() -> None:
             f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
         )
     hardware.hide_gpus()
-    run = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
-    )
+    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
     paths = list(map(checkpoint_files.require, _CHECKPOINTS.value))
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
-        choose = runs.best_checkpoints if _BEST.value else runs.last_checkpoints
+        choose = best_checkpoints if _BEST.value else last_checkpoints
         paths = choose(run, number)
     averaged = averaging.average(paths, run.output_dir / run_json.AVERAGED)
     names = ", ".join(path.name for path in paths)

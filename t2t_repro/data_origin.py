@@ -5,9 +5,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, fields, files, storage, user_definitions
-from t2t_repro.data import manifest, vocabulary_pair
+from t2t_repro import errors, fields, user_definitions
+from t2t_repro.data import manifest
+from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
+from t2t_repro.text import vocabulary_pair
 
 
 def describe(

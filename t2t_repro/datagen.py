@@ -5,7 +5,8 @@ t2t datagen --problem=multi30k_ende
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, files, progress
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import files, progress
 
 common_flags.define_datagen_flags()
 _ARCHIVE = flags.DEFINE_string(

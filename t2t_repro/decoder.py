@@ -14,15 +14,9 @@ from collections.abc import Callable, Iterable
 
 from absl import flags
 
-from t2t_repro import (
-    bulk_flags,
-    command_line,
-    common_flags,
-    decoder_flags,
-    errors,
-    progress,
-    stop_signals,
-)
+from t2t_repro import errors
+from t2t_repro.cli import bulk_flags, command_line, common_flags, decoder_flags
+from t2t_repro.io import progress, stop_signals
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
@@ -39,7 +33,7 @@ def main(inputs: int | None | bulk_flags.Job) -> None:
 def _translate_files(job):
     """Translate many files into a folder."""
     # Imported here, so that --help needs no PyArrow.
-    from t2t_repro import bulk_decoding
+    from t2t_repro.bulk import bulk_decoding
 
     message = bulk_decoding.translate_files(
         job.model(
@@ -59,8 +53,9 @@ def _translate_files(job):
 def _decode(total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import graph, runs
     from t2t_repro.decoding import translate
+    from t2t_repro.runs.run import line_functions, load_models, open_run
+    from t2t_repro.runtime import graph
 
     interactive, attention, score = (
         flag.value
@@ -72,20 +67,18 @@ def _decode(total):
     )
     if total is not None:
         graph.optimize_for(total)
-    run = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
-    )
+    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
     checkpoint = common_flags.checkpoint_paths(run)
     _choose_threads(run, checkpoint)
     hparams = common_flags.decode_hparams(run.problem)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
     _, target = problem.normalizers
-    source, split = runs.line_functions(
+    source, split = line_functions(
         problem,
         run.vocabularies.source,
         decoder_flags.SPLIT_SENTENCES.value,
     )
-    models, _ = runs.load_models(run, checkpoint)
+    models, _ = load_models(run, checkpoint)
     if attention:
         _trace(models, run, hparams, source, total)
         return
@@ -109,15 +102,13 @@ def _decode(total):
 
 def _choose_threads(run, checkpoint):
     """Choose TensorFlow's threads for the work that the flags name."""
-    from t2t_repro import runs
-    from t2t_repro.decoding import devices
+    from t2t_repro.runs.run import num_weights
+    from t2t_repro.runtime import devices
 
     # A file's batches are split into shards, each on a thread. Tracing and
     # scoring have large operations: there, threads share an operation.
     if decoder_flags.INTERACTIVE.value:
-        devices.choose_threads_for_one_sentence(
-            runs.num_weights(run, checkpoint)
-        )
+        devices.choose_threads_for_one_sentence(num_weights(run, checkpoint))
     elif not (decoder_flags.ATTENTION.value or decoder_flags.SCORE_FILE.value):
         devices.use_one_thread_per_operation()
 

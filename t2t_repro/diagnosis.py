@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from t2t_repro import cpu, extras, files, tensorflow_import
+from t2t_repro.io import extras, files
+from t2t_repro.runtime import cpu, tensorflow_import
 
 _GIGABYTE = 10**9
 # "name[extra]>=1,<2".
@@ -148,7 +149,7 @@ def _cpu() -> dict[str, Any]:
 
 def _computation() -> dict[str, Any]:
     """Import TensorFlow; return its threads and the speed of products."""
-    from t2t_repro.training import hardware
+    from t2t_repro.runtime import hardware
 
     speeds = {"float32": hardware.product_flops("float32") / 1e9}
     # With a lower ISA, oneDNN's product in bfloat16 ends the process.

@@ -12,7 +12,8 @@ import textwrap
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, storage
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import storage
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead.")
 _LABELS = {

@@ -9,13 +9,9 @@ import json
 
 from absl import flags
 
-from t2t_repro import (
-    command_line,
-    common_flags,
-    evaluate_flags,
-    files,
-    json_files,
-)
+from t2t_repro import evaluate_flags
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import files, json_files
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(evaluate_flags)
@@ -39,13 +35,13 @@ flags.DEFINE_alias("sheet_file", "scores_file")
 
 def main(texts: evaluate_flags.Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import evaluation
+    from t2t_repro.evaluation import evaluation
 
     run = None
     if evaluate_flags.has_run():
-        from t2t_repro import runs
+        from t2t_repro.runs.run import open_run
 
-        run = runs.open_run(common_flags.output_dir())
+        run = open_run(common_flags.output_dir())
         run = run._replace(problem=texts.problem)
     if _ALL.value:
         _evaluate_checkpoints(run, texts.test_set)
@@ -71,7 +67,7 @@ def main(texts: evaluate_flags.Texts) -> None:
 
 def _evaluate_checkpoints(run, test_set):
     """Score each checkpoint; print a table, and the headlines as JSON."""
-    from t2t_repro import evaluation
+    from t2t_repro.evaluation import evaluation
 
     stored = evaluation.evaluate_checkpoints(
         run,

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, flag_types
+from t2t_repro import errors
+from t2t_repro.cli import common_flags, flag_types
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 from t2t_repro.text.test_sets import TestSet

@@ -5,7 +5,8 @@ t2t exporter --output_dir=… --export_dir=…
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, storage
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import storage
 
 common_flags.define_decoding_flags()
 _EXPORT_DIR = flags.DEFINE_string(
@@ -28,11 +29,10 @@ _WEIGHTS_DTYPE = flags.DEFINE_enum(
 
 def main(_: object) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import exporting, runs
+    from t2t_repro.runs.run import open_run
+    from t2t_repro.serving import exporting
 
-    run = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
-    )
+    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
     folder = exporting.write(
         run,
         _EXPORT_DIR.value,

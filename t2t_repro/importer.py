@@ -15,21 +15,16 @@ import re
 
 from absl import flags
 
-from t2t_repro import (
-    command_line,
-    common_flags,
-    errors,
-    files,
-    flag_types,
-    storage,
-)
+from t2t_repro import errors
+from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.io import files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
     "huggingface": "huggingface",
     "marian": "marian",
-    "ctranslate2": "ctranslate2_folder",
-    "tensor2tensor": "tensor2tensor_checkpoint",
+    "ctranslate2": "ctranslate2",
+    "tensor2tensor": "tensor2tensor",
     "fairseq": "fairseq",
     "opennmt_tf": "opennmt_tf",
 }

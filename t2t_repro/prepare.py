@@ -7,19 +7,12 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import (
-    data_origin,
-    errors,
-    fields,
-    files,
-    json_files,
-    locks,
-    storage,
-)
-from t2t_repro.data import engines, generate, manifest, vocabulary_pair
+from t2t_repro import data_origin, errors, fields
+from t2t_repro.data import engines, generate, manifest
 from t2t_repro.data.corpus_spec import Spec
+from t2t_repro.io import files, json_files, locks, storage
 from t2t_repro.problem import Path, Problem
-from t2t_repro.text import parallel_files, raw_archive
+from t2t_repro.text import parallel_files, raw_archive, vocabulary_pair
 
 # Of a manifest, what an archive has, too.
 _DESCRIBED = ("problem", "arguments", "languages", "sources", "versions")

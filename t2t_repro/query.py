@@ -8,13 +8,11 @@ import sys
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, files, flag_types
-from t2t_repro.serving import (
-    access,
-    limits,
-    server_address,
-    version_folders,
-)
+from t2t_repro import errors
+from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.io import files
+from t2t_repro.server import access
+from t2t_repro.serving import limits, server_address, version_folders
 from t2t_repro.text import parallel_files
 
 _EXPORT_DIR = flags.DEFINE_string("export_dir", None, "Folder of an export.")
@@ -112,7 +110,7 @@ def _read_inputs():
 
 def _client(version, security, num_lines):
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import graph
+    from t2t_repro.runtime import graph
     from t2t_repro.serving import client, local_client
 
     if version:

@@ -21,7 +21,8 @@ import importlib
 import os
 from typing import Any
 
-from t2t_repro import files, user_definitions
+from t2t_repro import user_definitions
+from t2t_repro.io import files
 from t2t_repro.registry_kinds import HParamsSets, Models, Registry
 
 problems = Registry("problem")

@@ -9,7 +9,7 @@ show --sentence, which may be repeated, or sentences of the validation split.
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags, flag_types
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence for attention maps; may be repeated."
@@ -41,11 +41,12 @@ _SUSTAINED_TFLOPS = flag_types.define_number(
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import reporting, runs
+    from t2t_repro.reports import reporting
+    from t2t_repro.runs import run
 
     expected = common_flags.expected_settings()
     folders = common_flags.output_dirs()
-    opened_runs = [runs.open_run(folder, expected) for folder in folders]
+    opened_runs = [run.open_run(folder, expected) for folder in folders]
     sustained = _SUSTAINED_TFLOPS.value
     options = reporting.ReportOptions(
         data_dir=common_flags.given_data_dir(),

@@ -8,16 +8,9 @@ import sys
 
 from absl import flags
 
-from t2t_repro import (
-    command_line,
-    common_flags,
-    errors,
-    extras,
-    files,
-    flag_types,
-    progress,
-    storage,
-)
+from t2t_repro import errors
+from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.io import extras, files, progress, storage
 from t2t_repro.serving import limits
 
 _DEFAULTS = limits.Limits()
@@ -173,15 +166,15 @@ _GRACE_SECS = flag_types.define_number(
 def main() -> None:
     _check_ports()
     with extras.needed("serve", "The server"):
-        from t2t_repro.serving import (
+        from t2t_repro.server import (
             event_log,
             fork_server,
             server,
             server_settings,
             service,
-            version_folders,
             versions,
         )
+        from t2t_repro.serving import version_folders
     request_limits = _limits()
     # First, since s3fs and gcsfs start threads.
     forks = fork_server.start()
@@ -259,7 +252,7 @@ def _settings(server_settings):
 
 def _access():
     """Return who may send requests, and warn if that is anybody."""
-    from t2t_repro.serving import access
+    from t2t_repro.server import access
 
     host, hosts = _HOST.value, set(_ALLOWED_HOSTS.value)
     tokens = ()

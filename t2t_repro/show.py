@@ -9,7 +9,8 @@ import itertools
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, fields, registry
+from t2t_repro import fields, registry
+from t2t_repro.cli import command_line, common_flags
 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size",
@@ -85,8 +86,8 @@ def _schedule(hparams):
 
 def _cost(name, hparams):
     """Yield parameters and FLOPs, ours and the paper's side by side."""
-    from t2t_repro.models import building
-    from t2t_repro.reports import cost, paper
+    from t2t_repro.evaluation import paper
+    from t2t_repro.models import building, cost
 
     vocab_size, length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
     model = building.build_abstract(hparams, vocab_size)

@@ -5,7 +5,7 @@ Missing data is generated first.
 t2t trainer --problem=wmt14_ende --hparams_set=big
 """
 
-from t2t_repro import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags, flag_types
 from t2t_repro.training import options
 
 common_flags.define_datagen_flags()

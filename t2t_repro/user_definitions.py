@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
+from t2t_repro.io import files, json_files
 
 PACKAGE = "t2t_usr_dir"
 SHAPE = {"folder": str, "sha256": {str: str}}  # of "usr_dir" in run.json

@@ -90,7 +90,7 @@ def _logical_cpus():
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        from t2t_repro.training import hardware
+        from t2t_repro.runtime import hardware
 
         tf.config.set_visible_devices([], "GPU")
         hardware.make_logical_devices(LOGICAL_CPUS)
@@ -273,7 +273,7 @@ def vocabulary():
 @pytest.fixture(scope="session")
 def vocabularies(vocabulary):
     """Return one vocabulary for both sides."""
-    from t2t_repro.data.vocabulary_pair import Vocabularies
+    from t2t_repro.text.vocabulary_pair import Vocabularies
 
     return Vocabularies.shared(vocabulary)
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import t2t_repro
-from t2t_repro import errors, stored_run
+from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
+from t2t_repro.runs import stored_run
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [

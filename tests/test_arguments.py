@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from t2t_repro import arguments, errors
+from t2t_repro import errors
+from t2t_repro.training import arguments
 
 
 class Base:

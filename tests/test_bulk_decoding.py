@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from t2t_repro import bulk_decoding, errors, files, locks
+from t2t_repro import errors
+from t2t_repro.bulk import bulk_decoding, translated_files, translation_folder
 from t2t_repro.data import engines
-from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.io import files, locks
 
 LONG = 20  # characters of a line that is refused
 

@@ -6,8 +6,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from t2t_repro import bulk_models, errors, registry, stored_run
+from t2t_repro import errors, registry
+from t2t_repro.bulk import bulk_models
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.runs import stored_run
 
 RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
 

@@ -4,17 +4,24 @@ import json
 
 import pytest
 
-from t2t_repro import checkpoint_scores, errors, evaluation, run_json, runs
-from t2t_repro.checkpoint_scores import CheckpointScores
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.problem import scoring_problem
+from t2t_repro.runs import (
+    checkpoint_files,
+    checkpoint_scores,
+    checkpoints,
+    run_json,
+)
+from t2t_repro.runs import run as run_module
+from t2t_repro.runs.checkpoint_reader import CheckpointReader
+from t2t_repro.runs.checkpoint_scores import CheckpointScores
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import Vocabulary
-from t2t_repro.training import checkpoint_files, checkpoints
-from t2t_repro.training.checkpoint_reader import CheckpointReader
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 SUITE = Suite(("ter", "exact_match"))
 TEXT = test_sets.TestSet(["a", "b"], [["A", "B"]], "test")
@@ -74,11 +81,11 @@ def run(tmp_path, monkeypatch):
             return [Translation([x.upper()], [0.0]) for x in lines]
 
     monkeypatch.setattr(translate, "Translator", Upper)
-    monkeypatch.setattr(runs, "build_model", lambda run: None)
+    monkeypatch.setattr(run_module, "build_model", lambda run: None)
     problem = scoring_problem(("en", "de"))
     problem.metrics = SUITE.names
     vocabularies = Vocabularies.shared(Vocabulary(b"pieces"))
-    return runs.Run(tmp_path, {}, problem, None, vocabularies)
+    return run_module.Run(tmp_path, {}, problem, None, vocabularies)
 
 
 def save(folder, step):

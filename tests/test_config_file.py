@@ -6,7 +6,8 @@ import pytest
 import yaml
 from absl import flags
 
-from t2t_repro import config_file, errors, fields
+from t2t_repro import errors, fields
+from t2t_repro.cli import config_file
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import pytest
 from tensorflow.python.util import _pywrap_util_port
 
-from t2t_repro import cpu, tensorflow_import
+from t2t_repro.runtime import cpu, tensorflow_import
 
 AVX2 = {"avx", "avx2", "fma"}
 SKYLAKE = AVX2 | {"avx512f", "avx512bw"}

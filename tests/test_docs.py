@@ -197,7 +197,7 @@ def test_values_in_hparams_page_equal_those_of_base():
         (
             "problems.md",
             "## Arguments",
-            ["problem.py", "data/vocabulary_settings.py"],
+            ["problem.py", "text/vocabulary_settings.py"],
         ),
     ],
 )

@@ -5,8 +5,10 @@ import types
 
 import pytest
 
-from t2t_repro import json_files, run_json, runs
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.io import json_files
+from t2t_repro.runs import run as run_module
+from t2t_repro.runs import run_json
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
 @pytest.fixture
@@ -18,9 +20,9 @@ def built(monkeypatch):
         models.append([hparams, vocab_size])
         return models[-1]
 
-    monkeypatch.setattr(runs.building, "build", build)
+    monkeypatch.setattr(run_module.building, "build", build)
     monkeypatch.setattr(
-        runs.checkpoints,
+        run_module.checkpoints,
         "restore_weights",
         lambda model, path, sha256: model.append(path),
     )
@@ -38,13 +40,15 @@ def test_checkpoint_of_another_run_has_its_hparams(
     vocabularies = Vocabularies.shared(
         types.SimpleNamespace(size=20, sha256="")
     )
-    run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
+    run = run_module.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
     for path in paths:
         path.parent.mkdir(parents=True)
         path.with_suffix(".index").touch()
-    models, loaded_paths = runs.load_models(run, ",".join(map(str, paths)))
+    models, loaded_paths = run_module.load_models(
+        run, ",".join(map(str, paths))
+    )
     assert models == built and loaded_paths == paths
     assert [hparams for hparams, *_ in built] == [
         tiny_hparams,

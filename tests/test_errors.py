@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 
 
 def test_page_is_a_file_and_a_section():

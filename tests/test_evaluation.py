@@ -6,17 +6,13 @@ import types
 
 import pytest
 
-from t2t_repro import (
-    errors,
-    evaluation,
-    files,
-    registry,
-    reporting,
-    run_test_sets,
-    runs,
-)
+from t2t_repro import errors, registry
 from t2t_repro.data import manifest
+from t2t_repro.evaluation import evaluation, run_test_sets
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
+from t2t_repro.reports import reporting
+from t2t_repro.runs.run import stored_scores
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
@@ -133,7 +129,7 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     evaluation.evaluate(run, texts, samples=1)
     monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
     path = tmp_path / "translations" / "test.txt"
-    (stored,) = runs.stored_scores(tmp_path).values()
+    (stored,) = stored_scores(tmp_path).values()
     ranked = reporting._samples(run, None, "test", path, stored)
     assert all(sample.scores["chrf"] == 100 for sample in ranked.best)
     path.write_text(path.read_text().replace("Hund", "Wolf"))
@@ -142,7 +138,7 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     scores = path.with_suffix(".json")
     scores.write_text(scores.read_text().replace('"bleu": ', '"bleu": 1'))
     with pytest.raises(errors.UserError, match="json is damaged"):
-        runs.stored_scores(tmp_path)
+        stored_scores(tmp_path)
 
 
 class _Corpus:

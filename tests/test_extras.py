@@ -6,7 +6,8 @@ from importlib import metadata
 
 import pytest
 
-from t2t_repro import errors, extras
+from t2t_repro import errors
+from t2t_repro.io import extras
 
 REQUIREMENTS = [
     "numpy<3,>=2.1",

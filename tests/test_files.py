@@ -8,7 +8,8 @@ import pathlib
 
 import pytest
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
+from t2t_repro.io import files, json_files
 
 
 def test_json_round_trip_is_human_readable(tmp_path):

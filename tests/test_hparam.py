@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro import errors, fields, hparam, registry
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 
 PAPER = {  # arXiv 1706.03762, sections 3 and 5
     "model": "transformer",

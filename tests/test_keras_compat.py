@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import errors, keras_compat
+from t2t_repro import errors
+from t2t_repro.runtime import keras_compat
 from t2t_repro.training import optimizer
 
 OPTIMIZERS = sorted(

@@ -11,7 +11,8 @@ import threading
 import portalocker
 import pytest
 
-from t2t_repro import errors, locks
+from t2t_repro import errors
+from t2t_repro.io import locks
 
 HOLD = """
 import pathlib, sys

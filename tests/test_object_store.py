@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from t2t_repro import errors, storage
+from t2t_repro import errors
+from t2t_repro.io import storage
 
 NAME = "run.json"
 

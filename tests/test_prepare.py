@@ -8,18 +8,11 @@ from concurrent import futures
 
 import pytest
 
-from t2t_repro import (
-    errors,
-    files,
-    json_files,
-    locks,
-    object_store,
-    prepare,
-    registry,
-    run_json,
-)
+from t2t_repro import errors, prepare, registry
 from t2t_repro.data import encode, engines, generate, manifest
+from t2t_repro.io import files, json_files, locks, object_store
 from t2t_repro.problem import SPLITS, build_problem
+from t2t_repro.runs import run_json
 from t2t_repro.text.sentence_piece import Bpe
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from t2t_repro import progress
+from t2t_repro.io import progress
 
 
 class Terminal:

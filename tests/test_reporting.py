@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from t2t_repro import errors, prepare, reporting
+from t2t_repro import errors, prepare
+from t2t_repro.reports import reporting
 
 
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):

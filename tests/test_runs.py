@@ -5,20 +5,21 @@ import functools
 
 import pytest
 
-from t2t_repro import (
-    errors,
-    files,
-    hparam,
-    json_files,
-    run_json,
-    runs,
-    stored_run,
-)
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors, hparam
+from t2t_repro.io import files, json_files
 from t2t_repro.problem import build_problem, scoring_problem
+from t2t_repro.runs import history, run_json, stored_run
+from t2t_repro.runs.run import (
+    Run,
+    best_checkpoints,
+    last_checkpoints,
+    open_run,
+    scores_of,
+    stored_scores,
+)
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
-from t2t_repro.training import history
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 SETTINGS = {
     "problem": "mine",
@@ -154,14 +155,14 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     for split, scores in stored.items():
         path_of_scores = tmp_path / run_json.TRANSLATIONS / f"{split}.json"
         json_files.write(path_of_scores, scores)
-    assert runs.stored_scores(tmp_path) == stored
+    assert stored_scores(tmp_path) == stored
     search = hparam.DecodeHParams()
-    found = runs.scores_of(tmp_path, [path], search)
+    found = scores_of(tmp_path, [path], search)
     assert found == {"test": stored["test"]}
     greedy = dataclasses.replace(search, beam_size=1)
-    assert runs.scores_of(tmp_path, [path], greedy) == {}
+    assert scores_of(tmp_path, [path], greedy) == {}
     path.with_suffix(".index").write_text("of a new average")
-    assert runs.scores_of(tmp_path, [path], search) == {}
+    assert scores_of(tmp_path, [path], search) == {}
 
 
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):
@@ -260,7 +261,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     )
     start = functools.partial(run_json.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
-    opened = runs.open_run(tmp_path / "run").vocabularies
+    opened = open_run(tmp_path / "run").vocabularies
     assert [item.model for item in opened] == [
         item.model for item in vocabularies
     ]
@@ -268,7 +269,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     path.write_bytes(vocabulary.model)
     message = "not trained with .*vocab.inputs.model and .*Restore both files"
     with pytest.raises(errors.UserError, match=message):
-        runs.open_run(tmp_path / "run")
+        open_run(tmp_path / "run")
 
 
 @pytest.fixture
@@ -282,11 +283,11 @@ def validated(tmp_path):
     for step in (1, 3, 4, 5):
         (tmp_path / run_json.CHECKPOINTS / f"ckpt-{step}.index").touch()
     problem = scoring_problem(("en", "de"))
-    return runs.Run(tmp_path, {}, problem, None, VOCABULARIES)
+    return Run(tmp_path, {}, problem, None, VOCABULARIES)
 
 
 def test_best_checkpoints_are_chosen_by_the_validations(validated, capsys):
-    paths = runs.best_checkpoints(validated, 2)
+    paths = best_checkpoints(validated, 2)
     assert [path.name for path in paths] == ["ckpt-1", "ckpt-5"]
     printed = capsys.readouterr().out
     assert printed == "Best by the validation bleu: ckpt-1 9, ckpt-5 8.\n"
@@ -301,14 +302,14 @@ def test_best_checkpoint_that_was_removed_is_an_error(
 ):
     message = f"are {wanted}; .*/checkpoints has {there} of them.*={number}"
     with pytest.raises(errors.UserError, match=message):
-        runs.best_checkpoints(validated, number)
+        best_checkpoints(validated, number)
 
 
 def test_last_checkpoints_must_be_enough(validated):
-    paths = runs.last_checkpoints(validated, 2)
+    paths = last_checkpoints(validated, 2)
     assert [path.name for path in paths] == ["ckpt-4", "ckpt-5"]
     with pytest.raises(errors.UserError, match="has 4 checkpoints; 5 are to"):
-        runs.last_checkpoints(validated, 5)
+        last_checkpoints(validated, 5)
 
 
 @pytest.mark.parametrize(
@@ -322,11 +323,11 @@ def test_last_checkpoints_must_be_enough(validated):
 def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
     """Step 2 is removed, so that step 1 is kept as one of the best."""
     run = validated._replace(settings={"options": options})
-    paths = runs.last_checkpoints(run, 3)
+    paths = last_checkpoints(run, 3)
     assert [path.name for path in paths] == ["ckpt-3", "ckpt-4", "ckpt-5"]
     if not last:
-        assert len(runs.last_checkpoints(run, 4)) == 4
+        assert len(last_checkpoints(run, 4)) == 4
         return
     message = "has 3 checkpoints after 1 older .* 4 are .*checkpoint_max=4 or"
     with pytest.raises(errors.UserError, match=message):
-        runs.last_checkpoints(run, 4)
+        last_checkpoints(run, 4)

@@ -5,7 +5,7 @@ from concurrent import futures
 
 import pytest
 
-from t2t_repro import stop_signals
+from t2t_repro.io import stop_signals
 
 NUMBERS = stop_signals.NUMBERS
 stop = stop_signals.StopSignals

@@ -5,15 +5,9 @@ import shutil
 
 import pytest
 
-from t2t_repro import (
-    copy_records,
-    errors,
-    files,
-    locks,
-    object_store,
-    storage,
-)
-from t2t_repro.training import checkpoint_files
+from t2t_repro import errors
+from t2t_repro.io import copy_records, files, locks, object_store, storage
+from t2t_repro.runs import checkpoint_files
 
 FILES = {
     "run.json": "settings",

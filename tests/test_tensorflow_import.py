@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from t2t_repro import tensorflow_import
+from t2t_repro.runtime import tensorflow_import
 
 # A TensorFlow that writes to file descriptor 2, as the libraries of C++ do.
 FAKE = """
@@ -176,8 +176,12 @@ IMPORT = "import tensorflow; assert bool(tensorflow.jax) is "
     ("code", "backend", "found"),
     [
         ("pass", "tensorflow", True),
-        ("t2t_repro.tensorflow_import.prepare_command()", "jax", True),
-        ("t2t_repro.tensorflow_import.prepare_command()", "tensorflow", False),
+        ("t2t_repro.runtime.tensorflow_import.prepare_command()", "jax", True),
+        (
+            "t2t_repro.runtime.tensorflow_import.prepare_command()",
+            "tensorflow",
+            False,
+        ),
     ],
     ids=["Python program", "command on JAX", "command"],
 )

@@ -14,14 +14,10 @@ import types
 import pytest
 from absl import flags
 
-from t2t_repro import (
-    config_file,
-    errors,
-    json_files,
-    registry,
-    stored_run,
-    user_definitions,
-)
+from t2t_repro import errors, registry, user_definitions
+from t2t_repro.cli import config_file
+from t2t_repro.io import json_files
+from t2t_repro.runs import stored_run
 
 RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
 MODULE = "from t2t_repro import registry\nLOADED = {}\n"

@@ -15,12 +15,13 @@ from sentencepiece import sentencepiece_model_pb2
 
 from scripts.benchmarks import harness
 from t2t_repro import hparam
-from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import rules, search, shards
+from t2t_repro.decoding import rules, search
 from t2t_repro.models import building
+from t2t_repro.runtime import shards
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 

@@ -10,8 +10,9 @@ import time
 import tensorflow as tf
 
 from scripts.benchmarks import bench_decode_variants, harness
-from t2t_repro import hparam, registry, runs
+from t2t_repro import hparam, registry
 from t2t_repro.decoding import score, search, translate
+from t2t_repro.runs.run import load_models, open_run
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS
@@ -24,8 +25,8 @@ class RunAndText:
 
     def __init__(self, settings):
         registry.load_definitions()
-        run = runs.open_run(pathlib.Path(settings["output_dir"]))
-        self.models, _ = runs.load_models(run)
+        run = open_run(pathlib.Path(settings["output_dir"]))
+        self.models, _ = load_models(run)
         self.vocabularies = run.vocabularies
         self.lines = list(parallel_files.read_lines(settings["inputs"]))
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import graph
 from t2t_repro.data import features
 from t2t_repro.decoding import (
     beam_search,
@@ -13,9 +12,9 @@ from t2t_repro.decoding import (
     decode_loop,
     rules,
     search,
-    shards,
 )
 from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.runtime import graph, shards
 from t2t_repro.text.vocabulary import PAD
 
 IDS = tf.TensorSpec([None, None], tf.int32)

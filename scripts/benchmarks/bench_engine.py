@@ -18,7 +18,7 @@ import numpy as np
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro import files
+from t2t_repro.io import files
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 

@@ -10,8 +10,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import jax
 
 from scripts.benchmarks import flash_attention, harness, jax_step
-from t2t_repro.models import building
-from t2t_repro.reports import cost
+from t2t_repro.models import building, cost
 
 
 def peak_flops(settings):

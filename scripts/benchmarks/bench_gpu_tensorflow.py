@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from scripts.benchmarks import bench_train_probe, harness
 from t2t_repro.data import batches
-from t2t_repro.models import building
-from t2t_repro.reports import cost
-from t2t_repro.training import hardware, optimizer, step
+from t2t_repro.models import building, cost
+from t2t_repro.runtime import hardware
+from t2t_repro.training import optimizer, step
 
 
 class Training:

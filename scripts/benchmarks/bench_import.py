@@ -23,8 +23,10 @@ import tempfile
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro import exporting, hparam, registry, runs
+from t2t_repro import hparam, registry
 from t2t_repro.importing import huggingface, run_writer
+from t2t_repro.runs import run
+from t2t_repro.serving import exporting
 
 _PEER_PYTHON = flags.DEFINE_string(
     "peer_python", None, "Python that has the peers.", required=True
@@ -88,7 +90,7 @@ def _measure_peer(measure, settings):
 def _import(folder):
     found = huggingface.read(folder / "model")
     run_writer.write(found, "huggingface", folder / "run", "en-mg")
-    return runs.open_run(folder / "run")
+    return run.open_run(folder / "run")
 
 
 def write_lines(run, path):

@@ -21,7 +21,7 @@ import time
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro import stored_run
+from t2t_repro.runs import stored_run
 from t2t_repro.serving import version_folders
 
 RUN = harness.ROOT / "tests" / "fixtures" / "run" / "run"  # of number words

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
-from t2t_repro.models import building
-from t2t_repro.reports import cost
-from t2t_repro.training import hardware, loss, optimizer, step
+from t2t_repro.models import building, cost
+from t2t_repro.runtime import hardware
+from t2t_repro.training import loss, optimizer, step
 
 MATRIX = 2048  # rows and columns of the product that measures the peak
 

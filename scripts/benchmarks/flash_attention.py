@@ -8,9 +8,10 @@ import functools
 
 import jax
 
-from t2t_repro import errors, keras_compat
+from t2t_repro import errors
 from t2t_repro.layers.attention import MultiHeadAttention
 from t2t_repro.layers.compatibility import DotProduct
+from t2t_repro.runtime import keras_compat
 
 
 def install(model, implementation):

@@ -27,8 +27,7 @@ from jaxlib import _jax
 
 from scripts.benchmarks import flash_attention, harness, jax_step
 from t2t_repro import errors
-from t2t_repro.models import building
-from t2t_repro.reports import cost
+from t2t_repro.models import building, cost
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "big"], "Hparams sets.")
 _DTYPE = flags.DEFINE_enum(

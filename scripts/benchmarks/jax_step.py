@@ -7,7 +7,7 @@ imported. The layers use keras.ops, so TensorFlow is not needed.
 import jax
 import keras
 
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 
 
 def smoothed_loss(logits, targets, smoothing):
@@ -41,7 +41,7 @@ class Step:
             number: the step's number, for dropout.
         """
         weights, slots = state
-        rng = counter_rng.step_rng(1, number, 0, rows["targets"].shape[0])
+        rng = randomness.step_rng(1, number, 0, rows["targets"].shape[0])
 
         def loss(weights):
             logits, _ = self.model.stateless_call(weights, [], rows, rng=rng)

@@ -47,9 +47,11 @@ from scripts.paper import (
 )
 from scripts.paper.augmentation_rows import ROWS, Recipes
 from scripts.paper.commands import Commands
-from t2t_repro import command_line, files, json_files, stored_run
+from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
+from t2t_repro.io import files, json_files
 from t2t_repro.metrics import scores
+from t2t_repro.runs import stored_run
 from t2t_repro.text import parallel_files
 
 SCORE = "bleu"

@@ -9,8 +9,8 @@ from scripts.paper import augmented_corpora, table_rows
 from scripts.paper.augmented_corpora import Texts
 from scripts.paper.table_jobs import Job
 from t2t_repro import errors, fields, prepare, registry
-from t2t_repro.data import vocabulary_pair
 from t2t_repro.problem import REVERSED, Problem, build_problem
+from t2t_repro.text import vocabulary_pair
 
 PROBLEM = "parallel_text"
 # Arguments of the original problem that the rows' problems have, too.

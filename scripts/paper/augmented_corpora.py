@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from scripts.paper.commands import Commands
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
+from t2t_repro.io import files, json_files
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import parallel_files
 from t2t_repro.text.parallel_files import Pair

@@ -18,10 +18,12 @@ from absl import flags
 from matplotlib import pyplot
 
 from scripts.paper import power_law, table1_layers, table_layout
-from t2t_repro import command_line, json_files, registry
+from t2t_repro import registry
+from t2t_repro.cli import command_line
+from t2t_repro.evaluation import paper
+from t2t_repro.io import json_files
 from t2t_repro.layers import compatibility, feed_forward, position
-from t2t_repro.models import building
-from t2t_repro.reports import cost, paper
+from t2t_repro.models import building, cost
 
 SEEDS = 20
 SIZES = (8, 32, 128, 512)  # d_k of the pictures

@@ -28,18 +28,21 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import (
-    command_line,
-    common_flags,
-    evaluation,
-    json_files,
-    prepare,
-    run_json,
-    runs,
-)
+from t2t_repro import prepare
+from t2t_repro.cli import command_line, common_flags
 from t2t_repro.data import manifest
 from t2t_repro.decoding import attention_trace
+from t2t_repro.evaluation import evaluation
+from t2t_repro.io import json_files
 from t2t_repro.metrics import scores
+from t2t_repro.runs import run_json
+from t2t_repro.runs.run import (
+    Run,
+    build_model,
+    last_checkpoints,
+    load_models,
+    open_run,
+)
 from t2t_repro.text import parallel_files
 from t2t_repro.text.test_sets import TestSet
 from t2t_repro.training import averaging
@@ -154,7 +157,7 @@ def measure(folder: pathlib.Path, stored: dict) -> dict:
 
     Longer sources than max_length were not in the training.
     """
-    run = runs.open_run(folder)
+    run = open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, SPLIT, run.problem.reverse)
     longer = np.flatnonzero(corpus.lengths["inputs"] > run.hparams.max_length)
@@ -188,7 +191,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     """
     stored = json_files.read(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
-    trainings = [runs.open_run(folder) for folder in folders]
+    trainings = [open_run(folder) for folder in folders]
     corpus = manifest.open_corpus(
         prepare.data_folder(
             trainings[0].settings["data_dir"], trainings[0].problem
@@ -245,9 +248,9 @@ def search_figures(folders, path: pathlib.Path) -> None:
         bleu(seed, 5, beam, alpha)
 
 
-def average(run: runs.Run, number: int) -> pathlib.Path:
+def average(run: Run, number: int) -> pathlib.Path:
     """Return the path of an average of the last checkpoints of a run."""
-    paths = runs.last_checkpoints(run, number)
+    paths = last_checkpoints(run, number)
     return averaging.average(paths, run.output_dir / f"averaged_{number}")
 
 
@@ -259,11 +262,11 @@ def head_figures(folders, path: pathlib.Path) -> None:
     """
     trained, untrained = [], []
     for seed, folder in enumerate(folders, 1):
-        run = runs.open_run(folder)
-        (model,), _ = runs.load_models(run)
+        run = open_run(folder)
+        (model,), _ = load_models(run)
         trained.append(_variety(run, model))
         keras.utils.set_random_seed(seed)
-        untrained.append(_variety(run, runs.build_model(run)))
+        untrained.append(_variety(run, build_model(run)))
         print(f"{folder.name}: {trained[-1]:.2f}, random {untrained[-1]:.2f}")
     ratios = [a / b for a, b in zip(trained, untrained, strict=True)]
     json_files.write(

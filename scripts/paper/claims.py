@@ -27,8 +27,10 @@ import numpy as np
 from scipy import stats
 
 from scripts.paper import table_layout, verdicts
-from t2t_repro import command_line, errors, files, json_files
-from t2t_repro.reports import paper
+from t2t_repro import errors
+from t2t_repro.cli import command_line
+from t2t_repro.evaluation import paper
+from t2t_repro.io import files, json_files
 
 LIST = pathlib.Path(__file__).with_suffix(".json")
 RESULTS = pathlib.Path("scripts/results/claims")

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from t2t_repro import errors, json_files
+from t2t_repro import errors
+from t2t_repro.io import json_files
 
 BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
 _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget

@@ -34,15 +34,10 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import CommandError, Commands
-from t2t_repro import (
-    command_line,
-    common_flags,
-    errors,
-    files,
-    json_files,
-    registry,
-)
-from t2t_repro.training import history
+from t2t_repro import errors, registry
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import files, json_files
+from t2t_repro.runs import history
 
 PERPLEXITY = "perplexity"
 # Statuses of a trainer that SIGHUP, Ctrl-C or SIGTERM ended.

@@ -21,7 +21,8 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import Commands
-from t2t_repro import command_line, fields, prepare, registry
+from t2t_repro import fields, prepare, registry
+from t2t_repro.cli import command_line
 from t2t_repro.problem import build_problem
 
 MANY = "multi30k_many"

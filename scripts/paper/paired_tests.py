@@ -4,7 +4,8 @@ import pathlib
 from collections.abc import Sequence
 
 from scripts.paper import row_files
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
+from t2t_repro.io import files, json_files
 from t2t_repro.metrics import scores, significance
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import parallel_files

@@ -23,7 +23,7 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import command_line
+from t2t_repro.cli import command_line
 
 # 4 + 4 layers of width 128, of which the others vary something.
 NARROW = {

@@ -12,16 +12,15 @@ there is no reference; 3: the training deviates.
 from absl import flags
 
 from scripts.paper import curve_bands, references
-from t2t_repro import command_line, common_flags, runs
-from t2t_repro.reports import paper
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.evaluation import paper
+from t2t_repro.runs.run import open_run
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
 
 
 def main():
-    run = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
-    )
+    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
     status, text = compare(
         run.settings, references.read_training(run), references.load()
     )

@@ -22,7 +22,7 @@ from scripts.paper import (
     table_runs,
     verdicts,
 )
-from t2t_repro import command_line
+from t2t_repro.cli import command_line
 
 BASE = "packed_float32"
 ROWS = {

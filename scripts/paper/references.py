@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scripts.paper.table_rows import LENGTH_HPARAMS
-from t2t_repro import errors, fields, hparam, json_files, run_json, runs
-from t2t_repro.training import history
+from t2t_repro import errors, fields, hparam
+from t2t_repro.io import json_files
+from t2t_repro.runs import history, run_json
+from t2t_repro.runs.run import Run, open_run, stored_scores
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "reference_curves"
 _VALIDATIONS = [{"step": int, "perplexity": float}]
@@ -21,7 +23,7 @@ def load() -> dict[str, dict]:
     return {path.stem: json_files.read(path) for path in FOLDER.glob("*.json")}
 
 
-def read_training(run: runs.Run) -> dict[str, Any]:
+def read_training(run: Run) -> dict[str, Any]:
     """Return seed, validations and scores of a run.
 
     Raises:
@@ -42,7 +44,7 @@ def read_training(run: runs.Run) -> dict[str, Any]:
         ],
         "scores": {
             split: _select(stored, *metrics, *_SCORE_SETTINGS)
-            for split, stored in runs.stored_scores(run.output_dir).items()
+            for split, stored in stored_scores(run.output_dir).items()
         },
     }
 
@@ -201,7 +203,7 @@ def record(
     Raises:
         UserError: the runs differ in more than their seed.
     """
-    opened = [runs.open_run(folder) for folder in folders]
+    opened = [open_run(folder) for folder in folders]
     first = opened[0].settings
     for run in opened[1:]:
         differing = differences(run.settings, first)

@@ -11,8 +11,7 @@ from absl import flags
 from scripts.paper import table_rows
 from t2t_repro import fields, registry
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.models import building
-from t2t_repro.reports import cost
+from t2t_repro.models import building, cost
 
 # Checkpoints of a training, of which the last num_averaged_checkpoints are
 # averaged: as often as in `small`.

@@ -3,7 +3,7 @@
 import statistics
 
 from scripts.paper import rival_rows, table_layout, verdicts
-from t2t_repro.reports import paper
+from t2t_repro.evaluation import paper
 
 # The search whose speed is measured, as the decoder searches a file.
 DECODING = {

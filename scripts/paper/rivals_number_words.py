@@ -12,7 +12,7 @@ import statistics
 from absl import flags
 
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
-from t2t_repro import command_line
+from t2t_repro.cli import command_line
 
 SCORE = "exact_match"
 SETS = {

@@ -11,9 +11,10 @@ from absl import flags
 
 from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
-from t2t_repro import errors, json_files, registry, run_json
+from t2t_repro import errors, registry
 from t2t_repro.data import manifest
-from t2t_repro.training import history
+from t2t_repro.io import json_files
+from t2t_repro.runs import history, run_json
 
 # Not part of a recorded command: they depend on the machine.
 _MACHINE_FLAGS = (

@@ -21,7 +21,9 @@ from matplotlib import pyplot
 
 from scripts.benchmarks import harness
 from scripts.paper import power_law, table1_layers, table_layout
-from t2t_repro import command_line, errors, json_files
+from t2t_repro import errors
+from t2t_repro.cli import command_line
+from t2t_repro.io import json_files
 
 COLUMNS = (
     "layer type",

@@ -21,9 +21,12 @@ from absl import flags
 
 from scripts.benchmarks import harness
 from scripts.paper import model_kinds, table1_complexity, table_layout
-from t2t_repro import command_line, errors, graph, json_files
+from t2t_repro import errors
+from t2t_repro.cli import command_line
 from t2t_repro.decoding import search
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import json_files
+from t2t_repro.runtime import graph
 
 
 def define_flags():

@@ -38,8 +38,10 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import Commands
-from t2t_repro import command_line, json_files, registry
+from t2t_repro import registry
+from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
+from t2t_repro.io import json_files
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 SEARCH_SHARE = 3  # a trial has a third of the steps

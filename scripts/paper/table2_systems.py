@@ -9,8 +9,8 @@ table3_variations describes how to resume and how to reduce the rows.
 """
 
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
-from t2t_repro import command_line, common_flags
-from t2t_repro.reports import paper
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.evaluation import paper
 
 BASE = "base"
 

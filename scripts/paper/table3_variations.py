@@ -27,8 +27,8 @@ from scripts.paper import (
     table_runs,
     verdicts,
 )
-from t2t_repro import command_line, common_flags
-from t2t_repro.reports import paper
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.evaluation import paper
 
 BASE = "table3_base"
 

@@ -11,10 +11,13 @@ import sys
 
 from scripts.benchmarks import harness
 from scripts.paper import table_layout
-from t2t_repro import errors, json_files, prepare, registry, run_json, runs
+from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
+from t2t_repro.evaluation import paper
+from t2t_repro.io import json_files
 from t2t_repro.metrics import parsing, scores
-from t2t_repro.reports import paper
+from t2t_repro.runs import run_json
+from t2t_repro.runs.run import open_run
 from t2t_repro.text import linear, trees
 from t2t_repro.text.trees import Span, Tree
 
@@ -30,7 +33,7 @@ COLUMNS = {  # metrics of parses, and their columns
 
 def main(output_dir):
     registry.load_definitions()
-    run = runs.open_run(output_dir)
+    run = open_run(output_dir)
     if run.problem.requested_name not in paper.PARSERS:
         raise errors.UserError(
             f"{output_dir} is a training of {run.problem.requested_name}; "

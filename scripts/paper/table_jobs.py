@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, prepare, storage
+from t2t_repro import errors, prepare
+from t2t_repro.cli import common_flags
+from t2t_repro.io import storage
 from t2t_repro.problem import Problem
-from t2t_repro.training import history
+from t2t_repro.runs import history
 
 # Flags of the trainer that a row's file records -> the flags to use instead.
 _RECORDED = {

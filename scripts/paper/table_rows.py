@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, fields, json_files, registry
-from t2t_repro.training import history
+from t2t_repro import errors, fields, registry
+from t2t_repro.cli import common_flags
+from t2t_repro.io import json_files
+from t2t_repro.runs import history
 
 WIDTHS = (
     "hidden_size",

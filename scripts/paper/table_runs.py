@@ -21,11 +21,12 @@ from scripts.paper import (
 from scripts.paper.commands import Commands
 from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
-from t2t_repro import errors, files, json_files, prepare, run_json, runs
+from t2t_repro import errors, prepare
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.models import building
-from t2t_repro.reports import cost
-from t2t_repro.training import history
+from t2t_repro.io import files, json_files
+from t2t_repro.models import building, cost
+from t2t_repro.runs import history, run_json
+from t2t_repro.runs.run import open_run, stored_scores
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 
@@ -131,7 +132,7 @@ def run_row(row: Row, job: Job, measure: Callable):
         f"--output_dir={folder}",
         f"--split={job.split}",
     )
-    stored = runs.stored_scores(folder)[job.split]
+    stored = stored_scores(folder)[job.split]
     translations = folder / run_json.TRANSLATIONS / f"{job.split}.txt"
     result = row_files.row_settings(row, job) | {
         "figures": measure(folder, stored),
@@ -162,7 +163,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
     if scores are of averaged weights or another split. Padding is a share of
     tokens and padding, of both sides.
     """
-    run = runs.open_run(folder)
+    run = open_run(folder)
     hparams = run.hparams
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)

@@ -24,7 +24,9 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.release import plant_faults
-from t2t_repro import command_line, errors, runs
+from t2t_repro import errors
+from t2t_repro.cli import command_line
+from t2t_repro.runs.run import open_run
 
 FAULTS = pathlib.Path(__file__).with_suffix(".txt")
 NO_FAULT = "no_fault"
@@ -72,7 +74,7 @@ def measure(folder, stored) -> dict:
     Raises:
         UserError: there is no reference with its settings.
     """
-    run = runs.open_run(folder)
+    run = open_run(folder)
     choice = references.choose(run.settings, references.load())
     if not choice or choice.differing:
         raise errors.UserError(

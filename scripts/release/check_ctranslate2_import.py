@@ -24,7 +24,7 @@ from absl import app, flags, logging
 
 import t2t_repro
 from scripts.benchmarks import harness, served
-from t2t_repro import files
+from t2t_repro.io import files
 from t2t_repro.serving import client
 
 _INPUT = flags.DEFINE_string("input", None, "Folder of a model.", required=True)

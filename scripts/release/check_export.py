@@ -16,9 +16,11 @@ import sys
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro import fields, hparam, json_files, registry, runs
+from t2t_repro import fields, hparam, registry
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.io import json_files
+from t2t_repro.runs.run import load_models, open_run
 from t2t_repro.serving import local_client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -54,9 +56,9 @@ def decoder(folder):
     """Return a Translator with the settings of an export's model card."""
     registry.load_definitions()
     card = json_files.read(folder / saved_model.MODEL_CARD)
-    run = runs.open_run(pathlib.Path(_OUTPUT_DIR.value))
+    run = open_run(pathlib.Path(_OUTPUT_DIR.value))
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
-    models, _ = runs.load_models(run, paths)
+    models, _ = load_models(run, paths)
     hparams = fields.from_dict(hparam.DecodeHParams, card["decode_hparams"])
     return translate.Translator(models, run.vocabularies, hparams)
 

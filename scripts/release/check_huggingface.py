@@ -32,11 +32,13 @@ from absl import app, flags, logging
 
 from scripts.benchmarks import harness
 from scripts.release import random_marian
-from t2t_repro import exporting, files, hparam, registry, runs
+from t2t_repro import hparam, registry
 from t2t_repro.data import features
 from t2t_repro.decoding import row_batches, score, search, translate
 from t2t_repro.importing import huggingface, run_writer
-from t2t_repro.serving import local_client
+from t2t_repro.io import files
+from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.serving import exporting, local_client
 
 _TOKENIZER_DIR = flags.DEFINE_string(
     "tokenizer_dir", None, "Folder of the tokenizer's files.", required=True
@@ -145,7 +147,7 @@ def import_model(folder):
     """Import folder/model to folder/run, and open the run."""
     found = huggingface.read(folder / "model")
     run_writer.write(found, "huggingface", folder / "run", "en-mg")
-    return runs.open_run(folder / "run")
+    return open_run(folder / "run")
 
 
 def read_orders(folder):
@@ -174,7 +176,7 @@ def compare_tokenizer(run, tokenizer, orders, lines):
 
 def compare_models(name, run, theirs, tokenizer, orders, lines):
     """Compare logits and searches; return how many outputs differ."""
-    (model,), _ = runs.load_models(run)
+    (model,), _ = load_models(run)
     report_logits(name, model, theirs, tokenizer, orders, lines)
     count = 0
     for beams in (1, 4):
@@ -277,7 +279,7 @@ def compare_export(run, lines):
     folder = exporting.write(run, run.output_dir / "export")
     client = local_client.LocalClient(folder.parent)
     exported = [found.text for found in client.translate(lines)]
-    models, _ = runs.load_models(run)
+    models, _ = load_models(run)
     translator = translate.Translator(
         models, run.vocabularies, run.problem.search
     )

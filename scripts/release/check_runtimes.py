@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags
 
 from scripts.release import runtime_exports
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 from t2t_repro.serving import runtimes
 
 OLDER = ("2.19", "2.20")  # ascending

@@ -18,10 +18,12 @@ import tensorflow as tf
 
 import t2t_repro
 from scripts.benchmarks import harness
-from t2t_repro import files, registry
+from t2t_repro import registry
 from t2t_repro.data import batches
+from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.training import checkpoints, optimizer, step
+from t2t_repro.runs import checkpoints
+from t2t_repro.training import optimizer, step
 
 SETTINGS = {
     "hidden_size": 8,

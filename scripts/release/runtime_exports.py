@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import keras
 
-from t2t_repro import exporting, hparam, registry, runs
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import hparam, registry
 from t2t_repro.models import building
-from t2t_repro.serving import saved_model
+from t2t_repro.runs.run import open_run
+from t2t_repro.serving import exporting, saved_model
 from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TESTS = pathlib.Path(__file__).parents[2] / "tests"
 SOURCES = ["two birds sing", "the cat sat on the mat", "a dog ran today"] * 5
@@ -76,7 +77,7 @@ OF_RANDOM_WEIGHTS = {
 def write(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write all exports; return {name: folder of the SavedModel}."""
     registry.load_definitions(TESTS / "toys")
-    run = runs.open_run(TESTS / "fixtures" / "run" / "run")
+    run = open_run(TESTS / "fixtures" / "run" / "run")
     exports = {}
     for name, (search, dtype) in OF_RUN.items():
         exports[name] = exporting.write(

@@ -14,7 +14,9 @@ import hashlib
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, files, storage
+from t2t_repro import errors
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.io import files, storage
 from t2t_repro.text import parallel_files
 
 _HELD_OUT = flags.DEFINE_integer(

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 
 SIDES = ("inputs", "targets")
 _METADATA_KEY = b"t2t_repro"

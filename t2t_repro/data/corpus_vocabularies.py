@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.data import corpus, engines, vocabulary_pair
+from t2t_repro.data import corpus, engines
 from t2t_repro.data.corpus_spec import Spec
-from t2t_repro.text.line_sample import LineSample
+from t2t_repro.data.line_sample import LineSample
+from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary import Vocabulary
 

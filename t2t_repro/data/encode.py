@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from t2t_repro import errors, files, progress
+from t2t_repro import errors
 from t2t_repro.data import corpus, engines
 from t2t_repro.data.pair_encoder import EncodedChunk, Encoder
+from t2t_repro.io import files, progress
 from t2t_repro.text.parallel_files import Pair
 
 # The path of a shard and some of its pairs.

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from t2t_repro import errors, extras, registry, user_definitions
+from t2t_repro import errors, registry, user_definitions
+from t2t_repro.io import extras
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from t2t_repro import errors, files, progress, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import engines
+from t2t_repro.io import files, progress
 from t2t_repro.text.pair_filters import PairFilter, Unique
 from t2t_repro.text.parallel_files import Pair
 

@@ -14,18 +14,19 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from t2t_repro import errors, files, json_files, progress
+from t2t_repro import errors
 from t2t_repro.data import (
     corpus_vocabularies,
     encode,
     engines,
     filtering,
     manifest,
-    vocabulary_pair,
 )
 from t2t_repro.data.corpus_spec import Spec
 from t2t_repro.data.corpus_vocabularies import SideSample
 from t2t_repro.data.pair_encoder import Encoder
+from t2t_repro.io import files, json_files, progress
+from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.parallel_files import Pair
 
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids

@@ -9,9 +9,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import corpus, filtering, vocabulary_pair
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
+from t2t_repro.data import corpus, filtering
+from t2t_repro.io import files, json_files, progress
+from t2t_repro.text import vocabulary_pair
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"  # the manifest until the shards are complete

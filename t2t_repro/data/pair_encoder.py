@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from t2t_repro.data import corpus
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.parallel_files import Pair
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # A line with more is too long, whatever its subwords are. The rest of it is not
 # encoded: SentencePiece needs some 40 bytes of memory for each character.

@@ -17,7 +17,7 @@ from t2t_repro.data.batch_plan import Lengths, PlannedBatch
 from t2t_repro.data.bpe_dropout import BpeDropout
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.data.unigram_sampling import UnigramSampling
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _METHODS: dict[str, type[BpeDropout] | type[UnigramSampling]] = {
     "bpe_dropout": BpeDropout,

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, graph
-from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import row_batches, score, shards
+from t2t_repro import errors
+from t2t_repro.decoding import row_batches, score, word_alignment
+from t2t_repro.decoding.word_alignment import Alignment
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import word_alignment
+from t2t_repro.runtime import graph, shards
 from t2t_repro.text.vocabulary import EOS, Vocabulary
-from t2t_repro.text.word_alignment import Alignment
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
 class Aligner:

@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import errors, graph
+from t2t_repro import errors
 from t2t_repro.data.features import one_sentence_per_row
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import PAD
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 MAX_SUBWORDS = 128  # a larger picture would be illegible
 

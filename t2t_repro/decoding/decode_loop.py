@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import graph
 from t2t_repro.decoding import rules
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import PAD
 
 

@@ -13,7 +13,7 @@ from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.greedy import append
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.text.vocabulary import PAD
 
 
@@ -68,7 +68,7 @@ def sample(
         logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        step_keys = counter_rng.hash_int32(state.keys ^ position)
+        step_keys = randomness.hash_int32(state.keys ^ position)
         subwords, log_probs = candidates.sample_subwords(
             logits,
             lambda allowed: sample_ids(allowed, distribution, step_keys),
@@ -80,16 +80,16 @@ def sample(
             state, step, subwords, log_probs, rule, length_penalty, raw_scores
         )
 
-    seed = counter_rng.hash_int32(tf.constant(distribution.seed))
-    keys = counter_rng.hash_int32(keys ^ seed)
-    numbers = counter_rng.hash_int32(tf.range(num_samples))
+    seed = randomness.hash_int32(tf.constant(distribution.seed))
+    keys = randomness.hash_int32(keys ^ seed)
+    numbers = randomness.hash_int32(tf.range(num_samples))
     found = decode_loop.run(
         model,
         SampleState(
             decode_loop.padding_ids(batch, num_samples, max_length),
             tf.zeros((batch, num_samples)),
             tf.zeros((batch, num_samples), tf.bool),
-            counter_rng.hash_int32(keys[:, None] ^ numbers),
+            randomness.hash_int32(keys[:, None] ^ numbers),
             sentences,
             rule.start(sentences, num_samples),
             model.state,
@@ -106,10 +106,10 @@ def sample(
 
 def sentence_keys(ids: tf.Tensor) -> tf.Tensor:
     """Hash each sentence of ids [B, L] to [B] int32, regardless of padding."""
-    positions = counter_rng.hash_int32(tf.range(tf.shape(ids)[1]) + 1)
-    hashes = counter_rng.hash_int32(ids ^ positions)
+    positions = randomness.hash_int32(tf.range(tf.shape(ids)[1]) + 1)
+    hashes = randomness.hash_int32(ids ^ positions)
     sums = tf.reduce_sum(tf.where(ids == PAD, 0, hashes), 1)
-    return counter_rng.hash_int32(sums)
+    return randomness.hash_int32(sums)
 
 
 def sample_ids(
@@ -136,9 +136,9 @@ def sample_ids(
         preceding = tf.cumsum(probabilities, -1, exclusive=True)
         excess = preceding >= distribution.keep_top_p
         logits = tf.where(excess, FORBIDDEN, logits)
-    key_hashes = counter_rng.hash_int32(keys)
-    bits = counter_rng.hash_int32(key_hashes[..., None] ^ ids)
-    gumbel = -tf.math.log(-tf.math.log(counter_rng.to_uniform(bits)))
+    key_hashes = randomness.hash_int32(keys)
+    bits = randomness.hash_int32(key_hashes[..., None] ^ ids)
+    gumbel = -tf.math.log(-tf.math.log(randomness.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
     return tf.gather(
         tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import graph, progress
-from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import row_batches, score, search, shards
+from t2t_repro.decoding import row_batches, score, search
 from t2t_repro.decoding.aligner import Aligner
 from t2t_repro.decoding.score import TargetScore
 from t2t_repro.decoding.translation import Stopped, Translation, join
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import progress
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.runtime import graph, shards
 from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_repro import stop_signals
+from t2t_repro.decoding import word_alignment
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.text import word_alignment
-from t2t_repro.text.word_alignment import Alignment
+from t2t_repro.decoding.word_alignment import Alignment
+from t2t_repro.io import stop_signals
 
 
 class Translation(NamedTuple):

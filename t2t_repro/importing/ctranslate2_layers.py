@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.importing import imported, weights
-from t2t_repro.importing.ctranslate2_file import ModelFile
+from t2t_repro.importing.ctranslate2_files import ModelFile
 
 _SCALE_TOLERANCE = 1e-6
 _SIDES = "encoder", "decoder"

@@ -5,16 +5,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, json_files
-from t2t_repro.data import vocabulary_pair
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.importing import imported, mapped_ids
-from t2t_repro.importing.ctranslate2_file import ModelFile
+from t2t_repro.importing.ctranslate2_files import ModelFile
 from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.io import json_files
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
-from t2t_repro.text import mapped_sentence_piece, whitespace_tokens
+from t2t_repro.text import (
+    mapped_sentence_piece,
+    vocabulary_pair,
+    whitespace_tokens,
+)
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 CONFIG = "config.json"

@@ -24,8 +24,8 @@ from t2t_repro.importing import (
     position_tables,
     weights,
 )
+from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
-from t2t_repro.importing.tensors import Tensors
 
 _NAMES = "model.pt", "checkpoint_best.pt", "checkpoint_last.pt"
 # Tables of the formula of positions; copies that fairseq 0.12 makes of an

@@ -7,7 +7,7 @@ keys and values, and numbers in place of the names of norms.
 import numpy as np
 
 from t2t_repro.importing import weights
-from t2t_repro.importing.tensors import Tensors
+from t2t_repro.importing.arrays import Tensors
 
 
 def read(

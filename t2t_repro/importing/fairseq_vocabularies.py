@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import mapped_ids, model_files
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 PAD_ID, EOS_ID = 1, 2

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
     fairseq_layers,
     huggingface_settings,
@@ -34,6 +33,7 @@ from t2t_repro.importing.imported import Imported
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _POSITIONS_TOLERANCE = 1e-5
 _SHARED = "model.shared.weight"

@@ -4,8 +4,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import json_files
 from t2t_repro.importing import imported, model_files
+from t2t_repro.io import json_files
 
 _MODEL_TYPE = "marian"
 CONFIG, GENERATION = "config.json", "generation_config.json"

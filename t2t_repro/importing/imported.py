@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors, json_files
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.importing.weights import Weights
+from t2t_repro.io import json_files
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
 # to a softmax, and label smoothing of it stays small.

@@ -3,7 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.text import mapped_sentence_piece
 from t2t_repro.text.mapped_sentence_piece import MappedModel
 from t2t_repro.text.token_lists import Special

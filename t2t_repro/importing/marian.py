@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
     imported,
     mapped_ids,
@@ -21,15 +20,16 @@ from t2t_repro.importing import (
     position_tables,
     weights,
 )
+from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import Imported
 from t2t_repro.importing.marian_files import VocabularyFiles
 from t2t_repro.importing.marian_options import Options
-from t2t_repro.importing.tensors import Tensors
 from t2t_repro.text.mapped_sentence_piece import (
     MappedModel,
     MappedSentencePiece,
 )
 from t2t_repro.text.token_lists import Special
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 OPTIONS = "special:model.yml"
 # src/data/types.h: names of special tokens, and those of Nematus.

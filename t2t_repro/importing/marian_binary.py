@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 
 _VERSION = 1
 _MAX_RANK = 8  # Marian's matrices have at most 4

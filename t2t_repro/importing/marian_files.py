@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.importing import imported
+from t2t_repro.io import files
 
 _WEIGHTS = (".npz", ".bin")
 # Files that Marian writes beside a model: states of training.

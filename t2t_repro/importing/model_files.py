@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors, extras, json_files
-from t2t_repro.importing.tensors import Tensors
+from t2t_repro import errors
+from t2t_repro.importing.arrays import Tensors
+from t2t_repro.io import extras, json_files
 
 INDEX = ".index.json"  # end of the name of an index
 # Objects in checkpoints of fairseq that carry no weights. NumPy's are scores

@@ -23,8 +23,8 @@ from t2t_repro.importing import (
     tensorflow_checkpoint,
     weights,
 )
+from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
-from t2t_repro.importing.tensors import Tensors
 
 _END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _EPSILON = 1e-3  # default of Keras's LayerNormalization

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import imported, mapped_ids, opennmt_tf_description
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.text import token_lists, whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 _FIRST = ["<blank>", "<s>", "</s>"]

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files, hparam, locks, registry, run_json
-from t2t_repro.data import vocabulary_pair
+from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import score
 from t2t_repro.fields import override
 from t2t_repro.importing import weights
 from t2t_repro.importing.imported import Imported
+from t2t_repro.io import files, locks
 from t2t_repro.models import building
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.training import checkpoint_files, checkpoint_writer
+from t2t_repro.runs import checkpoint_files, checkpoint_writer, run_json
+from t2t_repro.text import vocabulary_pair
 
 HPARAMS_SET = "fine_tuning"
 _SEED = 1

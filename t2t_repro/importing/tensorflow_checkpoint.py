@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.importing import model_files
-from t2t_repro.importing.tensors import Tensors
+from t2t_repro.importing.arrays import Tensors
 
 _INDEX = ".index"
 

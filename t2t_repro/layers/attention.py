@@ -15,9 +15,9 @@ from t2t_repro.layers import (
     masks,
     step_projection,
 )
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class KeyValues(NamedTuple):

@@ -7,7 +7,7 @@ returns the logits [B, H, T, L].
 import keras
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class DotProduct(keras.layers.Layer):

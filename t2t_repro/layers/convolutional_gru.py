@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import convolution
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class ConvolutionalGru(keras.layers.Layer):

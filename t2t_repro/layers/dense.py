@@ -22,8 +22,8 @@ import os
 import keras
 from keras import ops
 
-from t2t_repro import cpu
-from t2t_repro.types import Tensor
+from t2t_repro.runtime import cpu
+from t2t_repro.runtime.types import Tensor
 
 _ALIASED = 512  # float32 values of 2 KiB
 _MORE_COLUMNS = 16  # a cache line of float32

@@ -13,8 +13,8 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import composite, convolution, dense, dropout, residual
-from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 
 class DilatedConvolution(keras.layers.Layer):

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import counter_rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers import randomness
+from t2t_repro.runtime.types import Tensor
 
 # Bits of the significand with its leading 1, of dtypes with so few that
 # rounding matters: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
@@ -38,12 +38,12 @@ class Dropout(keras.layers.Layer):
 
     def build(self, input_shape: tuple) -> None:
         # The path makes the masks of different layers independent.
-        self._stream = counter_rng.stream_id(self.path)
+        self._stream = randomness.stream_id(self.path)
 
-    def call(self, x: Tensor, rng: counter_rng.Rng | None = None) -> Tensor:
+    def call(self, x: Tensor, rng: randomness.Rng | None = None) -> Tensor:
         if rng is None or not self.rate:
             return x
-        bits = counter_rng.bits(rng, self._stream, ops.shape(x))
+        bits = randomness.bits(rng, self._stream, ops.shape(x))
         # Bits are uniform in [-2^31, 2^31). The threshold is the share that
         # makes up for the scale.
         scale = keep_scale(self.rate, self.compute_dtype)

@@ -7,7 +7,7 @@ from keras import ops
 
 from t2t_repro.layers import dense, step_projection
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class Embedding(keras.layers.Layer):

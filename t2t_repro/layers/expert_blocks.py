@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 # Full blocks of an expert if all get the same: with 2, there are A / 2 empty
 # rows. More blocks copy an expert's matrices more often. 2 was the fastest of

@@ -5,9 +5,9 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers import composite, dense, dropout, step_projection
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 ACTIVATIONS = {
     "relu": ops.relu,

@@ -6,8 +6,8 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers import composite, dropout, weight_norm
-from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 
 def windows(x: Tensor, width: int) -> Tensor:

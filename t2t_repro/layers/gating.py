@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import counter_rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers import randomness
+from t2t_repro.runtime.types import Tensor
 
 # Smallest standard deviation of the noise: softplus underflows to 0, by which
 # equation 9 divides. The paper states none; tensor2tensor adds this number.
@@ -67,13 +67,13 @@ class NoisyTopKGating(keras.layers.Layer):
         self.noise_weight = self.add_weight(
             name="noise_weight", shape=shape, initializer="zeros"
         )
-        self._stream = counter_rng.stream_id(self.path)
+        self._stream = randomness.stream_id(self.path)
 
     def call(
         self,
         x: Tensor,
         is_real: Tensor | None = None,
-        rng: counter_rng.Rng | None = None,
+        rng: randomness.Rng | None = None,
     ) -> Gates:
         """Choose experts for x […, D].
 
@@ -88,7 +88,7 @@ class NoisyTopKGating(keras.layers.Layer):
         noise = ops.maximum(noise, MIN_NOISE)
         logits = clean
         if rng is not None:
-            normal = counter_rng.normal(rng, self._stream, ops.shape(clean))
+            normal = randomness.normal(rng, self._stream, ops.shape(clean))
             logits = clean + normal * noise
         # One more than k, for the load.
         top, experts = ops.top_k(logits, min(k + 1, self.num_experts))

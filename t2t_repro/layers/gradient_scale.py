@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 def scale_gradient(x: Tensor, scale: float) -> Tensor:

@@ -6,7 +6,7 @@ In decoding, Cache.visible_mask of models/transformer_cache.py replaces them.
 
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import expert_blocks, gating
-from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 
 class MixtureOfExperts(keras.layers.Layer):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from t2t_repro.layers import composite, masks, weight_norm
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 # Section 3.4: a sum of two terms of the same variance keeps that variance.
 SUM_SCALE = math.sqrt(0.5)

@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import composite, recurrent_cell
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 
 class _Step:

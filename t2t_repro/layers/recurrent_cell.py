@@ -29,7 +29,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 # Logit of a gate that is closed at padding: its sigmoid is 0 in float32, and
 # float16 can represent it.

@@ -15,9 +15,9 @@ from typing import Any
 import keras
 
 from t2t_repro.layers import composite, dropout
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import compatibility, dense, masks
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class Source(NamedTuple):

@@ -26,7 +26,7 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import dense
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 _BLOCK_SIZES = range(32, 65)  # columns
 

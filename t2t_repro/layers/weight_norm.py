@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class WeightNormDense(keras.layers.Layer):

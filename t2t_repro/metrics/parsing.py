@@ -14,7 +14,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.metrics import bracket_counts
 from t2t_repro.metrics.metric import Metric
-from t2t_repro.text import linear, tree_svg
+from t2t_repro.text import linear, svg
 from t2t_repro.text.trees import Tree
 
 SIGNATURE = "evalb:COLLINS.prm|tags:reference|repair:t2t_repro.text.linear"
@@ -69,7 +69,7 @@ class BracketingMetric(Metric):
         return SIGNATURE
 
     def draw(self, line: str, source: str) -> str:
-        return tree_svg.svg(linear.read(line, source.split()).tree)
+        return svg.svg(linear.read(line, source.split()).tree)
 
 
 class F1(BracketingMetric):

@@ -7,7 +7,7 @@ import numpy as np
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from t2t_repro.metrics.metric import Metric
-from t2t_repro.text import language_pairs, sentences
+from t2t_repro.text import languages, sentences
 
 DEFAULT_TOKENIZER = "13a"
 # sacreBLEU's default tokenizer of a language, and characters for languages that
@@ -88,7 +88,7 @@ class SacreBleuMetric(Metric):
 
 def tokenizer_of(language: str) -> str:
     """Return the name of sacreBLEU's tokenizer for a language."""
-    code = language_pairs.without_region(language)
+    code = languages.without_region(language)
     for tokenizer, codes in _TOKENIZERS.items():
         if code in codes.split():
             return tokenizer

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors, progress
+from t2t_repro import errors
+from t2t_repro.io import progress
 from t2t_repro.metrics import significance
 from t2t_repro.metrics.metric import Metric
 from t2t_repro.metrics.suite import Suite

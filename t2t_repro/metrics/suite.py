@@ -27,13 +27,16 @@ PARSING = (
 )
 # {name: (module and class in this package, summary)}
 _TARGETS = {
-    "bleu": ("bleu.Bleu", "sacreBLEU, cased, detokenized"),
-    "bleu_lc": ("bleu.BleuLc", "the same, lowercased"),
-    "bleu_intl": ("bleu.BleuIntl", "international tokenization (t2t-bleu)"),
-    "bleu_intl_lc": ("bleu.BleuIntlLc", "the same, lowercased"),
-    "bleu_tok": ("bleu.BleuTok", "Moses tokenization (multi-bleu)"),
+    "bleu": ("translation.Bleu", "sacreBLEU, cased, detokenized"),
+    "bleu_lc": ("translation.BleuLc", "the same, lowercased"),
+    "bleu_intl": (
+        "translation.BleuIntl",
+        "international tokenization (t2t-bleu)",
+    ),
+    "bleu_intl_lc": ("translation.BleuIntlLc", "the same, lowercased"),
+    "bleu_tok": ("translation.BleuTok", "Moses tokenization (multi-bleu)"),
     "bleu_compound_split": (
-        "bleu.BleuCompoundSplit",
+        "translation.BleuCompoundSplit",
         "Moses tokenization, hyphens split "
         "(get_ende_bleu.sh, the paper's en-de)",
     ),
@@ -44,7 +47,7 @@ _TARGETS = {
         "% of lines that equal the reference",
     ),
     "length_ratio": (
-        "bleu.LengthRatio",
+        "translation.LengthRatio",
         "tokens of the system / of the reference",
     ),
     "bracketing_f1": (

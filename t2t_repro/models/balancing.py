@@ -14,7 +14,7 @@ from keras import ops
 
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.models.seq2seq import AuxiliaryLoss
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 NOTE = (
     "the balancing losses of experts are computed over the part of a batch "

@@ -10,9 +10,9 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dilated_convolution import DilatedStack
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import unfolding, vocabulary_layers
 from t2t_repro.models.seq2seq import (
@@ -22,7 +22,7 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class ByteNet(Seq2Seq):

@@ -6,8 +6,8 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers import weight_norm
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.multi_step_attention import Source
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.models.convs2s_stacks import Decoder, Encoder
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
@@ -16,7 +16,7 @@ from t2t_repro.models.seq2seq import (
     Seq2Seq,
     StepOutputs,
 )
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class ConvS2S(Seq2Seq):

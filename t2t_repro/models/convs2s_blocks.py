@@ -1,6 +1,6 @@
 """Layers of ConvS2S's encoder and decoder (sections 3.2 and 3.3).
 
-Here `hparams` are a ConvS2SHParams of hparams/convs2s_hparams.py, and a
+Here `hparams` are a ConvS2SHParams of hparams/convs2s.py, and a
 `convolution` is one of their Convolutions.
 """
 
@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro.layers import composite
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gated_convolution import GatedConvolution
 from t2t_repro.layers.multi_step_attention import (
     SUM_SCALE,
     MultiStepAttention,
     Source,
 )
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.weight_norm import WeightNormDense
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class Block(composite.Composite):

@@ -1,6 +1,6 @@
 """Encoder and decoder of ConvS2S (section 3).
 
-Here `hparams` are a ConvS2SHParams of hparams/convs2s_hparams.py.
+Here `hparams` are a ConvS2SHParams of hparams/convs2s.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro import keras_compat
 from t2t_repro.layers import composite, dropout, lookup_table
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gradient_scale import scale_gradient
 from t2t_repro.layers.multi_step_attention import SUM_SCALE, Source
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.weight_norm import WeightNormDense
 from t2t_repro.models.convs2s_blocks import Block, DecoderBlock, EncoderBlock
-from t2t_repro.types import Tensor
+from t2t_repro.runtime import keras_compat
+from t2t_repro.runtime.types import Tensor
 
 
 class _Stack(composite.Composite):

@@ -22,10 +22,10 @@ from keras import ops
 
 from t2t_repro.layers import composite
 from t2t_repro.layers.attentive_recurrence import AttentiveLayer
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.recurrence import RecurrentLayer
 from t2t_repro.layers.source_attention import Source
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class FastForwardLayer(keras.layers.Layer):

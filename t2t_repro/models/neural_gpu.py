@@ -11,12 +11,12 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import dropout, loops
+from t2t_repro.layers import dropout
 from t2t_repro.layers.convolutional_gru import ConvolutionalGru
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import unfolding, vocabulary_layers
+from t2t_repro.models import loops, unfolding, vocabulary_layers
 from t2t_repro.models.seq2seq import (
     DecodingState,
     HiddenStates,
@@ -24,7 +24,7 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class NeuralGpu(Seq2Seq):

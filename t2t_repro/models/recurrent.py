@@ -11,8 +11,8 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import recurrent_stack, vocabulary_layers
 from t2t_repro.models.seq2seq import (
@@ -23,7 +23,7 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class Recurrent(Seq2Seq):

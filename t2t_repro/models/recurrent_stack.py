@@ -1,6 +1,6 @@
 """Encoder and decoder of GNMT: stacks of recurrent layers.
 
-Here `hparams` are a RecurrentHParams of hparams/recurrent_hparams.py.
+Here `hparams` are a RecurrentHParams of hparams/recurrent.py.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from keras import ops
 
 from t2t_repro.layers import composite
 from t2t_repro.layers.attentive_recurrence import AttentiveLayer
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.recurrence import BidirectionalLayer, RecurrentLayer
 from t2t_repro.layers.source_attention import Source
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 # Residual connections begin at the third layer (figure 1).
 FIRST_RESIDUAL = 2

@@ -17,7 +17,7 @@ Rules that hold for every model:
 
 - A sentence's result is independent of the other sentences of its batch and of
   padding.
-- Random numbers come from layers/counter_rng.py alone, as a function of the
+- Random numbers come from layers/randomness.py alone, as a function of the
   row. build() refuses Keras's own seed generators.
 - Each layer with weights or dropout has a unique name: paths name weights in
   checkpoints and streams of random numbers. build() refuses paths that are used
@@ -32,8 +32,8 @@ import keras
 from keras import ops
 
 from t2t_repro import errors
-from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.types import Tensor
+from t2t_repro.layers.randomness import Rng
+from t2t_repro.runtime.types import Tensor
 
 
 class AuxiliaryLoss(NamedTuple):

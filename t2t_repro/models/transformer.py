@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import embedding, masks, position
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import (
     transformer_ctranslate2,
@@ -30,8 +30,8 @@ from t2t_repro.models.transformer_stack import (
     LayerKernels,
     Stack,
 )
+from t2t_repro.runtime.types import Tensor
 from t2t_repro.text.vocabulary import EOS
-from t2t_repro.types import Tensor
 
 
 class Transformer(Seq2Seq):

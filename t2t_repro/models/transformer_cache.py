@@ -6,7 +6,7 @@ from typing import NamedTuple
 from keras import ops
 
 from t2t_repro.layers.attention import KeyValues
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class Cache(NamedTuple):

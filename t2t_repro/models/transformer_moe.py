@@ -1,6 +1,6 @@
 """Transformer with mixtures of experts (arXiv 1701.06538) as feed-forward nets.
 
-Here `hparams` are a TransformerMoeHParams of hparams/moe_hparams.py.
+Here `hparams` are a TransformerMoeHParams of hparams/moe.py.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from typing import Any
 import keras
 
 from t2t_repro.layers import masks, residual
-from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import balancing, transformer_sublayers
 from t2t_repro.models.seq2seq import HiddenStates, Seq2Seq
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class MoeEncoderLayer(EncoderLayer):

@@ -1,6 +1,6 @@
 """Encoder and decoder stacks (section 3.1): layers of residual sublayers.
 
-Here `hparams` are a TransformerHParams of hparams/transformer_hparams.py.
+Here `hparams` are a TransformerHParams of hparams/transformer.py.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from keras import ops
 
 from t2t_repro.layers import composite, dropout, residual
 from t2t_repro.layers.attention import KeyValues, StepKernels
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import transformer_sublayers
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 class LayerKernels(NamedTuple):

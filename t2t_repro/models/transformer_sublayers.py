@@ -1,6 +1,6 @@
 """Residual sublayers of the Transformer's layers, built from hparams.
 
-Here `hparams` are a TransformerHParams of hparams/transformer_hparams.py, and
+Here `hparams` are a TransformerHParams of hparams/transformer.py, and
 `parent` is the layer whose dtype policy a sublayer has.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.types import Tensor
+from t2t_repro.runtime.types import Tensor
 
 
 def column_counts(lengths: Tensor, hparams: Any) -> Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib import colors, figure
 
-from t2t_repro import files
+from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import attention_maps, attention_svg, curves
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import markupsafe
 
-from t2t_repro import progress, registry
+from t2t_repro import registry
+from t2t_repro.evaluation import paper
+from t2t_repro.io import progress
+from t2t_repro.models.cost import TrainingCost
 from t2t_repro.reports import (
     attention_plots,
-    cost,
     curves,
-    paper,
     sample_translations,
     stored_scores,
     templates,
@@ -48,7 +49,7 @@ class RunSummary(NamedTuple):
     settings: dict  # run.json
     headline: str  # headline metric of its problem
     curves: dict[str, curves.Curve]
-    cost: cost.TrainingCost
+    cost: TrainingCost
     manifest: dict | None  # manifest of its data; None: missing
     scores: dict[str, dict]  # split -> stored scores
     # By split.

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.serving import saved_model, version_folders
 from t2t_repro.serving.client import Client
 from t2t_repro.text import language_tags

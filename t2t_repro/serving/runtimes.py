@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 
 TABLE = pathlib.Path(__file__).with_name("runtime_operations.json")
 _table = json_files.read(

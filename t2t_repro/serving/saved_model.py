@@ -17,24 +17,19 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.saved_model import save_context
 
-from t2t_repro import (
-    errors,
-    files,
-    json_files,
-    locks,
-    progress,
-    tensorflow_import,
-)
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files, json_files, locks, progress
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.runs import checkpoint_reader
+from t2t_repro.runtime import tensorflow_import
 from t2t_repro.serving import (
     runtimes,
     served_model,
     version_folders,
     warm_up,
 )
-from t2t_repro.training import checkpoint_reader
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark

@@ -3,7 +3,7 @@
 import tensorflow as tf
 import tensorflow_text
 
-from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.serving.graph_vocabularies import GraphVocabulary
 from t2t_repro.text.mapped_sentence_piece import CODE, MappedSentencePiece
 from t2t_repro.text.vocabulary import Vocabulary
 

@@ -32,13 +32,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors, graph
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.decoding import attention_trace, row_batches, score, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.serving import graph_vocabulary
+from t2t_repro.runtime import graph
+from t2t_repro.serving import graph_vocabularies
 from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
@@ -70,7 +71,7 @@ class ServedModel(tf.Module):
         """
         super().__init__("served_model")
         # Attributes: SavedModel saves what it finds in them.
-        self.source, self.target = graph_vocabulary.build(vocabularies)
+        self.source, self.target = graph_vocabularies.build(vocabularies)
         self.weights = [
             _stored(weight, weights_dtype)
             for model in models

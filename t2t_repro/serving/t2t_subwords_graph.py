@@ -9,7 +9,7 @@ import sys
 import tensorflow as tf
 import tensorflow_text
 
-from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.serving.graph_vocabularies import GraphVocabulary
 from t2t_repro.text import t2t_subwords
 from t2t_repro.text.vocabulary import Vocabulary
 

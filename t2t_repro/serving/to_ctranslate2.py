@@ -16,11 +16,12 @@ import pathlib
 from collections.abc import Sequence
 from types import ModuleType
 
-from t2t_repro import errors, extras, files, json_files, locks, storage
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import extras, files, json_files, locks, storage
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 MODEL_CARD = "model_card.json"
 # The decoder's first input: an additional row, which is never an output. No

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.serving.graph_vocabularies import GraphVocabulary
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 

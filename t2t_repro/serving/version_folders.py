@@ -4,7 +4,8 @@ import os
 import pathlib
 import re
 
-from t2t_repro import errors, storage
+from t2t_repro import errors
+from t2t_repro.io import storage
 
 GRAPH = "saved_model.pb"  # file of a SavedModel
 _VERSION = re.compile("0|[1-9][0-9]{0,17}")

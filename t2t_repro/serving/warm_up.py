@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from t2t_repro import errors
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 _LENGTHS = (4, 32)  # subwords of the sentences: two, so that one is padded

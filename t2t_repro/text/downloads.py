@@ -6,7 +6,8 @@ import pathlib
 import urllib.error
 import urllib.request
 
-from t2t_repro import errors, files, locks, progress
+from t2t_repro import errors
+from t2t_repro.io import files, locks, progress
 
 _TIMEOUT_SECONDS = 60
 

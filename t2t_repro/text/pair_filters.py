@@ -9,8 +9,9 @@ class NoUrls(PairFilter):
 import functools
 import unicodedata
 
-from t2t_repro import errors, extras
-from t2t_repro.text import language_pairs
+from t2t_repro import errors
+from t2t_repro.io import extras
+from t2t_repro.text.languages import without_region
 from t2t_repro.text.parallel_files import Pair
 
 # Scripts as in Unicode's names of letters; other languages have Latin letters.
@@ -146,7 +147,7 @@ class Script(_Limit):
         }
         self._scripts = [
             frozenset(scripts.get(code, ["LATIN"]))
-            for code in map(language_pairs.without_region, languages)
+            for code in map(without_region, languages)
         ]
 
     def keep(self, pair: Pair) -> bool:

@@ -13,7 +13,8 @@ import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_repro import errors, files, storage
+from t2t_repro import errors
+from t2t_repro.io import files, storage
 from t2t_repro.text import downloads
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation

@@ -11,7 +11,8 @@ import pathlib
 import re
 import tarfile
 
-from t2t_repro import errors, files, locks
+from t2t_repro import errors
+from t2t_repro.io import files, locks
 
 DESCRIPTION = "archive.json"
 _SUMS = "SHA256SUMS"

@@ -6,7 +6,7 @@ sentencex is an extra, and is imported where it is used.
 import re
 from collections.abc import Callable
 
-from t2t_repro import extras
+from t2t_repro.io import extras
 from t2t_repro.text import language_tags
 
 # Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files, json_files, locks, progress, storage
-from t2t_repro.training import checkpoint_files, checkpoint_writer
-from t2t_repro.training.checkpoint_reader import CheckpointReader
+from t2t_repro import errors
+from t2t_repro.io import files, json_files, locks, progress, storage
+from t2t_repro.runs import checkpoint_files, checkpoint_writer
+from t2t_repro.runs.checkpoint_reader import CheckpointReader
 
 
 def average(

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from t2t_repro import errors, registry
-from t2t_repro.training import run_log
+from t2t_repro.runs import run_log
 
 
 class Callback:

@@ -6,32 +6,19 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_repro import (
-    cpu,
-    errors,
-    hparam,
-    keras_compat,
-    locks,
-    prepare,
-    progress,
-    run_json,
-    storage,
-    user_definitions,
-)
+from t2t_repro import errors, hparam, prepare, user_definitions
 from t2t_repro.data import batch_plan, manifest, subword_sampling
+from t2t_repro.io import locks, progress, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
+from t2t_repro.runs import checkpoint_files, history, run_json, run_log
+from t2t_repro.runtime import cpu, hardware, keras_compat, workers
 from t2t_repro.training import (
-    checkpoint_files,
-    hardware,
-    history,
     notes,
     optimizer,
-    run_log,
     train_loop,
     train_session,
     uploads,
-    workers,
 )
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.randomness import Rng
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
 

@@ -13,7 +13,9 @@ from t2t_repro.data import batches, features
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.training import loss, run_log, step, workers
+from t2t_repro.runs import run_log
+from t2t_repro.runtime import workers
+from t2t_repro.training import loss, step
 
 # CPUs are not tried: a process that takes too much memory is killed. A
 # whole batch of base takes more than 24 GB. Larger microbatches are not faster

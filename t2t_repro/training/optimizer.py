@@ -9,8 +9,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import arguments, errors, graph, hparam, keras_compat
-from t2t_repro.training import schedules, slots
+from t2t_repro import errors, hparam
+from t2t_repro.runs import slots
+from t2t_repro.runtime import graph, keras_compat
+from t2t_repro.training import arguments, schedules
 
 _ARGUMENTS = "optimizer_arguments"
 # Arguments of constructors that other settings determine.

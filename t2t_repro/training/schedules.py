@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import arguments, errors, hparam
-from t2t_repro.types import Tensor
+from t2t_repro import errors, hparam
+from t2t_repro.runtime.types import Tensor
+from t2t_repro.training import arguments
 
 _ARGUMENTS = "learning_rate_schedule_arguments"
 _ELSEWHERE = {

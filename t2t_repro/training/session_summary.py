@@ -5,8 +5,9 @@ import shutil
 
 import tensorflow as tf
 
-from t2t_repro import files, progress
-from t2t_repro.training import hardware, schedules
+from t2t_repro.io import files, progress
+from t2t_repro.runtime import hardware
+from t2t_repro.training import schedules
 from t2t_repro.training.train_session import Session
 
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors, graph, keras_compat
+from t2t_repro import errors
 from t2t_repro.data.batches import distributed_spec
 from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
 from t2t_repro.hparam import HParams
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training.cross_entropy import Sums
 from t2t_repro.training.loss import batch_loss
 
@@ -54,7 +55,7 @@ def build_train_step(
 
         The loss is the rows' share of the mean loss of the whole batch.
         """
-        rng = counter_rng.step_rng(
+        rng = randomness.step_rng(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
         with tf.GradientTape() as tape:

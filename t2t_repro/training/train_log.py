@@ -11,14 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import progress
-from t2t_repro.training import (
-    anomalies,
-    event_files,
-    forecast,
-    run_log,
-    utilization,
-)
+from t2t_repro.io import progress
+from t2t_repro.runs import run_log
+from t2t_repro.training import anomalies, event_files, forecast, utilization
 from t2t_repro.training.loss import perplexity
 from t2t_repro.training.step import Outcome
 

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_repro import progress
-from t2t_repro.stop_signals import Stopped, StopSignals, exit_code
+from t2t_repro.io import progress
+from t2t_repro.io.stop_signals import Stopped, StopSignals, exit_code
+from t2t_repro.runs import run_log
+from t2t_repro.runs.checkpoints import CheckpointManager
+from t2t_repro.runs.history import History
 from t2t_repro.training import (
     anomalies,
     optimizer,
-    run_log,
     schedules,
     session_summary,
     train_log,
@@ -23,8 +25,6 @@ from t2t_repro.training import (
     utilization,
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
-from t2t_repro.training.checkpoints import CheckpointManager
-from t2t_repro.training.history import History
 from t2t_repro.training.options import Options
 from t2t_repro.training.profiler import Profiler
 from t2t_repro.training.train_log import TrainLog

@@ -14,27 +14,15 @@ from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.models import building
+from t2t_repro.models import building, cost
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.reports import cost
-from t2t_repro.training import (
-    anomalies,
-    hardware,
-    loss,
-    microbatch_size,
-    optimizer,
-    run_log,
-    step,
-    workers,
-)
-from t2t_repro.training.checkpoint_files import (
-    FOLDER,
-    list_checkpoints,
-    step_of,
-)
-from t2t_repro.training.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.runs import run_log
+from t2t_repro.runs.checkpoint_files import FOLDER, list_checkpoints, step_of
+from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.runtime import hardware, workers
+from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.training import anomalies, loss, microbatch_size, optimizer, step
 from t2t_repro.training.options import Options, ResolvedOptions
 from t2t_repro.training.validation import Validation
 from t2t_repro.training.validation_sample import ValidationSample

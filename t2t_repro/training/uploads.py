@@ -6,8 +6,9 @@ import pathlib
 from collections.abc import Iterator
 from concurrent import futures
 
-from t2t_repro import errors, storage
-from t2t_repro.training import run_log
+from t2t_repro import errors
+from t2t_repro.io import storage
+from t2t_repro.runs import run_log
 from t2t_repro.training.callbacks import Callback
 
 

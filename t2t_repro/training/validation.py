@@ -6,10 +6,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, progress, stop_signals
+from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.hparam import HParams
+from t2t_repro.io import progress, stop_signals
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import step
 from t2t_repro.training.cross_entropy import smoothing_constant

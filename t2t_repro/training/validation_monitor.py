@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.training.history import History
+from t2t_repro.runs.history import History
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.validation import Validation
 from t2t_repro.training.validation_sample import ValidationSample

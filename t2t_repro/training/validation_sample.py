@@ -11,11 +11,11 @@ import numpy as np
 from t2t_repro import hparam
 from t2t_repro.data import batch_plan
 from t2t_repro.data.corpus import Corpus
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _SHOWN = 5  # translations in TensorBoard
 

@@ -8,9 +8,10 @@ import tarfile
 
 import pytest
 
-from t2t_repro import bulk_decoding, bulk_models, registry, stored_run
+from t2t_repro import registry
+from t2t_repro.bulk import bulk_decoding, bulk_models, translated_files
 from t2t_repro.data import engines
-from t2t_repro.decoding import translated_files
+from t2t_repro.runs import stored_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 # A run of number words from English into German, and its export.

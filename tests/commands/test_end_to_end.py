@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 
 KEYS = [
     "bleu",

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 
 NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
 FILES = {"sources": "both.xx", "references": "ref"}

@@ -163,9 +163,8 @@ def test_mistake_on_command_line_is_explained_at_once(arguments, message):
 
 def test_choices_of_flags_are_those_of_the_libraries():
     """Commands spell them out, since the libraries import TensorFlow."""
-    from t2t_repro import exporting
     from t2t_repro.decoding import output_formats
-    from t2t_repro.serving import client, served_model
+    from t2t_repro.serving import client, exporting, served_model
 
     for name, choices in (
         ("exporter", exporting.FORMATS),

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from t2t_repro import locks
+from t2t_repro.io import locks
 
 SMALL = (
     "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"

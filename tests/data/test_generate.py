@@ -5,12 +5,13 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.data import corpus_spec, encode, engines, generate, manifest
 from t2t_repro.data.pair_encoder import Encoder
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEST = [("", "nothing"), ("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
 from t2t_repro.data import corpus_vocabularies, manifest
-from t2t_repro.text.line_sample import LineSample
+from t2t_repro.data.line_sample import LineSample
+from t2t_repro.io import files, json_files
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 

@@ -16,8 +16,8 @@ from t2t_repro.data import (
     subword_sampling,
 )
 from t2t_repro.data.bpe_dropout import BpeDropout
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.problem import build_problem
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEXTS = ["aab", "aa", "ab", "ba", "bb", "abba", "a", "b"]
 PIECES = {i + 2: (text, -float(i)) for i, text in enumerate(TEXTS)}

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import aligner, row_batches, translate
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 PAIRS = [
     ("two birds sing", "a dog sat in the park"),

@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import graph, hparam
+from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, candidates, greedy, rules, search
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from t2t_repro.decoding import devices
+from t2t_repro.runtime import devices
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from scripts.benchmarks import bench_decode_variants
 from t2t_repro import hparam
-from t2t_repro.decoding import decode_loop, score, search, shards
+from t2t_repro.decoding import decode_loop, score, search
+from t2t_repro.runtime import shards
 from t2t_repro.text.vocabulary import EOS
 
 V = 24  # vocabulary size of `models`

@@ -3,9 +3,9 @@
 import pytest
 
 from t2t_repro import hparam
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
 @pytest.mark.parametrize("return_beams", [False, True])

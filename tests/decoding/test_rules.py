@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import errors, graph
+from t2t_repro import errors
 from t2t_repro.decoding import (
     beam_search,
     builtin_rules,
@@ -18,6 +18,7 @@ from t2t_repro.decoding import (
     sampling,
 )
 from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))

@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import graph, hparam
+from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, rules, sampling, search
 from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
 V = 6

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph, hparam
+from t2t_repro import hparam
 from t2t_repro.decoding import rules, score, search
 from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
 INPUTS = np.array([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 6, 2, 1, 0]])

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from scripts.release import page_commands
-from t2t_repro import errors, graph, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import attention_trace, builtin_rules, rules, search
+from t2t_repro.runtime import graph
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
 

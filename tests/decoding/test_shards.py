@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph
-from t2t_repro.decoding import shards
+from t2t_repro.runtime import graph, shards
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 5])

@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam, progress
+from t2t_repro import hparam
 from t2t_repro.decoding import row_batches, score, search, translate
 from t2t_repro.decoding.translation import Stopped, Translation
+from t2t_repro.io import progress
 from t2t_repro.text.vocabulary import EOS
 
 LINES = [

@@ -8,8 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from t2t_repro import errors, run_json
-from t2t_repro.training import checkpoint_files
+from t2t_repro import errors
+from t2t_repro.runs import checkpoint_files, run_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)

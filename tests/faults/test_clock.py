@@ -7,8 +7,9 @@ import time
 import pytest
 
 from t2t_repro.reports import curves
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.serving import version_folders
-from t2t_repro.training import checkpoint_files, train_log
+from t2t_repro.training import train_log
 
 DAY = 24 * 3600
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from t2t_repro.training import checkpoint_files, checkpoint_reader
+from t2t_repro.runs import checkpoint_files, checkpoint_reader
 
 LARGEST = 250_000  # bytes of a vocabulary, and of an averaged checkpoint
 

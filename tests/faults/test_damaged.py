@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, files, run_json, storage, stored_run
-from t2t_repro.training import averaging, checkpoint_files, checkpoints
+from t2t_repro import errors
+from t2t_repro.io import files, storage
+from t2t_repro.runs import checkpoint_files, run_json, stored_run
+from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.training import averaging
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
@@ -30,7 +33,7 @@ class State:
         self.adam.build(self.weights)
 
     def checkpoints(self, folder, max_to_keep=20):
-        return checkpoints.CheckpointManager(
+        return CheckpointManager(
             self, self.adam, folder, max_to_keep, VOCABULARY
         )
 
@@ -199,7 +202,7 @@ def test_damaged_average_is_named_or_unaffected(
 
     def open_it():
         state.kernel.assign(np.full(state.kernel.shape, -1))
-        checkpoints.restore_weights(state, averaged, VOCABULARY)
+        restore_weights(state, averaged, VOCABULARY)
         assert (state.kernel.numpy() == 6).all()
 
     path = averaged.with_name(f"ckpt-8.{ending}")
@@ -230,7 +233,7 @@ def test_damaged_checkpoint_is_not_averaged(folder, tmp_path):
 def test_damaged_checkpoint_gives_no_weights(state, folder):
     _cut(folder / f"ckpt-8.{DATA}")
     with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
-        checkpoints.restore_weights(state, folder / "ckpt-8", VOCABULARY)
+        restore_weights(state, folder / "ckpt-8", VOCABULARY)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,8 @@ import time
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.serving import (
-    local_client,
-    saved_model,
-    version_process,
-    warm_up,
-)
+from t2t_repro.server import version_process
+from t2t_repro.serving import local_client, saved_model, warm_up
 
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)

@@ -5,8 +5,9 @@ import types
 
 import pytest
 
-from t2t_repro import hparam, registry, run_json, runs
+from t2t_repro import hparam, registry
 from t2t_repro.data import corpus_spec, engines, generate, manifest
+from t2t_repro.runs import run, run_json
 
 COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
@@ -81,11 +82,11 @@ def run_folder(data, tmp_path):
 
 @COUNTS
 def test_damage_to_any_file_of_a_run_is_found(run_folder, damage, count):
-    expected = runs.open_run(run_folder)
+    expected = run.open_run(run_folder)
     assert isinstance(expected.hparams, hparam.HParams)
 
     def open_it():
-        found = runs.open_run(run_folder)
+        found = run.open_run(run_folder)
         for name, value in expected.settings.items():
             assert found.settings.get(name) == value
         assert found.hparams == expected.hparams

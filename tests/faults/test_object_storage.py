@@ -8,7 +8,8 @@ import urllib.request
 
 import pytest
 
-from t2t_repro import errors, storage
+from t2t_repro import errors
+from t2t_repro.io import storage
 
 moto_server = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")

@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from t2t_repro.training import checkpoint_files, checkpoint_reader
+from t2t_repro.runs import checkpoint_files, checkpoint_reader
 
 # Each test starts two processes, each of which traces the training step.
 pytestmark = pytest.mark.slow

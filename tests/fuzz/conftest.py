@@ -7,8 +7,6 @@ import sys
 import pytest
 from absl import flags
 
-import t2t_repro
-
 
 @pytest.fixture(scope="session")
 def command():
@@ -20,7 +18,7 @@ def command():
     @contextlib.contextmanager
     def load(name):
         # Their flags stay.
-        from t2t_repro import command_line, common_flags  # noqa: F401
+        from t2t_repro.cli import common_flags  # noqa: F401
 
         before = set(flags.FLAGS)
         made = importlib.import_module(f"t2t_repro.{name}")
@@ -30,7 +28,8 @@ def command():
         for module, found in flags.FLAGS.flags_by_module_dict().items():
             if added.intersection(flag.name for flag in found):
                 del sys.modules[module]
-                delattr(t2t_repro, module.rpartition(".")[2])
+                package, _, last = module.rpartition(".")
+                delattr(sys.modules[package], last)
         for flag in added:
             delattr(flags.FLAGS, flag)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro.data import batch_plan, encode
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 PAIRS = st.lists(st.tuples(LINES, LINES), max_size=8)
 LENGTHS = st.lists(

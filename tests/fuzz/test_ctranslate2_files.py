@@ -8,8 +8,9 @@ from file_strategies import edited_bytes, edited_json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, json_files
-from t2t_repro.importing import ctranslate2_folder
+from t2t_repro import errors
+from t2t_repro.importing import ctranslate2
+from t2t_repro.io import json_files
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
@@ -34,7 +35,7 @@ def read_with(folder, name, content):
     original = file.read_bytes()
     file.write_bytes(content)
     try:
-        return ctranslate2_folder.read(folder)
+        return ctranslate2.read(folder)
     except errors.UserError as error:
         assert str(folder) in str(error) or "hparam" in str(error)
         return None

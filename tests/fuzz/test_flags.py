@@ -11,7 +11,8 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro import common_flags, errors, flag_types, registry
+from t2t_repro import errors, registry
+from t2t_repro.cli import common_flags, flag_types
 
 PACKAGE = pathlib.Path(common_flags.__file__).parent
 COMMANDS = [

@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors, registry
-from t2t_repro.importing import (
-    opennmt_tf,
-    run_writer,
-    tensor2tensor_checkpoint,
-)
+from t2t_repro.importing import opennmt_tf, run_writer
+from t2t_repro.importing import tensor2tensor as tensor2tensor_module
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
@@ -72,7 +69,7 @@ def test_edited_file_is_read_or_refused(tensor2tensor, name, data):
     file.write_bytes(data.draw(strategy))
     try:
         out = tensor2tensor.parent / "out"
-        _convert(tensor2tensor_checkpoint, tensor2tensor, out)
+        _convert(tensor2tensor_module, tensor2tensor, out)
     finally:
         file.write_bytes(content)
 

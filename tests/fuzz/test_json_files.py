@@ -8,10 +8,11 @@ from file_strategies import JSON, edited_json, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors
+from t2t_repro.bulk import translation_folder
 from t2t_repro.data import corpus, corpus_spec, generate, manifest
-from t2t_repro.decoding import translation_folder
-from t2t_repro.training import history
+from t2t_repro.io import files, json_files
+from t2t_repro.runs import history
 
 MADE = corpus_spec.Spec(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4

@@ -10,13 +10,13 @@ from file_strategies import JSON, LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.serving import (
+from t2t_repro.server import (
     json_body,
     json_examples,
     json_predict,
-    limits,
     request_errors,
 )
+from t2t_repro.serving import limits
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},

@@ -10,29 +10,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from t2t_repro import (
-    checkpoint_scores,
-    errors,
-    hparam,
-    json_files,
-    registry,
-    run_json,
-    runs,
-)
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors, hparam, registry
+from t2t_repro.io import json_files
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.problem import build_problem
-from t2t_repro.serving import (
-    checks,
-    client,
-    limits,
-    local_client,
-    proto_predict,
-    request_errors,
-    version_folders,
-)
+from t2t_repro.runs import checkpoint_scores, checkpoints, run_json
+from t2t_repro.runs.run import open_run, stored_scores
+from t2t_repro.runtime import workers
+from t2t_repro.server import checks, proto_predict, request_errors
+from t2t_repro.serving import client, limits, local_client, version_folders
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.training import averaging, checkpoints, workers
+from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.training import averaging
 
 registry.load_definitions()
 PROBLEM = build_problem("number_words_ende")
@@ -73,7 +62,7 @@ def test_run_without_model_is_refused(run, whole):
     json_files.write(run / run_json.RUN, whole | {"hparams": hparams})
     message = r"run\.json is damaged: it\['hparams'\] lacks model\."
     with pytest.raises(errors.UserError, match=message):
-        runs.open_run(run)
+        open_run(run)
 
 
 @given(data=st.data())
@@ -81,7 +70,7 @@ def test_edited_run_is_opened_or_explained(run, whole, data):
     content = data.draw(edited_json(whole))
     (run / run_json.RUN).write_bytes(content)
     try:
-        found = runs.open_run(run)
+        found = open_run(run)
     except errors.UserError as error:
         assert str(run) in str(error)
         return
@@ -100,14 +89,14 @@ def test_edited_run_resumes_or_is_explained(run, whole, data):
     except errors.UserError as error:
         assert str(run / run_json.RUN) in str(error)
         return
-    assert runs.open_run(run).settings["hparams"] == whole["hparams"]
+    assert open_run(run).settings["hparams"] == whole["hparams"]
 
 
 @given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
 def test_edited_scores_are_read_or_named(run, content):
     path = run / run_json.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
-    found = read_or_refuse(lambda path: runs.stored_scores(run), path, content)
+    found = read_or_refuse(lambda path: stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
 
 

@@ -9,10 +9,11 @@ from file_strategies import LINES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t_repro.evaluation import scoring
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import sample_translations, scoring, stored_scores
-from t2t_repro.text import linear, test_sets, tree_svg
+from t2t_repro.reports import sample_translations, stored_scores
+from t2t_repro.text import linear, svg, test_sets
 
 FEW = hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
@@ -64,7 +65,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     words = sentence.split()
     tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
-    picture = tree_svg.svg(tree)
+    picture = svg.svg(tree)
     printable = "".join(c if c.isprintable() else " " for c in picture)
     root = xml.etree.ElementTree.fromstring(printable)
     assert root.tag.endswith("svg")

@@ -8,14 +8,15 @@ import sys
 
 import pytest
 
-from t2t_repro import fields, hparam, registry, run_json
-from t2t_repro.hparams import transformer_hparams
+from t2t_repro import fields, hparam, registry
+from t2t_repro.hparams import transformer
+from t2t_repro.runs import run_json
 
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Later(transformer_hparams.TransformerHParams):
+class Later(transformer.TransformerHParams):
     """The Transformer's settings with one more, which is off by default."""
 
     gate_temperature: float = fields.setting(fields.at_least(0), default=0.0)
@@ -47,7 +48,7 @@ def test_other_value_of_later_setting_differs_from_stored_run(later):
 
 def test_fields_that_old_runs_lack_have_defaults():
     stored = json.loads((STORED / run_json.RUN).read_text())["hparams"]
-    for cls in (hparam.HParams, transformer_hparams.TransformerHParams):
+    for cls in (hparam.HParams, transformer.TransformerHParams):
         for field in dataclasses.fields(cls):
             assert field.name in stored or (
                 field.default is not dataclasses.MISSING

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from t2t_repro import hparam, registry
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 
 DIFFERENCES = {  # set: (parent, changes)
     "big": (

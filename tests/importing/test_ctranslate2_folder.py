@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_repro import errors, json_files
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.importing import ctranslate2_folder, run_writer, weights
+from t2t_repro.importing import run_writer, weights
+from t2t_repro.importing.ctranslate2 import read
+from t2t_repro.io import json_files
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 ctranslate2 = pytest.importorskip(
@@ -153,7 +155,7 @@ CASES = {  # settings, a change, hparams
 
 def read_model(folder):
     """Return a model with the weights of a folder, and what was read."""
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     t2t_repro.registry.load_definitions()
     base = t2t_repro.registry.build_hparams("fine_tuning")
     hparams = dataclasses.replace(base, **found.hparams)
@@ -238,7 +240,7 @@ def test_forward_pass_is_compared_with_ctranslate2s(starts_with_eos, tmp_path):
         if starts_with_eos:
             spec.config.decoder_start_token = "</s>"
 
-    found = ctranslate2_folder.read(save(build(change), tmp_path / "model"))
+    found = read(save(build(change), tmp_path / "model"))
     hparams = run_writer.build_hparams(found)
     variables = run_writer.build_variables(found, hparams)
     run_writer.compare(found, hparams, variables)
@@ -256,7 +258,7 @@ def test_run_of_the_importer_translates(tmp_path):
 
     folder = save(build(pieces_apart), tmp_path / "model")
     theirs = ctranslate2.Translator(str(folder), compute_type="float32")
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     run_writer.write(found, "ctranslate2", tmp_path / "run", "de-en")
     model = t2t_repro.load(tmp_path / "run")
     expected = theirs.translate_batch(
@@ -327,12 +329,12 @@ def test_own_export_with_separate_vocabularies(
     folder = to_ctranslate2.export(
         [model], pair, DecodeHParams(), tmp_path / "export", {}
     )
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     assert found.vocabularies.target.model == pair.target.model
     other = Bpe.learn(["ein Fisch singt"] * 5, 270)
     (folder / "vocab.targets.model").write_bytes(other.model)
     with pytest.raises(errors.UserError, match="vocab.targets.model are not"):
-        ctranslate2_folder.read(folder)
+        read(folder)
 
 
 def test_own_export_of_tokens_is_imported_as_such(
@@ -348,7 +350,7 @@ def test_own_export_of_tokens_is_imported_as_such(
         tmp_path / "export",
         {},
     )
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     assert found.vocabulary_type == "whitespace_tokens"
     assert found.vocabularies.source.model == words.model
 

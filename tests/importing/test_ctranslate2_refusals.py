@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.importing import ctranslate2_file, ctranslate2_folder
+from t2t_repro.importing import ctranslate2_files
+from t2t_repro.importing.ctranslate2 import read
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
@@ -24,7 +25,7 @@ specs = ctranslate2.specs
 def refused(folder, message):
     """Assert that a folder is refused with a message."""
     with pytest.raises(errors.UserError, match=message):
-        ctranslate2_folder.read(folder)
+        read(folder)
 
 
 def transformer(encoder=(), decoder=()):
@@ -200,11 +201,11 @@ def test_text_vocabulary_is_read_as_ctranslate2_does(tmp_path):
     vocabulary.unlink()
     text = folder / "shared_vocabulary.txt"
     text.write_bytes("".join(f"{token}\r\n" for token in tokens).encode())
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     assert set(tokens) < set(found.vocabularies.source.pieces(range(11)))
     # The unknown token comes last if the file lacks it.
     text.write_text("\n".join(tokens[1:]))
-    found = ctranslate2_folder.read(folder)
+    found = read(folder)
     assert found.vocabularies.source.pieces([found.vocabularies.source.unknown])
 
 
@@ -245,7 +246,7 @@ def test_variables_of_all_types_are_read(tmp_path):
         ("scale", (), 0, np.float32(0.5).tobytes()),
     ]
     write(tmp_path / "model.bin", version=5, variables=variables)
-    found = ctranslate2_file.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read(tmp_path / "model.bin")
     for name in "abc":
         np.testing.assert_array_equal(
             found.tensors.take(f"{name}/weight"), rows
@@ -274,7 +275,7 @@ def test_old_versions_are_read(tmp_path, version):
         revision=1,
         variables=[(name, (2, 2), 4, values.tobytes())],
     )
-    found = ctranslate2_file.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read(tmp_path / "model.bin")
     path = "decoder/layer_0/self_attention/linear_1/weight"
     np.testing.assert_array_equal(found.tensors.take(path).ravel(), values)
 
@@ -291,7 +292,7 @@ def test_file_with_two_meanings_is_refused(variables, end, message, tmp_path):
     write(file, variables=variables)
     file.write_bytes(file.read_bytes() + end)
     with pytest.raises(errors.UserError, match=message):
-        ctranslate2_file.read(file)
+        ctranslate2_files.read(file)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_file_with_two_meanings_is_refused(variables, end, message, tmp_path):
 def test_damaged_file_is_refused(version, variable, message, tmp_path):
     write(tmp_path / "model.bin", version, variables=[variable])
     with pytest.raises(errors.UserError, match=f"model.bin is .*{message}"):
-        ctranslate2_file.read(tmp_path / "model.bin")
+        ctranslate2_files.read(tmp_path / "model.bin")
 
 
 @pytest.mark.parametrize(
@@ -323,19 +324,19 @@ def test_wrong_scales_are_refused(scale, message, tmp_path):
     ]
     write(tmp_path / "model.bin", variables=variables)
     with pytest.raises(errors.UserError, match=message):
-        ctranslate2_file.read(tmp_path / "model.bin")
+        ctranslate2_files.read(tmp_path / "model.bin")
 
 
 def test_names_of_one_attribute_must_agree(tmp_path):
     variables = [("new", (), 1, b"\1"), ("old", (), 1, b"\2")]
     write(tmp_path / "model.bin", variables=variables)
-    found = ctranslate2_file.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read(tmp_path / "model.bin")
     with pytest.raises(errors.UserError, match="new and old .* one meaning"):
         found.attributes.take(("new", "old"), 0)
 
 
 def test_attribute_of_another_type_is_refused(tmp_path):
     write(tmp_path / "model.bin", variables=[("heads", (), 0, b"\0\0\0@")])
-    found = ctranslate2_file.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read(tmp_path / "model.bin")
     with pytest.raises(errors.UserError, match="heads in .*type int; got 2.0"):
         found.attributes.take("heads", 8)

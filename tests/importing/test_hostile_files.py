@@ -17,7 +17,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.importing import (
-    ctranslate2_folder,
+    ctranslate2,
     fairseq,
     huggingface,
     imported,
@@ -27,7 +27,7 @@ from t2t_repro.importing import (
     model_files,
     opennmt_tf,
     opennmt_tf_description,
-    tensor2tensor_checkpoint,
+    tensor2tensor,
     tensorflow_checkpoint,
 )
 
@@ -202,11 +202,11 @@ READERS = {
     "decoder.yml": lambda path: marian_files.read_yaml(path),
     "data.yml": opennmt_tf_description.read_yaml,
     "model_description.py": opennmt_tf_description.read_model,
-    "hparams.json": tensor2tensor_checkpoint.tensor2tensor_settings.read,
+    "hparams.json": tensor2tensor.tensor2tensor_settings.read,
     "model.ckpt-1.index": lambda path: tensorflow_checkpoint.read(
         path.with_suffix("")
     ),
-    "CTranslate2/model.bin": lambda path: ctranslate2_folder.read(path.parent),
+    "CTranslate2/model.bin": lambda path: ctranslate2.read(path.parent),
 }
 
 

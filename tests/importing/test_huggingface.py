@@ -12,12 +12,13 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from t2t_repro import errors, exporting, fields, hparam, runs
+from t2t_repro import errors, fields, hparam
 from t2t_repro.data import features
 from t2t_repro.decoding import row_batches, search, translate
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.position import SinesThenCosines
-from t2t_repro.serving import local_client
+from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.serving import exporting, local_client
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 EXTRA_LENGTH = 12  # subwords
@@ -33,12 +34,12 @@ def expected():
 def run(definitions, tmp_path_factory):
     folder = tmp_path_factory.mktemp("huggingface") / "run"
     run_writer.write(huggingface.read(GOLDEN), "huggingface", folder, "en-de")
-    return runs.open_run(folder)
+    return open_run(folder)
 
 
 @pytest.fixture(scope="module")
 def model(run):
-    (model,), _ = runs.load_models(run)
+    (model,), _ = load_models(run)
     return model
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensor2tensor_models as models
 
 from t2t_repro import errors
-from t2t_repro.importing import tensor2tensor_checkpoint
+from t2t_repro.importing import tensor2tensor
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
 VOCABULARY = models.subwords()
@@ -37,7 +37,7 @@ LINE = "the cat sat on 2 mats."
 def _convert(hparams, tensors, tmp_path, **vocabularies):
     vocabularies = vocabularies or {"subwords": VOCABULARY}
     models.write(tmp_path, hparams, tensors, **vocabularies)
-    return tensor2tensor_checkpoint.read(tmp_path)
+    return tensor2tensor.read(tmp_path)
 
 
 def _difference(found, hparams, tensors, sizes, **options):
@@ -164,7 +164,7 @@ def test_missing_vocabulary_is_named(tmp_path):
     tensors = models.arrays(hparams, (V, V))
     models.write(tmp_path, hparams, tensors)
     with pytest.raises(errors.UserError, match=r"has 0 vocab\.\* files"):
-        tensor2tensor_checkpoint.read(tmp_path)
+        tensor2tensor.read(tmp_path)
 
 
 def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
@@ -174,7 +174,7 @@ def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
     later = models.arrays(hparams, (V, V), seed=2)
     models.save(tmp_path / "model.ckpt-9", later)
     with pytest.raises(errors.UserError, match="has 2 checkpoints"):
-        tensor2tensor_checkpoint.read(tmp_path)
+        tensor2tensor.read(tmp_path)
     state = 'model_checkpoint_path: "/elsewhere/model.ckpt-9"\n'
     (tmp_path / "checkpoint").write_text(state)
     for path, expected in (
@@ -182,13 +182,13 @@ def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
         (tmp_path / "model.ckpt-7.index", tensors),
         (tmp_path / "model.ckpt-7", tensors),
     ):
-        found = tensor2tensor_checkpoint.read(path)
+        found = tensor2tensor.read(path)
         np.testing.assert_array_equal(
             found.weights.inputs_bias,
             expected["transformer/body/target_space_embedding/kernel"][0],
         )
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
-        tensor2tensor_checkpoint.read(tmp_path / "model.ckpt-8")
+        tensor2tensor.read(tmp_path / "model.ckpt-8")
 
 
 @pytest.mark.slow

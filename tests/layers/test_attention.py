@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import attention, compatibility, counter_rng
+from t2t_repro.layers import attention, compatibility, randomness
 
 B, T, L, D, H = 2, 3, 5, 8, 4
 KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
@@ -212,7 +212,7 @@ def test_dropout_acts_on_attention_weights():
     plain = _layer()
     plain.set_weights(layer.get_weights())
     x, memory, mask = _normal(B, T, D), _normal(B, L, D), _mask()[:, None]
-    rng = counter_rng.step_rng(1, 2, 0, B)
+    rng = randomness.step_rng(1, 2, 0, B)
     output, returned_weights = layer(x, mask, memory, rng=rng)
     kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), rng=rng))
     assert set(np.unique(kept.round(4))) == {0.0, np.float32(1.6667)}

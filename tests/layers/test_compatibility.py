@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.layers import compatibility
 
 B, H, T, L, K = 2, 3, 4, 5, 6

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import convolutional_gru, loops
+from t2t_repro.layers import convolutional_gru
+from t2t_repro.models import loops
 
 MAPS, COLUMNS, ROWS = 4, 5, 3
 

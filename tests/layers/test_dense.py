@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import cpu
 from t2t_repro.layers import dense
+from t2t_repro.runtime import cpu
 
 
 def _x(*shape):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import counter_rng, dilated_convolution
+from t2t_repro.layers import dilated_convolution, randomness
 
 
 def _x(*shape):
@@ -129,7 +129,7 @@ def test_block_equals_figure_3_with_and_without_dropout():
     np.testing.assert_allclose(
         layer(x, visible=visible), x + y, atol=1e-4, rtol=1e-4
     )
-    rng = counter_rng.step_rng(1, 2, 0, len(x))
+    rng = randomness.step_rng(1, 2, 0, len(x))
     kept = np.asarray(layer.dropout(np.ones_like(x), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     np.testing.assert_allclose(

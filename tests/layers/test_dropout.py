@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from keras import ops
 
-from t2t_repro import graph
-from t2t_repro.layers import counter_rng, dropout
+from t2t_repro.layers import dropout, randomness
 from t2t_repro.models import building
+from t2t_repro.runtime import graph
 
 SIGMAS = 5  # width of each statistical bound; seeds are fixed
 
@@ -38,7 +38,7 @@ def _kept(
     rate=0.5, seed=1, step=2, name="dropout", first_row=0, shape=(64, 4096)
 ):
     """Return [B, …] float64: 1 where the mask keeps, 0 where it drops."""
-    rng = counter_rng.step_rng(seed, step, first_row, shape[0])
+    rng = randomness.step_rng(seed, step, first_row, shape[0])
     kept = np.asarray(_layer(rate, name)(ops.ones(shape), rng)) > 0
     return kept * 1.0
 
@@ -86,7 +86,7 @@ def test_dropped_share_is_the_rate(rate):
 def test_mean_is_preserved(policy, rate):
     """A scale rounded to 8 bits is up to 0.4% wrong, for 0.1 it is 0.16%."""
     x = ops.ones((512, 4096))
-    y = _layer(rate, dtype=policy)(x, counter_rng.step_rng(1, 2, 0, 512))
+    y = _layer(rate, dtype=policy)(x, randomness.step_rng(1, 2, 0, 512))
     values = np.asarray(ops.cast(y, "float32"), np.float64)
     assert values.max() > 0
     dropped = rate + 0.004  # at most
@@ -165,7 +165,7 @@ def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
     # Two embeddings; two blocks per encoder layer and three per decoder layer,
     # each with dropout around it and within it.
     assert len(layers) == 2 + 2 * 4 + 2 * 6
-    rng = counter_rng.step_rng(0, 0, 0, 16)
+    rng = randomness.step_rng(0, 0, 0, 16)
     masks = [np.asarray(layer(ops.ones((16, 1024)), rng)) for layer in layers]
     for a, b in itertools.combinations(masks, 2):
         _assert_uncorrelated(a, b)
@@ -191,7 +191,7 @@ def test_eager_graph_and_xla_masks_are_equal():
     )
 
     def call(seed, step):
-        return layer(x, counter_rng.step_rng(seed, step, 3, tf.shape(x)[0]))
+        return layer(x, randomness.step_rng(seed, step, 3, tf.shape(x)[0]))
 
     for step in map(tf.constant, (0, 12_345)):
         eager = call(5, step).numpy()
@@ -207,7 +207,7 @@ def test_kept_values_and_gradients_are_scaled():
     import tensorflow as tf
 
     x = tf.constant(np.random.default_rng(0).normal(size=(3, 50)), tf.float32)
-    rng = counter_rng.step_rng(1, 2, 0, 3)
+    rng = randomness.step_rng(1, 2, 0, 3)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = _layer(0.2)(x, rng)
@@ -221,4 +221,4 @@ def test_kept_values_and_gradients_are_scaled():
 def test_without_rng_or_rate_input_is_unchanged():
     x = ops.ones((4, 6))
     assert _layer(0.5)(x, None) is x
-    assert _layer(0.0)(x, counter_rng.step_rng(1, 2, 0, 4)) is x
+    assert _layer(0.0)(x, randomness.step_rng(1, 2, 0, 4)) is x

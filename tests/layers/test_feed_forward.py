@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t2t_repro.layers import counter_rng, feed_forward
+from t2t_repro.layers import feed_forward, randomness
 
 
 def _x(*shape):
@@ -33,7 +33,7 @@ def test_output_equals_equation_2_with_and_without_dropout():
     w1, b1, w2, b2 = weights
     hidden = np.maximum(0, x @ w1 + b1)
     np.testing.assert_allclose(layer(x), hidden @ w2 + b2, atol=1e-5)
-    rng = counter_rng.step_rng(1, 2, 0, len(x))
+    rng = randomness.step_rng(1, 2, 0, len(x))
     kept = np.asarray(layer.dropout(np.ones((2, 3, 6)), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = (hidden * kept) @ w2 + b2

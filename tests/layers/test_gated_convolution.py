@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.layers.gated_convolution import GatedConvolution
 
 B, N, C, CHANNELS = 2, 6, 3, 4
@@ -100,7 +100,7 @@ def test_steps_equal_whole_sequence(width):
 
 def test_dropout_acts_on_inputs():
     layer, x = _layer(3, causal=False, rate=0.4), _x(B, N, C)
-    rng = counter_rng.step_rng(1, 2, 0, B)
+    rng = randomness.step_rng(1, 2, 0, B)
     kept = np.asarray(layer.dropout(np.ones((B, N, C)), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = _oracle(layer, x * kept, before=1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import counter_rng, gating
+from t2t_repro.layers import gating, randomness
 
 D, E = 4, 5
 REAL = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]], bool)
@@ -20,7 +20,7 @@ def _x(*shape, seed=0):
 
 
 def _rng():
-    return counter_rng.step_rng(3, 5, 0, len(REAL))
+    return randomness.step_rng(3, 5, 0, len(REAL))
 
 
 def _layer(k):
@@ -67,8 +67,8 @@ def test_gates_and_losses_equal_equations(k, training):
     layer, x = _layer(k), _x(*REAL.shape, D)
     normal = np.zeros((*REAL.shape, E))
     if rng is not None:
-        stream = counter_rng.stream_id("gating")
-        normal = np.asarray(counter_rng.normal(rng, stream, normal.shape))
+        stream = randomness.stream_id("gating")
+        normal = np.asarray(randomness.normal(rng, stream, normal.shape))
     expected, importance, load = _numpy(k, x, normal)
     gates = layer(x, REAL, rng=rng)
     np.testing.assert_allclose(_dense(gates), expected, atol=1e-5)
@@ -96,7 +96,7 @@ def test_gating_passes_layer_checks(run_layer_test):
 def test_new_layer_spreads_tokens_in_training():
     """Without a signal, noise alone chooses."""
     layer, x = gating.NoisyTopKGating(E, 2), _x(1, 1000, D)
-    rng = counter_rng.step_rng(1, 1, 0, 1)
+    rng = randomness.step_rng(1, 1, 0, 1)
     counts = np.bincount(np.asarray(layer(x, rng=rng).experts).ravel())
     assert counts.min() > 330  # 400 ± 70, more than 4 deviations of 15.5
 
@@ -104,7 +104,7 @@ def test_new_layer_spreads_tokens_in_training():
 def test_noise_of_row_is_independent_of_batch():
     layer, x = _layer(2), _x(*REAL.shape, D)
     full = layer(x, rng=_rng())
-    alone = layer(x[1:], rng=counter_rng.step_rng(3, 5, 1, 1))
+    alone = layer(x[1:], rng=randomness.step_rng(3, 5, 1, 1))
     np.testing.assert_array_equal(alone.experts[0], full.experts[1])
     np.testing.assert_allclose(alone.values[0], full.values[1], rtol=1e-5)
     assert not np.allclose(full.values, layer(x).values, atol=1e-2)

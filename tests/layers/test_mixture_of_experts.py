@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
 
 D, F, E = 4, 6, 5
@@ -16,7 +16,7 @@ def _x(*shape, seed=0):
 
 
 def _rng():
-    return counter_rng.step_rng(3, 5, 0, len(REAL))
+    return randomness.step_rng(3, 5, 0, len(REAL))
 
 
 def _layer(k=2):

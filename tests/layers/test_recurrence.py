@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import counter_rng, recurrence, recurrent_cell
+from t2t_repro.layers import randomness, recurrence, recurrent_cell
 
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
@@ -176,7 +176,7 @@ def test_gradients_are_equal_eagerly_and_with_xla(cell_type, reverse):
 
 def test_directions_drop_different_inputs():
     layer = recurrence.BidirectionalLayer("lstm", D, 0.5, name="both")
-    x, rng = np.ones((B, T, E), np.float32), counter_rng.step_rng(1, 2, 0, B)
+    x, rng = np.ones((B, T, E), np.float32), randomness.step_rng(1, 2, 0, B)
     layer(x, MASK)
     kept = [
         ops.convert_to_numpy(side.dropout(x, rng=rng)) > 0

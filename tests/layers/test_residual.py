@@ -7,9 +7,9 @@ from keras import ops
 
 from t2t_repro.layers import (
     attention,
-    counter_rng,
     feed_forward,
     mixture_of_experts,
+    randomness,
     residual,
 )
 
@@ -118,7 +118,7 @@ def test_norm_is_placed_by_sequences(sequences):
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_sublayer_output_only(sequences):
     block, x = _block(sequences, rate=0.4), _x()
-    rng = counter_rng.step_rng(1, 2, 0, SHAPE[0])
+    rng = randomness.step_rng(1, 2, 0, SHAPE[0])
     kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = _expected(block, sequences, x, kept)
@@ -128,7 +128,7 @@ def test_dropout_acts_on_sublayer_output_only(sequences):
 
 
 def test_rng_is_passed_to_sublayer():
-    block, rng = _block(), counter_rng.step_rng(1, 2, 0, SHAPE[0])
+    block, rng = _block(), randomness.step_rng(1, 2, 0, SHAPE[0])
     block(_x(), rng=rng)
     np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
     block(_x())

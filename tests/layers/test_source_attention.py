@@ -7,7 +7,7 @@ from keras import ops
 from t2t_repro.layers import (
     attentive_recurrence,
     compatibility,
-    counter_rng,
+    randomness,
     source_attention,
 )
 
@@ -123,12 +123,12 @@ def test_contexts_of_all_steps_are_dropped():
     )
     x, memory = np.zeros((B, T, E), np.float32), _normal(B, L, D, seed=1)
     plain, contexts, _ = layer(x, memory, MASK)
-    rng = counter_rng.step_rng(3, 5, 0, B)
+    rng = randomness.step_rng(3, 5, 0, B)
     outputs, contexts_with_rng, _ = layer(x, memory, MASK, rng=rng)
     assert np.abs(outputs - plain).max(-1).min() > 1e-4
     # They are dropped as an input of the cell, not in what is returned.
     np.testing.assert_allclose(contexts_with_rng[:, 0], contexts[:, 0])
     row, _, _ = layer(
-        x[1:], memory[1:], MASK[1:], rng=counter_rng.step_rng(3, 5, 1, 1)
+        x[1:], memory[1:], MASK[1:], rng=randomness.step_rng(3, 5, 1, 1)
     )
     np.testing.assert_allclose(row[0], outputs[1], rtol=1e-4, atol=1e-6)

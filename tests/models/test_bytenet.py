@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, graph, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import features
 from t2t_repro.models import building
+from t2t_repro.runtime import graph
 from t2t_repro.training import loss
 
 V = 12

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building, seq2seq, transformer
 
 V, SOURCE_V = 12, 14
@@ -165,10 +165,10 @@ def test_logits_depend_only_on_earlier_targets(build, name):
 @every_model
 def test_random_numbers_of_row_are_independent_of_batch(build, name):
     model = build(name)
-    full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
+    full = _logits(model, rng=randomness.step_rng(3, 5, 0, 2))
     assert not np.allclose(full, _logits(model), atol=1e-3)
     row = _logits(
-        model, INPUTS[1:], TARGETS[1:], counter_rng.step_rng(3, 5, 1, 1)
+        model, INPUTS[1:], TARGETS[1:], randomness.step_rng(3, 5, 1, 1)
     )
     np.testing.assert_allclose(row[0], full[1], rtol=1e-4, atol=1e-5)
 

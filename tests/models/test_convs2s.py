@@ -14,7 +14,7 @@ import tensorflow as tf
 from t2t_repro import hparam, registry
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.length_penalty import LengthPenalty
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.training import loss
@@ -145,7 +145,7 @@ def _gradients(model, xla):
 
     @tf.function(jit_compile=xla)
     def compute():
-        rng = counter_rng.step_rng(1, 2, 0, len(INPUTS))
+        rng = randomness.step_rng(1, 2, 0, len(INPUTS))
         with tf.GradientTape() as tape:
             sums = loss.batch_loss(model, batch, rng, 0.1)
         variables = [v.value for v in model.trainable_variables]

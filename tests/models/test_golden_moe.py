@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_repro import registry
 from t2t_repro.data.features import DENOMINATORS
-from t2t_repro.hparams.moe_hparams import TransformerMoeHParams
+from t2t_repro.hparams.moe import TransformerMoeHParams
 from t2t_repro.models import building
 from t2t_repro.training import loss
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building, transformer_stack
+from t2t_repro.runtime import graph
 from t2t_repro.training import loss
 
 
@@ -35,7 +35,7 @@ def rows(tiny_corpora):
 
 def _gradients(model, rows, xla=False):
     def compute(rows):
-        rng = counter_rng.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
+        rng = randomness.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
             sums = loss.batch_loss(model, rows, rng, 0.1)
         gradients = tape.gradient(

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, graph, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data import features
 from t2t_repro.decoding import rules, search
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
+from t2t_repro.runtime import graph
 from t2t_repro.training import loss
 
 V = 5  # PAD, EOS and three words
@@ -139,7 +140,7 @@ def test_gradients_with_xla_equal_those_of_graph(
 
     def gradients():
         with tf.GradientTape() as tape:
-            rng = counter_rng.step_rng(1, 2, 0, len(INPUTS))
+            rng = randomness.step_rng(1, 2, 0, len(INPUTS))
             sums = loss.batch_loss(model, batch, rng, 0.1)
         return [
             tf.convert_to_tensor(gradient)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
 
 _HERE = pathlib.Path(__file__).parent  # no package: read as files
@@ -151,17 +151,17 @@ def test_dropout_of_row_is_independent_of_batch(build_transformer, name):
     rates = {"attention_dropout": 0.2, "relu_dropout": 0.2}
     model = build_transformer(VARIANTS[name] | rates)
     batch = {key: np.tile(ids, (3, 1)) for key, ids in arrays(PACKED).items()}
-    full = _logits(model, batch, counter_rng.step_rng(3, 5, 0, 6))
+    full = _logits(model, batch, randomness.step_rng(3, 5, 0, 6))
     assert not np.allclose(full, _logits(model, batch), atol=0.01)
     rows = {key: ids[2:5] for key, ids in batch.items()}
-    logits = _logits(model, rows, counter_rng.step_rng(3, 5, 2, 3))
+    logits = _logits(model, rows, randomness.step_rng(3, 5, 2, 3))
     np.testing.assert_allclose(logits, full[2:5], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rate", DROPOUTS)
 def test_each_dropout_hparam_has_an_effect(build_transformer, rate):
     none, batch = dict.fromkeys(DROPOUTS, 0.0), features()
-    rng = counter_rng.step_rng(3, 5, 0, len(INPUTS))
+    rng = randomness.step_rng(3, 5, 0, len(INPUTS))
     expected = _logits(build_transformer(none), batch, rng)
     dropped = _logits(build_transformer(none | {rate: 0.2}), batch, rng)
     assert np.abs(dropped - expected).max() > 0.01

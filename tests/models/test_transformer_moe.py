@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
 
 CASES = runpy.run_path(str(pathlib.Path(__file__).with_name("variants.py")))
@@ -39,7 +39,7 @@ def model(hparams, randomize):
 
 
 def _rng(batch):
-    return counter_rng.step_rng(3, 5, 0, len(batch["targets"]))
+    return randomness.step_rng(3, 5, 0, len(batch["targets"]))
 
 
 def test_every_second_layer_is_a_mixture(model):

@@ -14,7 +14,7 @@ def _with_tag(system, info):
 @pytest.fixture
 def memory(monkeypatch, tmp_path):
     """Return an empty store of memory:// URLs; the cache is temporary."""
-    from t2t_repro import object_store
+    from t2t_repro.io import object_store
 
     module = pytest.importorskip("fsspec.implementations.memory")
     system = module.MemoryFileSystem()
@@ -42,7 +42,7 @@ def machine(memory, monkeypatch, tmp_path):
 
     It returns the copy of memory://bucket/run there.
     """
-    from t2t_repro import storage
+    from t2t_repro.io import storage
 
     def use(name):
         monkeypatch.setenv("T2T_CACHE", str(tmp_path / name))

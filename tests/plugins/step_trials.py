@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import keras_compat
 from t2t_repro.data import batch_plan, batches
+from t2t_repro.runtime import keras_compat
 from t2t_repro.training import optimizer, step
 
 SEED = 11

@@ -8,9 +8,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph, registry
-from t2t_repro.models import building
-from t2t_repro.reports import cost, paper
+from t2t_repro import registry
+from t2t_repro.evaluation import paper
+from t2t_repro.models import building, cost
+from t2t_repro.runtime import graph
 
 V = 37_000
 # Options whose work is matrix products alone.

@@ -4,7 +4,7 @@ import yaml
 
 from t2t_repro import registry
 from t2t_repro.problem import build_problem
-from t2t_repro.reports import model_card
+from t2t_repro.serving import model_card
 
 CARD = {
     "problem": "multi30k_ende_rev",

@@ -5,7 +5,8 @@ import html.parser
 import pytest
 
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.reports import attention_plots, cost, page, sample_translations
+from t2t_repro.models import cost
+from t2t_repro.reports import attention_plots, page, sample_translations
 
 SETTINGS = {
     "problem": "made_up",

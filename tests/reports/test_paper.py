@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.reports import paper
+from t2t_repro.evaluation import paper
 
 
 def test_rows_of_table_3_equal_registered_sets():

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
+from t2t_repro.evaluation import paper, published
 from t2t_repro.metrics.suite import TRANSLATION
-from t2t_repro.reports import paper, published
 
 
 @pytest.fixture

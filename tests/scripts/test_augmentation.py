@@ -13,7 +13,8 @@ from scripts.paper import (
     row_files,
     table_jobs,
 )
-from t2t_repro import errors, json_files, registry
+from t2t_repro import errors, registry
+from t2t_repro.io import json_files
 from t2t_repro.problem import build_problem
 
 MICRO = (

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from scripts.release import check_runtimes
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 from t2t_repro.serving import runtimes
 
 OUTPUTS = {"outputs": ["a"], "scores": [[-1.0, -float("inf")]]}

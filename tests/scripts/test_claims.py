@@ -6,8 +6,9 @@ import types
 import pytest
 
 from scripts.paper import claim_counts, claim_rows, claims, table1_layers
-from t2t_repro import json_files, registry
+from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import json_files
 
 QUANTITIES, EXPERIMENTS = claims.read_list()
 BY_TITLE = {each.title: each for each in EXPERIMENTS}

@@ -7,7 +7,7 @@ from optuna.trial import TrialState
 
 from scripts.paper import commands, hparam_ranges, hparam_search
 from t2t_repro import errors
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.hparams.transformer import TransformerHParams
 
 SETTINGS = TransformerHParams
 RANGES = hparam_ranges.parse(SETTINGS, ["layer_prepostprocess_dropout=0.0:0.5"])

@@ -6,7 +6,8 @@ import types
 import pytest
 
 from scripts.paper import curve_bands, reference_curves, references
-from t2t_repro import errors, fields, json_files, registry
+from t2t_repro import errors, fields, registry
+from t2t_repro.io import json_files
 from t2t_repro.metrics.suite import Suite
 
 STEPS = (50, 100, 150)

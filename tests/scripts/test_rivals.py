@@ -13,7 +13,8 @@ from scripts.paper import (
     table_jobs,
     verdicts,
 )
-from t2t_repro import json_files, registry
+from t2t_repro import registry
+from t2t_repro.io import json_files
 from t2t_repro.problem import build_problem
 
 SPLIT = "bleu_compound_split"

@@ -18,7 +18,8 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import errors, json_files, registry
+from t2t_repro import errors, registry
+from t2t_repro.io import json_files
 from t2t_repro.problem import build_problem
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -11,9 +11,10 @@ from scripts.paper import (
     table_layout,
     table_rows,
 )
-from t2t_repro import errors, json_files, registry
+from t2t_repro import errors, registry
+from t2t_repro.evaluation import paper
+from t2t_repro.io import json_files
 from t2t_repro.problem import build_problem
-from t2t_repro.reports import paper
 
 SPLIT = "bleu_compound_split"
 

@@ -18,8 +18,8 @@ TARGETS = ["ZWEI VÖGEL", "DIE KATZE SAẞ", "QUAKT"]
 @pytest.fixture(scope="session")
 def separate_vocabularies(vocabulary):
     """Return SentencePiece vocabularies of different sizes and algorithms."""
-    from t2t_repro.data.vocabulary_pair import Vocabularies
     from t2t_repro.text.sentence_piece import Unigram
+    from t2t_repro.text.vocabulary_pair import Vocabularies
 
     vocabularies = Vocabularies(vocabulary, Unigram.learn(TARGETS * 5, 277))
     assert len(set(vocabularies.sizes.values())) == 2
@@ -139,7 +139,7 @@ def versions_fork_server(forked):
 
     This process cannot be forked, as TensorFlow runs in it.
     """
-    from t2t_repro.serving import fork_server
+    from t2t_repro.server import fork_server
 
     control, its_control = socket.socketpair()
     with its_control:
@@ -173,7 +173,8 @@ class Embedded:
             server: further fields of server.Settings.
             settings: fields of Limits.
         """
-        from t2t_repro.serving import limits, service, versions
+        from t2t_repro.server import service, versions
+        from t2t_repro.serving import limits
 
         self.service = service.Service(
             export_dir,
@@ -205,7 +206,8 @@ class Embedded:
         asyncio.run(self._serve())
 
     async def _serve(self):
-        from t2t_repro.serving import server, server_settings
+        from t2t_repro.server import server_settings
+        from t2t_repro.server.server import running
 
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         settings = server_settings.Settings(
@@ -213,7 +215,7 @@ class Embedded:
             grace_secs=SECONDS,
             poll_secs=0.02,
         )._replace(**self._settings)
-        async with server.running(self.service, settings) as self.ports:
+        async with running(self.service, settings) as self.ports:
             self._ready.set()
             await self._stop.wait()
 
@@ -264,7 +266,7 @@ def channel(server):
 @pytest.fixture
 def gate(monkeypatch):
     """Yield a gate before the model, with `open` and the count `entered`."""
-    from t2t_repro.serving import versions
+    from t2t_repro.server import versions
 
     run = versions.LoadedVersion.run
 

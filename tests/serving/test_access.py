@@ -12,7 +12,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.serving import access, client, connections, server_settings
+from t2t_repro.server import access, connections, server_settings
+from t2t_repro.serving import client
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
 BODY = {"instances": ["a"]}

@@ -7,7 +7,8 @@ import numpy as np
 import prometheus_client
 import pytest
 
-from t2t_repro.serving import batching, limits, request_errors
+from t2t_repro.server import batching, request_errors
+from t2t_repro.serving import limits
 
 SECONDS = 60  # timeout
 

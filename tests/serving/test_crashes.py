@@ -16,15 +16,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.serving import (
+from t2t_repro.server import (
     fork_server,
-    limits,
     version_connection,
-    version_folders,
     version_process,
     versions,
 )
-from t2t_repro.serving.loaded_version import LoadedVersion
+from t2t_repro.server.loaded_version import LoadedVersion
+from t2t_repro.serving import limits, version_folders
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from t2t_repro.serving import event_log
+from t2t_repro.server import event_log
 
 
 def test_lines_of_one_message_are_limited_in_each_minute():

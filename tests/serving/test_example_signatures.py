@@ -4,9 +4,9 @@ import pytest
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import inference_pb2
 
-from t2t_repro.serving import example_signatures, request_errors
+from t2t_repro.server import examples, request_errors
 
-CLASSIFY, REGRESS = example_signatures.CLASSIFY, example_signatures.REGRESS
+CLASSIFY, REGRESS = examples.CLASSIFY, examples.REGRESS
 
 
 def definition(inputs, outputs):
@@ -32,11 +32,11 @@ def definition(inputs, outputs):
 def test_signatures_of_other_models(method, inputs, outputs, message):
     signatures = {"s": definition(inputs, outputs)}
     with pytest.raises(request_errors.RequestError, match=message):
-        example_signatures.refuse(method, "s", signatures)
+        examples.refuse(method, "s", signatures)
     task = inference_pb2.InferenceTask(method_name=method)
     task.model_spec.name, task.model_spec.signature_name = "t2t", "s"
     with pytest.raises(request_errors.RequestError, match=message):
-        example_signatures.refuse_tasks([task], signatures)
+        examples.refuse_tasks([task], signatures)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_second_task_is_checked(names, message):
         task.model_spec.name = name
     signatures = {"serving_default": definition(["inputs"], ["outputs"])}
     with pytest.raises(request_errors.RequestError, match=message):
-        example_signatures.refuse_tasks(tasks, signatures)
+        examples.refuse_tasks(tasks, signatures)

@@ -22,18 +22,18 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
-from t2t_repro.serving import (
+from t2t_repro.server import (
     access,
     bodies,
     connections,
     event_log,
     json_predict,
-    limits,
     monitoring,
     request_errors,
     rpc,
     versions,
 )
+from t2t_repro.serving import limits
 
 SECONDS = 60  # timeout
 REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
@@ -529,7 +529,7 @@ def test_bodies_of_very_many_values_are_refused_before_parsing(
     parsed = []
     loads = json.loads
     monkeypatch.setattr(
-        "t2t_repro.serving.json_body.json.loads",
+        "t2t_repro.server.json_body.json.loads",
         lambda *given, **named: parsed.append(1) or loads(*given, **named),
     )
     _, answer = server.predict(body)

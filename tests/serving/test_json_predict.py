@@ -5,12 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from t2t_repro.serving import (
-    json_examples,
-    json_predict,
-    limits,
-    request_errors,
-)
+from t2t_repro.server import json_examples, json_predict, request_errors
+from t2t_repro.serving import limits
 
 UNKNOWN_NAME = (
     "Failed to process element: {} key: x of 'instances' list. Error: "

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 
 from t2t_repro import serving
-from t2t_repro.serving import limits, rest
+from t2t_repro.server import rest
+from t2t_repro.serving import limits
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(serving.__file__).parent / "static"
@@ -312,7 +313,7 @@ def test_hostile_text_is_never_markup(server, chromium):
 def test_export_without_attention_has_a_message(
     exported, embedded, chromium, monkeypatch
 ):
-    from t2t_repro.serving import request_errors, versions
+    from t2t_repro.server import request_errors, versions
 
     known = versions.LoadedVersion.input_names
 

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from t2t_repro.serving import request_errors
+from t2t_repro.server import request_errors
 
 TEXTS = [
     "two birds sing",

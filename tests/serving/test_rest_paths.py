@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.serving import request_errors, rest_paths
-from t2t_repro.serving.rest_paths import Target
+from t2t_repro.server import request_errors, rest_paths
+from t2t_repro.server.rest_paths import Target
 
 MALFORMED = "Malformed request: "
 NO_NAME = "Missing model name in request."

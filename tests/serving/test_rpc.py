@@ -14,7 +14,7 @@ from tensorflow_serving.apis import (
 )
 
 from t2t_repro import errors
-from t2t_repro.serving import proto_predict, server_settings
+from t2t_repro.server import proto_predict, server_settings
 
 SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from t2t_repro import json_files
+from t2t_repro.io import json_files
 from t2t_repro.serving import runtimes, saved_model
 
 OLDEST, *_, NEWEST = runtimes.GRAPH_DEF_VERSIONS

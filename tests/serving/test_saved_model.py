@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, files, hparam, json_files, locks
+from t2t_repro import errors, hparam
 from t2t_repro.decoding import translate
+from t2t_repro.io import files, json_files, locks
 from t2t_repro.serving import (
     saved_model,
     served_model,

@@ -3,7 +3,8 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.serving import checks, client, local_client, request_errors
+from t2t_repro.server import checks, request_errors
+from t2t_repro.serving import client, local_client
 
 CARD = {"data": {"target_languages": ["de", "fr"]}}
 

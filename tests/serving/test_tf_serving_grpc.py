@@ -17,10 +17,10 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from t2t_repro.serving import example_signatures
+from t2t_repro.server import examples
 
 SECONDS = 60  # timeout
-CLASSIFY, REGRESS = example_signatures.CLASSIFY, example_signatures.REGRESS
+CLASSIFY, REGRESS = examples.CLASSIFY, examples.REGRESS
 REQUESTS = {
     "Predict": predict_pb2.PredictRequest,
     "Classify": classification_pb2.ClassificationRequest,

@@ -11,12 +11,13 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_repro import errors, files, hparam
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors, hparam
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from t2t_repro import bulk_models, errors, object_store, storage
+from t2t_repro import errors
+from t2t_repro.bulk import bulk_models
+from t2t_repro.io import object_store, storage
 from t2t_repro.serving import local_client, version_folders
 
 URL = "memory://bucket/export"

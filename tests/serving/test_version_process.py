@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from t2t_repro.decoding import devices, shards
-from t2t_repro.serving import saved_model, version_process
+from t2t_repro.runtime import devices, shards
+from t2t_repro.server import version_process
+from t2t_repro.serving import saved_model
 
 INPUTS = {
     "inputs": [f"{'ein vogel ' * (i % 4)}{i}".encode() for i in range(26)]

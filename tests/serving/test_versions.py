@@ -10,13 +10,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
-from t2t_repro.serving import (
-    limits,
-    service,
-    version_process,
-    versions,
-    warm_up,
-)
+from t2t_repro.server import service, version_process, versions
+from t2t_repro.serving import limits, warm_up
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}

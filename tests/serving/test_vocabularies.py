@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import attention_trace, translate
 from t2t_repro.models import building
-from t2t_repro.serving import graph_vocabulary, saved_model, served_model
+from t2t_repro.serving import graph_vocabularies, saved_model, served_model
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TOYS = pathlib.Path(__file__).parents[1] / "toys"
 LINES = ["two birds sing", "the cat sat on the mat", ""]
@@ -52,7 +52,7 @@ def test_saved_graph_encodes_and_decodes_as_vocabularies(
 ):
     vocabularies = request.getfixturevalue(kind)
     module = tf.Module()
-    module.sides = graph_vocabulary.build(vocabularies)
+    module.sides = graph_vocabularies.build(vocabularies)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
     def round_trip(*texts):
@@ -129,10 +129,10 @@ def test_export_with_own_vocabulary_equals_decoder(
 
 def test_shared_vocabulary_is_in_the_graph_once(vocabulary):
     shared = Vocabularies.shared(vocabulary)
-    source, target = graph_vocabulary.build(shared)
+    source, target = graph_vocabularies.build(shared)
     assert source is target
     separate = Vocabularies(vocabulary, Bpe(vocabulary.model))
-    source, target = graph_vocabulary.build(separate)
+    source, target = graph_vocabularies.build(separate)
     assert source is not target
 
 
@@ -161,6 +161,6 @@ def test_graph_class_of_wrong_type_is_refused():
 
 @pytest.mark.parametrize("name", ["encode", "decode", "pieces"])
 def test_missing_method_of_graph_vocabulary_is_named(name):
-    bare = graph_vocabulary.GraphVocabulary(None)
+    bare = graph_vocabularies.GraphVocabulary(None)
     with pytest.raises(errors.UserError, match=f"has no {name}: serving/"):
         getattr(bare, name)(None)

@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from t2t_repro import errors, locks
+from t2t_repro import errors
+from t2t_repro.io import locks
 from t2t_repro.text import downloads, parallel_files
 
 CONTENT = bytes(i * 7 % 256 for i in range(1000))

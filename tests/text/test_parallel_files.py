@@ -6,7 +6,8 @@ import os
 import pyarrow as pa
 import pytest
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.text import parallel_files
 
 

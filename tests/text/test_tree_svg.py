@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import linear, tree_svg
+from t2t_repro.text import linear, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def draw(line, sentence):
     """Draw a tree; return {text: (x, y)}, the lines and the view box."""
     tree = linear.read(line, sentence.split()).tree
-    root = ElementTree.fromstring(tree_svg.svg(tree))
+    root = ElementTree.fromstring(svg.svg(tree))
     assert root.find(f"{SVG}title").text == (sentence or None)
     texts = {
         text.text: (float(text.get("x")), float(text.get("y")))

@@ -2,11 +2,12 @@
 
 import pytest
 
-from t2t_repro import errors, files, registry
-from t2t_repro.data import vocabulary_pair
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro import errors, registry
+from t2t_repro.io import files
+from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import EOS, Vocabulary
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
 @pytest.mark.parametrize(

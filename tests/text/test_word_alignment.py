@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.text import word_alignment
-from t2t_repro.text.word_alignment import Alignment
+from t2t_repro.decoding import word_alignment
+from t2t_repro.decoding.word_alignment import Alignment
 
 PIECES = ["a", "b", " ", " c", "d ", "ef"]
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from t2t_repro.registry import vocabularies
-from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.serving.graph_vocabularies import GraphVocabulary
 from t2t_repro.text.vocabulary import EOS, Vocabulary
 
 SPECIAL = ["<pad>", "</s>", "<unk>"]

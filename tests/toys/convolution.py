@@ -12,7 +12,7 @@ from keras import ops
 
 from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import HParams
-from t2t_repro.layers import counter_rng, embedding
+from t2t_repro.layers import embedding, randomness
 from t2t_repro.models import seq2seq
 from t2t_repro.registry import hparams_sets, models
 
@@ -81,8 +81,8 @@ class Convolution(seq2seq.Seq2Seq):
         """Return mixed experts [B, …, D] and gates [B, …, E] of x [B, …, D]."""
         logits = ops.cast(self.gate(x), "float32")
         if rng is not None:
-            stream = counter_rng.stream_id(f"{self.gate.path}/noise")
-            logits = logits + counter_rng.normal(rng, stream, ops.shape(logits))
+            stream = randomness.stream_id(f"{self.gate.path}/noise")
+            logits = logits + randomness.normal(rng, stream, ops.shape(logits))
         gates = ops.softmax(logits)
         experts = ops.reshape(self.experts(x), (*ops.shape(x), -1))
         weighted = experts * ops.cast(gates, x.dtype)[..., None, :]

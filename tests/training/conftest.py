@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.data import batch_plan
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics import suite
+from t2t_repro.runs import checkpoint_files, checkpoint_reader
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
-    checkpoint_files,
-    checkpoint_reader,
     cross_entropy,
     session_summary,
     step,

@@ -6,7 +6,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, graph
+from t2t_repro import errors
+from t2t_repro.runtime import graph
 from t2t_repro.training import anomalies
 
 

@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.training import callbacks, run_log
+from t2t_repro.runs import run_log
+from t2t_repro.training import callbacks
 
 
 class Recorder(callbacks.Callback):

@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, json_files
+from t2t_repro import errors
+from t2t_repro.io import json_files
 from t2t_repro.models import building
-from t2t_repro.training import checkpoints, optimizer, slots
+from t2t_repro.runs import checkpoints, slots
+from t2t_repro.training import optimizer
 
 FOLDER = pathlib.Path(__file__).parents[1] / "fixtures" / "checkpoint"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.models import building
-from t2t_repro.training import averaging, checkpoints, optimizer, slots
+from t2t_repro.runs import slots
+from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.training import averaging, optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
@@ -35,7 +37,7 @@ class Trainer:
         self.optimizer.apply(gradients, self.weights)
 
     def checkpoints(self, folder):
-        return checkpoints.CheckpointManager(
+        return CheckpointManager(
             self.model, self.optimizer, folder, 20, VOCABULARY
         )
 
@@ -68,7 +70,7 @@ def test_restored_weights_are_the_moving_average(averaged, trainer_of):
     """The checkpoint has the trained weights as well."""
     path = averaged / "ckpt-3"
     reader, model = tf.train.load_checkpoint(str(path)), trainer_of().model
-    checkpoints.restore_weights(model, path, VOCABULARY)
+    restore_weights(model, path, VOCABULARY)
     for weight in model.weights:
         name = weight.path.partition("/")[2]
         ema = reader.get_tensor(f"ema/{name}{SUFFIX}")
@@ -86,7 +88,7 @@ def test_frozen_weight_has_no_slots(trainer_of, tmp_path):
     assert {n for n in names if KERNEL in n} == {f"weights/{KERNEL}{SUFFIX}"}
     assert f"momentum/{BIAS}{SUFFIX}" in names
     reader, model = tf.train.load_checkpoint(str(path)), trainer_of().model
-    checkpoints.restore_weights(model, path, VOCABULARY)
+    restore_weights(model, path, VOCABULARY)
     for weight in model.weights:
         kind = "weights" if weight.path.endswith(KERNEL) else "ema"
         name = f"{kind}/{weight.path.partition('/')[2]}{SUFFIX}"
@@ -99,7 +101,7 @@ def test_average_of_checkpoints_ignores_their_moving_average(
     """Section 6.1 averages the weights themselves."""
     paths = [averaged / "ckpt-2", averaged / "ckpt-3"]
     written, model = averaging.average(paths, tmp_path), trainer_of().model
-    checkpoints.restore_weights(model, written, VOCABULARY)
+    restore_weights(model, written, VOCABULARY)
     readers = [tf.train.load_checkpoint(str(path)) for path in paths]
     for weight in model.weights:
         name = f"weights/{weight.path.partition('/')[2]}{SUFFIX}"

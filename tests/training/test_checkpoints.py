@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, locks
+from t2t_repro import errors
+from t2t_repro.io import locks
 from t2t_repro.models import building
-from t2t_repro.training import (
-    averaging,
-    checkpoint_files,
-    checkpoints,
-    optimizer,
-)
+from t2t_repro.runs import checkpoint_files
+from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.training import averaging, optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
@@ -49,7 +47,7 @@ class State:
             np.testing.assert_array_equal(actual, expected)
 
     def checkpoints(self, folder, max_to_keep=20):
-        return checkpoints.CheckpointManager(
+        return CheckpointManager(
             self.model, self.adam, folder, max_to_keep, VOCABULARY
         )
 
@@ -207,7 +205,7 @@ def test_average_equals_the_mean(saved, target, state, tmp_path):
     written = averaging.average(paths, tmp_path)
     assert written == tmp_path / "ckpt-1000"
     target.set(7)
-    checkpoints.restore_weights(target.model, written, VOCABULARY)
+    restore_weights(target.model, written, VOCABULARY)
     for i, weight in enumerate(target.model.weights):
         stack = np.stack([values[step][i] for step in values])
         mean = stack.astype(np.float64).mean(0)
@@ -231,7 +229,7 @@ def test_average_names_the_missing_checkpoint(saved, tmp_path):
 def test_restore_weights_leaves_the_optimizer_unchanged(saved, target):
     target.set(7)
     before = target.values()
-    checkpoints.restore_weights(target.model, saved[0] / "ckpt-100", VOCABULARY)
+    restore_weights(target.model, saved[0] / "ckpt-100", VOCABULARY)
     count = len(target.model.weights)
     target.assert_is([*saved[1][100][:count], *before[count:]])
 
@@ -243,7 +241,7 @@ def test_another_shape_is_refused_by_name(saved, hparams):
     message = f"{path} does not fit.*embedding/weight is [20, 16].*[33, 16]"
     message = re.escape(message).replace(r"\.\*", ".*")
     with pytest.raises(errors.UserError, match=message):
-        checkpoints.restore_weights(model, path, VOCABULARY)
+        restore_weights(model, path, VOCABULARY)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -251,16 +249,16 @@ def test_another_shape_is_refused_by_name(saved, hparams):
 def test_another_depth_is_refused_by_name(saved, tiny_hparams, vocab_size):
     model = building.build(tiny_hparams, vocab_size)  # two layers
     with pytest.raises(errors.UserError, match="layer_1.* is missing there"):
-        checkpoints.restore_weights(model, saved[0] / "ckpt-100", VOCABULARY)
+        restore_weights(model, saved[0] / "ckpt-100", VOCABULARY)
 
 
 def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     path = saved[0] / "ckpt-100"
     before = target.values()
     with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
-        checkpoints.restore_weights(target.model, path, "cd" * 32)
+        restore_weights(target.model, path, "cd" * 32)
     target.assert_is(before)
-    foreign = checkpoints.CheckpointManager(
+    foreign = CheckpointManager(
         target.model, target.adam, tmp_path, 1, "cd" * 32
     ).save(100)
     with pytest.raises(errors.UserError, match="different vocabulary.*cdcd"):
@@ -271,13 +269,13 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
 def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):
     path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
     with pytest.raises(errors.UserError, match="unknown there"):
-        checkpoints.restore_weights(target.model, path, VOCABULARY)
+        restore_weights(target.model, path, VOCABULARY)
 
 
 def test_absent_checkpoint_is_a_user_error(target, tmp_path):
     path = tmp_path / "ckpt-5"
     with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
-        checkpoints.restore_weights(target.model, path, VOCABULARY)
+        restore_weights(target.model, path, VOCABULARY)
 
 
 def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
@@ -300,7 +298,7 @@ def test_folder_may_have_the_characters_of_patterns(
     paths = checkpoint_files.list_checkpoints(folder)
     averaged = averaging.average(paths, folder / "averaged")
     assert averaged == folder / "averaged" / "ckpt-1000"
-    checkpoints.restore_weights(target.model, averaged, VOCABULARY)
+    restore_weights(target.model, averaged, VOCABULARY)
 
 
 def test_second_average_into_a_folder_is_refused(saved, tmp_path):

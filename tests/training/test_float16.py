@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from t2t_repro import keras_compat
-from t2t_repro.training import checkpoints
+from t2t_repro.runs import checkpoints
+from t2t_repro.runtime import keras_compat
 
 TOO_HIGH = 2.0**30  # a scale at which gradients of the tests' model overflow
 

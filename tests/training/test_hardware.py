@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import hardware
+from t2t_repro.runtime import hardware
 
 
 @pytest.fixture

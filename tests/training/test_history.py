@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.training import history
+from t2t_repro.runs import history
 
 
 def stored(folder):

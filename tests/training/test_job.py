@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from t2t_repro import run_json
+from t2t_repro.runs import run_json
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 

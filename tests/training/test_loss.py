@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import graph
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
+from t2t_repro.runtime import graph
 from t2t_repro.training import cross_entropy, loss
 
 SMOOTHING = 0.1

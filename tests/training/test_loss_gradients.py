@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph
+from t2t_repro.runtime import graph
 from t2t_repro.training import cross_entropy
 
 V, SMOOTHING = 30, 0.1

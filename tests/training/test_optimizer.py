@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph, keras_compat, registry
+from t2t_repro import registry
+from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import optimizer, schedules
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.training import optimizer, slots
+from t2t_repro.runs import slots
+from t2t_repro.training import optimizer
 
 RATE = 0.25
 CONSTANT = {

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import arguments, errors, keras_compat
+from t2t_repro import errors
 from t2t_repro.models import building
-from t2t_repro.training import checkpoints, optimizer, slots
+from t2t_repro.runs import slots
+from t2t_repro.runs.checkpoints import CheckpointManager
+from t2t_repro.runtime import keras_compat
+from t2t_repro.training import arguments, optimizer
 
 VOCABULARY = "ab" * 32  # a sha256
 # All optimizers of the installed Keras except those that wrap others.
@@ -70,7 +73,7 @@ class Training:
             self.optimizer.apply(gradients, self.weights)
 
     def checkpoints(self, folder):
-        return checkpoints.CheckpointManager(
+        return CheckpointManager(
             self.model, self.optimizer, folder, 20, VOCABULARY
         )
 

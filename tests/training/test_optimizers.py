@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import graph, keras_compat
-from t2t_repro.training import optimizer, slots
+from t2t_repro.runs import slots
+from t2t_repro.runtime import graph, keras_compat
+from t2t_repro.training import optimizer
 
 SHAPES = ((3, 4), (5,))
 RATE = 0.25

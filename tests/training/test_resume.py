@@ -13,15 +13,10 @@ from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.subword_sampling import SubwordSampler
 from t2t_repro.data.unigram_sampling import UnigramSampling
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.models import building
-from t2t_repro.training import (
-    averaging,
-    checkpoints,
-    cross_entropy,
-    loss,
-    train_session,
-)
+from t2t_repro.runs import checkpoints
+from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.training import averaging, cross_entropy, loss, train_session
 
 STOPPED_AT = 5
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.training import run_log
+from t2t_repro.runs import run_log
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 

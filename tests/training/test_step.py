@@ -14,7 +14,7 @@ from step_trials import SEED, Trial, assert_same_update, distance
 from t2t_repro import errors, registry
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import SIDES
-from t2t_repro.layers import counter_rng
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
 from t2t_repro.training import cross_entropy, loss, step
@@ -37,8 +37,8 @@ class TinyModel:
             tf.gather(self.embedding.value, batch[side]) for side in SIDES
         )
         states += tf.reduce_mean(inputs, axis=1, keepdims=True)
-        stream = counter_rng.stream_id("tiny")
-        states *= counter_rng.uniform(rng, stream, ops.shape(states))
+        stream = randomness.stream_id("tiny")
+        states *= randomness.uniform(rng, stream, ops.shape(states))
         is_real = tf.cast(batch["targets_segment"] > 0, tf.float32)
         squares = tf.reduce_sum(states**2, -1) * is_real
         auxiliary = AuxiliaryLoss(
@@ -139,7 +139,7 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
     result = trial.run(steps=1)
     trial.reset()
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
-    rng = counter_rng.step_rng(SEED, 0, 0, len(arrays["targets"]))
+    rng = randomness.step_rng(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
         sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
@@ -163,7 +163,7 @@ def test_dropout_masks_depend_on_the_step(trial_of, expected):
     trial = trial_of()
     trial.run(steps=1)
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
-    rng = counter_rng.step_rng(SEED, 1, 0, len(arrays["targets"]))
+    rng = randomness.step_rng(SEED, 1, 0, len(arrays["targets"]))
     sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
     np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
 

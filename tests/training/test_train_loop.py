@@ -12,11 +12,10 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.models import building
-from t2t_repro.reports import cost
+from t2t_repro.models import building, cost
+from t2t_repro.runs import history
 from t2t_repro.training import (
     anomalies,
-    history,
     session_summary,
     train_loop,
     train_session,

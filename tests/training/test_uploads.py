@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
-from t2t_repro import errors, object_store, run_json, storage
+from t2t_repro import errors
+from t2t_repro.io import object_store, storage
+from t2t_repro.runs import run_json
 from t2t_repro.training import callbacks, job, options, uploads
 
 

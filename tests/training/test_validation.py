@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, stop_signals
+from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus, write_shard
+from t2t_repro.io import stop_signals
 from t2t_repro.models import building
 from t2t_repro.training import cross_entropy, loss, validation
 

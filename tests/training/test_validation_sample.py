@@ -10,11 +10,11 @@ import pytest
 
 from t2t_repro import hparam
 from t2t_repro.data.corpus import Corpus, write_shard
-from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import validation_monitor, validation_sample
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()

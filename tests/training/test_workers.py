@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.training import hardware, job, workers
+from t2t_repro.runtime import hardware, workers
+from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
 PAIR = {"worker": ["a:1", "b:1"]}

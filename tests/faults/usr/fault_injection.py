@@ -83,7 +83,7 @@ if target == "step":
 
     step.build_train_step = build_with_fault
 elif target == "batch":
-    from t2t_repro.decoding import shards
+    from t2t_repro.runtime import shards
 
     shards.map_shards = inject(shards.map_shards)
 elif target == "index":
@@ -91,7 +91,7 @@ elif target == "index":
         os.replace, lambda source, target: str(target).endswith(".index")
     )
 elif target == "run":
-    from t2t_repro.serving import version_process
+    from t2t_repro.server import version_process
 
     server = os.getpid()
     version_process.Model.run = inject(version_process.Model.run)

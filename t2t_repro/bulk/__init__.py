@@ -1,0 +1,1 @@
+"""Bulk decoding: many files, by many workers."""

@@ -1,0 +1,206 @@
+"""Folder of translated files, in which a killed job continues.
+
+    manifest.json          settings; size, checksum and lines of each source
+    shards/NAME/00000017   translations of consecutive lines of a source
+    NAME                   all of them, when the shards are complete
+
+Each file is written whole or not at all.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from t2t_repro import errors, fields
+from t2t_repro.bulk import translated_files
+from t2t_repro.bulk.translated_files import TranslatedFile
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files, json_files, locks, progress
+from t2t_repro.text import long_lines, parallel_files
+
+MANIFEST = "manifest.json"
+_SEARCH = "decode_hparams"  # a setting of runs
+_ENTRY = {
+    "source": str,
+    "bytes": int,
+    "modified_ns": int,
+    "sha256": str,
+    "lines": int,
+}
+_SHAPE = {"settings": {"model": str}, "files": {str: _ENTRY}}
+_LONG_LINES = "long_lines"  # of an entry; absent if there are none
+_LONG_LINES_SHAPE = {"count": int, "first": [translated_files.LONG_LINE]}
+
+
+class TranslationFolder:
+    """Files that are translated into a folder with the same settings."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        settings: dict[str, Any],
+        sources: Sequence[pathlib.Path],
+    ):
+        """Read or create the manifest, and add new files to it.
+
+        Args:
+            folder: folder of the translations, which the caller has locked.
+            settings: all that translations depend on, with "model", the kind
+                of the model, and "shard_lines".
+            sources: files to translate; earlier ones may be missing, and
+                further ones may be added.
+
+        Raises:
+            UserError: the folder was made with other settings, a file has
+                changed since, or two files have the same name.
+        """
+        self._path = folder / MANIFEST
+        self._contents: dict[str, Any] = {"settings": settings, "files": {}}
+        if self._path.exists():
+            self._contents = json_files.read(self._path, _SHAPE)
+            for entry in self._contents["files"].values():
+                json_files.require_shape(
+                    self._path, _long_lines(entry), _LONG_LINES_SHAPE
+                )
+            _refuse_differences(folder, self._contents["settings"], settings)
+        named = output_names(sources)
+        files.remove_leftovers(folder, _is_in([*named, MANIFEST]))
+        entries = self._contents["files"]
+        for name, source in named.items():
+            if name in entries:
+                entries[name] |= _checked(folder, source, entries[name])
+            else:
+                entries[name] = _new_entry(folder / name, source)
+        self._store()
+        self.files = [
+            TranslatedFile(
+                source, folder / name, entries[name], settings["shard_lines"]
+            )
+            for name, source in named.items()
+        ]
+
+    def join_complete(self, file: TranslatedFile) -> None:
+        """Join the shards of a file if all exist, unless they are joined."""
+        if file.missing or file.output.exists():
+            return
+        found = file.read_long_lines()
+        if found["count"]:  # else a job of many files would store only zeros
+            file.entry[_LONG_LINES] = found
+            self._store()
+        file.join()
+
+    def long_lines(self) -> tuple[int, list[tuple[str, int, int]]]:
+        """Return the number of long lines, and the first of them.
+
+        They are tuples of the name of a file, the number of the line and its
+        length.
+        """
+        found = [(f.output.name, _long_lines(f.entry)) for f in self.files]
+        first = (
+            (name, line["line"], line["length"])
+            for name, entry in found
+            for line in entry["first"]
+        )
+        count = sum(entry["count"] for _, entry in found)
+        return count, list(itertools.islice(first, long_lines.NUM_SHOWN))
+
+    def _store(self):
+        json_files.write(self._path, self._contents, with_checksum=True)
+
+
+def _long_lines(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return entry.get(_LONG_LINES, {"count": 0, "first": []})
+
+
+def output_names(sources: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Return {name of the translation: source}: a.en for a.en.gz.
+
+    Raises:
+        UserError: two sources have the same, or one that the folder needs.
+    """
+    named: dict[str, pathlib.Path] = {}
+    for source in sources:
+        is_packed = source.suffix in parallel_files.SUFFIXES
+        name = source.stem if is_packed else source.name
+        if name in named:
+            raise errors.UserError(
+                f"The translations of {named[name]} and of {source} have the "
+                f"same name, {name}. Name another folder for one of them."
+            )
+        if name in (MANIFEST, translated_files.SHARDS, locks.LOCK):
+            raise errors.UserError(
+                f"The translations of {source} would have the name {name}, "
+                "which the folder needs for itself. Rename that file."
+            )
+        named[name] = source
+    return named
+
+
+def _is_in(names: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that knows names, also cut to those of temporaries."""
+    cut = {name[:50] for name in names}
+    return lambda name: name in cut
+
+
+def _refuse_differences(
+    folder: pathlib.Path, known: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    known = dict(known)
+    if known["model"] != given["model"]:
+        given = {"model": given["model"]}  # the others are of one kind
+    if isinstance(known.get(_SEARCH), dict):
+        known[_SEARCH] = fields.with_defaults(DecodeHParams, known[_SEARCH])
+    if differences := list(fields.differences(known, given)):
+        raise errors.UserError(
+            f"The translations in {folder} were made with other settings: "
+            f"{'; '.join(differences)}. Use those, or name another folder."
+        )
+
+
+def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
+    """Read a file, and return its entry in the manifest."""
+    if output.exists():
+        raise errors.UserError(
+            f"{output} exists, and is not a translation of {source} that this "
+            "folder knows. Name another folder."
+        )
+    status = translated_files.state(source)  # before the reading
+    lines = progress.bar(
+        parallel_files.read_lines(source),
+        f"count {source.name}",
+        unit="line",
+        delay=progress.DELAY_SECONDS,
+    )
+    entry = {
+        "source": str(source.absolute()),
+        **status,
+        "lines": sum(1 for _ in lines),
+        "sha256": files.sha256(source),
+    }
+    if translated_files.state(source) != status:
+        raise errors.UserError(
+            f"{source} changes while it is read. Run the command again when "
+            "the file is complete."
+        )
+    return entry
+
+
+def _checked(
+    folder: pathlib.Path, source: pathlib.Path, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the present state of a file that has the content of its entry."""
+    present = {
+        "source": str(source.absolute()),
+        **translated_files.state(source),
+    }
+    # A copy has another path or time. Another file may have the same size and
+    # time, as those of archives.
+    if not present.items() <= entry.items():
+        if files.sha256(source) != entry["sha256"]:
+            raise errors.UserError(
+                f"{source} is not what {folder} has a translation of: "
+                f"{entry['source']}, as it was when the translation began. "
+                "Restore it, or name another folder."
+            )
+    return present

@@ -1,0 +1,1 @@
+"""Command lines: flags, help pages and configuration files."""

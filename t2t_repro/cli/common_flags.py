@@ -1,0 +1,279 @@
+"""Flags that several commands share.
+
+Hyperparameters are set by one flag, --hparams=key=value. Only commands read
+flags.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.cli import config_file, flag_types
+from t2t_repro.io import files, storage
+from t2t_repro.problem import Problem, build_problem
+from t2t_repro.runtime import cpu
+
+if TYPE_CHECKING:  # --help needs no PyArrow
+    from t2t_repro.runs.stored_run import StoredRun
+
+# Groups of flags for run(), in commands that open a run.
+RUN = {
+    "Required: --output_dir, or --problem and --hparams_set": (
+        "output_dir",
+        "problem",
+        "hparams_set",
+    ),
+    "Checks: refused where the run has other values": (
+        "problem_args",
+        "hparams",
+    ),
+}
+
+_PROBLEM = flags.DEFINE_string(
+    "problem",
+    None,
+    "Name of the problem: data and languages. X_rev swaps X's languages; "
+    "--registry_help lists all.",
+)
+_PROBLEM_ARGS = flag_types.define_items(
+    "problem_args",
+    "",
+    "Arguments of the problem; t2t datagen --help lists their names.",
+)
+_HPARAMS_SET = flags.DEFINE_string(
+    "hparams_set",
+    None,
+    "Name of the hparams set: model and training. --registry_help lists all.",
+)
+_HPARAMS = flag_types.define_items(
+    "hparams",
+    "",
+    "Hparams that differ from the set's; t2t trainer --help lists their names.",
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir",
+    "~/t2t_data",
+    "Folder for generated data and downloads. This folder and --raw_dir, "
+    "--output_dir and --export_dir may be URLs, s3://BUCKET/FOLDER or "
+    "gs://BUCKET/FOLDER.",
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir",
+    None,
+    "Folder of the run; by default ~/t2t_train/PROBLEM/HPARAMS_SET.",
+)
+# The functions below define flags of the command that calls them.
+flags.disclaim_key_flags()
+
+
+def define_raw_data_flags() -> None:
+    """Define flags of the commands that may generate data."""
+    flags.DEFINE_string(
+        "raw_dir",
+        None,
+        "Folder of the raw files, or an archive of datagen --archive_file, "
+        "instead of a download.",
+    )
+    flags.DEFINE_integer(
+        "num_workers",
+        cpu.usable_cores(),
+        "Threads that encode text, and processes that filter it.",
+        lower_bound=1,
+    )
+
+
+def define_datagen_flags() -> None:
+    """Define the flags for raw data, --verify for existing data, --engine."""
+    define_raw_data_flags()
+    flags.DEFINE_string(
+        "engine",
+        "local",
+        "Engine that filters and encodes text: local, threads of this process; "
+        "or dask:ADDRESS, the workers of a Dask cluster.",
+    )
+    flags.DEFINE_bool(
+        "verify",
+        False,
+        "Compare every file of the data with its checksum first.",
+    )
+
+
+def define_decoding_flags() -> None:
+    """Define flags of the commands that load a trained model."""
+    flag_types.define_items(
+        "checkpoint_path",
+        None,
+        "Checkpoint such as RUN/checkpoints/ckpt-1500; several, "
+        "comma-separated, make an ensemble. By default the averaged "
+        "checkpoint if there is one, else the latest.",
+    )
+    flag_types.define_items(
+        "decode_hparams",
+        "",
+        "Settings of the search that differ from the problem's; their "
+        "names are below.",
+    )
+
+
+def define_target_language_flag(note: str = "") -> flags.FlagHolder:
+    """Define the flag of the commands that translate a user's text.
+
+    Args:
+        note: sentence to add to its help.
+    """
+    return flags.DEFINE_string(
+        "target_language",
+        None,
+        "With a many-to-many model: language of the translations, such as de, "
+        f"of lines that do not begin with a tag such as <2de>. {note}".rstrip(),
+    )
+
+
+def problem() -> Problem:
+    """Return the problem that the flags name."""
+    return build_problem(required(_PROBLEM), _PROBLEM_ARGS.value)
+
+
+def hparams_set() -> str:
+    """Return the name of the hparams set."""
+    return required(_HPARAMS_SET)
+
+
+def hparams() -> hparam.HParams:
+    """Return the hparams set with --hparams applied."""
+    values = fields.override(
+        registry.build_hparams(hparams_set()), _HPARAMS.value
+    )
+    registry.models[values.model]  # an unknown one is refused here
+    return values
+
+
+def configuration() -> str:
+    """Return problem and hparams as a file for --config."""
+    values: dict[str, Any] = {}
+    if _PROBLEM.value:
+        values["problem"] = _PROBLEM.value
+        values["problem_args"] = dict(problem().arguments)
+    values["hparams_set"] = hparams_set()
+    values["hparams"] = dataclasses.asdict(hparams())
+    return config_file.dump(values)
+
+
+def data_dir() -> str:
+    """Return --data_dir as it is written: there may be no home for its ~."""
+    return _DATA_DIR.value
+
+
+def given_data_dir() -> str | None:
+    """Return --data_dir; None if the flag is absent."""
+    return _DATA_DIR.value if flags.FLAGS[_DATA_DIR.name].present else None
+
+
+def output_dir() -> pathlib.Path:
+    """Return --output_dir, or its default for problem and hparams set."""
+    if _OUTPUT_DIR.value:
+        return storage.local_path(_OUTPUT_DIR.value)
+    if not (_PROBLEM.value and _HPARAMS_SET.value):
+        raise errors.UserError(
+            "Name the run with --output_dir, or with --problem and "
+            "--hparams_set."
+        )
+    folder = files.expand_path("~/t2t_train")
+    return folder / problem().full_name / hparams_set()
+
+
+def output_dirs() -> list[pathlib.Path]:
+    """Return the folders of --output_dir, comma-separated."""
+    if not _OUTPUT_DIR.value:
+        return [output_dir()]
+    return list(map(storage.local_path, files.split_paths(_OUTPUT_DIR.value)))
+
+
+def expected_settings() -> dict[str, Any]:
+    """Return settings that flags give, for runs.open_run() to compare."""
+    expected: dict[str, Any] = {}
+    if _PROBLEM.value:
+        expected["problem"] = _PROBLEM.value
+        expected["problem_arguments"] = problem().arguments
+    if _HPARAMS_SET.value:
+        expected["hparams_set"] = _HPARAMS_SET.value
+    if _HPARAMS.value:
+        expected["hparams"] = _HPARAMS.value
+    return expected
+
+
+def raw_dir() -> str | None:
+    """Return --raw_dir."""
+    return flags.FLAGS.raw_dir
+
+
+def num_workers() -> int:
+    """Return --num_workers."""
+    return flags.FLAGS.num_workers
+
+
+def verify() -> bool:
+    """Return --verify."""
+    return flags.FLAGS.verify
+
+
+def engine() -> str:
+    """Return --engine."""
+    return flags.FLAGS.engine
+
+
+def checkpoint_paths(run: Any) -> list[pathlib.Path]:
+    """Return and print the run's checkpoint, or those of --checkpoint_path.
+
+    Args:
+        run: runs.Run.
+    """
+    from t2t_repro.runs import stored_run
+
+    paths = stored_run.find_checkpoints(
+        run.output_dir, flags.FLAGS.checkpoint_path
+    )
+    print(f"Checkpoint: {','.join(map(str, paths))}.", file=sys.stderr)
+    return paths
+
+
+def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
+    """Return the settings of the problem's search, with the flag applied."""
+    values = fields.override(problem.search, flags.FLAGS.decode_hparams)
+    for name in values.rule_names:
+        registry.search_rules[name]  # an unknown one is refused here
+    return values
+
+
+def read_run(translates: bool = True) -> "StoredRun":
+    """Return the run that the flags name, without TensorFlow.
+
+    Args:
+        translates: whether the command loads the run's model; checks
+            --checkpoint_path and --decode_hparams.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or a flag contradicts the
+            run or has a setting of the search that does not exist.
+    """
+    from t2t_repro.runs import stored_run
+
+    run = stored_run.read(output_dir(), expected_settings())
+    if translates:
+        stored_run.find_checkpoints(run.output_dir, flags.FLAGS.checkpoint_path)
+        decode_hparams(run.problem)
+    return run
+
+
+def required(flag: flags.FlagHolder) -> Any:
+    """Return the value of a flag that must be given."""
+    if not flag.value:
+        raise errors.UserError(
+            f"--{flag.name} is needed; --help explains it, --registry_help "
+            "lists problems and hparams sets."
+        )
+    return flag.value

@@ -1,0 +1,267 @@
+"""Evaluation of a model, or of existing translations, in one call.
+
+evaluation.evaluate(run)                         # its problem's test split
+evaluation.evaluate(run, "wmt14/full")           # a test set of sacreBLEU
+evaluation.evaluate(problem, "test", translations=lines)
+evaluation.evaluate_checkpoints(run, "validation")
+
+Only what translates imports TensorFlow: scoring of translations begins at once.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from t2t_repro import errors, hparam
+from t2t_repro.evaluation import run_test_sets, scoring
+from t2t_repro.evaluation.scoring import Evaluation
+from t2t_repro.io import files, json_files, locks, storage
+from t2t_repro.problem import Path, Problem
+from t2t_repro.runs import (
+    checkpoint_files,
+    checkpoint_scores,
+    run_json,
+    stored_run,
+)
+from t2t_repro.runs.checkpoint_scores import CheckpointScores
+from t2t_repro.text import test_sets
+from t2t_repro.text.test_sets import TestSet
+
+if TYPE_CHECKING:
+    from t2t_repro.runs.run import Run
+
+
+def evaluate(
+    subject: "Run | Problem",
+    test_set: str | TestSet = "test",
+    translations: Sequence[str] | None = None,
+    baseline: Sequence[str] | None = None,
+    *,
+    data_dir: Path | None = None,
+    checkpoint_path: stored_run.Checkpoints = None,
+    decode_hparams: hparam.DecodeHParams | None = None,
+    samples: int = 1_000,
+) -> Evaluation:
+    """Score translations in the metrics that their problem names.
+
+    Translations by a run are stored with their scores in its folder, if it can
+    be written.
+
+    Args:
+        subject: the run that translates, or the problem of `translations`.
+        test_set: a split of the problem, sacreBLEU's name of a test set, or
+            text, which the problem normalizes.
+        translations: [lines] to score; None: the run translates.
+        baseline: another system's [lines]; tests the difference from it.
+        data_dir: folder of generated data; None: the run's.
+        checkpoint_path: argument of runs.load_models().
+        decode_hparams: settings of the search; None: the problem's.
+        samples: number of bootstrap samples for intervals and tests; 1: compute
+            neither.
+
+    Raises:
+        UserError: the line counts differ, or there is nothing to score, to
+            compare with or to translate.
+    """
+    run, task = _run_and_problem(subject)
+    test_set = run_test_sets.open_test_set(run, task, test_set, data_dir)
+    # Checked here, before hours of translation.
+    others = [lines for lines in (translations, baseline) if lines is not None]
+    test_sets.require_same_counts(*test_set.texts, *others)
+    scoring.require_metrics(test_set, task.suite)
+    if translations is not None:
+        return scoring.score(
+            translations, test_set, task.suite, baseline, samples
+        )
+    if run is None or test_set.sources is None:
+        raise errors.UserError(
+            "There is nothing to score. Give a trained model and text to "
+            "translate (--output_dir, and --sources with --references), or "
+            "--translations."
+        )
+    stores = test_set.name is not None and _can_store(run)
+    translations, details = _translate(
+        run, test_set.sources, checkpoint_path, decode_hparams or task.search
+    )
+    result = scoring.score(
+        translations, test_set, task.suite, baseline, samples
+    )
+    result = result._replace(details=details | result.details)
+    if stores:
+        _store(run, test_set.name, translations, result)
+    return result
+
+
+def evaluate_checkpoints(
+    run: "Run",
+    test_set: str | TestSet = "test",
+    *,
+    data_dir: Path | None = None,
+    decode_hparams: hparam.DecodeHParams | None = None,
+    samples: int = 1_000,
+) -> CheckpointScores:
+    """Score those checkpoints of a run that have not been scored yet.
+
+    The run may be in training: a checkpoint that it removes meanwhile is
+    skipped. The scores are stored in the run after each checkpoint.
+
+    Args:
+        run: result of runs.open_run().
+        test_set: as for evaluate(), but with sources.
+        data_dir: folder of generated data; None: the run's.
+        decode_hparams: settings of the search; None: the problem's.
+        samples: number of bootstrap samples for intervals; 1: no intervals.
+
+    Raises:
+        UserError: the run has no checkpoint, or there is nothing to translate.
+    """
+    from t2t_repro.decoding import translate
+    from t2t_repro.runs.run import build_model
+    from t2t_repro.runtime import devices
+
+    suite = run.problem.suite
+    test_set = run_test_sets.open_test_set(run, run.problem, test_set, data_dir)
+    if test_set.sources is None or test_set.name is None:
+        raise errors.UserError(
+            "Checkpoints are compared by translations; got references without "
+            "sources. Give --sources, too, or a --split."
+        )
+    test_sets.require_same_counts(*test_set.texts)
+    scoring.require_metrics(test_set, suite)
+    folder = run.output_dir / run_json.CHECKPOINTS
+    paths = checkpoint_files.list_checkpoints(folder)
+    hparams = decode_hparams or run.problem.search
+    settings = _settings_of_scores(run.problem, test_set, hparams)
+    with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
+        stored = CheckpointScores(run.output_dir, test_set.name, settings)
+        if not (paths or stored.entries):
+            raise errors.UserError(
+                f"There is no checkpoint in {folder}. Run the trainer first."
+            )
+        devices.use_one_thread_per_operation()
+        model = build_model(run)
+        translator = translate.Translator([model], run.vocabularies, hparams)
+        for path in paths:
+            sha256 = _restore(run, model, path, stored)
+            if sha256 is None:
+                continue
+            translator.refresh_weights()
+            texts = _best_texts(translator, test_set.sources)
+            result = scoring.score(texts, test_set, suite, samples=samples)
+            step = checkpoint_files.step_of(path)
+            stored.add(step, sha256, _results_of_checkpoint(result, suite))
+    storage.upload_results(run.output_dir / checkpoint_scores.FOLDER)
+    return stored
+
+
+def _results_of_checkpoint(result, suite):
+    """Return what CheckpointScores keep of an Evaluation."""
+    return {
+        "scores": {name: result.scores[name] for name in suite.names},
+        "plus_minus": result.details["plus_minus"],
+        "signatures": result.details["signatures"],
+    }
+
+
+def _settings_of_scores(problem, test_set, hparams):
+    """Return what changes the scores of all checkpoints."""
+    settings = {
+        "decode_hparams": dataclasses.asdict(hparams),
+        "metrics": list(problem.suite.names),
+        "text_sha256": json_files.checksum(test_set.texts),
+    }
+    # Absent, as in earlier versions, if it is as the problem has it.
+    if problem.tokenized != type(problem).tokenized:
+        settings["tokenized"] = problem.tokenized
+    return settings
+
+
+def _restore(run, model, path, stored):
+    """Set the weights of a checkpoint, and return its sha256.
+
+    None: it is scored already, or the training in progress has removed it.
+    """
+    from t2t_repro.runs import checkpoints
+
+    try:
+        (sha256,) = stored_run.checkpoint_checksums([path])
+        if stored.has(checkpoint_files.step_of(path), sha256):
+            return None
+        checkpoints.restore_weights(model, path, run.vocabularies.sha256)
+    except (errors.UserError, OSError) as error:
+        # Of a run at a URL the index has been copied, and its data is gone.
+        data_is_gone = isinstance(error.__cause__, FileNotFoundError)
+        if pathlib.Path(f"{path}.index").exists() and not data_is_gone:
+            raise
+        return None
+    print(f"Checkpoint: {path}.", file=sys.stderr)
+    return sha256
+
+
+def _run_and_problem(
+    subject: "Run | Problem",
+) -> "tuple[Run | None, Problem]":
+    if isinstance(subject, Problem):
+        return None, subject
+    return subject, subject.problem
+
+
+def _translate(run, sources, checkpoint_path, hparams):
+    """Return translations, and the checkpoints and settings they are from."""
+    from t2t_repro.decoding import translate
+    from t2t_repro.runs.run import load_models
+    from t2t_repro.runtime import devices
+
+    devices.use_one_thread_per_operation()
+    models, paths = load_models(run, checkpoint_path)
+    # Computed now, because training in progress may remove these files.
+    details = {
+        "checkpoints": stored_run.checkpoint_names(paths),
+        "checkpoints_sha256": stored_run.checkpoint_checksums(paths),
+        "decode_hparams": dataclasses.asdict(hparams),
+    }
+    translator = translate.Translator(models, run.vocabularies, hparams)
+    return _best_texts(translator, sources), details
+
+
+def _best_texts(translator, sources):
+    """Return a translation of each line."""
+    translated = list(translator.translate(sources, len(sources)))
+    if translator.refused:
+        print(translator.refused_summary(), file=sys.stderr)
+    return [hypotheses.texts[0] for hypotheses in translated]
+
+
+def _can_store(run):
+    """Return whether the run's folder can be written; print a note if not."""
+    folder = run.output_dir / run_json.TRANSLATIONS
+    try:
+        files.require_writable(folder)
+    except OSError as error:  # checked here, before hours of translation
+        if not errors.is_closed(error):
+            raise
+        print(
+            f"Note: translations and scores are not stored in {folder}: "
+            f"{error.strerror}. The command prints the scores, and writes them "
+            "to --scores_file; `decoder` writes translations.",
+            file=sys.stderr,
+        )
+        return False
+    return True
+
+
+def _store(run, name, translations, result):
+    """Write translations and scores to the run's folder, for the report."""
+    path = run.output_dir / run_json.TRANSLATIONS / f"{name}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, "".join(f"{line}\n" for line in translations))
+    json_files.write(
+        path.with_name(f"{path.stem}.json"),
+        result.scores
+        | result.details
+        | {run_json.TRANSLATIONS_SHA256: files.sha256(path)},
+        with_checksum=True,
+    )
+    storage.upload_results(path.parent)

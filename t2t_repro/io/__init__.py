@@ -1,0 +1,1 @@
+"""Files: atomic writes, copies of object stores, progress and downloads."""

@@ -1,0 +1,306 @@
+"""Copies of folders at s3:// and gs:// URLs.
+
+Commands work in the copy CACHE/s3/BUCKET/FOLDER of s3://BUCKET/FOLDER. Its path
+says what it is a copy of: these functions do nothing for other paths. CACHE is
+~/.cache/t2t_repro, or $T2T_CACHE.
+
+Only what has changed since it was copied is copied again, in both directions
+(copy_records.py).
+
+An object store replaces one object at a time. The files of _COMPLETE say that
+others are complete: they are copied last, and removed first. So a process may
+be killed at any moment.
+"""
+
+import contextlib
+import fnmatch
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterable
+
+from t2t_repro import errors
+from t2t_repro.io import copy_records, files, locks, object_store, progress
+
+_RUN = "run.json"
+# Of a run, data, checkpoints and exports.
+_COMPLETE = (
+    _RUN,
+    "manifest.json",
+    "*.index",
+    "saved_model.pb",
+    "model.bin",
+)
+# Files that are written once: if one has changed, it is damaged.
+_UNCHANGED = "*checkpoints/ckpt-*"
+_NO_NAMES = {"", ".", ".."}
+
+
+def _cache():
+    cache = os.environ.get("T2T_CACHE") or "~/.cache/t2t_repro"
+    return files.expand_path(cache).absolute()
+
+
+def local_path(name: str | os.PathLike) -> pathlib.Path:
+    """Return a path that a user wrote; of a URL, the path of its copy.
+
+    Raises:
+        UserError: the URL is not that of a folder in an object store, or the
+            path is not UTF-8, which TensorFlow and Arrow cannot open.
+    """
+    if not files.is_url(name):
+        path = files.expand_path(name)
+        try:
+            os.fsencode(path).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise errors.UserError(
+                f"The name {str(name)!a} is not UTF-8, so that TensorFlow "
+                "cannot open it. Rename that folder, or name another."
+            ) from error
+        return path
+    scheme, _, rest = str(name).partition("://")
+    parts = rest.rstrip("/").split("/")
+    # fsspec takes ?versionId= and :: for parts of its own.
+    is_name = not (_NO_NAMES & {*parts} or "?" in rest or "::" in rest)
+    if scheme not in object_store.PACKAGES or not is_name:
+        raise errors.UserError(
+            f"{name} is not the URL of a folder in an object store. Write it "
+            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, without ? and ::."
+        )
+    return _cache().joinpath(scheme, *parts)
+
+
+def url_of(path: pathlib.Path) -> str | None:
+    """Return the URL of which a path is the copy; None: it is no copy."""
+    try:
+        path, cache = path.absolute(), _cache()
+    except errors.UserError:  # without a home folder there are no copies
+        return None
+    if not path.is_relative_to(cache):
+        return None
+    scheme, *parts = path.relative_to(cache).parts or ("",)
+    if scheme not in object_store.PACKAGES or not parts:
+        return None
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+def name_of(path: pathlib.Path) -> str:
+    """Return the URL of a copy; of other paths the absolute path."""
+    return url_of(path) or str(path.absolute())
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    """Return the names of all objects of a copy; none of other folders."""
+    url = url_of(folder)
+    return sorted(_found(url)) if url else []
+
+
+def download(
+    folder: pathlib.Path,
+    choose: Callable[[list[str]], Iterable[str]] = list,
+) -> pathlib.Path:
+    """Copy the objects that are missing here or have changed.
+
+    Files that were copied and whose objects are gone are removed; objects stay
+    whose files are gone, and are copied again. If another process here works
+    in the copy, as a trainer does, it stays as it is.
+
+    Args:
+        folder: a copy, from local_path(). To others nothing is copied.
+        choose: function of all names that returns those to copy.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the objects cannot be read.
+    """
+    url = url_of(folder)
+    if not url:
+        return folder
+    with _locked(folder):
+        if not _is_in_use(folder):
+            _download(folder, url, choose)
+    return folder
+
+
+def _locked(folder):
+    """Lock the run in which a folder is, since all of it may be copied too.
+
+    A folder that is in no run has a lock of its own.
+    """
+    for parent in (folder, *folder.parents):
+        if url_of(parent) and (parent / _RUN).exists():
+            return locks.locked(parent, wait=True, beside=True)
+    return locks.locked(folder, wait=True, beside=True)
+
+
+def _is_in_use(folder):
+    """Return whether a process has the lock of a folder."""
+    try:
+        with locks.locked(folder):
+            return False
+    except locks.TakenError:
+        return True
+
+
+def _download(folder, url, choose):
+    found = _found(url)
+    records, present = copy_records.read(folder), copy_records.stats(folder)
+    chosen = _in_order(choose(sorted(found)))
+    _require_paths(url, chosen)
+    for name in reversed(_in_order(present)):
+        record = records.get(name)
+        if name in found:
+            is_stale = record is None or record.tag != found[name].tag
+            if not is_stale and fnmatch.fnmatchcase(name, _UNCHANGED):
+                is_stale = not record.is_same(present[name])
+        else:  # it was removed there, or is new or newer here
+            is_stale = record is not None and record.is_same(present[name])
+        if is_stale:
+            (folder / name).unlink(missing_ok=True)
+    # An upload removes the objects of files that were removed since now.
+    for name in records:
+        if not (folder / name).exists():
+            copy_records.remove(folder / name)
+    missing = [folder / name for name in chosen if not (folder / name).exists()]
+    settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
+    for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
+        # Another machine may remove an old checkpoint now.
+        with contextlib.suppress(FileNotFoundError):
+            _get(path)
+
+
+def _require_paths(url, names):
+    """Check that objects can be files: a store has no folders."""
+    objects = set(names)
+    for name in names:
+        parents = {str(path) for path in pathlib.PurePosixPath(name).parents}
+        if _NO_NAMES & {*name.split("/")} or parents & objects:
+            raise errors.UserError(
+                f"The object {url}/{name} cannot be copied to a file: a part "
+                "of its name is empty, . or .., or another object has the "
+                "name of its folder. Rename that object."
+            )
+
+
+def fetch(path: pathlib.Path) -> None:
+    """Copy the object of a file that download() did not choose."""
+    if url_of(path) and not path.exists():
+        _get(path)
+
+
+def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
+    """Replace files of a folder by their objects, if there are any.
+
+    Args:
+        folder: a copy. Files of others stay.
+        pattern: of the files' names.
+
+    Returns:
+        Whether there are such objects.
+    """
+    paths = [
+        folder / name
+        for name in _in_order(fnmatch.filter(names(folder), pattern))
+    ]
+    # Forgotten first: an upload removes objects whose files are gone.
+    for path in paths:
+        copy_records.remove(path)
+        path.unlink(missing_ok=True)
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            _get(path)
+    return bool(paths)
+
+
+def _get(path):
+    version = object_store.get(url_of(path), path)
+    copy_records.write(path, version.tag, path.stat())
+
+
+def upload(folder: pathlib.Path) -> None:
+    """Copy the files that have changed to their objects.
+
+    Objects that were copied and whose files are gone are removed.
+
+    Args:
+        folder: a copy, or a folder in it. From others nothing is copied.
+
+    Raises:
+        UserError: the objects cannot be written. The files stay, and a later
+            upload copies them.
+    """
+    if not url_of(folder):
+        return
+    with _locked(folder):
+        records = copy_records.read(folder)
+        present = copy_records.stats(folder)
+        changed = _in_order(
+            name
+            for name, stat in present.items()
+            if not (name in records and records[name].is_same(stat))
+            and _has_index(name, present)
+        )
+        # While parts are replaced, the whole is not complete. A run.json is.
+        for name in reversed(changed):
+            if name in records and _rank(name) > 0:
+                _remove(folder / name)
+        for name in changed:
+            _put(folder / name, present[name])
+        for name in reversed(_in_order(records.keys() - present.keys())):
+            if (folder / name).exists():
+                continue  # it was written meanwhile
+            _remove(folder / name)
+            if name.endswith(".index"):
+                _remove_parts(folder / name)
+
+
+def upload_results(folder: pathlib.Path) -> None:
+    """Call upload(); if it fails, as in a run of others, print a message."""
+    try:
+        upload(folder)
+    except errors.UserError as error:
+        print(f"The results are in {folder} only. {error}", file=sys.stderr)
+
+
+def _has_index(name, names):
+    """Return False for data of a checkpoint that is written at present."""
+    checkpoint, is_data, _ = name.partition(".data-")
+    return not is_data or f"{checkpoint}.index" in names
+
+
+def _put(path, stat):
+    # Another process may remove the file now.
+    with contextlib.suppress(FileNotFoundError):
+        version = object_store.put(path, url_of(path))
+        copy_records.write(path, version.tag, stat)
+
+
+def _remove(path):
+    object_store.remove(url_of(path))
+    copy_records.remove(path)
+
+
+def _remove_parts(index):
+    """Remove the data of a checkpoint, which may never have been here."""
+    for name in names(index.parent):
+        if name.startswith(f"{index.stem}."):
+            _remove(index.with_name(name))
+
+
+def _rank(name):
+    """Return the place of a file in the order of copies; -1 is first."""
+    base = name.rpartition("/")[2]
+    matches = [fnmatch.fnmatchcase(base, pattern) for pattern in _COMPLETE]
+    return matches.index(True) if True in matches else -1
+
+
+def _in_order(names):
+    return sorted(names, key=lambda name: (_rank(name), name))
+
+
+def _found(url):
+    """Return {name: Version} of the objects of a folder."""
+    found = object_store.find(url)
+    return {name: found[name] for name in found if copy_records.is_copied(name)}

@@ -1,0 +1,253 @@
+"""Reports: report/index.html with curves, scores, cost and attention."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from t2t_repro import errors, prepare, registry
+from t2t_repro.data import batch_plan, manifest, subword_sampling
+from t2t_repro.decoding import attention_trace
+from t2t_repro.io import extras, files, storage
+from t2t_repro.models import building
+from t2t_repro.problem import Path
+from t2t_repro.runs import (
+    checkpoint_files,
+    checkpoint_scores,
+    run_json,
+    stored_run,
+)
+from t2t_repro.runs.run import Run, load_models, stored_scores
+from t2t_repro.text import parallel_files
+
+with extras.needed("report", "The report"):
+    from t2t_repro.models import cost
+    from t2t_repro.reports import (
+        attention_plots,
+        curves,
+        page,
+        sample_translations,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportOptions:
+    """Options of a report."""
+
+    data_dir: Path | None = None  # None: the folder of each run
+    sentences: Sequence[str] = ()  # whose attention is plotted
+    # Number of validation sentences to plot if `sentences` is empty.
+    num_sentences: int = 3
+    pictures: bool = False  # whether to write each plot to a file, too
+    # Sustained rate of all devices of a run together.
+    flops_per_second: float | None = None
+
+
+class Report(NamedTuple):
+    """The files of a report."""
+
+    page: pathlib.Path
+    pictures: dict[pathlib.Path, int]  # folder -> number of files
+
+
+def write(
+    opened: Sequence[Run], options: ReportOptions = ReportOptions()
+) -> Report:
+    """Write a page of one run, or of several side by side.
+
+    Args:
+        opened: runs to show; the page is written to the folder of the first.
+        options: options of the report.
+
+    Raises:
+        UserError: a run is given twice, or its translations are of other data.
+    """
+    folders = [run.output_dir for run in opened]
+    if len(set(folders)) < len(folders):
+        raise errors.UserError(
+            "--output_dir names a run twice; got "
+            f"{', '.join(map(str, folders))}. Give each run once."
+        )
+    folder = folders[0] / "report"
+    files.require_writable(folder)
+    summaries = [
+        _summarize(run, name, options)
+        for run, name in zip(opened, _names(folders), strict=True)
+    ]
+    files.write_text(folder / "index.html", page.render(summaries))
+    written = _write_pictures(folder, summaries) if options.pictures else {}
+    storage.upload_results(folder)
+    return Report(folder / "index.html", written)
+
+
+def _names(folders):
+    """Return the last component of each path, or the paths if two are equal."""
+    names = [folder.absolute().name for folder in folders]
+    distinct = len(set(names)) == len(names)
+    return names if distinct else [str(folder) for folder in folders]
+
+
+def _summarize(run, name, options):
+    data, contents = _open_data(run, options.data_dir)
+    read = curves.read(run.output_dir)
+    folder = run.output_dir / run_json.TRANSLATIONS
+    scores = stored_scores(run.output_dir)
+    ranked = {
+        split: _samples(run, data, split, folder / f"{split}.txt", stored)
+        for split, stored in scores.items()
+        if contents and split in contents["splits"]
+    }
+    checkpoint, attention, no_attention = _attention(
+        run, data if contents else None, options
+    )
+    return page.RunSummary(
+        name=name,
+        settings=run.settings,
+        headline=run.problem.suite.headline,
+        curves=read | _checkpoint_curves(run),
+        cost=cost.training_cost(
+            building.build_abstract(run.hparams, **run.vocabularies.sizes),
+            run.hparams.batch_tokens,
+            _mean_lengths(run, data) if contents else None,
+            _steps(run, read),
+            curves.training_seconds(read),
+            options.flops_per_second,
+        ),
+        manifest=contents,
+        scores=scores,
+        samples=ranked,
+        drawings={
+            split: _drawings(run.problem, samples)
+            for split, samples in ranked.items()
+        },
+        checkpoint=checkpoint,
+        attention=attention,
+        no_attention=no_attention,
+    )
+
+
+def _checkpoint_curves(run):
+    """Return the headline metric of each test set, by checkpoint."""
+    found = checkpoint_scores.curves(run.output_dir, run.problem.suite.headline)
+    return {f"{page.CHECKPOINTS}{name}": curve for name, curve in found.items()}
+
+
+def _open_data(run, data_dir):
+    """Return the folder of the data, and its manifest.
+
+    Both are None if the run's own data cannot be reached. The manifest is None
+    if the data is missing or has changed.
+    """
+    data_dir_or_own = data_dir or run_json.data_dir(run.settings)
+    if not data_dir_or_own:  # an imported model
+        return None, None
+    try:
+        data = prepare.data_folder(data_dir_or_own, run.problem)
+    except errors.UserError as error:
+        if data_dir:
+            raise
+        print(f"The report is without the data. {error}", file=sys.stderr)
+        return None, None
+    same = run_json.is_data_of(run.settings, data, "train")
+    return data, manifest.read(data) if same else None
+
+
+def _mean_lengths(run, data):
+    """Return mean subwords of the inputs and targets in training."""
+    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
+    sampler = subword_sampling.build(
+        run.hparams, run.vocabularies, run.settings["random_seed"]
+    )
+    max_length = run.hparams.max_length
+    lengths = subword_sampling.planned_lengths(sampler, corpus, max_length)
+    return batch_plan.mean_lengths(lengths, max_length)
+
+
+def _steps(run, read):
+    """Return the number of finished steps, by events and checkpoints."""
+    kept = checkpoint_files.list_checkpoints(
+        run.output_dir / run_json.CHECKPOINTS
+    )
+    return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
+
+
+def _samples(run, data, split, path, stored):
+    expected = stored.get(run_json.TRANSLATIONS_SHA256)  # not of old versions
+    if expected and files.sha256(path) != expected:
+        raise errors.UserError(
+            f"{path} has changed since its lines were scored. Restore it, or "
+            f"run evaluate --split={split} again."
+        )
+    corpus = manifest.open_corpus(data, split, run.problem.reverse)
+    translations = list(parallel_files.read_lines(path))
+    if len(translations) != len(corpus):
+        raise errors.UserError(
+            f"{path} has {len(translations):,} lines for {len(corpus):,} of "
+            f"the split. Run evaluate --split={split} again."
+        )
+    return sample_translations.rank(
+        corpus.text("inputs"),
+        translations,
+        corpus.text("targets"),
+        run.problem.suite,
+    )
+
+
+def _drawings(problem, ranked):
+    """Draw the first sample of each group, if the headline metric can draw."""
+    suite = problem.suite
+    metric = suite.build()[suite.headline]
+    drawings = []
+    for sample in (group[0] for group in ranked if group):
+        sides = [
+            metric.draw("".join(span.text for span in side), sample.inputs)
+            for side in (sample.translation, sample.reference)
+        ]
+        if all(sides):
+            drawings.append(page.OutputDrawing(f"line {sample.line}", *sides))
+    return drawings
+
+
+def _attention(run, data, options):
+    """Return the checkpoint's name, the plots, and a reason for no plots."""
+    if "cross" not in registry.models[run.hparams.model].value.attention_kinds:
+        return None, [], f"{run.hparams.model} has no attention weights"
+    normalize, _ = run.problem.normalizers
+    lines = list(map(normalize, options.sentences))
+    lines = lines or _validation_lines(run, data, options.num_sentences)
+    if not lines:
+        return None, [], "no sentence was requested, nor is one at hand"
+    try:
+        path = stored_run.find_checkpoint(run.output_dir)
+    except errors.UserError:  # training has just started
+        return None, [], "there is no checkpoint yet"
+    (model,), _ = load_models(run, [path])
+    tracer = attention_trace.AttentionTracer(
+        model, run.vocabularies, run.problem.search
+    )
+    traces = map(tracer.trace, lines)
+    plots = [attention_plots.plot_sentence(*trace) for trace in traces]
+    return path.name, plots, ""
+
+
+def _validation_lines(run, data, count):
+    """Select validation sentences of median and greater length."""
+    if data is None:
+        return []
+    corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
+    chosen = sample_translations.choose_by_length(
+        corpus.lengths["inputs"], count
+    )
+    text = corpus.text("inputs")
+    return [text[i] for i in chosen]
+
+
+def _write_pictures(folder, summaries):
+    """Write every attention plot; return {folder: number of files}."""
+    names = attention_plots.folder_names([run.name for run in summaries])
+    folders = [folder / "attention" / name for name in names]
+    return {
+        folder: attention_plots.write(folder, run.attention)
+        for folder, run in zip(folders, summaries, strict=True)
+    }

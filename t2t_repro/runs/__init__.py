@@ -1,0 +1,1 @@
+"""Runs: what the folder of a training run holds."""

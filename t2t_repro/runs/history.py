@@ -1,0 +1,166 @@
+"""Stored results of the validations of a run, which rank its checkpoints."""
+
+import copy
+import math
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from t2t_repro import errors, registry
+from t2t_repro.io import json_files
+from t2t_repro.metrics.suite import Suite
+
+VALIDATION = "validation.json"
+LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
+# Measured by every validation -> (key of validation.json, higher is better).
+# Losses are compared without label smoothing, as perplexities.
+_ALWAYS_MEASURED = {LOSS: ("perplexity", False), "accuracy": ("accuracy", True)}
+_SHAPE = [{"step": int, "perplexity": float}]
+
+
+class History:
+    """List of {"step": …, "loss": …, …}, written whole at each change."""
+
+    def __init__(self, output_dir: pathlib.Path, last_step: int = sys.maxsize):
+        """Read the entries up to `last_step`, from which a run resumes.
+
+        Later entries belong to steps that will be repeated.
+        """
+        self._path = output_dir / VALIDATION
+        stored = []
+        if self._path.exists():
+            stored = json_files.read(self._path, _SHAPE)
+        self._entries = [e for e in stored if e["step"] <= last_step]
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of all validations, in order."""
+        return [entry["step"] for entry in self._entries]
+
+    def add(self, step: int, results: Mapping[str, Any]) -> None:
+        """Append the results of a validation, and write the file."""
+        self._entries.append({"step": step, **results})
+        json_files.write(self._path, self._entries)
+
+    def stopped_improving(
+        self, patience: int | None, metric: str = LOSS
+    ) -> bool:
+        """Return whether the best validation is at least `patience` old."""
+        costs = list(self._costs(metric).values())
+        if not patience or len(costs) <= patience:
+            return False
+        return min(costs[-patience:]) >= min(costs[:-patience])
+
+    def ranking_metric(self, suite: Suite) -> str:
+        """Return the metric that ranks checkpoints.
+
+        It is the headline metric of the suite, or the loss if the last
+        validation lacks the headline, or neither of its directions is better.
+        """
+        name = suite.headline
+        is_measured = bool(self._entries) and name in self._entries[-1]
+        return name if is_measured and _has_direction(name) else LOSS
+
+    def ranking(self, suite: Suite) -> list[int]:
+        """Return the steps of comparable validations, the best one first.
+
+        Of two equal ones the earlier is first.
+        """
+        costs = self._costs(self.ranking_metric(suite))
+        return sorted(costs, key=costs.__getitem__)
+
+    def rankings(self, suite: Suite) -> list[list[int]]:
+        """Return a ranking for each measure that sessions have ranked by.
+
+        A session may translate another number of sentences, or none. What the
+        earlier validations ranked is ranked as it was when the measure changed.
+        """
+        ends = {}
+        for count, entry in enumerate(self._entries, 1):
+            metric = self._first(count).ranking_metric(suite)
+            ends[metric, str(entry.get(f"{metric}_sentences"))] = count
+        return [self._first(count).ranking(suite) for count in ends.values()]
+
+    def _first(self, count):
+        """Return the history of the first `count` validations."""
+        first = copy.copy(self)
+        first._entries = self._entries[:count]
+        return first
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Return {step: value} of comparable validations, in order.
+
+        Validations of an earlier session do not count if they lack the metric
+        or translated another number of sentences than the last one.
+        """
+        key, _ = _key_and_direction(metric)
+        entries = [entry for entry in self._entries if key in entry]
+        sentences = f"{key}_sentences"
+        return {
+            entry["step"]: entry[key]
+            for entry in entries
+            if entry.get(sentences) == entries[-1].get(sentences)
+        }
+
+    def _costs(self, metric):
+        """Return values() as costs, of which the lowest is the best."""
+        _, higher_is_better = _key_and_direction(metric)
+        sign = -1 if higher_is_better else 1
+        return {
+            step: math.inf if math.isnan(value) else sign * value
+            for step, value in self.values(metric).items()
+        }
+
+
+def _key_and_direction(metric: str) -> tuple[str, bool | None]:
+    """Return the key of a metric in validation.json, and higher_is_better."""
+    if metric in _ALWAYS_MEASURED:
+        return _ALWAYS_MEASURED[metric]
+    return metric, registry.metrics[metric].value.higher_is_better
+
+
+def _has_direction(metric):
+    return _key_and_direction(metric)[1] is not None
+
+
+def require_stopping_metric(
+    metric: str, patience: int | None, suite: Suite, sentences: int
+) -> None:
+    """Require a metric that early stopping can use.
+
+    Args:
+        metric: LOSS, "accuracy", HEADLINE, or a metric of the suite.
+        patience: number of validations without improvement; None: no early
+            stopping.
+        suite: the metrics of the problem.
+        sentences: number of sentences translated at each validation.
+
+    Raises:
+        UserError: says what is missing.
+    """
+    if metric == LOSS:
+        return
+    got = f"got --early_stopping_metric={metric}"
+    if metric == HEADLINE:
+        metric = suite.headline
+    if metric not in (*_ALWAYS_MEASURED, *suite.names):
+        raise errors.UserError(
+            "--early_stopping_metric is loss, accuracy, headline, or a metric "
+            f"that the problem names, {', '.join(suite.names)}; {got}."
+        )
+    if not _has_direction(metric):
+        raise errors.UserError(
+            f"Neither a higher nor a lower {metric} is better, so that it "
+            f"cannot stop training; {got}. Name another metric, or loss."
+        )
+    if not patience:
+        raise errors.UserError(
+            "--early_stopping_evals says for how many validations a metric "
+            f"may fail to improve; {got} without it. Name both."
+        )
+    if metric in suite.names and not sentences:
+        raise errors.UserError(
+            f"{metric} is measured on translated sentences; {got} with "
+            "--eval_bleu_sentences=0. Name a number above 0."
+        )

@@ -1,0 +1,1 @@
+"""TensorFlow, Keras and the devices of this machine."""

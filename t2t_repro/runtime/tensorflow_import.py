@@ -1,0 +1,282 @@
+"""Import of TensorFlow: fast, with oneDNN, without its log messages.
+
+TensorFlow and its libraries write to file descriptor 2 before their logging can
+be configured, whatever TF_CPP_MIN_LOG_LEVEL is.
+"""
+
+import contextlib
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from t2t_repro import errors
+from t2t_repro.runtime import cpu
+
+NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
+# Packages that TensorFlow imports if they are installed, in a second of CPU
+# time: jax for its converter from JAX, matplotlib for keras.visualization.
+_UNUSED = ("jax", "matplotlib")
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# XLA would compile matrix multiplications by Triton, in many variants, and time
+# each. With cuBLAS alone, the step of base compiles in 21 s instead of 52 s and
+# takes 35.5 ms instead of 37.9 (H200, docs/performance.md).
+_TRITON_GEMM = "xla_gpu_enable_triton_gemm"
+
+
+def prepare() -> None:
+    """Make the first import of TensorFlow fast and silent, whoever imports it.
+
+    Messages of the import are printed if it fails. After it, messages below
+    WARNING are hidden. Users get all by TF_CPP_MIN_LOG_LEVEL=0. oneDNN is
+    switched on where it is faster and TensorFlow leaves it off; for GPUs, XLA's
+    matrix multiplications by Triton are switched off.
+    """
+    if "tensorflow" not in sys.modules:
+        if cpu.needs_onednn(cpu.features(), os.environ):
+            os.environ[cpu.ONEDNN] = "1"
+        sys.meta_path.insert(0, _TensorFlowFinder())
+    elif not NVIDIA_DRIVER.exists():
+        with _silent_stderr():
+            # Prints once that there is none.
+            sys.modules["tensorflow"].config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def logging_only(level: int) -> Iterator[None]:
+    """Make TensorFlow's Python code log only from a level on in the context.
+
+    In notebooks it logs all from INFO on.
+    """
+    logger = logging.getLogger("tensorflow")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def prepare_command() -> None:
+    """Let the import omit what no command needs, and ignore keras.json.
+
+    A Python program keeps both, since it may use all of TensorFlow and Keras.
+    """
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    os.environ["KERAS_BACKEND"] = backend
+    for finder in sys.meta_path:
+        if isinstance(finder, _TensorFlowFinder):
+            finder.is_command = True
+            finder.omitted = _UNUSED if backend == "tensorflow" else ()
+
+
+def limit_threads(config: Any) -> None:
+    """Let TensorFlow start no more threads than the container has cores.
+
+    It counts the cores of the machine. Variables of the user take precedence.
+
+    Args:
+        config: tensorflow.config.
+    """
+    cores = cpu.usable_cores()
+    if cores == cpu.visible_cores():
+        return
+    for kind in ("intra", "inter"):
+        set_threads(config, kind, cores)
+
+
+def set_threads(config: Any, kind: str, number: int) -> None:
+    """Set a number of TensorFlow's threads, unless the user's variable does.
+
+    Args:
+        config: tensorflow.config.
+        kind: "intra", the threads of an operation, or "inter".
+        number: number of threads.
+
+    Raises:
+        RuntimeError: TensorFlow has started its threads.
+    """
+    if f"TF_NUM_{kind.upper()}OP_THREADS" not in os.environ:
+        setter = f"set_{kind}_op_parallelism_threads"
+        getattr(config.threading, setter)(number)
+
+
+def threads(config: Any, kind: str) -> int:
+    """Return a number of TensorFlow's threads, 0 if it chooses the number.
+
+    Args:
+        config: tensorflow.config.
+        kind: as for set_threads().
+    """
+    variable = os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", "")
+    getter = f"get_{kind}_op_parallelism_threads"
+    return getattr(config.threading, getter)() or (
+        int(variable) if variable.isdecimal() else 0
+    )
+
+
+def use_one_thread(config: Any, kind: str) -> None:
+    """Set one of TensorFlow's threads by set_threads(), if that is possible.
+
+    The function has no effect once TensorFlow has run an operation in this
+    process.
+    """
+    with contextlib.suppress(RuntimeError):
+        set_threads(config, kind, 1)
+
+
+class _TensorFlowFinder(importlib.abc.MetaPathFinder):
+    """Finder that finds TensorFlow once, as others do, and prepares it.
+
+    TensorFlow imports Keras, and Keras TensorFlow. Whichever is first counts.
+    """
+
+    omitted: Sequence[str] = ()  # packages that the import must not find
+    is_command = False  # False: of a Python program
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of the other finders, with a prepared execution."""
+        if fullname not in ("tensorflow", "keras"):
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_prepared(module):
+                with (
+                    _fewer_messages(),
+                    _silent_stderr(),
+                    _without_collections(),
+                    _without(self.omitted),
+                ):
+                    if self.is_command:
+                        _execute_with_defaults(execute, module)
+                    else:
+                        execute(module)
+                    # Keras may have imported another library.
+                    if tensorflow := sys.modules.get("tensorflow"):
+                        limit_threads(tensorflow.config)
+                        _switch_triton_off()
+                        if not NVIDIA_DRIVER.exists():
+                            # Prints that there is none. With a driver, it would
+                            # start CUDA, which fails in forks of the process.
+                            tensorflow.config.list_physical_devices()
+
+            spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
+        return spec
+
+
+def _execute_with_defaults(execute, module):
+    """Import Keras, and replace the settings of keras.json by its defaults.
+
+    Raises:
+        UserError: Keras refuses a setting, or lacks the chosen backend.
+    """
+    try:
+        execute(module)
+    except (AssertionError, ImportError, ValueError) as error:
+        backend = os.environ["KERAS_BACKEND"]
+        if backend == "tensorflow" and isinstance(error, ImportError):
+            raise
+        raise errors.UserError(
+            f"Keras cannot be imported with KERAS_BACKEND={backend} and the "
+            f"keras.json of ~/.keras or $KERAS_HOME: {error!r}. Correct them."
+        ) from error
+    if keras := sys.modules.get("keras"):  # TensorFlow imports it, too
+        keras.config.set_floatx("float32")
+        keras.config.set_epsilon(1e-7)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the garbage collector, and keep it off what exists at the end.
+
+    The import creates a million objects that last; collections would visit all
+    of them several times, then and later.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _without(packages: Sequence[str]) -> Iterator[None]:
+    """Make the import of packages fail that are not imported yet."""
+    hidden = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def _switch_triton_off():
+    """Change XLA_FLAGS, which XLA reads when it is first used.
+
+    The variable may also be the name of a file.
+    """
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    is_file = flags and not flags.startswith("-")
+    if NVIDIA_DRIVER.exists() and not is_file and _TRITON_GEMM not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --{_TRITON_GEMM}=false".strip()
+
+
+@contextlib.contextmanager
+def _fewer_messages() -> Iterator[None]:
+    """Set the log level, which TensorFlow reads during its import."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Discard what is written to file descriptor 2, unless an error follows.
+
+    Nothing is discarded on Windows, nor with TF_CPP_MIN_LOG_LEVEL=0.
+    """
+    if (
+        os.name != "posix"
+        or sys.stderr is None  # closed: descriptor 2 may be another file
+        or os.environ.get(_LOG_LEVEL) == "0"
+    ):
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            messages.seek(0)
+            os.write(stderr, messages.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

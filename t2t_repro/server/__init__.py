@@ -1,0 +1,1 @@
+"""The embedded server: TensorFlow Serving's REST API and gRPC services."""

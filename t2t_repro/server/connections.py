@@ -1,0 +1,316 @@
+"""REST connections: bounded in number, and in the time that clients may take.
+
+aiohttp limits the size of requests. What clients can hold for ever without
+these limits are connections, and the memory of answers that they do not read.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import ssl
+from typing import Any
+
+from aiohttp import web
+
+from t2t_repro.server import monitoring
+from t2t_repro.server.event_log import LOGGER
+from t2t_repro.server.json_body import json_response
+
+IDLE_SECS = 60.0  # for the header of the first or the next request
+# Until then a new connection is not closed in favor of a newer one: its request
+# may be on the way.
+_REPLACEABLE_SECS = 0.2
+_REFUSAL_SECS = 0.1  # for a client to read that it is refused
+LINGERING_SECS = 1.0  # for the rest of a body that has been refused
+_UNREAD_SECS = 30.0  # for a client to read the next bytes of an answer
+_UNREAD_BYTES = 2**20  # that it must read in this time, or the whole rest
+_HANDSHAKE_SECS = 10.0  # of TLS
+_SPARE_DESCRIPTORS = 32  # for the files of a new version, and for the library
+_FEWEST_CONNECTIONS = 8
+_FULL = json.dumps({"error": "Too many connections. Try again in a moment."})
+_REFUSAL = (
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    f"Content-Length: {len(_FULL)}\r\nRetry-After: 1\r\nConnection: close\r\n"
+    f"\r\n{_FULL}"
+).encode()
+
+
+class Connections:
+    """Factory of connections for one server, with a limit of their number.
+
+    Beyond the limit a new connection takes the place of the one for whose bytes
+    the server has waited longest; if there is none, it is answered with 503.
+    With TLS a connection counts before its handshake, and is closed instead.
+    """
+
+    def __init__(
+        self,
+        server: web.Server,
+        limit: int,
+        metrics: monitoring.Metrics,
+        tls: ssl.SSLContext | None = None,
+    ):
+        """Prepare the factory.
+
+        Args:
+            server: aiohttp's server.
+            limit: maximum number of connections.
+            metrics: receives the number of connections, and refusals.
+            tls: settings of TLS; None: no TLS.
+        """
+        self._server, self._limit, self.metrics = server, limit, metrics
+        self._tls = tls
+        self._open: set[Connection | Handshake] = set()
+        # {connection: idle since, by the event loop's clock}, longest first
+        self._idle: dict[Connection | Handshake, float] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a connection that has been accepted."""
+        return Handshake(self, self._tls) if self._tls else Connection(self)
+
+    def admit(self, connection: "Connection | Handshake") -> bool:
+        """Return whether there is room for a new connection, and count it."""
+        if len(self._open) >= self._limit and not self._close_idle():
+            self.metrics.refusals.labels("connections").inc()
+            LOGGER.warning("%s connections are open.", self._limit)
+            return False
+        self._open.add(connection)
+        self.set_idle(connection)
+        self.metrics.connections.set(len(self._open))
+        return True
+
+    def _close_idle(self):
+        """Close the connection that has been idle longest, if there is one."""
+        now = asyncio.get_running_loop().time()
+        idle, since = next(iter(self._idle.items()), (None, now))
+        if not idle or now - since < _REPLACEABLE_SECS:
+            return False
+        idle.abort()
+        self.remove(idle)
+        return True
+
+    def unread_bytes(self) -> int:
+        """Return the size of all answers that clients have yet to read."""
+        return sum(connection.unread_bytes() for connection in self._open)
+
+    def new_handler_settings(self) -> dict[str, Any]:
+        """Return the arguments of aiohttp's RequestHandler."""
+        return {
+            "manager": self._server,
+            "loop": asyncio.get_running_loop(),
+            "keepalive_timeout": IDLE_SECS,
+            "lingering_time": LINGERING_SECS,
+            "auto_decompress": False,  # bodies.py bounds the result
+            "access_log": None,
+        }
+
+    def remove(self, connection: "Connection | Handshake") -> None:
+        """Remove a connection that has ended."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+        self.metrics.connections.set(len(self._open))
+
+    def set_busy(self, connection: "Connection | Handshake") -> None:
+        """Keep a connection while the server works on its request."""
+        self._idle.pop(connection, None)
+
+    def set_idle(self, connection: "Connection | Handshake") -> None:
+        """Note that the server waits for bytes of this connection."""
+        if connection in self._open:
+            self._idle[connection] = asyncio.get_running_loop().time()
+
+
+class Handshake(asyncio.Protocol):
+    """Connection before the end of its TLS handshake.
+
+    asyncio's own listener for TLS calls no protocol until then.
+    """
+
+    def __init__(self, connections: Connections, tls: ssl.SSLContext):
+        self._connections, self._tls = connections, tls
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task | None = None
+        self._early = b""  # of the request, read with the last of the handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._connections.admit(self):
+            self._task = asyncio.create_task(self._shake_hands(transport))
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data
+
+    def abort(self) -> None:
+        """Close the connection."""
+        if self._transport:
+            self._transport.abort()
+
+    def unread_bytes(self) -> int:
+        """Return 0: a handshake is no answer."""
+        return 0
+
+    async def _shake_hands(self, transport):
+        encrypted = None  # also the result if the client leaves
+        with contextlib.suppress(OSError):  # SSLError is one
+            encrypted = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                self._tls,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_SECS,
+            )
+        self._connections.remove(self)  # the next line takes its place
+        if encrypted and not encrypted.is_closing():
+            connection = Connection(self._connections)
+            encrypted.set_protocol(connection)
+            connection.connection_made(encrypted)
+            if self._early:
+                connection.data_received(self._early)
+
+
+class Connection(web.RequestHandler):
+    """Connection of a REST client."""
+
+    def __init__(self, connections: Connections):
+        super().__init__(**connections.new_handler_settings())
+        self.connections = connections
+        self._raw_transport: asyncio.Transport | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._raw_transport = transport
+        if not self.connections.admit(self):
+            self.force_close()  # drops what the client sends
+            transport.write(_REFUSAL)
+            # Closed at once with unread bytes, the connection would be reset,
+            # and the client might lose the answer.
+            asyncio.get_running_loop().call_later(_REFUSAL_SECS, self.abort)
+            return
+        # So pause_writing() is called as soon as the client does not read.
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.connections.remove(self)
+        self._stop_timer()
+
+    async def finish_response(
+        self,
+        request: web.BaseRequest,
+        resp: web.StreamResponse,
+        start_time: float | None,
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer; afterwards the connection is idle."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self.connections.set_idle(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_timer()
+
+    def unread_bytes(self) -> int:
+        """Return the number of bytes that wait for the client to read."""
+        assert self._raw_transport
+        return self._raw_transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection, without waiting for the client to read."""
+        if self._raw_transport:
+            self._raw_transport.abort()
+
+    def _await_reading(self):
+        """Close the connection if the client reads too little of an answer."""
+        self._stop_timer()
+        assert self._raw_transport
+        unread = self._raw_transport.get_write_buffer_size()
+
+        def check():
+            now = self._raw_transport.get_write_buffer_size()
+            if now > unread - _UNREAD_BYTES:
+                self.abort()
+            else:
+                self._await_reading()
+
+        loop = asyncio.get_running_loop()
+        self._unread = loop.call_later(_UNREAD_SECS, check)
+
+    def _stop_timer(self):
+        if self._unread:
+            self._unread.cancel()
+            self._unread = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer with JSON where aiohttp would answer with text.
+
+        Args:
+            request: the request; nearly empty if its header is malformed.
+            status: 400 for a malformed header, 500 for an error of ours.
+            exc: cause.
+            message: what is wrong, by aiohttp.
+        """
+        if isinstance(exc, ConnectionError):
+            pass  # the client has left
+        elif status < 500:
+            LOGGER.warning("Malformed request: %s", message)
+        else:
+            LOGGER.error("A request failed: %r", exc, exc_info=exc)
+            message = "The server failed; its log has the reason."
+        if request.writer.output_size:
+            raise ConnectionError("A part of the answer has been sent.")
+        self.connections.metrics.http_responses.labels(str(status)).inc()
+        response = json_response({"error": message}, status)
+        response.force_close()
+        return response
+
+
+def affordable(limit: int) -> int:
+    """Return how many connections of each protocol the descriptors allow.
+
+    The process's limit of descriptors is raised as far as it may be.
+
+    Args:
+        limit: wanted maximum of connections of each protocol.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS has a lower one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limit
+    free = soft - _open_descriptors() - _SPARE_DESCRIPTORS
+    possible = max(free // 2, _FEWEST_CONNECTIONS)
+    if possible < limit:
+        LOGGER.warning(
+            "The limit of %s open files allows %s connections of each protocol "
+            "instead of %s. Raise it with ulimit -n.",
+            soft,
+            possible,
+            limit,
+        )
+    return min(limit, possible)
+
+
+def _open_descriptors():
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return len(os.listdir(folder))
+    return _SPARE_DESCRIPTORS

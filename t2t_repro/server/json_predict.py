@@ -1,0 +1,217 @@
+"""TensorFlow Serving's JSON: requests by row or by column, and responses.
+
+    {"instances": ["a", "b"]}                  one input, one row per sentence
+    {"instances": [{"inputs": "a"}, …]}        inputs by name
+    {"inputs": ["a", "b"]}                     one input, a column
+    {"inputs": {"inputs": ["a", "b"]}}         inputs by name
+
+The optional key "signature_name" selects a signature. The response to rows is
+{"predictions": [row, …]}, that to columns {"outputs": {name: column}}. If there
+is only one output, a row is its value, and the outputs are its column.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t_repro.server import batching, checks, json_body, request_errors
+from t2t_repro.serving.limits import Limits
+
+_PIECE_VALUES = 1024  # encoded at once: less than a millisecond
+
+
+def parse(body: bytes) -> json_body.Body:
+    """Parse the body of a request; `read_inputs` checks its content.
+
+    Raises:
+        RequestError: it is no JSON object, or its signature is no string.
+    """
+    return json_body.parse(body, ("instances", "inputs"))
+
+
+def read_inputs(
+    content: Mapping[str, Any], names: list[str], limits: Limits
+) -> batching.Inputs:
+    """Return the inputs by name.
+
+    Args:
+        content: content of a body.
+        names: names of the signature's inputs, sorted.
+        limits: limits of a request.
+
+    Raises:
+        RequestError: the content has none of the forms above, or too many
+            sentences.
+    """
+    if content.keys() >= {"instances", "inputs"}:
+        raise request_errors.invalid(
+            "Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist"
+        )
+    if is_by_row(content):
+        columns = _columns_of_rows(content["instances"], names, limits)
+    elif "inputs" in content:
+        columns = _columns(content["inputs"], names)
+    else:
+        raise request_errors.invalid("Missing 'inputs' or 'instances' key")
+    return {name: _texts(name, columns[name], limits) for name in names}
+
+
+def is_by_row(content: Mapping[str, Any]) -> bool:
+    """Return whether a request has rows, and so its response."""
+    return "instances" in content
+
+
+def encode_response(outputs: batching.Outputs, by_row: bool) -> Iterator[str]:
+    """Yield the response, in the form of the request, in small pieces.
+
+    Python's encoder holds Python's lock; other threads run between two pieces.
+    """
+    key = "predictions" if by_row else "outputs"
+    if len(outputs) == 1:
+        (content,) = map(_pieces, outputs.values())
+    elif by_row:
+        rows = zip(*outputs.values(), strict=True)
+        content = _join(
+            "[]", (_object(zip(outputs, row, strict=True)) for row in rows)
+        )
+    else:
+        content = _object(outputs.items())
+    yield f'{{"{key}": '
+    yield from content
+    yield "}"
+
+
+def _object(items):
+    """Yield the pieces of an object, from names and arrays or elements."""
+    return _join(
+        "{}",
+        (
+            itertools.chain([f"{json.dumps(name)}: "], _pieces(value))
+            for name, value in items
+        ),
+    )
+
+
+def _pieces(value):
+    """Yield the pieces of an array, or of an element of one."""
+    if isinstance(value, np.ndarray) and value.size > _PIECE_VALUES:
+        yield from _join("[]", map(_pieces, value))
+    else:
+        # An element is a NumPy scalar or, of strings, bytes.
+        plain = value if isinstance(value, bytes) else value.tolist()
+        yield json.dumps(_plain(plain))
+
+
+def _join(brackets, items):
+    """Yield the pieces of all items, with commas between items."""
+    yield brackets[0]
+    for number, item in enumerate(items):
+        if number:
+            yield ", "
+        yield from item
+    yield brackets[1]
+
+
+def _columns_of_rows(rows, names, limits):
+    """Convert rows to columns by name; the first row determines their form."""
+    if not isinstance(rows, list):
+        raise request_errors.invalid("'instances' must be a list.")
+    checks.check_size(rows, limits)
+    if not _has_names(rows[0]):
+        name = _only(names)
+        for number, row in enumerate(rows):
+            if _has_names(row):
+                raise request_errors.invalid(
+                    f"Expecting value/list but got object at item {number} of "
+                    "input list"
+                )
+        return {name: rows}
+    for number, row in enumerate(rows):
+        if not _has_names(row):
+            raise request_errors.invalid(
+                f"Expecting object but got list at item {number} of input list"
+            )
+        _check_row(row, number, names)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _check_row(row, number, names):
+    """Check that a row has exactly the inputs of the signature."""
+    if unknown := row.keys() - names:
+        key = checks.list_names([min(unknown)])
+        raise request_errors.invalid(
+            f"Failed to process element: {number} key: {key} of 'instances' "
+            "list. Error: INVALID_ARGUMENT: JSON object: does not have named "
+            f"input: {key}"
+        )
+    if len(row) < len(names):
+        raise request_errors.invalid(
+            f"Failed to process element: {number} of 'instances' list. JSON "
+            f"object keys must be equal to: {','.join(names)}"
+        )
+
+
+def _columns(columns, names):
+    """Return columns by name."""
+    if not _has_names(columns):
+        return {_only(names): columns}
+    for name in names:
+        if name not in columns:
+            raise request_errors.invalid(
+                f"Missing named input: {name} in 'inputs' object."
+            )
+    checks.check_names(columns, names)
+    return columns
+
+
+def _has_names(value):
+    """Return whether a value is an object other than {"b64": string}."""
+    if not isinstance(value, dict):
+        return False
+    return value.keys() != {"b64"} or not isinstance(value["b64"], str)
+
+
+def _only(names):
+    """Return the name of the only input, which a request need not name."""
+    if len(names) != 1:
+        raise request_errors.invalid(
+            f"The signature has several inputs, name them: {', '.join(names)}."
+        )
+    return names[0]
+
+
+def _texts(name, column, limits):
+    if not isinstance(column, list):
+        raise request_errors.invalid(f"{name} must be a list of strings.")
+    checks.check_size(column, limits)
+    return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
+
+
+def _text(label, value):
+    """Convert a string, or {"b64": base64 of its bytes}, to bytes."""
+    try:
+        match value:
+            case str():
+                return value.encode("utf-8")
+            case {"b64": str(encoded)} if len(value) == 1:
+                padding = "=" * (-len(encoded) % 4)  # may be left out
+                return base64.b64decode(encoded + padding, validate=True)
+    except ValueError as error:  # half a surrogate pair, or not base64
+        raise request_errors.invalid(
+            f"{label} is not text: {error}."
+        ) from error
+    raise request_errors.invalid(
+        f"{label} must be a string; got {type(value).__name__}."
+    )
+
+
+def _plain(value):
+    """Convert the bytes of nested lists to strings."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.decode("utf-8", "replace") if type(value) is bytes else value

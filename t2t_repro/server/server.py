@@ -1,0 +1,212 @@
+"""The embedded server, which runs both protocols in one event loop."""
+
+import asyncio
+import contextlib
+import os
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+from aiohttp import web
+
+from t2t_repro import errors
+from t2t_repro.io import stop_signals
+from t2t_repro.server import event_log, rest, rest_paths, rpc, web_application
+from t2t_repro.server.connections import Connections, affordable
+from t2t_repro.server.server_settings import Ports, Settings
+from t2t_repro.server.service import Service
+
+_ERROR_RESPONSE_SECS = 1.0  # time to send errors, after the grace period
+
+
+class GracePeriodError(Exception):
+    """A batch is still in the model at the end of the grace period."""
+
+
+async def serve(
+    service: Service, settings: Settings, ready: Callable[[Ports], None]
+) -> None:
+    """Serve until a signal of stop_signals, then finish the requests in flight.
+
+    A batch that is in the model after the grace period ends with the process,
+    whose exit status is then 1.
+
+    Args:
+        service: the model and its queues.
+        settings: settings of the server.
+        ready: called with the ports when the server accepts requests.
+    """
+    try:
+        async with running(service, settings) as bound:
+            stop = asyncio.Event()
+            for number in stop_signals.handled():
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            ready(bound)
+            await stop.wait()
+    except GracePeriodError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # exit() would wait for threads and tasks
+
+
+@contextlib.asynccontextmanager
+async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
+    """Run a server inside the context; finish its requests on leaving.
+
+    Args:
+        service: the model and its queues.
+        settings: settings of the server.
+
+    Yields:
+        The ports in use.
+
+    Raises:
+        UserError: there is no model, a port is in use, or a certificate cannot
+            be read.
+        GracePeriodError: the grace period was too short.
+    """
+    asyncio.get_running_loop().set_exception_handler(event_log.log_loop_error)
+    limit = affordable(service.limits.max_connections)
+    web_side = _WebSide(service, settings, limit)
+    grpc_server = rpc.build_server(
+        service, settings.access, limit, settings.grpc_options
+    )
+    try:
+        # The ports come first: loading may take a minute.
+        ports = await _bind(web_side, grpc_server, settings)
+        await service.versions.start()
+        await web_side.start()
+        await grpc_server.start()
+    except BaseException:
+        await web_side.close()
+        raise
+    watching = asyncio.create_task(service.versions.watch(settings.poll_secs))
+    try:
+        yield ports
+    finally:
+        watching.cancel()
+        try:
+            await asyncio.wait_for(
+                _finish(grpc_server, web_side, service, settings.grace_secs),
+                settings.grace_secs + _ERROR_RESPONSE_SECS,
+            )
+        except asyncio.TimeoutError:
+            raise GracePeriodError(
+                f"A batch was in the model after {settings.grace_secs:g} s of "
+                "grace; its requests have no answer."
+            ) from None
+
+
+class _WebSide:
+    """HTTP: the application, its connections and its listener."""
+
+    def __init__(
+        self, service: Service, settings: Settings, limit: int
+    ) -> None:
+        self._settings, self._service = settings, service
+        self._limit = limit
+        self._handlers = rest.Handlers(service)
+        self._runner = web.AppRunner(
+            web_application.build(service, self._handlers, settings.access),
+            handler_cancellation=True,  # when the client closes the connection
+            shutdown_timeout=settings.grace_secs,
+        )
+        self._listener: asyncio.Server | None = None
+        health = web.Application()
+        health.router.add_get(rest_paths.HEALTH, self._handlers.health)
+        self._health_runner = web.AppRunner(health, access_log=None)
+
+    async def bind(self) -> int:
+        """Take the port, without listening yet; return its number."""
+        await self._runner.setup()
+        settings, server = self._settings, self._runner.server
+        assert server, "setup() makes it"
+        # aiohttp's own listener cannot stop accepting without being closed.
+        self._listener = await asyncio.get_running_loop().create_server(
+            Connections(
+                server,
+                self._limit,
+                self._service.metrics,
+                settings.tls and settings.tls.context(),
+            ),
+            settings.host,
+            settings.ports.rest,
+            backlog=128,
+            start_serving=False,
+        )
+        return self._listener.sockets[0].getsockname()[1]
+
+    async def start_health(self) -> int | None:
+        """Answer health checks from now on; return the port."""
+        port = self._settings.ports.health
+        if port is None:
+            return None
+        await self._health_runner.setup()
+        await web.TCPSite(self._health_runner, "127.0.0.1", port).start()
+        return self._health_runner.addresses[0][1]
+
+    async def start(self) -> None:
+        """Start to accept connections."""
+        assert self._listener, "bind() comes first"
+        await self._listener.start_serving()
+
+    async def stop_accepting(self) -> None:
+        # When a listener closes, asyncio drops connections that are accepted
+        # but not yet passed to a handler: their clients would wait until the
+        # grace is over. So stop accepting, let the loop pass them on, and then
+        # close.
+        assert self._listener, "bind() comes first"
+        for open_socket in self._listener.sockets:
+            asyncio.get_running_loop().remove_reader(open_socket)
+        await asyncio.sleep(0)
+        self._handlers.stop()
+        self._listener.close()
+
+    async def close(self) -> None:
+        """Answer the requests in flight, and close all connections."""
+        if self._listener:
+            self._listener.close()
+        await self._runner.cleanup()
+        await self._health_runner.cleanup()
+
+
+async def _bind(
+    web_side: _WebSide, grpc_server: grpc.aio.Server, settings: Settings
+) -> Ports:
+    """Take the ports of both protocols."""
+    try:
+        return Ports(
+            await web_side.bind(),
+            _bind_grpc(grpc_server, settings),
+            await web_side.start_health(),
+        )
+    except (OSError, RuntimeError) as error:
+        tls = settings.tls
+        if tls and isinstance(error, ssl.SSLError | FileNotFoundError):
+            raise errors.UserError(
+                f"Cannot use the certificate {tls.certificate} with the key "
+                f"{tls.key}: {error}."
+            ) from error
+        ports = settings.ports
+        health = "" if ports.health is None else f", {ports.health} (health)"
+        raise errors.UserError(
+            f"Cannot listen on {settings.host}, ports {ports.rest} (REST), "
+            f"{ports.grpc} (gRPC){health}: {error}. Choose others with "
+            "--rest_port, --grpc_port and --health_port."
+        ) from error
+
+
+def _bind_grpc(grpc_server: grpc.aio.Server, settings: Settings) -> int:
+    host = settings.host
+    address = f"[{host}]" if ":" in host else host  # IPv6
+    address += f":{settings.ports.grpc}"
+    if settings.tls:
+        return grpc_server.add_secure_port(address, settings.tls.credentials())
+    return grpc_server.add_insecure_port(address)
+
+
+async def _finish(grpc_server, web_side, service, grace_secs):
+    """Stop accepting requests, and answer those in flight."""
+    await web_side.stop_accepting()
+    await asyncio.gather(grpc_server.stop(grace_secs), web_side.close())
+    await service.versions.close()

@@ -1,0 +1,163 @@
+"""Predictions for both protocols: checks, queues and deadlines."""
+
+import asyncio
+import contextlib
+import pathlib
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+
+from t2t_repro.server import (
+    batching,
+    checks,
+    monitoring,
+    request_errors,
+    versions,
+)
+from t2t_repro.server.fork_server import ForkServer
+from t2t_repro.serving.limits import Limits
+
+DEFAULT_SIGNATURE = "serving_default"
+_UNKNOWN_SIGNATURE = "unknown"  # a label of metrics
+
+
+class Prediction(NamedTuple):
+    """Outputs, with the version and signature that computed them."""
+
+    version: int
+    signature: str
+    outputs: batching.Outputs
+
+
+class Service:
+    """One model, its queues and its metrics, for all protocols."""
+
+    def __init__(
+        self,
+        export_dir: str | pathlib.Path,
+        name: str,
+        limits: Limits,
+        fork_server: ForkServer,
+        retries: versions.Retries | None = None,
+    ):
+        """Prepare the service; `versions.start` loads the model.
+
+        Args:
+            export_dir: folder that the exporter has written.
+            name: name of the model in requests.
+            limits: limits of requests.
+            fork_server: starts the processes of versions.
+            retries: of loads that fail; None: TensorFlow Serving's.
+        """
+        self.name = name
+        self.limits = limits
+        self.metrics = monitoring.Metrics()
+        self.versions = versions.Versions(
+            export_dir,
+            name,
+            self.metrics,
+            fork_server,
+            retries or versions.Retries(),
+            limits,
+        )
+
+    async def predict(
+        self,
+        protocol: str,
+        name: str,
+        version: int | None,
+        signature: str,
+        read_inputs: Callable[[list[str]], batching.Inputs],
+        timeout: float | None = None,
+    ) -> Prediction:
+        """Run a request.
+
+        Args:
+            protocol: "rest" or "grpc", a label of the metrics.
+            name: name of the model.
+            version: version of the model; None: the newest.
+            signature: name of the signature; "": the default.
+            read_inputs: converts the signature's input names to the inputs.
+            timeout: seconds; None: that of the limits.
+
+        Raises:
+            RequestError: gives the reason why there is no prediction.
+        """
+        signature = signature or DEFAULT_SIGNATURE
+        with self._measured(protocol, signature):
+            model = self.versions.find(name, version)
+            names = model.input_names(signature)
+            inputs = read_inputs(names)
+            checks.check_inputs(inputs, names, self.limits)
+            checks.check_tags(inputs, model.card)
+            queue = model.queue(signature, self._new_queue)
+            if timeout is None:
+                timeout = self.limits.timeout_secs
+            answer = queue.submit(inputs)
+            try:
+                outputs = await asyncio.wait_for(answer, timeout)
+            except asyncio.TimeoutError:
+                raise request_errors.no_answer(
+                    f"There was no answer within {timeout:.3g} s."
+                ) from None
+        return Prediction(model.version, signature, outputs)
+
+    def is_large(self, outputs: batching.Outputs) -> bool:
+        """Return whether an answer is refused while too many are unread."""
+        values = sum(array.size for array in outputs.values())
+        return values > self.limits.large_answer
+
+    def require_read(self, unread: int) -> None:
+        """Refuse a large answer if clients have not read the earlier ones.
+
+        Args:
+            unread: bytes of all answers that wait for clients to read them.
+
+        Raises:
+            RequestError: they are too many.
+        """
+        if unread > self.limits.max_unread_bytes:
+            self.metrics.refusals.labels("answers").inc()
+            raise request_errors.unavailable(
+                f"Clients have not read {unread:,} bytes of answers. Try again "
+                "in a moment."
+            )
+
+    def count_refused(
+        self, protocol: str, error: request_errors.RequestError
+    ) -> None:
+        """Count a request that is refused before its signature is known."""
+        labels = protocol, _UNKNOWN_SIGNATURE, error.code.name
+        self.metrics.requests.labels(*labels).inc()
+
+    @contextlib.contextmanager
+    def _measured(self, protocol, signature):
+        """Record a request and its seconds, whatever its outcome."""
+        start = time.perf_counter()
+        code = grpc.StatusCode.CANCELLED
+        try:
+            yield
+            code = grpc.StatusCode.OK
+        except request_errors.RequestError as error:
+            code = error.code
+            raise
+        finally:
+            # Unknown names share a label: clients cannot add time series.
+            known = self.versions.signatures()
+            if signature not in known:
+                signature = _UNKNOWN_SIGNATURE
+            labels = protocol, signature
+            self.metrics.requests.labels(*labels, code.name).inc()
+            self.metrics.seconds.labels(*labels).observe(
+                time.perf_counter() - start
+            )
+
+    def _new_queue(self, run, signature):
+        return batching.Queue(
+            run,
+            self.limits,
+            self.metrics.batch_sentences.labels(signature),
+            self.metrics.waiting_sentences.labels(signature),
+        )

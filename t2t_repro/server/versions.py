@@ -1,0 +1,340 @@
+"""Server of the newest version in an export folder.
+
+The policy is TensorFlow Serving's default: when the newest version in the
+folder changes, that version is loaded beside the one in service and replaces
+it when it is ready. So a new version replaces an older one, and if the newest
+version is removed, the one before it is loaded again. A replaced version is
+unloaded when its last request is answered. A version whose process has ended by
+itself is loaded again.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import math
+import pathlib
+import threading
+from typing import NamedTuple
+
+from tensorflow_serving.apis import get_model_status_pb2
+
+from t2t_repro import errors
+from t2t_repro.io import files
+from t2t_repro.server import monitoring, request_errors
+from t2t_repro.server.event_log import LOGGER
+from t2t_repro.server.fork_server import ForkServer
+from t2t_repro.server.loaded_version import LoadedVersion
+from t2t_repro.serving import version_folders
+from t2t_repro.serving.limits import Limits
+
+State = get_model_status_pb2.ModelVersionStatus.State
+# Of a version that failed, to notice a change: an export has about twenty.
+_MAX_FILES = 1000
+
+
+class Retries(NamedTuple):
+    """Retries of loads that fail; TensorFlow Serving has the same defaults."""
+
+    max_count: int = 5
+    interval_secs: float = 60.0
+
+
+class Status(NamedTuple):
+    """Status of a version in the status API."""
+
+    state: int  # State
+    error: str = ""  # message of a failed load
+    files: frozenset = frozenset()  # files before its last load
+    attempts: int = 0  # failed loads of these files
+    next_attempt: float = 0.0  # by the event loop's clock
+
+
+class Versions:
+    """The newest version of a folder in memory, and the states of others."""
+
+    def __init__(
+        self,
+        export_dir: str | pathlib.Path,
+        name: str,
+        metrics: monitoring.Metrics,
+        fork_server: ForkServer,
+        retries: Retries,
+        limits: Limits,
+    ):
+        """Keep the settings; `start` loads the model.
+
+        Args:
+            export_dir: folder that the exporter has written.
+            name: name of the model in requests.
+            metrics: receives the version in service, and outcomes of loads.
+            fork_server: starts the processes of versions.
+            retries: of loads that fail.
+            limits: seconds that processes may take.
+        """
+        self._folder = files.expand_path(export_dir)
+        self._name = name
+        self._metrics = metrics
+        self._fork_server = fork_server
+        self._retries, self._limits = retries, limits
+        self._model: LoadedVersion | None = None
+        self._statuses: dict[int, Status] = {}
+        self._crashed = asyncio.Event()  # one more time
+        self._last_crash = -math.inf  # by the event loop's clock
+        self._closing = False
+
+    async def start(self) -> None:
+        """Load the newest version.
+
+        Raises:
+            UserError: there is no version, or it cannot be loaded.
+        """
+        version = version_folders.newest_version(self._folder)
+        await self._load(version)
+        if error := self._statuses[version].error:
+            raise errors.UserError(
+                f"Cannot load {self._folder / str(version)}: {error}. Export "
+                "it again, or remove that folder."
+            )
+
+    async def watch(self, poll_secs: float) -> None:
+        """Serve the newest version of the folder, and recover it, without end.
+
+        That is an older version if the one in service has been removed. If its
+        process has ended, it is loaded again, also during another load.
+        """
+        await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
+
+    async def _follow(self, poll_secs):
+        """Poll the folder without end for another version to serve."""
+        while True:
+            await asyncio.sleep(poll_secs)
+            try:
+                present = await _in_thread(
+                    version_folders.list_versions, self._folder
+                )
+            except OSError:
+                continue  # an unmounted folder may come back
+            for gone in set(self._statuses) - set(present):
+                if self._statuses[gone].state == State.END:
+                    del self._statuses[gone]
+            for version in present[-1:]:
+                is_other = version != self._current().version
+                if is_other and await self._may_load(version):
+                    await self._load(version)
+
+    async def _recover(self, poll_secs):
+        """Load the version in service again whenever it has crashed."""
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._crashed.wait(), poll_secs)
+            self._crashed.clear()
+            version = self._current().version
+            if not self.is_answering() and await self._may_load(version):
+                await self._load(version)
+
+    def is_answering(self) -> bool:
+        """Return whether there is a version in service that has not crashed."""
+        return self._model is not None and not self._model.ended.done()
+
+    def _note_end(self, model):
+        """Note that the process of a version has ended; report a crash."""
+        if model is not self._model or self._closing or model.ended.cancelled():
+            return
+        loop = asyncio.get_running_loop()
+        self._metrics.version_crashes.inc()
+        message = f"its process {model.ended.result()}"
+        LOGGER.error(
+            "Version %s of %s has crashed: %s. It is loaded again.",
+            model.version,
+            self._name,
+            message,
+        )
+        # At once, unless it has crashed shortly before.
+        next_attempt = self._last_crash + self._retries.interval_secs
+        self._last_crash = loop.time()
+        self._statuses[model.version] = Status(
+            State.END,
+            message,
+            self._statuses[model.version].files,
+            0,
+            next_attempt,
+        )
+        self._crashed.set()
+
+    async def _may_load(self, version):
+        """Return whether to load a version, now or again.
+
+        A load that failed is repeated after the interval, since its cause may
+        pass, as a lack of descriptors does; and as soon as the files change,
+        since the folder may have been a copy in progress.
+        """
+        status = self._statuses.get(version)
+        if not status or not status.error:
+            return True
+        now = asyncio.get_running_loop().time()
+        if (
+            status.attempts <= self._retries.max_count
+            and now >= status.next_attempt
+        ):
+            return True
+        folder = self._folder / str(version)
+        return status.files != await _in_thread(_files_of, folder)
+
+    async def close(self) -> None:
+        """Answer the waiting requests, and end the process in service."""
+        self._closing = True
+        if self._model:
+            await self._model.close()
+
+    def find(self, name: str, version: int | None) -> LoadedVersion:
+        """Return the model with a name and version.
+
+        Raises:
+            RequestError: no such model is in service.
+        """
+        model = self._current()
+        if name != self._name or version not in (None, model.version):
+            choice = "Latest" if version is None else "Specific"
+            number = "" if version is None else f", {version}"
+            raise request_errors.not_found(
+                f"Servable not found for request: {choice}({name}{number})"
+            )
+        return model
+
+    def signatures(self) -> set[str]:
+        """Return the names of the model's signatures."""
+        return set(self._current().signature_defs)
+
+    def statuses(
+        self, name: str, version: int | None
+    ) -> list[tuple[int, Status]]:
+        """Return the known versions with their states, newest first.
+
+        Raises:
+            RequestError: there is no such version.
+        """
+        statuses = [
+            (known, status)
+            for known, status in sorted(self._statuses.items(), reverse=True)
+            if version in (None, known)
+        ]
+        if name != self._name or not statuses:
+            missing = (
+                "any versions" if version is None else f"version {version}"
+            )
+            raise request_errors.not_found(
+                f"Could not find {missing} of model {name}"
+            )
+        return statuses
+
+    def _current(self):
+        assert self._model, "start() comes first"
+        return self._model
+
+    async def _load(self, version):
+        """Load a version and put it into service; store an error instead."""
+        folder = self._folder / str(version)
+        before = self._statuses.get(version)
+        present = await _in_thread(_files_of, folder)
+        recovers = self._model is not None and version == self._model.version
+        self._statuses[version] = Status(State.LOADING, files=present)
+        loop = asyncio.get_running_loop()
+        try:
+            model = await LoadedVersion.load(
+                folder, self._fork_server, self._limits, self.is_answering()
+            )
+        except Exception as error:  # of any type: `watch` must go on
+            same = before and before.files == present
+            attempts = before.attempts + 1 if same else 1
+            self._statuses[version] = Status(
+                State.END,
+                str(error),
+                present,
+                attempts,
+                loop.time() + self._retries.interval_secs,
+            )
+            self._report_failure(folder, error, attempts)
+            return
+        LOGGER.info(
+            "Version %s of %s is loaded, in process %s.",
+            version,
+            self._name,
+            model.process,
+        )
+        self._metrics.version_loads.labels("loaded").inc()
+        if recovers and version != self._current().version:
+            await model.close()  # another one is in service by now
+            self._statuses[version] = Status(State.END)
+        else:
+            await self._replace_model(model, present)
+
+    def _report_failure(self, folder, error, attempts):
+        self._metrics.version_loads.labels("failed").inc()
+        left = self._retries.max_count + 1 - attempts
+        LOGGER.error(
+            "Cannot load %s: %s. %s",
+            folder,
+            error,
+            f"{left} more attempts, the next in "
+            f"{self._retries.interval_secs:g} s, or when its files change."
+            if left
+            else "The next attempt is made when its files change.",
+        )
+
+    async def _replace_model(self, model, present):
+        """Put a loaded version into service; unload the one before it."""
+        old, self._model = self._model, model
+        model.ended.add_done_callback(lambda _: self._note_end(model))
+        self._metrics.version.set(model.version)
+        if old:
+            self._statuses[old.version] = Status(State.UNLOADING)
+        self._statuses[model.version] = Status(State.AVAILABLE, files=present)
+        if not old:
+            return
+        await old.close()
+        if old.version != model.version:  # else its process had ended
+            self._statuses[old.version] = Status(State.END)
+            LOGGER.info(
+                "Version %s of %s is unloaded.", old.version, self._name
+            )
+
+
+async def _in_thread(function, *args):
+    """Call a function that reads a disk, which may take long or for ever.
+
+    The thread does not hold up the end of the server, as those of
+    asyncio.to_thread() do.
+    """
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+
+    def set_answer(result, error):
+        if answer.cancelled():
+            pass
+        elif error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def call():
+        result = error = None
+        try:
+            result = function(*args)
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(set_answer, result, error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await answer
+
+
+def _files_of(folder):
+    """Return paths, sizes and times of files; skip those that disappear."""
+    stats = set()
+    with contextlib.suppress(OSError):  # a folder has disappeared
+        for path in itertools.islice(folder.rglob("*"), _MAX_FILES):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                stats.add((str(path), stat.st_size, stat.st_mtime_ns))
+    return frozenset(stats)

@@ -1,0 +1,145 @@
+"""The vocabularies of both sides: a shared one, or one for each side.
+
+Files in a folder: ``vocab.model`` of a shared one, or ``vocab.inputs.model``
+and ``vocab.targets.model``.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from t2t_repro import errors, hparam, registry
+from t2t_repro.io.files import write_bytes
+from t2t_repro.text.vocabulary import Vocabulary
+
+SHARED = "vocab.model"
+SEPARATE = {"inputs": "vocab.inputs.model", "targets": "vocab.targets.model"}
+
+
+class Vocabularies(NamedTuple):
+    """The vocabulary of the source and the vocabulary of the target."""
+
+    source: Vocabulary
+    target: Vocabulary  # the same object where both sides share it
+
+    @classmethod
+    def shared(cls, vocabulary: Vocabulary) -> "Vocabularies":
+        """Return the pair in which both sides share a vocabulary."""
+        return cls(vocabulary, vocabulary)
+
+    @classmethod
+    def of(cls, source: Vocabulary, target: Vocabulary) -> "Vocabularies":
+        """Return the pair; both sides share the source's if they are equal."""
+        return cls(source, source if source.model == target.model else target)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if both sides have the same vocabulary."""
+        return self.source is self.target
+
+    @property
+    def have_same_ids(self) -> bool:
+        """True if each id is the same subword on both sides."""
+        if self.is_shared or self.source.size != self.target.size:
+            return self.is_shared
+        ids = range(self.source.size)
+        return self.source.pieces(ids) == self.target.pieces(ids)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """V of both sides, as the arguments of building.build()."""
+        return {
+            "vocab_size": self.target.size,
+            "source_vocab_size": self.source.size,
+        }
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of the pair; that of the vocabulary if it is shared."""
+        if self.is_shared:
+            return self.source.sha256
+        both = f"{self.source.sha256}\n{self.target.sha256}\n"
+        return hashlib.sha256(both.encode()).hexdigest()
+
+    @property
+    def files(self) -> dict[str, Vocabulary]:
+        """The vocabularies by file name."""
+        if self.is_shared:
+            return {SHARED: self.source}
+        return dict(zip(SEPARATE.values(), self, strict=True))
+
+    def reversed(self) -> "Vocabularies":
+        """Return the vocabularies of the opposite direction."""
+        return Vocabularies(self.target, self.source)
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Write the files of the vocabularies into a folder."""
+        for name, vocabulary in self.files.items():
+            write_bytes(folder / name, vocabulary.model)
+
+
+def vocabulary_class(kind: str) -> type[Vocabulary]:
+    """Return the class of a vocabulary type.
+
+    Raises:
+        UserError: the name is unknown, or not that of a Vocabulary class.
+    """
+    return registry.vocabularies.subclass(kind, Vocabulary)
+
+
+def check_sampling(kind: str, hparams: hparam.HParams) -> None:
+    """Raise a UserError if hparams sample what a vocabulary type cannot."""
+    offered = vocabulary_class(kind).sampling_hparam
+    for name in ("bpe_dropout", "unigram_alpha"):
+        value = getattr(hparams, name)
+        if value and name != offered:
+            raise errors.UserError(
+                f"--hparams={name}={value} cannot sample segmentations of a "
+                f"vocabulary of the type {kind}: bpe_dropout is for bpe, "
+                f"unigram_alpha for unigram. Set {name}=0"
+                + (f" and {offered}=0.1." if offered else ".")
+            )
+
+
+def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
+    """Read a shared vocabulary, or those of the inputs and of the targets.
+
+    Args:
+        kind: name in registry.vocabularies.
+        paths: one file or two.
+
+    Raises:
+        UserError: a file cannot be read or used; the error names it.
+    """
+    loaded = [vocabulary_class(kind).load(path) for path in paths]
+    return Vocabularies(loaded[0], loaded[-1])
+
+
+def check_embedding(
+    hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
+) -> None:
+    """Raise a UserError if one embedding serves two vocabularies.
+
+    Two files may segment text differently and have the same ids.
+
+    Args:
+        hparams: settings of the model.
+        kind: type of the vocabularies.
+        paths: their files; empty: they are to be learned.
+    """
+    shared = "shared_embedding_and_softmax_weights"
+    if not getattr(hparams, shared, False):
+        return
+    if not (paths and load(kind, paths).have_same_ids):
+        raise errors.UserError(
+            "One embedding for both sides needs one vocabulary, or two with "
+            f"the same ids; got separate_vocabularies=true and {shared}=true. "
+            f"Use --hparams={shared}=false, or drop separate_vocabularies."
+        )
+
+
+def paths(folder: pathlib.Path, separate: bool) -> list[pathlib.Path]:
+    """Return the files that Vocabularies.write() writes."""
+    names: Iterable[str] = SEPARATE.values() if separate else [SHARED]
+    return [folder / name for name in names]
