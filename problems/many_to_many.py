@@ -15,8 +15,16 @@ from typing import Any, NamedTuple
 from t2t_repro import errors
 from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
-from t2t_repro.text import language_tags, weighted_corpora
-from t2t_repro.text.languages import Direction, matches_direction, only, parse
+from t2t_repro.text import weighted_corpora
+from t2t_repro.text.languages import (
+    Direction,
+    Tagger,
+    join_tag,
+    matches_direction,
+    only_direction,
+    parse_direction,
+    tag_of,
+)
 from t2t_repro.text.parallel_files import (
     Pair,
     RawFile,
@@ -63,8 +71,8 @@ class ManyToMany(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._trained = parse("directions", self.directions)
-        self._untrained = parse("zero_shot", self.zero_shot or "")
+        self._trained = parse_direction("directions", self.directions)
+        self._untrained = parse_direction("zero_shot", self.zero_shot or "")
         if not self._trained:
             raise errors.UserError(
                 "directions must name at least one direction, such as en-de; "
@@ -127,11 +135,11 @@ class ManyToMany(Problem):
 
     @property
     def source_language(self) -> str:
-        return only(source for source, _ in self._possible)
+        return only_direction(source for source, _ in self._possible)
 
     @property
     def target_language(self) -> str:
-        return only(target for _, target in self._possible)
+        return only_direction(target for _, target in self._possible)
 
     @property
     def _possible(self):
@@ -158,7 +166,7 @@ class ManyToMany(Problem):
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
         """Functions that add the tag to a source, and change no target."""
         return (
-            language_tags.Tagger(self.target_languages, self.target_language),
+            Tagger(self.target_languages, self.target_language),
             functools.partial(self.normalize, language=self.target_language),
         )
 
@@ -204,14 +212,14 @@ class ManyToMany(Problem):
         for languages, paths, size, taken in self._corpora(
             split, raw_dir, download_dir
         ):
-            tag = language_tags.tag(languages[1])
+            tag = tag_of(languages[1])
             weight = fractions.Fraction(taken, size)
             for source, target in weighted_corpora.take(
                 read_pairs(*paths), weight
             ):
                 # A blank source stays blank, so that its pair is dropped.
                 has_text = source.strip()
-                yield language_tags.join(has_text and tag, source), target
+                yield join_tag(has_text and tag, source), target
 
     def count_directions(
         self, split: str, raw_dir: Path | None, download_dir: Path

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from t2t_repro import errors
 from t2t_repro.io import files
-from t2t_repro.metrics import suite
+from t2t_repro.metrics import metric
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
-from t2t_repro.text import linear, trees
+from t2t_repro.text import trees
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_lines
 
 SECTIONS = {
@@ -46,8 +46,8 @@ class WsjParsing(Problem):
     decode_hparams = (
         "beam_size=21,alpha=0.3,extra_length=300,long_inputs=refuse"
     )
-    metrics = suite.PARSING
-    reversed_metrics = suite.TRANSLATION
+    metrics = metric.PARSING
+    reversed_metrics = metric.TRANSLATION
     split_by_unicode_script = False  # so that "(NP" is a subword
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
@@ -61,7 +61,7 @@ class WsjParsing(Problem):
         for path in self.tree_files(split, raw_dir, download_dir):
             for tree in trees.read(read_lines(path), path):
                 normal = trees.normalize(tree)
-                yield " ".join(normal.words), linear.write(normal)
+                yield " ".join(normal.words), trees.write_line(normal)
 
     def tree_files(
         self, split: str, raw_dir: Path | None, download_dir: Path

@@ -5,7 +5,8 @@ import pathlib
 import runpy
 import sys
 
-from t2t_repro import __version__, errors, tensor2tensor_names
+from t2t_repro import __version__, errors
+from t2t_repro.cli import tensor2tensor_names
 
 # In the order in which a newcomer needs them.
 COMMANDS = (
@@ -50,7 +51,7 @@ def main() -> int:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.
         runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
-    elif name in tensor2tensor_names.COMMANDS:
+    elif name in errors.T2T_COMMANDS:
         text = tensor2tensor_names.explain(name, arguments[1:])
         page = errors.page("tensor2tensor.md")
         print(f"Error: {text}\nSee {page}.", file=sys.stderr)

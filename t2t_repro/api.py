@@ -17,19 +17,141 @@ from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translator
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
-from t2t_repro.exported_model import (
-    ExportedModel,
-    require_beams,
-    require_lines,
-    require_pairs,
-)
 from t2t_repro.io import files, storage
+from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import checkpoint_files, run_json, stored_run
+from t2t_repro.runs import stored_run
 from t2t_repro.runs.run import Run, load_models, open_run
-from t2t_repro.serving import exporting, version_folders
+from t2t_repro.serving import client, exporting, limits, version_folders
+from t2t_repro.text import parallel_files
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
+
+# Exported models from Python: translate, score and show attention.
+
+
+class ExportedModel:
+    """Exported model, whose search has the settings of its export."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Load a version, or the newest version of an export folder."""
+        self._client = client.LocalClient(folder)
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        n_best: int = 1,
+        target_language: str = "",
+        distinct: bool = False,
+    ) -> list[Translation]:
+        """Translate lines.
+
+        Args:
+            lines: one sentence each. Longer ones than max_input_length are
+                cut, as TensorFlow Serving cuts them.
+            n_best: translations of each line, at most the export's beams.
+            target_language: of a many-to-many model, as for Model.
+            distinct: whether to drop, before the n best are chosen, beams with
+                the text of a better one.
+
+        Returns:
+            The translations of each line, best first.
+        """
+        lines = require_lines(lines)
+        signature = "n_best" if n_best > 1 else "serving_default"
+        lines = self._client.add_tags(lines, target_language)
+        translations = []
+        for outputs in self._run(signature, lines):
+            # [B], or [B, W] of n_best.
+            texts = outputs["outputs"].reshape(len(outputs["outputs"]), -1)
+            scores = outputs["scores"].reshape(texts.shape)
+            require_beams(n_best, texts.shape[1])
+            translations += [
+                Translation.of_beams([text.decode() for text in row], beams)
+                for row, beams in zip(texts, scores.tolist(), strict=True)
+            ]
+        if distinct:
+            translations = [found.distinct() for found in translations]
+        return [found.best(n_best) for found in translations]
+
+    def score(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
+    ) -> list[float]:
+        """Return the log-probability of a given translation of each source."""
+        sources, targets = require_pairs(sources, targets)
+        sources = self._client.add_tags(sources, target_language)
+        return [
+            score
+            for outputs in self._run("score", sources, targets)
+            for score in outputs["scores"].tolist()
+        ]
+
+    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
+        """Translate a line, and return the cross-attention weights.
+
+        They are the mean of the heads, as one head: [layers, 1, T, L].
+        """
+        lines = require_lines([line])
+        (line,) = self._client.add_tags(lines, target_language)
+        (outputs,) = self._run("attention", [line])
+        source, target = (
+            [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
+            for side in ("source", "target")
+        )
+        weights = AttentionWeights(
+            encoder=None, decoder=None, cross=outputs["weights"][0][:, None]
+        )
+        (text,) = outputs["outputs"]
+        return AttentionTrace(line, text.decode(), source, target, weights)
+
+    def _run(self, signature, *columns):
+        """Yield the outputs of batches of rows."""
+        rows = list(zip(*columns, strict=True))
+        texts = [" ".join(row) for row in rows]
+        done = 0
+        for batch in limits.split(texts, limits.Limits()):
+            part = rows[done : done + len(batch)]
+            yield self._client.run(signature, *zip(*part, strict=True))
+            done += len(batch)
+
+
+def require_beams(n_best: int, beam_size: int) -> None:
+    """Require that a search has `n_best` outputs."""
+    if not 1 <= n_best <= beam_size:
+        raise errors.UserError(
+            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
+            "Say beam_size=…, too, or export with more beams."
+        )
+
+
+def require_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines as a list; refuse one string, and what is no string."""
+    if isinstance(lines, str):
+        raise errors.UserError(
+            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
+            "it as a list of one line."
+        )
+    found = list(lines)
+    parallel_files.require_text(found)
+    return found
+
+
+def require_pairs(
+    sources: Iterable[str], targets: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return sources and targets as lists; refuse other numbers of targets."""
+    pairs = require_lines(sources), require_lines(targets)
+    counts = tuple(map(len, pairs))
+    if counts[0] != counts[1]:
+        raise errors.UserError(
+            f"Each source needs a target; got {counts[0]:,} sources and "
+            f"{counts[1]:,} targets."
+        )
+    return pairs
+
 
 Path = str | pathlib.Path
 _MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
@@ -177,21 +299,21 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):
-        is_run = run_json.RUN in names
-        (checkpoint_files if is_run else version_folders).open_folder(folder)
-    if not (folder / run_json.RUN).exists():
+        is_run = stored_run.RUN in names
+        (stored_run if is_run else version_folders).open_folder(folder)
+    if not (folder / stored_run.RUN).exists():
         if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)
         ):
             return ExportedModel(folder)
         checkpoint_path = str(path)
         first = storage.local_path(files.split_paths(checkpoint_path)[0])
-        run_dir = checkpoint_files.open_folder(first.parent.parent)
-    if not (run_dir / run_json.RUN).exists():
+        run_dir = stored_run.open_checkpoints(first.parent.parent)
+    if not (run_dir / stored_run.RUN).exists():
         raise errors.UserError(
             f"There is no model in {storage.name_of(folder)}: it has neither "
-            f"{run_json.RUN}, as a run, nor versions, as an export, and is not "
-            "a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
+            f"{stored_run.RUN}, as a run, nor versions, as an export, and is "
+            "not a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
         )
     registry.load_definitions(usr_dir)
     return Model(open_run(run_dir), checkpoint_path)

@@ -7,7 +7,7 @@ t2t avg_checkpoints --output_dir=… --best
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -20,7 +20,7 @@ _BEST = flags.DEFINE_bool(
     False,
     "Average the best checkpoints by the run's validations, not the last.",
 )
-_CHECKPOINTS = flag_types.define_list(
+_CHECKPOINTS = common_flags.define_list(
     "checkpoints",
     "Paths of checkpoints to average, comma-separated, instead of the last.",
     of_paths=True,
@@ -29,9 +29,9 @@ _CHECKPOINTS = flag_types.define_list(
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.runs import checkpoint_files, run_json
+    from t2t_repro.runs import stored_run
     from t2t_repro.runs.run import best_checkpoints, last_checkpoints, open_run
-    from t2t_repro.runtime import hardware
+    from t2t_repro.runtime import devices
     from t2t_repro.training import averaging
 
     if _CHECKPOINTS.value and _BEST.value:
@@ -39,14 +39,14 @@ def main() -> None:
             "--best chooses the checkpoints; got --checkpoints="
             f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
         )
-    hardware.hide_gpus()
+    devices.hide_gpus()
     run = open_run(common_flags.output_dir(), common_flags.expected_settings())
-    paths = list(map(checkpoint_files.require, _CHECKPOINTS.value))
+    paths = list(map(stored_run.require_checkpoint, _CHECKPOINTS.value))
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         choose = best_checkpoints if _BEST.value else last_checkpoints
         paths = choose(run, number)
-    averaged = averaging.average(paths, run.output_dir / run_json.AVERAGED)
+    averaged = averaging.average(paths, run.output_dir / stored_run.AVERAGED)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
 

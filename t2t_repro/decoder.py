@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import bulk_flags, command_line, common_flags, decoder_flags
-from t2t_repro.io import progress, stop_signals
+from t2t_repro.cli import command_line, common_flags, decoder_flags
+from t2t_repro.io import progress
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
-flags.adopt_module_key_flags(bulk_flags)
+flags.adopt_module_key_flags(decoder_flags)
 
 
-def main(inputs: int | None | bulk_flags.Job) -> None:
-    if isinstance(inputs, bulk_flags.Job):
+def main(inputs: int | None | decoder_flags.BulkJob) -> None:
+    if isinstance(inputs, decoder_flags.BulkJob):
         _translate_files(inputs)
     else:
         _decode(inputs)
@@ -115,11 +115,11 @@ def _choose_threads(run, checkpoint):
 
 def _aligner(models, run):
     """Return the Aligner that the flags ask for, or None."""
-    from t2t_repro.decoding import aligner
+    from t2t_repro.decoding import translate
 
     if not decoder_flags.ALIGNMENTS.value:
         return None
-    return aligner.Aligner(
+    return translate.Aligner(
         models, run.vocabularies, decoder_flags.ALIGNMENT_LAYER.value
     )
 
@@ -129,7 +129,7 @@ def _translate(translator, normalize_source, normalize_target, total):
     from t2t_repro.decoding.translation import Stopped
 
     lines, sources = itertools.tee(decoder_flags.read_lines())
-    signals = stop_signals.StopSignals()
+    signals = progress.StopSignals()
     translations = translator.translate(
         map(normalize_source, lines),
         total,
@@ -149,10 +149,10 @@ def _translate(translator, normalize_source, normalize_target, total):
             print(
                 f"Interrupted: {writer.finished:,} of {total:,} lines are "
                 "translated. To continue after an interruption, use "
-                f"--{bulk_flags.TO_DIR.name}.",
+                f"--{decoder_flags.TO_DIR.name}.",
                 file=sys.stderr,
             )
-            sys.exit(stop_signals.exit_code(signals.received))
+            sys.exit(progress.exit_code(signals.received))
     if translator.refused:
         raise errors.UserError(translator.refused_summary())
 
@@ -180,10 +180,10 @@ class _TranslationWriter:
             translations: translations of the next lines.
             strict: whether they must be those of all lines that are left.
         """
-        from t2t_repro.decoding import output_formats
+        from t2t_repro.decoding.translation import OUTPUT_FORMATS
 
         name = decoder_flags.OUTPUT_FORMAT.value
-        format_output = output_formats.FORMATS[name]
+        format_output = OUTPUT_FORMATS[name]
         # The translations first: their end closes the progress bar.
         for translation, (number, line) in zip(
             translations, self._numbered, strict=strict

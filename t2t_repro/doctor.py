@@ -7,13 +7,22 @@ The exit status is 1 if something does not work, else 0.
 """
 
 import json
+import os
 import pathlib
+import platform
+import re
+import shutil
+import subprocess
 import textwrap
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple
 
 from absl import flags
 
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io import storage
+from t2t_repro.io import extras, files, storage
+from t2t_repro.runtime import cpu, tensorflow_import
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead.")
 _LABELS = {
@@ -29,9 +38,8 @@ _LABELS = {
 
 def main() -> int:
     # Imported here, so that --help needs no more than flags.
-    from t2t_repro import diagnosis
 
-    found = diagnosis.diagnose(_folders())
+    found = diagnose(_folders())
     if _JSON.value:
         print(json.dumps(found._asdict(), default=str))
     else:
@@ -109,3 +117,262 @@ def _gigabytes(number):
 
 if __name__ == "__main__":
     command_line.run(main, {"Folders": ("data_dir", "output_dir")})
+
+
+# Facts about a machine and an installation, and advice.
+
+_GIGABYTE = 10**9
+# "name[extra]>=1,<2".
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
+# Variables that change what TensorFlow uses.
+# TF_CLI_… and TF_VAR_… are those of Terraform.
+_VARIABLES = re.compile("(TF(?!_CLI|_VAR)|ONEDNN|OMP|CUDA|XLA|KERAS)_")
+# A product in bfloat16 must be so many times as fast as one in float32 for a
+# training to gain.
+_WORTHWHILE = 1.2
+_DRIVER_SECONDS = 20  # for nvidia-smi to answer
+# 63 million parameters of base with Adam's moments, 12 bytes each, in 20 stored
+# checkpoints and one that is written: 15.9 GB.
+_BASE_GIGABYTES = 16
+
+
+class Diagnosis(NamedTuple):
+    """Facts about this machine and installation, and advice."""
+
+    facts: dict[str, dict[str, Any]]  # {section: {name: value}}
+    problems: list[str]  # what does not work
+    advice: list[str]  # what would work better
+
+
+def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
+    """Check packages, CPU, memory, GPUs, and the disks of folders.
+
+    Short products of matrices are measured, which takes half a second.
+
+    Args:
+        folders: folders, or future ones, whose disks are examined.
+    """
+    problems = [
+        f"{name} is not installed. Install t2t_repro again."
+        for name in _missing_packages()
+    ]
+    facts: dict[str, dict[str, Any]] = {
+        "versions": _versions(),
+        "extras": _extras(),
+        "cpu": _cpu(),
+        "memory": _memory(),
+        "gpus": {},
+        "driver": _driver(),
+        "disk": {},
+        "environment": {
+            name: os.environ[name]
+            for name in sorted(filter(_VARIABLES.match, os.environ))
+        },
+    }
+    try:
+        facts["cpu"] |= _computation()
+        facts["gpus"] = _gpus()
+    except ImportError as error:
+        problems.append(
+            f"TensorFlow cannot be imported: {error}. Install t2t_repro in a "
+            "new environment."
+        )
+    for folder in folders:
+        existing = files.nearest_existing(folder)
+        usage = shutil.disk_usage(existing)
+        facts["disk"][str(folder)] = {"free": usage.free, "total": usage.total}
+        if not os.access(existing, os.W_OK):
+            problems.append(
+                f"{existing} is not writable. Give this user access to it, or "
+                "name another folder."
+            )
+    return Diagnosis(facts, problems, list(advice(facts)))
+
+
+def requirements(package: str, extra: str = "") -> Iterator[str]:
+    """Yield the names of what a package or one of its extras needs."""
+    for requirement in extras.requirements(package, extra):
+        name, its_extras = _REQUIREMENT.match(requirement).groups("")  # type: ignore[union-attr]
+        yield name
+        for its_extra in filter(None, its_extras.split(",")):
+            yield from requirements(name, its_extra)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _missing_packages() -> Iterator[str]:
+    """Yield the packages of the base installation that are not installed."""
+    for name in requirements("t2t_repro"):
+        if not _is_installed(name):
+            yield name
+
+
+def _versions() -> dict[str, str]:
+    from t2t_repro import __version__
+
+    names = ["tensorflow", "keras", "tensorflow-text", "sentencepiece"]
+    return {
+        "t2t_repro": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    } | {
+        name: metadata.version(name)
+        for name in (*names, "numpy", "pyarrow", "sacrebleu")
+        if _is_installed(name)
+    }
+
+
+def _extras() -> dict[str, str]:
+    """Return {extra: "installed", or the command that installs it}."""
+    try:
+        names = metadata.metadata("t2t_repro").get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    return {
+        name: "installed"
+        if all(map(_is_installed, requirements("t2t_repro", name)))
+        else extras.install_command(name)
+        for name in names
+        if name != "dev"
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    features = cpu.features()
+    return {
+        "model": cpu.model(),
+        "cores": cpu.visible_cores(),
+        "core_limit": cpu.core_limit(),  # of the container; None: all
+        "load": os.getloadavg()[0],
+        "instruction_set": cpu.instruction_set(features) or "unknown",
+        "onednn": cpu.uses_onednn(features, os.environ),
+    }
+
+
+def _computation() -> dict[str, Any]:
+    """Import TensorFlow; return its threads and the speed of products."""
+    from t2t_repro.runtime import devices
+
+    speeds = {"float32": devices.product_flops("float32") / 1e9}
+    # With a lower ISA, oneDNN's product in bfloat16 ends the process.
+    if (
+        cpu.has_fast_bfloat16(cpu.features())
+        and cpu.ONEDNN_LIMIT not in os.environ
+    ):
+        speeds["bfloat16"] = devices.product_flops("bfloat16") / 1e9
+    return {"threads": devices.operation_threads(), "gflops": speeds}
+
+
+def _memory() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES")
+    return {
+        "total": pages * os.sysconf("SC_PAGE_SIZE"),
+        "limit": cpu.memory_limit(),  # of the container; None: all
+    }
+
+
+def _gpus() -> dict[str, Any]:
+    """Return {device: its name and compute capability} as TensorFlow has it."""
+    import tensorflow as tf
+
+    return {
+        gpu.name.rpartition("device:")[2]: {
+            name.replace("device_", ""): value
+            for name, value in tf.config.experimental.get_device_details(
+                gpu
+            ).items()
+        }
+        for gpu in tf.config.list_physical_devices("GPU")
+    }
+
+
+def _driver() -> dict[str, str]:
+    """Return {device: name, memory and version} as NVIDIA's driver has it."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    query = "--query-gpu=name,memory.total,driver_version"
+    try:
+        result = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=_DRIVER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:  # as of a GPU that is lost
+        return {}
+    if result.returncode:  # the output says why
+        return {}
+    return {f"GPU:{i}": s for i, s in enumerate(result.stdout.splitlines())}
+
+
+def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield sentences, each with the command or the setting."""
+    yield from _advice_on_cpu(facts["cpu"], facts["environment"])
+    if not facts["gpus"]:
+        yield from _advice_on_precision(facts["cpu"].get("gflops", {}))
+        yield from _advice_on_missing_gpu(facts["environment"])
+    memory = facts["memory"]
+    usable = memory["limit"] or memory["total"]
+    if usable < 4 * _GIGABYTE:
+        yield (
+            f"{usable / _GIGABYTE:.1f} GB of memory are enough for small "
+            "models: trainer --max_tokens_per_replica=2048 needs less."
+        )
+    for folder, disk in facts["disk"].items():
+        if disk["free"] < _BASE_GIGABYTES * _GIGABYTE:
+            yield (
+                f"The disk of {folder} has {disk['free'] / _GIGABYTE:.1f} GB "
+                f"free, and a run of base needs {_BASE_GIGABYTES}: make room, "
+                "name other folders by --data_dir and --output_dir, or keep "
+                "fewer checkpoints by trainer --keep_checkpoint_max=5."
+            )
+
+
+def _advice_on_precision(gflops: dict[str, float]) -> Iterator[str]:
+    if gflops.get("bfloat16", 0) > _WORTHWHILE * gflops.get("float32", 1):
+        ratio = gflops["bfloat16"] / gflops["float32"]
+        yield (
+            f"Products of matrices are {ratio:.1f} times as fast in bfloat16: "
+            "train with trainer --mixed_precision=bfloat16. Results differ "
+            "slightly from those in float32."
+        )
+
+
+def _advice_on_missing_gpu(environment: dict[str, str]) -> Iterator[str]:
+    if not tensorflow_import.NVIDIA_DRIVER.exists():
+        return
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        yield "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
+    else:
+        yield (
+            "This machine has a driver for a GPU, but TensorFlow lacks CUDA's "
+            f"libraries: {extras.install_command('gpu')}"
+        )
+
+
+def _advice_on_cpu(
+    processor: dict[str, Any], environment: dict[str, str]
+) -> Iterator[str]:
+    if not processor["onednn"] and processor["instruction_set"] != "unknown":
+        yield f"oneDNN is off, which is slower: unset {cpu.ONEDNN}."
+    if cpu.ONEDNN_LIMIT in environment:
+        yield (
+            f"{cpu.ONEDNN_LIMIT} hides instructions of this CPU, which is "
+            "slower: unset it."
+        )
+    if processor["load"] > 1.5 * processor["cores"]:
+        yield (
+            f"Other programs use the CPU (load {processor['load']:.1f} on "
+            f"{processor['cores']} cores): the measured speeds are too low."
+        )
+    backend = environment.get("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        yield (
+            f"KERAS_BACKEND={backend}, but commands need TensorFlow: unset it."
+        )

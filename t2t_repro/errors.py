@@ -10,8 +10,6 @@ import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from t2t_repro import tensor2tensor_names
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
 _MAX_CHARACTERS = 10_000  # of a message, which may have a part of a file
@@ -74,6 +72,60 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} of thousands of digits"
 
 
+# Names of tensor2tensor that have another one here.
+T2T_COMMANDS = {
+    "avg_all": "avg_checkpoints",
+    "bleu": "evaluate",
+    "eval": "evaluate",
+    "query_server": "query",
+    "translate_all": "evaluate --all_checkpoints",
+}
+# Schedules of Keras instead of factors of the learning rate.
+T2T_FACTORS = {
+    "exp_decay": "exponential_decay",
+    "legacy": "noam",
+    "linear_decay": "polynomial_decay",
+    "multi_cycle_cos_decay": "cosine_decay_restarts",
+    "single_cycle_cos_decay": "cosine_decay",
+}
+T2T_NAMES = {
+    "batch_size": "batch_tokens",
+    "eval_freq": "eval_every",
+    "inputs_once": "inputs",
+    "learning_rate": "learning_rate_constant",
+    "learning_rate_decay_scheme": "learning_rate_schedule",
+    "local_eval_frequency": "eval_every",
+    "num_concurrent_processes": "num_workers",
+    "parsing_english_ptb16k": "wsj_parsing",
+    "parsing_english_ptb8k": "wsj_parsing",
+    "reference": "references",
+    "source": "sources",
+    "translation": "translations",
+}
+T2T_WMT14 = re.compile(
+    r"translate_(ende|enfr)_wmt(?:8k|32k|_bpe32k|_clean32k|_characters)"
+    r"(?:_packed)?(_rev)?"
+)
+
+
+def names_here(name: str) -> tuple[str, ...]:
+    """Return what a name of tensor2tensor is called here.
+
+    Args:
+        name: name of a problem, a flag, a hparam, a factor or a command.
+    """
+    if match := T2T_WMT14.fullmatch(name):
+        return (f"wmt14_{match[1]}{match[2] or ''}",)
+    if name.startswith("translate_"):  # other text
+        return "tfds_translate", "parallel_text"
+    known = (
+        T2T_NAMES.get(name)
+        or T2T_FACTORS.get(name)
+        or T2T_COMMANDS.get(name, "")
+    )
+    return tuple(known.split()[:1])
+
+
 def hint(
     name: str, known: Iterable[str], form: Callable[[str], str] = str
 ) -> str:
@@ -89,7 +141,7 @@ def hint(
     known = list(known)
     near = [
         new
-        for new in tensor2tensor_names.names(name)
+        for new in names_here(name)
         if new.removesuffix("_rev") in known  # each problem X has an X_rev
     ]
     near = near or difflib.get_close_matches(name, known, n=3)

@@ -16,18 +16,18 @@ import re
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
-SYSTEMS = {
-    "huggingface": "huggingface",
-    "marian": "marian",
-    "ctranslate2": "ctranslate2",
-    "tensor2tensor": "tensor2tensor",
-    "fairseq": "fairseq",
-    "opennmt_tf": "opennmt_tf",
-}
+SYSTEMS = (  # modules of importing/
+    "huggingface",
+    "marian",
+    "ctranslate2",
+    "tensor2tensor",
+    "fairseq",
+    "opennmt_tf",
+)
 # Files by which a folder of a system is known.
 _SIGNS = {
     "huggingface": ("*.safetensors", "pytorch_model*.bin"),
@@ -37,7 +37,7 @@ _SIGNS = {
     "fairseq": ("*.pt", "dict.*.txt"),
     "opennmt_tf": ("model_description.py",),
 }
-_FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
+_FROM = flags.DEFINE_enum("from", None, SYSTEMS, "System of the model.")
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder of the model, or its file of weights."
 )
@@ -46,7 +46,7 @@ _LANGUAGES = flags.DEFINE_string(
     None,
     "Source and target language, such as en-de, where no file names them.",
 )
-_VOCABULARIES = flag_types.define_list(
+_VOCABULARIES = common_flags.define_list(
     "vocabularies",
     "Vocabulary files, where the model's files do not name them: one for both "
     "sides, or source,target. Files of ids and of SentencePiece models may be "
@@ -72,7 +72,7 @@ def main() -> None:
     from t2t_repro.importing import imported, run_writer
 
     system = common_flags.required(_FROM)
-    reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
+    reader = importlib.import_module(f"t2t_repro.importing.{system}")
     path = files.expand_path(common_flags.required(_INPUT))
     _check_input(system, path)
     found = reader.read(path, **_options(system, reader.read))

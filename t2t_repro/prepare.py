@@ -3,14 +3,15 @@
 import functools
 import pathlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import data_origin, errors, fields
+from t2t_repro import errors, fields, registry
 from t2t_repro.data import engines, generate, manifest
-from t2t_repro.data.corpus_spec import Spec
-from t2t_repro.io import files, json_files, locks, storage
+from t2t_repro.data.generate import Spec
+from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
 from t2t_repro.text import parallel_files, raw_archive, vocabulary_pair
 
@@ -75,10 +76,10 @@ def prepare(
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
-        data_origin.check_settings(contents, problem, folder)
+        check_settings(contents, problem, folder)
         if raw_dir is not None:
             _require_same_text(contents, problem, folder, raw_dir)
-        data_origin.note_changes(contents, problem, folder)
+        note_changes(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
     storage.upload(folder)
     if verify:
@@ -96,7 +97,7 @@ def _generate_if_missing(
     """Generate the data if it is missing; return whether it was missing."""
     if manifest.read(folder):  # without a lock: the folder may be read-only
         return False
-    with locks.locked(folder, wait=True):
+    with files.locked(folder, wait=True):
         missing = not manifest.read(folder)
         if missing:
             _generate(problem, folder, raw_dir, engine)
@@ -111,7 +112,7 @@ def _generate(
 ) -> None:
     unfinished = manifest.read_unfinished(folder)
     if unfinished:
-        data_origin.check_settings(unfinished, problem, folder)
+        check_settings(unfinished, problem, folder)
     engine.require_workers()
     print(f"Generating data in {folder}.")
     text = _text_folders(folder, raw_dir)
@@ -134,7 +135,7 @@ def _generate(
             if problem.target_languages
             else None,
         ),
-        data_origin.describe(problem, raw_dir, text),
+        describe(problem, raw_dir, text),
         engine,
     )
     print(summary(contents))
@@ -170,7 +171,7 @@ def archive(
         for vocabulary in manifest.vocabulary_files(contents):
             shutil.copyfile(folder / vocabulary, raw / vocabulary)
         described = {key: contents[key] for key in _DESCRIBED}
-        json_files.write(raw / raw_archive.DESCRIPTION, described)
+        files.write_json(raw / raw_archive.DESCRIPTION, described)
         try:  # what the archive's reader will do
             splits = _splits(problem, (raw, raw))
             changed = generate.changed_splits(folder, splits, contents)
@@ -204,7 +205,7 @@ def _archived_vocabularies(problem, raw):
     described = raw and raw / raw_archive.DESCRIPTION
     if not (described and described.is_file()):
         return []
-    stored = json_files.read(described, {"problem": str, "arguments": dict})
+    stored = files.read_json(described, {"problem": str, "arguments": dict})
     arguments = fields.with_defaults(type(problem), stored["arguments"])
     arguments["vocabulary"] = ""  # the archive has a copy of one that is given
     if (stored["problem"], arguments) != (
@@ -236,7 +237,7 @@ def _require_same_text(contents, problem, folder, raw_dir):
 
     The text is read if the folder is another one or its files have changed.
     """
-    if data_origin.is_unchanged(contents, problem, folder, raw_dir):
+    if is_unchanged(contents, problem, folder, raw_dir):
         return
     splits = _splits(problem, _text_folders(folder, raw_dir))
     remedy = (
@@ -310,3 +311,180 @@ def _filter_lines(split, counts):
         yield f"  {name}: {count:,}"
         for example in counts["examples"][name][:1]:
             yield f"    {' | '.join(example)}"
+
+
+# Origin of data, as its manifest describes it, compared with a problem.
+
+
+def describe(
+    problem: Problem,
+    raw_dir: Path | None,
+    text: tuple[Path | None, pathlib.Path],
+) -> dict[str, Any]:
+    """Return the origin of data that is generated, for its manifest.
+
+    Args:
+        problem: problem of the data.
+        raw_dir: folder of the raw files as the user wrote it, or None.
+        text: its copy on this machine, and the folder of downloads.
+    """
+    directions = {}
+    if problem.target_languages:
+        directions["directions"] = {
+            split: problem.count_directions(split, *text)
+            for split in problem.splits
+        }
+    return {
+        "problem": problem.registered_name,
+        "arguments": problem.arguments,
+        "languages": problem.stored_languages,
+        "sources": {
+            split: problem.sources(split)
+            if raw_dir is None
+            else [{"raw_dir": _absolute(raw_dir)}]
+            for split in problem.splits
+        },
+        **directions,
+        "raw_bytes": _raw_bytes(problem, raw_dir),
+        "definition": registry.checksums_of_class(type(problem)),
+    }
+
+
+def check_settings(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Compare the settings of data with those of a problem.
+
+    Arguments that were added after the manifest was written have their
+    defaults.
+
+    Args:
+        contents: manifest of the data.
+        problem: the problem.
+        folder: folder of the data.
+
+    Raises:
+        UserError: they differ.
+    """
+    expected = {"problem": problem.registered_name} | problem.arguments
+    expected.pop("decode_hparams", None)  # the data is the same with any
+    arguments = contents.get("arguments")
+    stored = {"problem": contents.get("problem")}
+    if isinstance(arguments, dict):
+        stored |= fields.with_defaults(type(problem), arguments)
+    if expected["vocabulary"] and stored.get("vocabulary"):
+        # The data has a copy: the file may have been moved or removed.
+        paths = stored.pop("vocabulary"), expected.pop("vocabulary")
+        exist = all(path.exists() for path in problem.vocabulary_paths)
+        if exist or paths[0] != paths[1]:
+            given = vocabulary_pair.load(
+                problem.vocabulary_type, problem.vocabulary_paths
+            )
+            for name, vocabulary in given.files.items():
+                expected[f"{name} sha256"] = vocabulary.sha256
+            for name, entry in manifest.vocabulary_files(contents).items():
+                stored[f"{name} sha256"] = entry["sha256"]
+    if differences := list(fields.differences(stored, expected)):
+        raise errors.UserError(
+            f"The data in {folder} was made with other settings: "
+            f"{'; '.join(differences)}. Remove the folder, or name another "
+            "--data_dir."
+        )
+
+
+def note_changes(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Print what has changed since the data was made: raw text, definitions.
+
+    The arguments are those of check_settings().
+    """
+    _note_changed_definition(contents, problem, folder)
+    _note_changed_text(contents, problem, folder)
+
+
+def _note_changed_definition(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Print which modules of the problem's class have changed since."""
+    before = contents.get("definition")
+    now = registry.checksums_of_class(type(problem))
+    if before and now and (names := registry.changed_definitions(before, now)):
+        print(
+            f"Note: {', '.join(names)} of --usr_dir changed after the data in "
+            f"{storage.name_of(folder)} was made. If {problem.registered_name} "
+            "yields other text now, remove the folder.",
+            file=sys.stderr,
+        )
+
+
+def _note_changed_text(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Print which raw files have another size than those of the data."""
+    before, raw_dir = contents.get("raw_bytes"), _raw_dir(contents)
+    if not before or not pathlib.Path(raw_dir).is_absolute():
+        return  # the path is relative in manifests of earlier versions
+    now = _raw_bytes(problem, raw_dir)  # those that were removed are missing
+    if names := [name for name in now if now[name] != before.get(name)]:
+        print(
+            f"Note: {', '.join(names[:5])}{' …' if names[5:] else ''} in "
+            f"{raw_dir} changed after the data in {storage.name_of(folder)} "
+            "was made. To use the present text, remove that folder.",
+            file=sys.stderr,
+        )
+
+
+def is_unchanged(
+    contents: Mapping[str, Any],
+    problem: Problem,
+    folder: pathlib.Path,
+    raw_dir: Path,
+) -> bool:
+    """Return whether a folder of raw files is as it was when data was made.
+
+    The files are not read. Some may be gone, and a URL counts as unchanged.
+
+    Args:
+        contents: manifest of the data.
+        problem: the problem.
+        folder: folder of the data.
+        raw_dir: folder of the raw files as the user wrote it.
+    """
+    if _absolute(raw_dir) != _raw_dir(contents):
+        return False
+    if files.is_url(raw_dir):
+        return True
+    before = contents.get("raw_bytes", {})
+    now = _raw_bytes(problem, raw_dir)
+    made = _modified(folder / manifest.MANIFEST)
+    return bool(before) and all(
+        now[name] == before.get(name)
+        and _modified(files.expand_path(raw_dir) / name) < made
+        for name in now
+    )
+
+
+def _modified(path):
+    return path.stat().st_mtime_ns
+
+
+def _raw_dir(contents):
+    """Return the folder of the raw files of data; "": there was none."""
+    sources = contents["sources"].get("train") or [{}]
+    return sources[0].get("raw_dir", "")
+
+
+def _absolute(raw_dir):
+    return storage.name_of(storage.local_path(raw_dir))
+
+
+def _raw_bytes(problem: Problem, raw_dir: Path | None) -> dict[str, int]:
+    """Return {name: bytes} of raw files; {} if they are elsewhere."""
+    if raw_dir is None or files.is_url(raw_dir):
+        return {}
+    folder = files.expand_path(raw_dir)
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in problem.raw_paths(folder)
+    }

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import filtering
 from t2t_repro.fields import setting
-from t2t_repro.metrics.suite import TRANSLATION, Suite
+from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import (
     SUFFIXES,
     Pair,
@@ -27,7 +27,7 @@ from t2t_repro.text.parallel_files import (
     locate,
     read_pairs,
 )
-from t2t_repro.text.vocabulary_settings import VocabularySettings
+from t2t_repro.text.vocabulary_pair import VocabularySettings
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"

@@ -9,9 +9,9 @@ import sys
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
-from t2t_repro.server import access
+from t2t_repro.server import server_settings
 from t2t_repro.serving import limits, server_address, version_folders
 from t2t_repro.text import parallel_files
 
@@ -31,7 +31,7 @@ _PROTOCOL = flags.DEFINE_enum(
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "Name of the model at --server."
 )
-_TIMEOUT_SECS = flag_types.define_number(
+_TIMEOUT_SECS = common_flags.define_number(
     "timeout_secs",
     30.0,
     "Seconds that --server has for a request, of --max_batch_size lines or "
@@ -39,7 +39,7 @@ _TIMEOUT_SECS = flag_types.define_number(
     lower_bound=0.001,
     upper_bound=86_400,
 )
-_WAIT_SECS = flag_types.define_number(
+_WAIT_SECS = common_flags.define_number(
     "wait_secs",
     300.0,
     "Seconds for which `query` retries while --server is not there, loads its "
@@ -102,7 +102,7 @@ def _read_inputs():
             version_folders.open_folder(_EXPORT_DIR.value)
         )
     security = _security()
-    lines = flag_types.require_utf8(_INPUTS) or list(
+    lines = common_flags.require_utf8(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
     return version, lines, security
@@ -111,11 +111,11 @@ def _read_inputs():
 def _client(version, security, num_lines):
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.runtime import graph
-    from t2t_repro.serving import client, local_client
+    from t2t_repro.serving import client
 
     if version:
         graph.optimize_for(num_lines)
-        return local_client.LocalClient(version)
+        return client.LocalClient(version)
     return client.PROTOCOLS[_PROTOCOL.value](
         _SERVER.value,
         _SERVABLE_NAME.value,
@@ -138,7 +138,7 @@ def _security():
         )
     token = None
     if _TOKEN_FILE.value:
-        token = access.read_tokens(_TOKEN_FILE.value)[0]
+        token = server_settings.read_tokens(_TOKEN_FILE.value)[0]
     ca, certificate, key = paths = [
         flag.value and files.expand_path(flag.value)
         for flag in (_TLS_CA, _TLS_CERTIFICATE, _TLS_KEY)

@@ -9,7 +9,7 @@ show --sentence, which may be repeated, or sentences of the validation split.
 
 from absl import flags
 
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence for attention maps; may be repeated."
@@ -30,7 +30,7 @@ _DEVICES = flags.DEFINE_integer(
     "Number of GPUs, or CPUs, that each run trained on.",
     lower_bound=1,
 )
-_SUSTAINED_TFLOPS = flag_types.define_number(
+_SUSTAINED_TFLOPS = common_flags.define_number(
     "sustained_tflops",
     None,
     "Sustained TFLOP/s of each device; the paper takes 9.5 for a P100, 6.0 "
@@ -50,7 +50,7 @@ def main() -> None:
     sustained = _SUSTAINED_TFLOPS.value
     options = reporting.ReportOptions(
         data_dir=common_flags.given_data_dir(),
-        sentences=flag_types.require_utf8(_SENTENCE),
+        sentences=common_flags.require_utf8(_SENTENCE),
         num_sentences=_NUM_SENTENCES.value,
         pictures=_PICTURES.value,
         flops_per_second=sustained and _DEVICES.value * sustained * 1e12,

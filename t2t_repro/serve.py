@@ -9,7 +9,7 @@ import sys
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import extras, files, progress, storage
 from t2t_repro.serving import limits
 
@@ -52,7 +52,7 @@ _HEALTH_PORT = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=65_535,
 )
-_GRPC_OPTIONS = flag_types.define_list(
+_GRPC_OPTIONS = common_flags.define_list(
     "grpc_channel_arguments",
     "Options of gRPC: grpc.max_connection_age_ms=60000 balances load.",
 )
@@ -73,7 +73,7 @@ _MAX_BATCH_BYTES = flags.DEFINE_integer(
     "to the longest.",
     lower_bound=1,
 )
-_BATCH_TIMEOUT_MS = flag_types.define_number(
+_BATCH_TIMEOUT_MS = common_flags.define_number(
     "batch_timeout_ms",
     _DEFAULTS.batch_timeout_ms,
     "Milliseconds that a request waits for others to share its batch.",
@@ -118,14 +118,14 @@ _RETRY_MICROS = flags.DEFINE_integer(
     "Microseconds between two attempts to load a version.",
     lower_bound=0,
 )
-_LOAD_SECS = flag_types.define_number(
+_LOAD_SECS = common_flags.define_number(
     "load_timeout_secs",
     _DEFAULTS.load_secs,
     "Seconds that the load of a version may take; then its process is killed.",
     lower_bound=1,
     upper_bound=86_400,
 )
-_ALLOWED_HOSTS = flag_types.define_list(
+_ALLOWED_HOSTS = common_flags.define_list(
     "allowed_hosts",
     "Names that REST requests may have in their header Host; on a loopback "
     "address, by default, only its own names.",
@@ -153,7 +153,7 @@ _TLS_CLIENT_CA = flags.DEFINE_string(
     "Certificates (PEM) of the authorities that sign client certificates, "
     "which are then required.",
 )
-_GRACE_SECS = flag_types.define_number(
+_GRACE_SECS = common_flags.define_number(
     "grace_secs",
     20.0,
     "Seconds that requests in flight have to finish after SIGTERM; less than "
@@ -167,17 +167,17 @@ def main() -> None:
     _check_ports()
     with extras.needed("serve", "The server"):
         from t2t_repro.server import (
-            event_log,
-            fork_server,
+            monitoring,
             server,
             server_settings,
             service,
+            version_process,
             versions,
         )
         from t2t_repro.serving import version_folders
     request_limits = _limits()
     # First, since s3fs and gcsfs start threads.
-    forks = fork_server.start()
+    forks = version_process.start_fork_server()
     export_dir = version_folders.open_folder(common_flags.required(_EXPORT_DIR))
     if url := storage.url_of(export_dir):
         print(
@@ -185,7 +185,7 @@ def main() -> None:
             "served after a restart.",
             file=sys.stderr,
         )
-    event_log.start()
+    monitoring.start_log()
     settings = _settings(server_settings)
 
     def print_addresses(ports):
@@ -252,21 +252,21 @@ def _settings(server_settings):
 
 def _access():
     """Return who may send requests, and warn if that is anybody."""
-    from t2t_repro.server import access
+    from t2t_repro.server import server_settings
 
     host, hosts = _HOST.value, set(_ALLOWED_HOSTS.value)
     tokens = ()
     if _TOKEN_FILE.value:
-        tokens = access.read_tokens(_TOKEN_FILE.value)
-    if access.is_loopback(host):
-        hosts |= {host, *access.LOOPBACK_NAMES}
+        tokens = server_settings.read_tokens(_TOKEN_FILE.value)
+    if server_settings.is_loopback(host):
+        hosts |= {host, *server_settings.LOOPBACK_NAMES}
     elif not tokens and not _TLS_CLIENT_CA.value:
         print(
             f"{host} is not a loopback address: whoever reaches it can use "
             "this server. --token_file or --tls_client_ca restricts it.",
             file=sys.stderr,
         )
-    return access.Access(
+    return server_settings.Access(
         frozenset(name.lower() for name in hosts), _CORS.value, tokens
     )
 

@@ -86,8 +86,11 @@ def _schedule(hparams):
 
 def _cost(name, hparams):
     """Yield parameters and FLOPs, ours and the paper's side by side."""
-    from t2t_repro.evaluation import paper
-    from t2t_repro.models import building, cost
+    from t2t_repro.evaluation.published import (
+        stated_parameters,
+        stated_training_flops,
+    )
+    from t2t_repro.models import building, seq2seq
 
     vocab_size, length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
     model = building.build_abstract(hparams, vocab_size)
@@ -95,9 +98,9 @@ def _cost(name, hparams):
     base = building.build_abstract(registry.build_hparams("base"), vocab_size)
     more = count - base.count_params()
     tokens = hparams.batch_tokens * hparams.train_steps
-    flops = cost.training_flops(model, tokens, length, length)
-    published = paper.parameters(name)
-    difference = published and published - paper.parameters("base")
+    flops = seq2seq.training_flops(model, tokens, length, length)
+    published = stated_parameters(name)
+    difference = published and published - stated_parameters("base")
     yield f"{'':22} {'ours':>14} {'the paper':>14}"
     for label, form, ours, theirs, source in (
         (
@@ -112,7 +115,7 @@ def _cost(name, hparams):
             "training FLOPs",
             ".2g",
             flops,
-            paper.training_flops(name),
+            stated_training_flops(name),
             "Table 2: time x GPUs x 9.5 TFLOPS; ours are counted",
         ),
     ):

@@ -5,11 +5,11 @@ Missing data is generated first.
 t2t trainer --problem=wmt14_ende --hparams_set=big
 """
 
-from t2t_repro.cli import command_line, common_flags, flag_types
+from t2t_repro.cli import command_line, common_flags
 from t2t_repro.training import options
 
 common_flags.define_datagen_flags()
-flag_types.define_fields(options.Options)
+common_flags.define_fields(options.Options)
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
         common_flags.problem(),
         common_flags.hparams(),
         common_flags.output_dir(),
-        flag_types.field_values(options.Options),
+        common_flags.field_values(options.Options),
         job.Data(
             common_flags.data_dir(),
             common_flags.raw_dir(),

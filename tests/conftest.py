@@ -90,10 +90,10 @@ def _logical_cpus():
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        from t2t_repro.runtime import hardware
+        from t2t_repro.runtime import devices
 
         tf.config.set_visible_devices([], "GPU")
-        hardware.make_logical_devices(LOGICAL_CPUS)
+        devices.make_logical_devices(LOGICAL_CPUS)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.bulk import bulk_decoding, translated_files, translation_folder
+from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
 from t2t_repro.decoding.translation import Translation
-from t2t_repro.io import files, locks
+from t2t_repro.io import files
 
 LONG = 20  # characters of a line that is refused
 
@@ -74,7 +74,7 @@ def contents(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != locks.LOCK
+        if path.is_file() and path.name != files.LOCK
     }
 
 
@@ -143,7 +143,7 @@ def test_job_that_stops_at_any_rename_continues(
 
 def test_job_on_a_locked_folder_is_refused(tmp_path, run):
     with (
-        locks.locked(tmp_path / "out"),
+        files.locked(tmp_path / "out"),
         pytest.raises(errors.UserError, match="is taken: process"),
     ):
         run()
@@ -234,14 +234,14 @@ def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
 def test_file_that_is_touched_while_it_is_translated_is_the_same(
     tmp_path, run, texts, monkeypatch
 ):
-    write = translated_files.TranslatedFile.write
+    write = translation_folder.TranslatedFile.write
 
     def write_and_touch(file, index, shard):
         os.utime(texts[0], (0, 0))
         return write(file, index, shard)
 
     monkeypatch.setattr(
-        translated_files.TranslatedFile, "write", write_and_touch
+        translation_folder.TranslatedFile, "write", write_and_touch
     )
     run()
     assert (tmp_path / "out" / "a.en").exists()
@@ -255,7 +255,7 @@ def stop(*args, **kwargs):
 def test_file_that_changes_while_it_is_translated_is_refused(
     tmp_path, run, texts, monkeypatch, change
 ):
-    write = translated_files.TranslatedFile.write
+    write = translation_folder.TranslatedFile.write
 
     def write_and_change(file, index, shard):
         lines = {"shorter": 9, "longer": 999}
@@ -268,7 +268,7 @@ def test_file_that_changes_while_it_is_translated_is_refused(
     original = texts[0].read_text()
 
     monkeypatch.setattr(
-        translated_files.TranslatedFile, "write", write_and_change
+        translation_folder.TranslatedFile, "write", write_and_change
     )
     with pytest.raises(errors.UserError, match="while it was translated"):
         run()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.bulk import bulk_models
+from t2t_repro.bulk import bulk_decoding
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runs import stored_run
 
@@ -36,7 +36,7 @@ class Client:
 def test_export_translates_batches_of_similar_length_in_order():
     client = Client(truncated=lambda line: len(line) > 5_000)
     lines = ["ä", "", "b" * 6_000, " ", *("c" * i for i in range(1, 300))]
-    translations, truncated = bulk_models._translate_by_export(client, lines)
+    translations, truncated = bulk_decoding._translate_by_export(client, lines)
     expected = [line.strip().upper() for line in lines]
     assert [t.text for t in translations] == expected
     assert [t.scores for t in translations] == [[-len(x)] for x in expected]
@@ -48,24 +48,26 @@ def test_export_translates_batches_of_similar_length_in_order():
 
 
 def test_export_of_another_program_truncates_nothing_that_it_reports():
-    translations, truncated = bulk_models._translate_by_export(Client(), ["a"])
+    translations, truncated = bulk_decoding._translate_by_export(
+        Client(), ["a"]
+    )
     assert translations[0].text == "A" and truncated == {}
 
 
 def test_messages_name_long_lines():
     lines = [("a.en", 3, 1_200)]
-    export = bulk_models.ExportModel(RUN, "", "")
+    export = bulk_decoding.ExportModel(RUN, "", "")
     message = export.long_lines_message(lines, 1)
     assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
     assert "a.en line 3 (1,200 bytes), …" in export.long_lines_message(lines, 2)
-    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, "")
+    run = bulk_decoding.RunModel(RUN, (), (), DecodeHParams(), False, "")
     message = run.long_lines_message(lines, 1)
     assert "(1 in all): a.en line 3 (1,200 subwords). All" in message
 
 
 def test_worker_that_finds_another_checkpoint_refuses():
     registry.load_definitions()
-    model = bulk_models.of_run(stored_run.read(RUN))
+    model = bulk_decoding.of_run(stored_run.read(RUN))
     other = model._replace(checkpoint_checksums=("0",))
     with pytest.raises(errors.UserError, match="has found a different model"):
         other.load()
@@ -74,17 +76,17 @@ def test_worker_that_finds_another_checkpoint_refuses():
 def test_export_is_the_same_beside_other_files(tmp_path):
     with tarfile.open(RUN.parent / "export.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    before = bulk_models.of_export(tmp_path / "export")
+    before = bulk_decoding.of_export(tmp_path / "export")
     # Notes of a copy from an object store.
     for name in (".t2t.objects", "variables/.t2t.objects"):
         (before.folder / name).write_text("{}")
     (before.folder / "README.md").write_text("Licence: of my choice")
-    assert bulk_models.of_export(tmp_path / "export") == before
+    assert bulk_decoding.of_export(tmp_path / "export") == before
 
 
 def test_modules_of_definitions_are_a_setting():
     registry.load_definitions()
-    model = bulk_models.of_run(stored_run.read(RUN))
+    model = bulk_decoding.of_run(stored_run.read(RUN))
     assert "usr_dir" not in model.settings
     settings = [
         model._replace(definitions=(("mine.py", sha256),)).settings
@@ -97,7 +99,7 @@ def test_target_language_is_a_setting_of_the_translations():
     registry.load_definitions()
     run = stored_run.read(RUN)
     settings = [
-        bulk_models.of_run(run, target_language=language).settings
+        bulk_decoding.of_run(run, target_language=language).settings
         for language in ("", "de")
     ]
     assert settings[0] != settings[1]

@@ -8,17 +8,12 @@ from t2t_repro import errors
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import scoring_problem
-from t2t_repro.runs import (
-    checkpoint_files,
-    checkpoint_scores,
-    checkpoints,
-    run_json,
-)
+from t2t_repro.runs import checkpoints, history, stored_run
 from t2t_repro.runs import run as run_module
-from t2t_repro.runs.checkpoint_reader import CheckpointReader
-from t2t_repro.runs.checkpoint_scores import CheckpointScores
+from t2t_repro.runs.checkpoints import CheckpointReader
+from t2t_repro.runs.history import CheckpointScores
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -37,10 +32,10 @@ def test_scores_are_stored_by_step_and_replaced(tmp_path):
     stored = CheckpointScores(tmp_path, "a/b", {"x": 1})
     assert [entry["step"] for entry in stored.entries] == [4, 9]
     assert stored.has(9, "sha9") and not stored.has(9, "sha4")
-    read = checkpoint_scores.curves(tmp_path, "ter")
+    read = history.score_curves(tmp_path, "ter")
     assert read == {"a/b": [(4, 3.0), (9, 2.0)]}
-    assert checkpoint_scores.curves(tmp_path, "bleu") == {"a/b": []}
-    assert checkpoint_scores.curves(tmp_path / "absent", "ter") == {}
+    assert history.score_curves(tmp_path, "bleu") == {"a/b": []}
+    assert history.score_curves(tmp_path / "absent", "ter") == {}
 
 
 def test_scores_with_other_settings_are_discarded(tmp_path):
@@ -64,7 +59,7 @@ def test_table_marks_the_best_headline(tmp_path):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a run with checkpoints 1 and 2, which translate alike."""
-    (tmp_path / run_json.CHECKPOINTS).mkdir()
+    (tmp_path / stored_run.CHECKPOINTS).mkdir()
     for step in (1, 2):
         save(tmp_path, step)
 
@@ -89,7 +84,7 @@ def run(tmp_path, monkeypatch):
 
 
 def save(folder, step):
-    path = folder / run_json.CHECKPOINTS / f"ckpt-{step}.index"
+    path = folder / stored_run.CHECKPOINTS / f"ckpt-{step}.index"
     path.write_text(f"weights of {step}")
     return path
 
@@ -148,7 +143,7 @@ def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
         if path.name == "ckpt-1":
             raise FileNotFoundError(path)
 
-    monkeypatch.setattr(checkpoint_files, "fetch_data", fetch)
+    monkeypatch.setattr(stored_run, "fetch_data", fetch)
     monkeypatch.setattr(
         checkpoints,
         "restore_weights",

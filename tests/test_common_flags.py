@@ -15,7 +15,7 @@ CAUSES = {
 @pytest.mark.parametrize("cause", CAUSES)
 def test_control_c_ends_a_command_without_traceback(cause):
     script = (
-        "from t2t_repro import command_line\n"
+        "from t2t_repro.cli import command_line\n"
         f"def main(): {CAUSES[cause]}\n"
         "command_line.run(main)\n"
     )

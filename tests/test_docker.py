@@ -30,7 +30,7 @@ def compose(name):
 def assert_flags(command, arguments):
     """Assert that a command or common_flags defines the flags."""
     sources = [
-        ROOT / "t2t_repro" / f"{n}.py" for n in (command, "common_flags")
+        ROOT / "t2t_repro" / f"{n}.py" for n in (command, "cli/common_flags")
     ]
     text = "".join(path.read_text("utf-8") for path in sources)
     for argument in arguments:

@@ -54,7 +54,11 @@ def test_paths_and_links_exist(page):
 @pytest.fixture(scope="module")
 def defined_flags():
     """Return the strings of the commands and the fields of the options."""
-    commands = "".join(path.read_text("utf-8") for path in PACKAGE.glob("*.py"))
+    commands = "".join(
+        path.read_text("utf-8")
+        for pattern in ("*.py", "cli/*.py")
+        for path in PACKAGE.glob(pattern)
+    )
     options = (PACKAGE / "training" / "options.py").read_text("utf-8")
     fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
     return {*re.findall(r'"(\w+)"', commands), *fields_of_options, "help"}
@@ -192,12 +196,12 @@ def test_values_in_hparams_page_equal_those_of_base():
         (
             "searching.md",
             "## Rules",
-            ["decoding/builtin_rules.py", "decoding/rules.py"],
+            ["decoding/rules.py", "decoding/rules.py"],
         ),
         (
             "problems.md",
             "## Arguments",
-            ["problem.py", "text/vocabulary_settings.py"],
+            ["problem.py", "text/vocabulary_pair.py"],
         ),
     ],
 )

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.runs import run as run_module
-from t2t_repro.runs import run_json
+from t2t_repro.runs import stored_run
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
@@ -36,7 +36,7 @@ def test_checkpoint_of_another_run_has_its_hparams(
     for name, hparams in (("run", tiny_hparams), ("other", other)):
         (tmp_path / name).mkdir()
         settings = {"hparams": dataclasses.asdict(hparams)}
-        json_files.write(tmp_path / name / run_json.RUN, settings)
+        files.write_json(tmp_path / name / stored_run.RUN, settings)
     vocabularies = Vocabularies.shared(
         types.SimpleNamespace(size=20, sha256="")
     )

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
-from t2t_repro.evaluation import evaluation, run_test_sets
+from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.reports import reporting
@@ -82,7 +82,7 @@ def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
     registry.load_definitions()
     problem = build_problem("multi30k_many").toward("de", "en")
     texts = test_sets.TestSet(["a " * 10], [["Ein Hund"]], "files/my.en")
-    opened = run_test_sets.open_test_set(None, problem, texts, None)
+    opened = evaluation.open_test_set(None, problem, texts, None)
     assert opened.name == "files/my.en.en-de"
     assert opened.sources == ["<2de> " + texts.sources[0]]
     result = evaluation.evaluate(problem, texts, ["Ein Hund"], samples=1)
@@ -100,7 +100,7 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
     run = types.SimpleNamespace(problem=problem, output_dir=tmp_path)
     test_set = test_sets.TestSet(LINES, [LINES], directions=directions)
     monkeypatch.setattr(
-        run_test_sets, "open_test_set", lambda *arguments: test_set
+        evaluation, "open_test_set", lambda *arguments: test_set
     )
     with pytest.raises(errors.UserError, match="'ja'.*needs MeCab"):
         evaluation.evaluate(run)

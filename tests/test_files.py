@@ -9,14 +9,14 @@ import pathlib
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import files, json_files
+from t2t_repro.io import files
 
 
 def test_json_round_trip_is_human_readable(tmp_path):
     path = tmp_path / "a.json"
     value = {"name": "Übung \u2028", "list": [1, 2.5, None, True]}
-    json_files.write(path, value)
-    assert json_files.read(path) == value
+    files.write_json(path, value)
+    assert files.read_json(path) == value
     text = path.read_text("utf-8")
     assert "Übung" in text and text.endswith("}\n")
     assert text.splitlines()[1].startswith('  "name"')
@@ -235,19 +235,19 @@ def test_sha256_is_of_all_bytes(tmp_path, size):
 def stored(tmp_path):
     path = tmp_path / "a.json"
     value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
-    json_files.write(path, value, with_checksum=True)
+    files.write_json(path, value, with_checksum=True)
     return path
 
 
 def test_checksum_of_a_path_that_is_not_utf8(tmp_path):
     value = {"command_lines": ["--raw_dir=a\udcffb"]}  # the byte 0xff
-    json_files.write(tmp_path / "run.json", value, with_checksum=True)
-    assert json_files.read(tmp_path / "run.json") == value
+    files.write_json(tmp_path / "run.json", value, with_checksum=True)
+    assert files.read_json(tmp_path / "run.json") == value
 
 
 def test_checksum_is_not_part_of_the_value(stored):
     expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
-    assert json_files.read(stored) == expected
+    assert files.read_json(stored) == expected
     assert "sha256_of_the_rest" in json.loads(stored.read_text("utf-8"))
 
 
@@ -258,10 +258,10 @@ def test_checksum_is_not_part_of_the_value(stored):
 def test_damaged_json_is_refused(stored, old, new):
     stored.write_text(stored.read_text("utf-8").replace(old, new, 1), "utf-8")
     with pytest.raises(errors.UserError, match=f"{stored} is damaged: "):
-        json_files.read(stored)
+        files.read_json(stored)
     stored.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(errors.UserError, match=f"{stored} is damaged: .*utf-8"):
-        json_files.read(stored)
+        files.read_json(stored)
 
 
 def test_error_of_a_write_names_the_file(tmp_path):

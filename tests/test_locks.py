@@ -12,12 +12,12 @@ import portalocker
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import locks
+from t2t_repro.io import files
 
 HOLD = """
 import pathlib, sys
-from t2t_repro import locks
-with locks.locked(pathlib.Path(sys.argv[1])):
+from t2t_repro.io import files
+with files.locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -40,20 +40,20 @@ def holder(tmp_path):
 def test_second_process_is_refused_and_the_first_named(tmp_path, holder):
     with (
         pytest.raises(errors.UserError, match=f"process {holder.pid} on "),
-        locks.locked(tmp_path),
+        files.locked(tmp_path),
     ):
         pass
     holder.communicate()
-    with locks.locked(tmp_path):
-        words = (tmp_path / locks.LOCK).read_text("utf-8")
+    with files.locked(tmp_path):
+        words = (tmp_path / files.LOCK).read_text("utf-8")
     assert words.startswith(f"process {os.getpid()} on ")
 
 
 def test_killed_process_releases_the_lock(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with locks.locked(tmp_path):
-        words = (tmp_path / locks.LOCK).read_text("utf-8")
+    with files.locked(tmp_path):
+        words = (tmp_path / files.LOCK).read_text("utf-8")
     assert words.startswith(f"process {os.getpid()} on ")
 
 
@@ -61,10 +61,10 @@ def test_waiting_process_enters_when_the_other_ends(
     tmp_path, holder, monkeypatch
 ):
     entered, printed = threading.Event(), queue.Queue()
-    monkeypatch.setattr(locks, "print", printed.put, raising=False)
+    monkeypatch.setattr(files, "print", printed.put, raising=False)
 
     def enter():
-        with locks.locked(tmp_path, wait=True):
+        with files.locked(tmp_path, wait=True):
             entered.set()
 
     thread = threading.Thread(target=enter)
@@ -81,20 +81,20 @@ def test_folder_that_was_removed_meanwhile_is_locked_anew(
 ):
     """Otherwise the next process would lock another file."""
     printed, refused = queue.Queue(), threading.Event()
-    monkeypatch.setattr(locks, "print", printed.put, raising=False)
+    monkeypatch.setattr(files, "print", printed.put, raising=False)
 
     def enter():
-        with locks.locked(tmp_path, wait=True):
+        with files.locked(tmp_path, wait=True):
             try:
-                with locks.locked(tmp_path):
+                with files.locked(tmp_path):
                     pass
-            except locks.TakenError:
+            except files.TakenError:
                 refused.set()
 
     thread = threading.Thread(target=enter)
     thread.start()
     printed.get(timeout=60)
-    (tmp_path / locks.LOCK).unlink()
+    (tmp_path / files.LOCK).unlink()
     holder.kill()
     thread.join()
     assert refused.is_set()
@@ -107,31 +107,31 @@ def test_file_system_without_locks_is_user_error(tmp_path, monkeypatch):
     monkeypatch.setattr(portalocker.portalocker, "LOCKER", refuse)
     message = r"cannot be locked .*not implemented.*mount it with them"
     with pytest.raises(errors.UserError, match=message):
-        with locks.locked(tmp_path):
+        with files.locked(tmp_path):
             pass
 
 
 def test_error_releases_the_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), locks.locked(tmp_path):
+    with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
         raise ZeroDivisionError
-    with locks.locked(tmp_path):
+    with files.locked(tmp_path):
         pass
 
 
 def test_lock_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / locks.LOCK).symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError), locks.locked(tmp_path):
+    (tmp_path / files.LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError), files.locked(tmp_path):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_folder_that_does_not_exist_yet_is_locked_beside_it(tmp_path):
     folder = tmp_path / "later"
-    with locks.locked(folder, beside=True):
+    with files.locked(folder, beside=True):
         assert not folder.exists()
         with (
             pytest.raises(errors.UserError, match=f"{folder} is taken"),
-            locks.locked(folder, beside=True),
+            files.locked(folder, beside=True),
         ):
             pass

@@ -10,9 +10,9 @@ import pytest
 
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import encode, engines, generate, manifest
-from t2t_repro.io import files, json_files, locks, object_store
+from t2t_repro.io import files, object_store
 from t2t_repro.problem import SPLITS, build_problem
-from t2t_repro.runs import run_json
+from t2t_repro.runs import stored_run
 from t2t_repro.text.sentence_piece import Bpe
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
@@ -49,7 +49,7 @@ def prepared(tmp_path_factory):
     write_raw(tmp_path / "raw")
     folder = prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
     assert folder == tmp_path / "data" / FOLDER
-    return tmp_path / "data", json_files.read(folder / "manifest.json")
+    return tmp_path / "data", files.read_json(folder / "manifest.json")
 
 
 def test_tags_are_subwords_of_their_own(tmp_path):
@@ -117,7 +117,7 @@ def test_manifest_without_later_arguments_has_their_defaults(
     for name in later:
         del before["arguments"][name]
     del before["vocabulary_type"]
-    json_files.write(path, before, with_checksum=True)
+    files.write_json(path, before, with_checksum=True)
     sha256 = manifest.sha256(tmp_path / FOLDER)
     prepare.prepare(build(), tmp_path, verify=True)
     vocabularies = manifest.open_vocabularies(tmp_path / FOLDER)
@@ -213,7 +213,7 @@ def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.count("Generating data in") == 1
     assert printed.count("The data is there") == 1
-    stored = json_files.read(both[0].result() / "manifest.json")
+    stored = files.read_json(both[0].result() / "manifest.json")
     assert stored["splits"] == prepared[1]["splits"]
 
 
@@ -280,7 +280,7 @@ def test_raw_text_is_checked_before_anything_is_written(tmp_path):
     with pytest.raises(errors.UserError, match="7 lines.* 0"):
         prepare.prepare(build(), tmp_path / "data", raw)
     folder = tmp_path / "data" / FOLDER
-    assert list(folder.iterdir()) == [folder / locks.LOCK]
+    assert list(folder.iterdir()) == [folder / files.LOCK]
     (raw / "test.xx").write_text(good)
     prepare.prepare(build(), tmp_path / "data", raw)
     manifest.verify(folder)
@@ -420,7 +420,7 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
             prepare.prepare(build(), *settings)
     assert memory.find("/bucket/data") == []
     folder = prepare.prepare(build(), *settings)  # again on that machine
-    contents = json_files.read(folder / "manifest.json")
+    contents = files.read_json(folder / "manifest.json")
     assert contents["splits"] == local["splits"]
     assert contents["sources"]["test"] == [{"raw_dir": "memory://bucket/raw"}]
     machine("other")
@@ -479,7 +479,7 @@ def test_data_made_again_of_the_same_text_is_that_of_the_run(
     before = {"manifest_sha256": "", "data": manifest.checksums(again)}
     assert manifest.sha256(again) != manifest.sha256(data_dir / FOLDER)
     for split in SPLITS:
-        assert run_json.is_data_of(before, data_dir / FOLDER, split)
+        assert stored_run.is_data_of(before, data_dir / FOLDER, split)
     stored = manifest.read(again)["sources"]["test"][0]["raw_dir"]
     assert pathlib.Path(stored).is_absolute()
     # The existing data has the text of each such folder.

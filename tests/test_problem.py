@@ -6,7 +6,7 @@ import re
 import pytest
 
 from t2t_repro import errors, problem, registry
-from t2t_repro.metrics.suite import TRANSLATION
+from t2t_repro.metrics.metric import TRANSLATION
 from t2t_repro.problem import build_problem
 from t2t_repro.text import parallel_files
 

@@ -7,13 +7,7 @@ import sys
 
 import pytest
 
-from t2t_repro import (
-    errors,
-    hparam,
-    registry,
-    registry_kinds,
-    user_definitions,
-)
+from t2t_repro import errors, hparam, registry
 from t2t_repro.problem import build_problem
 
 REGISTRIES = (
@@ -44,7 +38,7 @@ def usr_dir(tmp_path, monkeypatch):
         monkeypatch.setattr(known, "_entries", dict(known._entries))
     yield tmp_path
     for name in list(sys.modules):
-        if name.partition(".")[0] == user_definitions.PACKAGE:
+        if name.partition(".")[0] == registry.PACKAGE:
             del sys.modules[name]
 
 
@@ -63,7 +57,7 @@ def second():
 
 
 def test_entry_has_value_parent_file_and_summary():
-    sets = registry_kinds.HParamsSets()
+    sets = registry.HParamsSets()
 
     def value():
         """Return a value.
@@ -73,21 +67,19 @@ def test_entry_has_value_parent_file_and_summary():
 
     assert sets.register("a", parent="b")(value) is value
     entry = sets["a"]
-    assert entry == registry_kinds.Entry(
-        "a", value, "b", __file__, "Return a value."
-    )
+    assert entry == registry.Entry("a", value, "b", __file__, "Return a value.")
     assert "a" in sets and "b" not in sets
 
 
 def test_iteration_is_sorted_by_name():
-    things = registry_kinds.Registry("thing")
+    things = registry.Registry("thing")
     for name in ("b", "c", "a"):
         things.register(name)(first)
     assert [entry.name for entry in things] == ["a", "b", "c"]
 
 
 def test_name_registered_in_another_file_is_refused():
-    things = registry_kinds.Registry("thing")
+    things = registry.Registry("thing")
     things.register("a")(first)
     with pytest.raises(errors.UserError) as raised:
         things.register("a")(errors.UserError)
@@ -97,7 +89,7 @@ def test_name_registered_in_another_file_is_refused():
 
 
 def test_name_registered_twice_in_a_file_is_refused():
-    things = registry_kinds.Registry("thing")
+    things = registry.Registry("thing")
     things.register("a")(first)
     with pytest.raises(errors.UserError, match="'a'.*already defined"):
         things.register("a")(second)
@@ -105,14 +97,14 @@ def test_name_registered_twice_in_a_file_is_refused():
 
 
 def test_definition_of_a_reloaded_module_is_accepted():
-    things = registry_kinds.Registry("thing")
+    things = registry.Registry("thing")
     things.register("a")(first)
     things.register("a")(first)
     assert things["a"].value is first
 
 
 def test_unknown_name_suggests_near_names_and_lists_all():
-    things = registry_kinds.Registry("thing")
+    things = registry.Registry("thing")
     for name in ("base", "big"):
         things.register(name)(first)
     with pytest.raises(errors.UserError) as raised:
@@ -125,12 +117,12 @@ def test_unknown_name_suggests_near_names_and_lists_all():
 
 def test_unknown_name_in_an_empty_registry():
     with pytest.raises(errors.UserError) as raised:
-        registry_kinds.Registry("thing")["a"]
+        registry.Registry("thing")["a"]
     assert str(raised.value).startswith("Unknown thing 'a'. Known: none.")
 
 
 def test_hparams_set_is_built_from_its_parent(monkeypatch):
-    sets = registry_kinds.HParamsSets()
+    sets = registry.HParamsSets()
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("root")(lambda: "root")
     sets.register("child", parent="root")(lambda parent: parent + " child")
@@ -140,7 +132,7 @@ def test_hparams_set_is_built_from_its_parent(monkeypatch):
 
 
 def test_unknown_parent_is_named(monkeypatch):
-    sets = registry_kinds.HParamsSets()
+    sets = registry.HParamsSets()
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("child", parent="rot")(lambda parent: parent)
     with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):
@@ -148,7 +140,7 @@ def test_unknown_parent_is_named(monkeypatch):
 
 
 def test_set_for_the_size_of_a_corpus_is_found():
-    sets = registry_kinds.HParamsSets()
+    sets = registry.HParamsSets()
     for name, sizes in (
         ("few", range(100)),
         ("many", range(1_000, 10_000)),
@@ -192,10 +184,10 @@ def test_names_are_literals_in_their_files():
     registry.load_definitions()
     for entry in (entry for known in REGISTRIES for entry in known):
         text = pathlib.Path(entry.file).read_text("utf-8")
-        if isinstance(entry, registry_kinds.Declared):  # beside its settings
+        if isinstance(entry, registry.Declared):  # beside its settings
             paths = (
-                *pathlib.Path("hparams").glob("*_hparams.py"),
-                pathlib.Path("t2t_repro/metrics/suite.py"),
+                *pathlib.Path("hparams").glob("*.py"),
+                pathlib.Path("t2t_repro/metrics/metric.py"),
             )
             texts = [path.read_text("utf-8") for path in paths]
             assert any(f'    "{entry.name}"' in text for text in texts)

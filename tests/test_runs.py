@@ -6,9 +6,9 @@ import functools
 import pytest
 
 from t2t_repro import errors, hparam
-from t2t_repro.io import files, json_files
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
-from t2t_repro.runs import history, run_json, stored_run
+from t2t_repro.runs import history, stored_run
 from t2t_repro.runs.run import (
     Run,
     best_checkpoints,
@@ -35,7 +35,7 @@ VOCABULARIES = Vocabularies.shared(Vocabulary(b"pieces"))
 
 
 def start(folder, hardware="one CPU", settings=SETTINGS):
-    run_json.start(folder, settings, VOCABULARIES, hardware)
+    stored_run.start(folder, settings, VOCABULARIES, hardware)
 
 
 @pytest.fixture
@@ -47,54 +47,56 @@ def started(tmp_path, monkeypatch):
 
 
 def test_worker_with_the_same_settings_is_accepted(started):
-    before = (started / run_json.RUN).read_bytes()
-    run_json.compare_with_chief(
-        started, SETTINGS, run_json.fingerprint(started)
+    before = (started / stored_run.RUN).read_bytes()
+    stored_run.compare_with_chief(
+        started, SETTINGS, stored_run.fingerprint(started)
     )
-    assert (started / run_json.RUN).read_bytes() == before
+    assert (started / stored_run.RUN).read_bytes() == before
 
 
-@pytest.mark.parametrize("folder", [run_json.CHECKPOINTS, run_json.AVERAGED])
+@pytest.mark.parametrize(
+    "folder", [stored_run.CHECKPOINTS, stored_run.AVERAGED]
+)
 def test_folder_with_weights_of_another_training_is_refused(started, folder):
     (started / folder).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         (started / folder / f"ckpt-4.{suffix}").touch()
-    before = (started / run_json.RUN).read_bytes()
+    before = (started / stored_run.RUN).read_bytes()
     with pytest.raises(errors.UserError, match="^random_seed: 1 -> 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
-    assert (started / run_json.RUN).read_bytes() == before
+    assert (started / stored_run.RUN).read_bytes() == before
 
 
 def test_each_start_changes_the_fingerprint(started):
-    first = run_json.fingerprint(started)
+    first = stored_run.fingerprint(started)
     start(started)
-    assert 0 < run_json.fingerprint(started) < 2**63
-    assert run_json.fingerprint(started) != first
+    assert 0 < stored_run.fingerprint(started) < 2**63
+    assert stored_run.fingerprint(started) != first
 
 
 def test_every_session_stores_its_hardware(started):
     start(started, "8 GPUs")
-    settings = json_files.read(started / run_json.RUN)
+    settings = files.read_json(started / stored_run.RUN)
     assert settings["hardware"] == ["one CPU", "8 GPUs"]
     assert len(settings["command_lines"]) == 2
 
 
 def test_worker_with_another_folder_is_refused(started, tmp_path):
-    fingerprint = run_json.fingerprint(started)
+    fingerprint = stored_run.fingerprint(started)
     for folder in (tmp_path / "own", started):
         with pytest.raises(
             errors.UserError, match="must see the same --output"
         ):
-            run_json.compare_with_chief(folder, SETTINGS, fingerprint)
-        json_files.write(started / run_json.RUN, {})  # of a folder like it
+            stored_run.compare_with_chief(folder, SETTINGS, fingerprint)
+        files.write_json(started / stored_run.RUN, {})  # of a folder like it
 
 
 def test_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
     message = "^manifest_sha256: .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
-        run_json.compare_with_chief(
-            started, other, run_json.fingerprint(started)
+        stored_run.compare_with_chief(
+            started, other, stored_run.fingerprint(started)
         )
 
 
@@ -125,9 +127,9 @@ def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
         "hparams": {"model": "m"},
     }
     start(started, settings=settings)
-    (started / run_json.CHECKPOINTS).mkdir()
+    (started / stored_run.CHECKPOINTS).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
-        (started / run_json.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+        (started / stored_run.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
     if message is None:
         start(started, settings=settings | changes)
         return
@@ -136,7 +138,7 @@ def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
 
 
 def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
-    (tmp_path / run_json.TRANSLATIONS).mkdir()
+    (tmp_path / stored_run.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
@@ -153,8 +155,8 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
     for split, scores in stored.items():
-        path_of_scores = tmp_path / run_json.TRANSLATIONS / f"{split}.json"
-        json_files.write(path_of_scores, scores)
+        path_of_scores = tmp_path / stored_run.TRANSLATIONS / f"{split}.json"
+        files.write_json(path_of_scores, scores)
     assert stored_scores(tmp_path) == stored
     search = hparam.DecodeHParams()
     found = scores_of(tmp_path, [path], search)
@@ -181,10 +183,10 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         },
         "command_lines": [],
     }
-    (started / run_json.CHECKPOINTS).mkdir()
+    (started / stored_run.CHECKPOINTS).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
-        (started / run_json.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
-    json_files.write(started / run_json.RUN, before)
+        (started / stored_run.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    files.write_json(started / stored_run.RUN, before)
     other = now["problem_arguments"] | {"vocabulary_type": "unigram"}
     message = r"^vocabulary_type: 'bpe' -> 'unigram'\. .* holds another run"
     with pytest.raises(errors.UserError, match=message):
@@ -197,10 +199,10 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         start(started, settings=now | {"hparams_set": "wide", "hparams": wider})
     # A set of another name with the same values is resumed.
     start(started, settings=now | {"hparams_set": "wide"})
-    json_files.write(started / run_json.RUN, before)
+    files.write_json(started / stored_run.RUN, before)
     for _ in range(2):
         start(started, settings=now)
-        stored = json_files.read(started / run_json.RUN)["hparams"]
+        stored = files.read_json(started / stored_run.RUN)["hparams"]
         assert stored == before["hparams"]
 
 
@@ -219,13 +221,13 @@ def test_average_older_than_the_training_is_noted(tmp_path, capsys):
 
 
 def test_modules_that_have_changed_are_printed(started, capsys):
-    (started / run_json.CHECKPOINTS).mkdir()
-    (started / run_json.CHECKPOINTS / "ckpt-4.index").touch()
-    path = started / run_json.RUN
-    settings = json_files.read(path) | {"hparams": {"model": "m"}}
+    (started / stored_run.CHECKPOINTS).mkdir()
+    (started / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
+    path = started / stored_run.RUN
+    settings = files.read_json(path) | {"hparams": {"model": "m"}}
     for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
         usr_dir = {"folder": "mine", "sha256": modules}
-        json_files.write(path, settings | {"usr_dir": usr_dir})
+        files.write_json(path, settings | {"usr_dir": usr_dir})
         after = {"folder": "mine", "sha256": {"a.py": "1", "b.py": "3"}}
         start(started, settings=settings | {"usr_dir": after})
     message = "of --usr_dir have changed since the last session: b.py, c.py."
@@ -233,11 +235,11 @@ def test_modules_that_have_changed_are_printed(started, capsys):
 
 
 def test_run_with_a_setting_that_is_gone_is_refused(started):
-    (started / run_json.CHECKPOINTS).mkdir()
-    (started / run_json.CHECKPOINTS / "ckpt-4.index").touch()
-    path = started / run_json.RUN
-    before = json_files.read(path)
-    json_files.write(path, before | {"hparams": {"gone": 1, "model": "m"}})
+    (started / stored_run.CHECKPOINTS).mkdir()
+    (started / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
+    path = started / stored_run.RUN
+    before = files.read_json(path)
+    files.write_json(path, before | {"hparams": {"gone": 1, "model": "m"}})
     with pytest.raises(errors.UserError, match="'m' lacks now: gone. Resume"):
         start(started, settings=SETTINGS | {"hparams": {"model": "m"}})
 
@@ -250,7 +252,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     problem = build_problem(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
-    settings = run_json.settings(
+    settings = stored_run.settings(
         problem,
         "tiny",
         tiny_hparams,
@@ -259,7 +261,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
         vocabularies,
         8,
     )
-    start = functools.partial(run_json.start, tmp_path / "run", settings)
+    start = functools.partial(stored_run.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
     opened = open_run(tmp_path / "run").vocabularies
     assert [item.model for item in opened] == [
@@ -279,9 +281,9 @@ def validated(tmp_path):
     entries = history.History(tmp_path)
     for step, value in bleu.items():
         entries.add(step, {"perplexity": 10.0 - step, "bleu": value})
-    (tmp_path / run_json.CHECKPOINTS).mkdir()
+    (tmp_path / stored_run.CHECKPOINTS).mkdir()
     for step in (1, 3, 4, 5):
-        (tmp_path / run_json.CHECKPOINTS / f"ckpt-{step}.index").touch()
+        (tmp_path / stored_run.CHECKPOINTS / f"ckpt-{step}.index").touch()
     problem = scoring_problem(("en", "de"))
     return Run(tmp_path, {}, problem, None, VOCABULARIES)
 

@@ -5,10 +5,10 @@ from concurrent import futures
 
 import pytest
 
-from t2t_repro.io import stop_signals
+from t2t_repro.io import progress
 
-NUMBERS = stop_signals.NUMBERS
-stop = stop_signals.StopSignals
+NUMBERS = progress.NUMBERS
+stop = progress.StopSignals
 
 
 def handlers():
@@ -19,12 +19,12 @@ def handlers():
 def test_first_signal_is_recorded_and_second_one_kills(number, code, capsys):
     before = handlers()
     with stop() as signals:
-        assert stop_signals.exit_code(signals.received) == 0
+        assert progress.exit_code(signals.received) == 0
         signal.raise_signal(number)
-        assert stop_signals.exit_code(signals.received) == code
+        assert progress.exit_code(signals.received) == code
         assert signal.getsignal(number) == signal.SIG_DFL
     assert handlers() == before
-    assert stop_signals.exit_code(signals.received) == code
+    assert progress.exit_code(signals.received) == code
     assert capsys.readouterr() == ("", "")  # it may interrupt a print
 
 

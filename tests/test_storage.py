@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import copy_records, files, locks, object_store, storage
-from t2t_repro.runs import checkpoint_files
+from t2t_repro.io import files, object_store, storage
+from t2t_repro.runs import stored_run
 
 FILES = {
     "run.json": "settings",
@@ -31,7 +31,7 @@ def write(folder, contents):
 
 def read(folder):
     """Return {name: text} of what is copied."""
-    names = copy_records.stats(folder) if folder.exists() else ()
+    names = storage.file_stats(folder) if folder.exists() else ()
     return {name: (folder / name).read_text() for name in names}
 
 
@@ -219,7 +219,7 @@ def test_objects_stay_if_their_files_were_removed_before(memory, machine):
     # A trainer that is killed before its upload, or a user who needs room.
     for name in FILES:
         (first / name).unlink()
-    checkpoint_files.open_folder(first)
+    stored_run.open_checkpoints(first)
     storage.upload(first)
     assert stored(memory) == FILES
 
@@ -229,12 +229,12 @@ def test_weights_that_another_machine_replaced_stay(memory, machine):
     write(first, FILES)
     storage.upload(first)
     second = machine("second")
-    checkpoint_files.open_folder(second)
+    stored_run.open_checkpoints(second)
     changed = {name: f"new {FILES[name]}" for name in FILES}
     write(second, changed)
     storage.upload(second)
     first = machine("first")
-    checkpoint_files.open_folder(first)
+    stored_run.open_checkpoints(first)
     storage.upload(first)
     assert stored(memory) == changed
 
@@ -244,7 +244,7 @@ def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
     write(first, FILES)
     storage.upload(first)
     memory.pipe("/bucket/run/train.log", b"of another machine")
-    with locks.locked(first):
+    with files.locked(first):
         storage.download(first)
         assert read(first) == FILES
     storage.download(first)
@@ -257,8 +257,8 @@ def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
     refused, put = [], object_store.put
 
     def put_in_lock(path, url):
-        with pytest.raises(locks.TakenError) as raised:
-            with locks.locked(first, beside=True):
+        with pytest.raises(files.TakenError) as raised:
+            with files.locked(first, beside=True):
                 pass
         refused.append(raised.value)
         return put(path, url)

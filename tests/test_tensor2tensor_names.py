@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 
-from t2t_repro import errors, fields, registry, tensor2tensor_names
+from t2t_repro import errors, fields, registry
+from t2t_repro.cli import tensor2tensor_names
 from t2t_repro.problem import build_problem
 from t2t_repro.training import schedules
 

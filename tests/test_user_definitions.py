@@ -14,9 +14,9 @@ import types
 import pytest
 from absl import flags
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import errors, registry
 from t2t_repro.cli import config_file
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.runs import stored_run
 
 RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
@@ -37,9 +37,9 @@ def usr_dir(tmp_path):
 def forget_imports():
     """Return to a process that has loaded no definitions of a user."""
     registry.load_definitions()
-    user_definitions._imported = None
+    registry._imported = None
     for name in list(sys.modules):
-        if name.partition(".")[0] == user_definitions.PACKAGE:
+        if name.partition(".")[0] == registry.PACKAGE:
             del sys.modules[name]
 
 
@@ -47,18 +47,18 @@ def forget_imports():
 def known(usr_dir):
     """Return what a run of this computer stores; a new command begins."""
     registry.load_definitions(usr_dir)
-    user_definitions.remember()
-    known = user_definitions.stored()
+    registry.remember()
+    known = registry.stored_definitions()
     forget_imports()
     return known
 
 
 def loaded(module="mine"):
-    return sys.modules[f"{user_definitions.PACKAGE}.{module}"].LOADED
+    return sys.modules[f"{registry.PACKAGE}.{module}"].LOADED
 
 
 def is_loaded():
-    return user_definitions.PACKAGE in sys.modules
+    return registry.PACKAGE in sys.modules
 
 
 def test_folder_is_stored_with_its_modules(known, usr_dir):
@@ -67,14 +67,14 @@ def test_folder_is_stored_with_its_modules(known, usr_dir):
 
 
 def test_stored_folder_is_loaded_again_and_printed(known, usr_dir, capsys):
-    user_definitions.load_stored(known, usr_dir.parent / "run")
+    registry.load_stored_definitions(known, usr_dir.parent / "run")
     assert loaded() == 1
     assert capsys.readouterr().err == f"Definitions: {usr_dir}.\n"
-    assert user_definitions.stored() is None  # a user has not named it
+    assert registry.stored_definitions() is None  # a user has not named it
 
 
 def test_named_folder_is_imported_again_only_if_it_has_changed(usr_dir):
-    name = f"{user_definitions.PACKAGE}.mine"
+    name = f"{registry.PACKAGE}.mine"
     registry.load_definitions(usr_dir)
     first = sys.modules[name]
     registry.load_definitions(usr_dir)
@@ -85,25 +85,25 @@ def test_named_folder_is_imported_again_only_if_it_has_changed(usr_dir):
 
 
 def test_folder_of_several_runs_is_imported_once(known, usr_dir):
-    user_definitions.load_stored(known, usr_dir.parent / "run")
-    first = sys.modules[f"{user_definitions.PACKAGE}.mine"]
+    registry.load_stored_definitions(known, usr_dir.parent / "run")
+    first = sys.modules[f"{registry.PACKAGE}.mine"]
     registry.load_definitions()
-    user_definitions.load_stored(known, usr_dir.parent / "other")
-    assert sys.modules[f"{user_definitions.PACKAGE}.mine"] is first
+    registry.load_stored_definitions(known, usr_dir.parent / "other")
+    assert sys.modules[f"{registry.PACKAGE}.mine"] is first
 
 
 @pytest.mark.parametrize("name", ["mine.py", "parts/__init__.py", "new.py"])
 def test_changed_folder_is_refused_by_name(known, usr_dir, name):
     (usr_dir / name).write_text("LOADED = 2\n")
     with pytest.raises(errors.UserError, match=f"have changed: {name}.*name"):
-        user_definitions.load_stored(known, usr_dir.parent / "run")
+        registry.load_stored_definitions(known, usr_dir.parent / "run")
     assert not is_loaded()
 
 
 def test_missing_folder_is_refused(known, usr_dir):
     usr_dir.rename(usr_dir.parent / "moved")
     with pytest.raises(errors.UserError, match="missing.*--usr_dir"):
-        user_definitions.load_stored(known, usr_dir.parent / "run")
+        registry.load_stored_definitions(known, usr_dir.parent / "run")
 
 
 @pytest.fixture(params=["stored_run", "config"])
@@ -134,7 +134,7 @@ def archive(usr_dir, tmp_path, monkeypatch):
 def edit(run, **changes):
     """Change a run.json, and make its checksum right again, as a giver does."""
     path = run / "run.json"
-    json_files.write(path, json_files.read(path) | changes, with_checksum=True)
+    files.write_json(path, files.read_json(path) | changes, with_checksum=True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_repeated_run_has_its_definitions(known, archive, usr_dir):
         config_file.apply(archive / "run.json", flag_values)
     )
     assert loaded() == 1
-    assert user_definitions.stored() == known  # as if the user had named it
+    assert registry.stored_definitions() == known  # as if the user had named it
     flag_values(["command", "--usr_dir=other"])
     assert config_file.apply(archive / "run.json", flag_values) is None
 
@@ -189,16 +189,16 @@ def test_only_what_was_summed_is_imported(usr_dir):
     assert loaded("other") == "SOURCE"
     for name in ("alone", "plain", "plain.module"):
         with pytest.raises(ModuleNotFoundError, match="has no module"):
-            importlib.import_module(f"{user_definitions.PACKAGE}.{name}")
+            importlib.import_module(f"{registry.PACKAGE}.{name}")
 
 
 def test_what_was_read_is_what_is_imported(usr_dir):
-    definitions = user_definitions.read(usr_dir)
+    definitions = registry.read(usr_dir)
     (usr_dir / "mine.py").write_text(MODULE.format(2))
     registry.load_definitions(definitions)
     assert loaded() == 1
     sha256 = hashlib.sha256(MODULE.format(1).encode()).hexdigest()
-    assert user_definitions.checksums()["mine.py"] == sha256
+    assert registry.definition_checksums()["mine.py"] == sha256
 
 
 @pytest.mark.parametrize("home", ["", "/proc/none", "relative"])
@@ -210,18 +210,18 @@ def test_list_that_cannot_be_written_is_a_note(
     monkeypatch.setenv("XDG_DATA_HOME", "relative" if home else "/proc/none")
     monkeypatch.setenv("HOME", home or "/")
     registry.load_definitions(usr_dir)
-    user_definitions.remember()
+    registry.remember()
     assert "will need --usr_dir, since" in capsys.readouterr().err
-    known = user_definitions.stored()
+    known = registry.stored_definitions()
     forget_imports()
     with pytest.raises(errors.UserError, match="no training on this computer"):
-        user_definitions.load_stored(known, usr_dir.parent / "run")
+        registry.load_stored_definitions(known, usr_dir.parent / "run")
 
 
 def test_named_folder_replaces_the_stored_one(known, usr_dir):
     (usr_dir / "mine.py").write_text(MODULE.format(2))
     registry.load_definitions(usr_dir)
-    user_definitions.load_stored(known, usr_dir.parent / "run")
+    registry.load_stored_definitions(known, usr_dir.parent / "run")
     assert loaded() == 2
 
 
@@ -257,7 +257,7 @@ def test_error_at_import_is_explained_by_the_users_frames(usr_dir):
     (usr_dir / "other.py").write_text("import re\nre.compile('(')\n")
     with pytest.raises(re.error) as raised:
         registry.load_definitions(usr_dir)
-    *lines, last = user_definitions.explain(raised.value).splitlines()
+    *lines, last = registry.explain_import_error(raised.value).splitlines()
     assert lines == [
         f"the definitions in {usr_dir} cannot be imported. Correct them:",
         f'  File "{usr_dir / "mine.py"}", line 2, in <module>',
@@ -271,7 +271,7 @@ def test_error_at_import_is_explained_by_the_users_frames(usr_dir):
 def test_other_errors_are_not_explained_as_those_of_definitions():
     with pytest.raises(ZeroDivisionError) as raised:
         1 / 0  # noqa: B018
-    assert user_definitions.explain(raised.value) is None
+    assert registry.explain_import_error(raised.value) is None
 
 
 def test_command_shows_no_frames_of_importlib(usr_dir):

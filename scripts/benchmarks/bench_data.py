@@ -20,13 +20,10 @@ from scripts.benchmarks import harness
 from t2t_repro.data import (
     batch_plan,
     corpus,
-    corpus_spec,
     encode,
     engines,
     generate,
     manifest,
-    packing,
-    pair_encoder,
 )
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
@@ -68,10 +65,10 @@ def measure_encoding(folder, pairs):
     The peer is SentencePiece's own call for many sentences.
     """
     generated = generate.generate(
-        folder, {"train": lambda: pairs}, corpus_spec.Spec(VOCAB_SIZE), {}
+        folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
     )
     vocabularies = manifest.open_vocabularies(folder)
-    encoder = pair_encoder.Encoder(vocabularies, ROW_LENGTH)
+    encoder = encode.Encoder(vocabularies, ROW_LENGTH)
     text = {
         key: generated["splits"]["train"][key]
         for key in ("read", "text_sha256")
@@ -123,10 +120,10 @@ def measure_packing(name, pairs):
     tokens = lengths.sum(axis=1)
 
     def slots(row_lengths):
-        rows = packing.pack(*lengths, row_lengths).max() + 1
+        rows = batch_plan.pack(*lengths, row_lengths).max() + 1
         return rows * sum(row_lengths)
 
-    ours = slots(packing.row_lengths(*tokens, ROW_LENGTH))
+    ours = slots(batch_plan.packed_row_lengths(*tokens, ROW_LENGTH))
     harness.report(
         f"packed rows, {name}",
         ours / tokens.sum(),

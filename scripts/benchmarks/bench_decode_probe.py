@@ -17,7 +17,7 @@ from scripts.benchmarks import harness
 from t2t_repro import hparam
 from t2t_repro.decoding import rules, search
 from t2t_repro.models import building
-from t2t_repro.runtime import shards
+from t2t_repro.runtime import devices
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -105,7 +105,7 @@ def measure_search(settings):
     search_fn = forced_search(Endless(model), settings, constants)
     rows = (tf.constant(harness.random_inputs(settings)),)
     return harness.time_and_memory(
-        lambda: shards.map_shards(
+        lambda: devices.map_shards(
             search_fn, rows, (), settings["threads"]
         ).ids.numpy(),
         settings["times"],

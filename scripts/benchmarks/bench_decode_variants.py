@@ -6,15 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data import features
-from t2t_repro.decoding import (
-    beam_search,
-    builtin_rules,
-    decode_loop,
-    rules,
-    search,
-)
-from t2t_repro.decoding.length_penalty import LengthPenalty
-from t2t_repro.runtime import graph, shards
+from t2t_repro.decoding import beam_search, decode_loop, rules, search
+from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.runtime import devices, graph
 from t2t_repro.text.vocabulary import PAD
 
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -67,7 +61,7 @@ def variants(models, rows, hparams, xla=True):
         )
         yield "XLA", compiled()
     traced = graph.function(run_search, input_signature=[IDS])
-    yield "3 shards", shards.map_shards(traced, (tf.constant(rows),), (), 3)
+    yield "3 shards", devices.map_shards(traced, (tf.constant(rows),), (), 3)
     yield "more padding", traced(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
     shuffled, inverse = traced(rows[order]), np.argsort(order)
@@ -116,7 +110,7 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
             step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
         ),
         rules.sentences(tf.constant(limits, tf.int32)),
-        builtin_rules.LengthLimit(),
+        rules.LengthLimit(),
         beams,
         room,
         LengthPenalty(hparams.alpha),

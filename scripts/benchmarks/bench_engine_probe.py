@@ -4,7 +4,7 @@ import pathlib
 import time
 
 from scripts.benchmarks import harness
-from t2t_repro.data import corpus_spec, engines, generate
+from t2t_repro.data import engines, generate
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.text import parallel_files
 
@@ -14,7 +14,7 @@ FILTERS = "max_words:character_ratio=9:letters:different:unique"
 def measure_generate(settings):
     """Return the speed of filtering and encoding, and the peak memory."""
     paths = [pathlib.Path(path) for path in settings["text"]]
-    spec = corpus_spec.Spec(
+    spec = generate.Spec(
         0,
         [pathlib.Path(settings["vocabulary"])],
         filters=PairFilters(FILTERS, ("en", "de")),

@@ -10,7 +10,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import jax
 
 from scripts.benchmarks import flash_attention, harness, jax_step
-from t2t_repro.models import building, cost
+from t2t_repro.models import building, seq2seq
 
 
 def peak_flops(settings):
@@ -61,7 +61,7 @@ def measure_steps(settings):
     length = settings["length"]
     return {
         "seconds": seconds,
-        "FLOPs": cost.training_flops(
+        "FLOPs": seq2seq.training_flops(
             training.model, training.rows["targets"].size, length, length
         ),
         "peak megabytes": jax_step.memory_bytes(training.compiled) / 1e6,

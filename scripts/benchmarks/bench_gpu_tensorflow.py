@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from scripts.benchmarks import bench_train_probe, harness
 from t2t_repro.data import batches
-from t2t_repro.models import building, cost
-from t2t_repro.runtime import hardware
+from t2t_repro.models import building, seq2seq
+from t2t_repro.runtime import devices
 from t2t_repro.training import optimizer, step
 
 
@@ -24,7 +24,7 @@ class Training:
             harness.POLICIES[settings["dtype"]],
         )
         rows = harness.full_rows(settings)
-        xla = hardware.use_xla()
+        xla = devices.use_xla()
         adam = optimizer.build(hparams, self.model.trainable_variables, xla=xla)
         self.train_step = step.build_train_step(
             self.model,
@@ -62,7 +62,7 @@ def measure_steps(settings):
     length, pairs = settings["length"], training.batch["targets"].shape
     return {
         "seconds": seconds,
-        "FLOPs": cost.training_flops(
+        "FLOPs": seq2seq.training_flops(
             training.model, pairs.num_elements(), length, length
         ),
         "peak megabytes": memory,
@@ -70,10 +70,10 @@ def measure_steps(settings):
             settings["dtype"], harness.peak_matrix(settings)
         ),
         "machine": f"TensorFlow {tf.__version__}, "
-        + hardware.summary(
+        + devices.summary(
             tf.distribute.get_strategy(),
             harness.POLICIES[settings["dtype"]],
-            hardware.use_xla(),
+            devices.use_xla(),
         ),
     }
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
-from t2t_repro.models import building, cost
-from t2t_repro.runtime import hardware
-from t2t_repro.training import loss, optimizer, step
+from t2t_repro.models import building, seq2seq
+from t2t_repro.runtime import devices
+from t2t_repro.training import optimizer, step
 
 MATRIX = 2048  # rows and columns of the product that measures the peak
 
@@ -36,11 +36,11 @@ class Training:
     """A model and its training step, built as in the trainer."""
 
     def __init__(self, settings):
-        hardware.choose_threads("one_device", xla="off")
+        devices.choose_threads("one_device", xla="off")
         strategy = tf.distribute.get_strategy()
         self.microbatches = batches.Microbatches(
             settings.get("max_tokens"),
-            hardware.parallel_microbatches(strategy, xla=False),
+            devices.parallel_microbatches(strategy, xla=False),
         )
         self.hparams = harness.build_hparams(
             settings,
@@ -76,7 +76,7 @@ class Training:
             seed=0,
             strategy=strategy,
             xla=False,
-            num_chunks=loss.num_chunks(
+            num_chunks=step.num_chunks(
                 self.plan,
                 1,
                 self.microbatches.max_tokens,
@@ -128,7 +128,7 @@ def measure_steps(settings):
         "tokens": tokens,
         "CPU of a step": cpu / settings["steps"],
         "CPU of a batch": (cpu_seconds() - start) / 50,
-        "FLOPs of a token": cost.training_flops(
+        "FLOPs of a token": seq2seq.training_flops(
             training.model,
             1,
             *(

@@ -9,8 +9,7 @@ import functools
 import jax
 
 from t2t_repro import errors
-from t2t_repro.layers.attention import MultiHeadAttention
-from t2t_repro.layers.compatibility import DotProduct
+from t2t_repro.layers.attention import DotProduct, MultiHeadAttention
 from t2t_repro.runtime import keras_compat
 
 

@@ -27,7 +27,7 @@ from jaxlib import _jax
 
 from scripts.benchmarks import flash_attention, harness, jax_step
 from t2t_repro import errors
-from t2t_repro.models import building, cost
+from t2t_repro.models import building, seq2seq
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "big"], "Hparams sets.")
 _DTYPE = flags.DEFINE_enum(
@@ -153,7 +153,7 @@ def predict(name, hparams, device, flash):
     compiled = compile_step(jax_step.Step(model), device)
     flops, accessed = operations(compiled)
     pairs = _TOKENS.value // _LENGTH.value * _LENGTH.value
-    counted = cost.training_flops(model, pairs, _LENGTH.value, _LENGTH.value)
+    counted = seq2seq.training_flops(model, pairs, _LENGTH.value, _LENGTH.value)
     if flash:  # XLA counts neither FLOPs nor bytes of cuDNN's kernels.
         accessed += flash_attention_bytes(hparams, pairs)
     else:

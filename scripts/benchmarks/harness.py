@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import errors, registry
 
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
@@ -258,9 +258,7 @@ def build_hparams(settings, **changes):
         **changes: further values.
     """
     # The problems would import TensorFlow, which JAX and PyTorch do without.
-    user_definitions.import_modules(
-        importlib.import_module("t2t_repro.hparams")
-    )
+    registry.import_modules(importlib.import_module("t2t_repro.hparams"))
     names = "hidden_size filter_size num_heads num_hidden_layers".split()
     changes |= {name: settings[name] for name in names if name in settings}
     changes |= settings.get("hparams", {})

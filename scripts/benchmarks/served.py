@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from t2t_repro.serving import local_client
+from t2t_repro.serving import client
 
 
 def expected_translations(export_dir, text, num_lines) -> dict[str, str]:
@@ -19,7 +19,7 @@ def expected_translations(export_dir, text, num_lines) -> dict[str, str]:
     """
     with open(text, encoding="utf-8") as file:
         sentences = sorted({line.strip() for line in file})[:num_lines]
-    translations = local_client.LocalClient(export_dir).translate(sentences)
+    translations = client.LocalClient(export_dir).translate(sentences)
     return {
         sentence: translation.texts[0]
         for sentence, translation in zip(sentences, translations, strict=True)

@@ -49,7 +49,7 @@ from scripts.paper.augmentation_rows import ROWS, Recipes
 from scripts.paper.commands import Commands
 from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
-from t2t_repro.io import files, json_files
+from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.runs import stored_run
 from t2t_repro.text import parallel_files
@@ -256,13 +256,13 @@ def measure_speeds(recipes: Recipes, names):
             )
             rate = count / measured["seconds"]
             found.setdefault(name, {})[str(beam_size)] = rate
-        json_files.write(recipes.job.results_dir / SPEEDS, found)
+        files.write_json(recipes.job.results_dir / SPEEDS, found)
 
 
 def read_speeds(recipes: Recipes) -> dict[str, dict[str, float]]:
     """Return {row: {beam size: sentences a second}} of those measured."""
     path = recipes.job.results_dir / SPEEDS
-    return json_files.read(path) if path.exists() else {}
+    return files.read_json(path) if path.exists() else {}
 
 
 if __name__ == "__main__":

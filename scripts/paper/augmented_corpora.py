@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scripts.paper.commands import Commands
 from t2t_repro import errors
-from t2t_repro.io import files, json_files
+from t2t_repro.io import files
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import parallel_files
 from t2t_repro.text.parallel_files import Pair
@@ -66,7 +66,7 @@ def write(
     }
     path = folder / _SETTINGS
     if path.exists():
-        if json_files.read(path) != settings:
+        if files.read_json(path) != settings:
             raise errors.UserError(
                 f"{folder} has text of another problem, --parallel_pairs or "
                 "--monolingual. Repeat those, or name another --output_dir."
@@ -86,7 +86,7 @@ def write(
         _write_pairs(texts, name, corpus)
     lines = _monolingual_lines(problem, pairs[parallel_pairs:], monolingual)
     _write_lines(texts.path(MONOLINGUAL, 1), lines)
-    json_files.write(path, settings)
+    files.write_json(path, settings)
     return texts
 
 

@@ -20,10 +20,11 @@ from matplotlib import pyplot
 from scripts.paper import power_law, table1_layers, table_layout
 from t2t_repro import registry
 from t2t_repro.cli import command_line
-from t2t_repro.evaluation import paper
-from t2t_repro.io import json_files
-from t2t_repro.layers import compatibility, feed_forward, position
-from t2t_repro.models import building, cost
+from t2t_repro.evaluation import published
+from t2t_repro.io import files
+from t2t_repro.layers import feed_forward, position
+from t2t_repro.layers.attention import Additive, DotProduct, UnscaledDotProduct
+from t2t_repro.models import building, seq2seq
 
 SEEDS = 20
 SIZES = (8, 32, 128, 512)  # d_k of the pictures
@@ -55,7 +56,7 @@ def main():
     folder = pathlib.Path(values.results_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "counts.json"
-    json_files.write(path, figures)
+    files.write_json(path, figures)
     print(f"{path} is written.")
     if values.pictures:
         plot(products, pathlib.Path(values.pictures) / "dot_products.png")
@@ -76,8 +77,8 @@ def dot_products() -> dict:
                 draws.standard_normal((1, 1, n, size), np.float32)
                 for n in (256, KEYS)
             )
-            logits = compatibility.UnscaledDotProduct()(q, k).numpy()[0, 0]
-            scaled = compatibility.DotProduct()(q, k).numpy()[0, 0]
+            logits = UnscaledDotProduct()(q, k).numpy()[0, 0]
+            scaled = DotProduct()(q, k).numpy()[0, 0]
             samples["variance"].append(_variance(draws, size))
             samples["unscaled"].append(_gradient(logits))
             samples["scaled"].append(_gradient(scaled))
@@ -96,7 +97,7 @@ def dot_products() -> dict:
 def _variance(draws, size):
     """Return the variance of 2,000 products, each of its own q and k."""
     q, k = draws.standard_normal((2, 2_000, 1, 1, size), np.float32)
-    products = compatibility.UnscaledDotProduct()(q, k).numpy()
+    products = UnscaledDotProduct()(q, k).numpy()
     return float(products.var())
 
 
@@ -131,7 +132,7 @@ def attention() -> dict:
     return {
         "FLOPs of 8 heads / of 1 head": [heads(8) / heads(1)],
         "memory of additive / of dot products": [
-            memory(compatibility.Additive) / memory(compatibility.DotProduct)
+            memory(Additive) / memory(DotProduct)
         ],
     }
 
@@ -292,7 +293,7 @@ def models() -> dict:
     """Return counted parameters and FLOPs, beside the paper's."""
     counted = {
         name: _model(f"table3_{name}").count_params() / row.parameters
-        for name, row in paper.TABLE_3.items()
+        for name, row in published.TABLE_3.items()
         if row.parameters
     }
     figures = {
@@ -304,11 +305,11 @@ def models() -> dict:
     for name, time in hours.items():
         spent = time * 3_600 * 8 * 9.5e12  # footnote 5: a P100's rate
         figures[f"GPU time of {name} / Table 2"] = [
-            spent / paper.training_flops(name)
+            spent / published.stated_training_flops(name)
         ]
     steps = registry.build_hparams("base").train_steps
     figures["counted FLOPs of base / Table 2"] = [
-        steps * _step_flops("base") / paper.training_flops("base")
+        steps * _step_flops("base") / published.stated_training_flops("base")
     ]
     return figures
 
@@ -319,7 +320,7 @@ def _model(hparams_set):
 
 
 def _step_flops(name):
-    return cost.training_flops(_model(name), TOKENS, LENGTH, LENGTH)
+    return seq2seq.training_flops(_model(name), TOKENS, LENGTH, LENGTH)
 
 
 @dataclasses.dataclass(frozen=True)

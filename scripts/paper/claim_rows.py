@@ -33,9 +33,9 @@ from t2t_repro.cli import command_line, common_flags
 from t2t_repro.data import manifest
 from t2t_repro.decoding import attention_trace
 from t2t_repro.evaluation import evaluation
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.metrics import scores
-from t2t_repro.runs import run_json
+from t2t_repro.runs import stored_run
 from t2t_repro.runs.run import (
     Run,
     build_model,
@@ -164,7 +164,7 @@ def measure(folder: pathlib.Path, stored: dict) -> dict:
     figures = table_runs.measure_training(folder, stored)
     if not longer.size:
         return figures
-    path = folder / run_json.TRANSLATIONS / f"{SPLIT}.txt"
+    path = folder / stored_run.TRANSLATIONS / f"{SPLIT}.txt"
     lines, references = (
         [texts[i] for i in longer]
         for texts in (
@@ -189,7 +189,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
 
     What the file has is not computed again.
     """
-    stored = json_files.read(path) if path.exists() else {}
+    stored = files.read_json(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
     trainings = [open_run(folder) for folder in folders]
     corpus = manifest.open_corpus(
@@ -217,7 +217,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
                 samples=1,
             ).scores[BLEU]
             print(f"{key}: {found[key]:.2f}", flush=True)
-            json_files.write(path, stored)
+            files.write_json(path, stored)
         return found[key]
 
     seeds = range(len(trainings))
@@ -241,7 +241,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
         "alpha 0.6 - best alpha": gains(base, best),
         "ensemble of 2 - one": gains(ensembles, single),
     }
-    json_files.write(path, stored)
+    files.write_json(path, stored)
     for seed, beam, alpha in itertools.product(
         seeds[:MAP_SEEDS], BEAMS, ALPHAS
     ):
@@ -269,7 +269,7 @@ def head_figures(folders, path: pathlib.Path) -> None:
         untrained.append(_variety(run, build_model(run)))
         print(f"{folder.name}: {trained[-1]:.2f}, random {untrained[-1]:.2f}")
     ratios = [a / b for a, b in zip(trained, untrained, strict=True)]
-    json_files.write(
+    files.write_json(
         path,
         {
             "variety of distances": ratios,

@@ -29,8 +29,8 @@ from scipy import stats
 from scripts.paper import table_layout, verdicts
 from t2t_repro import errors
 from t2t_repro.cli import command_line
-from t2t_repro.evaluation import paper
-from t2t_repro.io import files, json_files
+from t2t_repro.evaluation.published import TABLE_3
+from t2t_repro.io import files
 
 LIST = pathlib.Path(__file__).with_suffix(".json")
 RESULTS = pathlib.Path("scripts/results/claims")
@@ -106,7 +106,7 @@ class Judged(NamedTuple):
 @functools.cache
 def read_list() -> tuple[dict[str, dict], tuple[Experiment, ...]]:
     """Return {quantity: its settings}, and the experiments."""
-    data = json_files.read(LIST)
+    data = files.read_json(LIST)
     quantities = data["quantities"]
     return quantities, tuple(
         Experiment(
@@ -131,7 +131,7 @@ def _claim(values: dict[str, Any], quantities) -> Claim:
     base = values.get("base", "base")
     published = values.get("paper")
     margin = quantity["margin"] * (1 if values["direction"] else 2)
-    if base == "base" and values["row"] in paper.TABLE_3:
+    if base == "base" and values["row"] in TABLE_3:
         published = _published(values["row"], values["quantity"])
         if values["direction"] and abs(published) < margin:
             margin = abs(published) / 2
@@ -145,7 +145,7 @@ def _claim(values: dict[str, Any], quantities) -> Claim:
 
 def _published(row, quantity):
     """Return the paper's difference of a row of Table 3 from base."""
-    ours, base = paper.TABLE_3[row], paper.TABLE_3["base"]
+    ours, base = TABLE_3[row], TABLE_3["base"]
     if quantity == "BLEU":
         return ours.bleu - base.bleu
     return _percent(ours.perplexity / base.perplexity)
@@ -174,10 +174,10 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
     """
     path = results / experiment.results
     if path.suffix == ".json":
-        figures = json_files.read(path) if path.exists() else {}
+        figures = files.read_json(path) if path.exists() else {}
         return _judge_figures(experiment, figures)
     rows = table_layout.by_row(
-        [json_files.read(file) for file in sorted(path.glob("*-seed*.json"))]
+        [files.read_json(file) for file in sorted(path.glob("*-seed*.json"))]
     )
     if experiment.claims[0].quantity == "correlation":
         return [_judge_order(experiment.claims[0], rows)]
@@ -254,14 +254,14 @@ def _level(experiment):
 
 def _judge_order(claim, rows):
     """Judge the rank correlation with Table 3, by samples of seeds."""
-    if not paper.TABLE_3.keys() <= rows.keys():
+    if not TABLE_3.keys() <= rows.keys():
         return Judged(claim, None)
     draws = np.random.default_rng(1)
     values = [  # base is the first
         [value_of("perplexity", result) for result in rows[name]]
-        for name in paper.TABLE_3
+        for name in TABLE_3
     ]
-    published = [row.perplexity for row in paper.TABLE_3.values()]
+    published = [row.perplexity for row in TABLE_3.values()]
 
     def correlation(means):
         return float(stats.spearmanr(means[1:], published[1:]).statistic)
@@ -311,7 +311,7 @@ def _section(experiment, group, results):
         table,
     ]
     if path.suffix == ".json" and path.exists():
-        parts += filter(None, [json_files.read(path).get("table")])
+        parts += filter(None, [files.read_json(path).get("table")])
     if experiment.picture:
         parts.append("![{}]({})".format(*experiment.picture))
     return "\n\n".join(parts)
@@ -320,7 +320,7 @@ def _section(experiment, group, results):
 def _cells(judged):
     claim, verdict = judged.claim, judged.verdict
     quantity = read_list()[0][claim.quantity]
-    is_figure = claim.row not in paper.TABLE_3 and claim.base == "base"
+    is_figure = claim.row not in TABLE_3 and claim.base == "base"
     rows = claim.row if is_figure else f"{claim.row} - {claim.base}"
 
     def form(value):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
 _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
@@ -151,7 +151,7 @@ class Budget:
         self._path, self._minutes = folder / BUDGET, minutes
         self.used = 0.0
         if self._path.exists():
-            self.used = json_files.read(self._path, {"minutes": float})[
+            self.used = files.read_json(self._path, {"minutes": float})[
                 "minutes"
             ]
 
@@ -191,4 +191,4 @@ class Budget:
     def _record(self, minutes):
         self.used = minutes
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        json_files.write(self._path, {"minutes": minutes})
+        files.write_json(self._path, {"minutes": minutes})

@@ -36,7 +36,7 @@ from scripts.paper import (
 from scripts.paper.commands import CommandError, Commands
 from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io import files, json_files
+from t2t_repro.io import files
 from t2t_repro.runs import history
 
 PERPLEXITY = "perplexity"
@@ -100,8 +100,8 @@ def main():
     path.parent.mkdir(parents=True, exist_ok=True)
     summary = summarize(studies, objective)
     if path.exists():  # rows of earlier calls
-        summary["rows"] = json_files.read(path)["rows"] | summary["rows"]
-    json_files.write(path, summary)
+        summary["rows"] = files.read_json(path)["rows"] | summary["rows"]
+    files.write_json(path, summary)
     text = lay_out(studies, objective)
     files.write_text(path.with_suffix(".md"), text)
     print(f"\n{text}")
@@ -125,7 +125,7 @@ class Objective:
 
     def best(self, folder: pathlib.Path) -> float:
         """Return the best value among the validations of a run."""
-        curve = json_files.read(folder / history.VALIDATION)
+        curve = files.read_json(folder / history.VALIDATION)
         values = [entry[self.name] for entry in curve if self.name in entry]
         if not values:
             raise errors.UserError(

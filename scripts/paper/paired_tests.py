@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from scripts.paper import row_files
 from t2t_repro import errors
-from t2t_repro.io import files, json_files
-from t2t_repro.metrics import scores, significance
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.io import files
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.text import parallel_files
 
 SAMPLES = 1_000
@@ -43,7 +43,7 @@ def compare_with_base(
         UserError: translations are not those that a row was scored with.
     """
     scorer = Suite((metric,), *suite[1:]).build()
-    counts = significance.resample(len(references), SAMPLES)
+    counts = scores.resample(len(references), SAMPLES)
     counted = {}
     for result in results:
         path = row_files.translations_path(results_dir, result)
@@ -55,7 +55,7 @@ def compare_with_base(
     for (row, seed), statistics in counted.items():
         if row == base or (base, seed) not in counted:
             continue
-        test = significance.paired_test(
+        test = scores.paired_test(
             metric, scorer[metric], statistics, counted[base, seed], counts
         )
         tests.setdefault(row, []).append(
@@ -94,10 +94,10 @@ def write(results_dir: pathlib.Path, tests: dict[str, list[dict]]) -> None:
         seeds |= {test["seed"]: test for test in row_tests}
         stored[row] = [seeds[seed] for seed in sorted(seeds)]
     if stored:
-        json_files.write(results_dir / FILE, stored)
+        files.write_json(results_dir / FILE, stored)
 
 
 def read(results_dir: pathlib.Path) -> dict[str, list[dict]]:
     """Return the tests in paired_tests.json, {} without that file."""
     path = results_dir / FILE
-    return json_files.read(path) if path.exists() else {}
+    return files.read_json(path) if path.exists() else {}

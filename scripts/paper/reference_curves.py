@@ -13,7 +13,7 @@ from absl import flags
 
 from scripts.paper import curve_bands, references
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.evaluation import paper
+from t2t_repro.evaluation.published import TABLE_3, table_2_row
 from t2t_repro.runs.run import open_run
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
@@ -59,13 +59,13 @@ def _published(settings, known):
         f"{', '.join(sorted(problems)) or 'no problem'}."
     )
     name, hparams_set = settings["problem"], settings["hparams_set"]
-    published = paper.table_2_row(name, hparams_set)
+    published = table_2_row(name, hparams_set)
     if published:
         text += (
             f" The paper reports BLEU {published.bleu} on newstest2014, with "
             "an average of the last checkpoints."
         )
-    row = paper.TABLE_3.get(hparams_set)
+    row = TABLE_3.get(hparams_set)
     if published and row and name == "wmt14_ende":
         text += (
             f" Without averaging, it reports perplexity {row.perplexity} and "

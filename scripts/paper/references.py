@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from scripts.paper.table_rows import LENGTH_HPARAMS
 from t2t_repro import errors, fields, hparam
-from t2t_repro.io import json_files
-from t2t_repro.runs import history, run_json
+from t2t_repro.io import files
+from t2t_repro.runs import history, stored_run
 from t2t_repro.runs.run import Run, open_run, stored_scores
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "reference_curves"
@@ -20,7 +20,7 @@ _SCORE_SETTINGS = ("signature", "checkpoints", "decode_hparams")
 
 def load() -> dict[str, dict]:
     """Return {name: reference} of all recorded references."""
-    return {path.stem: json_files.read(path) for path in FOLDER.glob("*.json")}
+    return {path.stem: files.read_json(path) for path in FOLDER.glob("*.json")}
 
 
 def read_training(run: Run) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def read_training(run: Run) -> dict[str, Any]:
         "random_seed": run.settings["random_seed"],
         "validations": [
             _select(entry, "step", "perplexity", *metrics)
-            for entry in json_files.read(path, _VALIDATIONS)
+            for entry in files.read_json(path, _VALIDATIONS)
         ],
         "scores": {
             split: _select(stored, *metrics, *_SCORE_SETTINGS)
@@ -70,8 +70,8 @@ def differences(
     Settings without an effect on the run are left out: its length, and those of
     the other kind of batches.
     """
-    settings = run_json.with_defaults(settings)
-    reference = run_json.with_defaults(reference)
+    settings = stored_run.with_defaults(settings)
+    reference = stored_run.with_defaults(reference)
     differing, ignored = [], set(LENGTH_HPARAMS)
     packed = settings["hparams"].get("batching") == "packed"
     ignored.add("reshuffle_buckets" if packed else "proportional_rows")
@@ -224,5 +224,5 @@ def record(
         "versions": first["versions"],
         "seeds": [read_training(run) for run in opened],
     }
-    json_files.write(path, reference)
+    files.write_json(path, reference)
     return path

@@ -11,7 +11,7 @@ from absl import flags
 from scripts.paper import table_rows
 from t2t_repro import fields, registry
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.models import building, cost
+from t2t_repro.models import building, seq2seq
 
 # Checkpoints of a training, of which the last num_averaged_checkpoints are
 # averaged: as often as in `small`.
@@ -112,7 +112,7 @@ def step_flops(name: str, job) -> float:
     pair_lengths, sizes = _lengths_and_sizes(job.data, job.problem.reverse)
     model = building.build_abstract(hparams, **sizes)
     means = batch_plan.mean_lengths(pair_lengths, hparams.max_length)
-    return cost.training_flops(model, hparams.batch_tokens, *means)
+    return seq2seq.training_flops(model, hparams.batch_tokens, *means)
 
 
 @functools.cache

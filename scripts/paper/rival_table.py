@@ -3,7 +3,7 @@
 import statistics
 
 from scripts.paper import rival_rows, table_layout, verdicts
-from t2t_repro.evaluation import paper
+from t2t_repro.evaluation.published import TABLE_2, Table2Row
 
 # The search whose speed is measured, as the decoder searches a file.
 DECODING = {
@@ -49,7 +49,7 @@ def judge(rows, score, pair) -> dict[str, verdicts.Verdict]:
     Returns:
         {system: Verdict}; empty while the noise between seeds is unknown.
     """
-    published = paper.TABLE_2.get(pair, {})
+    published = TABLE_2.get(pair, {})
     bleu = {
         name: published[system.published].bleu
         for name, system in rival_rows.SYSTEMS.items()
@@ -96,7 +96,7 @@ def lay_out(results, score, pair, speeds) -> str:
     """
     rows = table_layout.by_row(results)
     judged = judge(rows, score, pair)
-    published = paper.TABLE_2.get(pair, {})
+    published = TABLE_2.get(pair, {})
     spread, converged = table_layout.spread_of_seeds, table_layout.converged
     lines = [
         (
@@ -129,7 +129,7 @@ def lay_out(results, score, pair, speeds) -> str:
     )
 
 
-def _published(row: paper.Table2Row | None) -> tuple[str, str]:
+def _published(row: Table2Row | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     return f"{row.bleu}", "" if row.flops is None else f"{row.flops:.1e}"

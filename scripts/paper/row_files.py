@@ -13,8 +13,8 @@ from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
-from t2t_repro.io import json_files
-from t2t_repro.runs import history, run_json
+from t2t_repro.io import files
+from t2t_repro.runs import history, stored_run
 
 # Not part of a recorded command: they depend on the machine.
 _MACHINE_FLAGS = (
@@ -140,7 +140,7 @@ def matching_rows(
 
 def _read(file):
     """Return the content of a row's file, with later hparams as before."""
-    return run_json.with_defaults(json_files.read(file))
+    return stored_run.with_defaults(files.read_json(file))
 
 
 def _differences(stored, wanted):

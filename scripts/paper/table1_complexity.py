@@ -23,7 +23,7 @@ from scripts.benchmarks import harness
 from scripts.paper import power_law, table1_layers, table_layout
 from t2t_repro import errors
 from t2t_repro.cli import command_line
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 COLUMNS = (
     "layer type",
@@ -60,7 +60,7 @@ def main():
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)
     print(f"\n{lay_out(results, values.fit_from)}")
     if values.results:
-        json_files.write(
+        files.write_json(
             pathlib.Path(values.results),
             {
                 "machine": harness.machine(),

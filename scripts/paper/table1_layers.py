@@ -12,7 +12,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import attention, masks
+from t2t_repro.layers import attention
 
 KERNEL = 3  # k
 NEIGHBOURHOOD = 32  # r: a position attends to |i - j| < r
@@ -63,7 +63,7 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
         offsets = ops.arange(3 * reach) - reach  # [3 r], from a block's start
         starts = ops.arange(blocks)[:, None] * reach
         real = ops.logical_and(starts + offsets >= 0, starts + offsets < n)
-        near = masks.restricted(
+        near = attention.restricted_mask(
             ops.arange(reach), offsets, reach
         )  # [1, 1, r, 3 r]
         mask = ops.logical_and(near, real[:, None, None])

@@ -25,7 +25,7 @@ from t2t_repro import errors
 from t2t_repro.cli import command_line
 from t2t_repro.decoding import search
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.runtime import graph
 
 
@@ -65,7 +65,7 @@ def main():
         print(f"{name} is measured.", flush=True)
     print(f"\n{lay_out(results, values.fit_from)}")
     if values.results:
-        json_files.write(
+        files.write_json(
             pathlib.Path(values.results),
             {
                 "machine": harness.machine(),

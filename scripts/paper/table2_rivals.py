@@ -41,7 +41,7 @@ from scripts.paper.commands import Commands
 from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 SEARCH_SHARE = 3  # a trial has a third of the steps
@@ -100,7 +100,7 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
         job: settings of all rows.
     """
     path = job.results_dir / RATES
-    found = json_files.read(path) if path.exists() else {}
+    found = files.read_json(path) if path.exists() else {}
     objective = hparam_search.Objective(hparam_search.PERPLEXITY, job.problem)
     job = job._replace(averaged=False)
     table = rival_rows.Rivals(
@@ -119,7 +119,7 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
             found.update(summary.pop("rows"))
             found[row.name] |= summary | {"steps": table.steps[row.name]}
             path.parent.mkdir(parents=True, exist_ok=True)
-            json_files.write(path, found)
+            files.write_json(path, found)
 
     def is_found(name):
         return name in found and found[name]["steps"] == table.steps[name]
@@ -160,13 +160,13 @@ def measure_decoding(names, job):
         seconds = statistics.median(measured["seconds"])
         found[name] = rival_table.DECODING["batch"] / seconds
         print(f"{name}: {found[name]:.1f} sentences a second.", flush=True)
-        json_files.write(job.results_dir / SPEEDS, found)
+        files.write_json(job.results_dir / SPEEDS, found)
 
 
 def speeds(job) -> dict[str, float]:
     """Return {system: sentences a second} of those that are measured."""
     path = job.results_dir / SPEEDS
-    return json_files.read(path) if path.exists() else {}
+    return files.read_json(path) if path.exists() else {}
 
 
 if __name__ == "__main__":

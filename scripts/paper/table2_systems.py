@@ -10,7 +10,7 @@ table3_variations describes how to resume and how to reduce the rows.
 
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.evaluation import paper
+from t2t_repro.evaluation.published import TABLE_2
 
 BASE = "base"
 
@@ -58,7 +58,7 @@ def lay_out(results, pair, score) -> str:
     heading = table_layout.heading(score)
     published = [
         (name, str(row.bleu), "", flops(row.flops))
-        for name, row in paper.TABLE_2.get(pair, {}).items()
+        for name, row in TABLE_2.get(pair, {}).items()
     ]
     ours = [
         (

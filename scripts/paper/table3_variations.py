@@ -28,13 +28,13 @@ from scripts.paper import (
     verdicts,
 )
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.evaluation import paper
+from t2t_repro.evaluation.published import TABLE_3
 
 BASE = "table3_base"
 
 
 def main():
-    names = {name: f"table3_{name}" for name in paper.TABLE_3}
+    names = {name: f"table3_{name}" for name in TABLE_3}
     score = table_layout.convention(common_flags.problem())
     table_runs.run_all(
         table_rows.Table(names, BASE),
@@ -59,7 +59,7 @@ def summarize(results, score) -> list[dict]:
                 row_results, "perplexity", score
             ),
             "parameters": row_results[0]["figures"]["parameters"],
-            "paper": paper.TABLE_3[name]._asdict(),
+            "paper": TABLE_3[name]._asdict(),
         }
         for name, row_results in table_layout.by_row(results).items()
     ]
@@ -85,7 +85,7 @@ def lay_out(results, score) -> str:
 
 def _cells(name, row_results, base, score):
     """Format a row of the table."""
-    published = paper.TABLE_3[name]
+    published = TABLE_3[name]
     scores = table_layout.values_of_seeds(row_results, score)
     gain = base and statistics.fmean(scores) - statistics.fmean(
         table_layout.values_of_seeds(base, score)
@@ -99,7 +99,7 @@ def _cells(name, row_results, base, score):
         table_layout.spread(scores, 1),
         number(published.bleu, 1),
         number(gain, 1, "+"),
-        number(published.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
+        number(published.bleu - TABLE_3["base"].bleu, 1, "+"),
         number(row_results[0]["figures"]["parameters"] / 1e6, 2),
         number(published.parameters and published.parameters / 1e6, 0),
     )
@@ -132,9 +132,9 @@ def describe_verdicts(rows, score) -> str:
     }
     if all(len(row.scores) == 1 for row in ours.values()):
         return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."
-    published = paper.TABLE_3["base"].bleu
+    published = TABLE_3["base"].bleu
     claims = {
-        name: round(paper.TABLE_3[name].bleu - published, 1)
+        name: round(TABLE_3[name].bleu - published, 1)
         for name in rows
         if name != "base"
     }

@@ -13,12 +13,12 @@ from scripts.benchmarks import harness
 from scripts.paper import table_layout
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
-from t2t_repro.evaluation import paper
-from t2t_repro.io import json_files
+from t2t_repro.evaluation import published
+from t2t_repro.io import files
 from t2t_repro.metrics import parsing, scores
-from t2t_repro.runs import run_json
+from t2t_repro.runs import stored_run
 from t2t_repro.runs.run import open_run
-from t2t_repro.text import linear, trees
+from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
 
 COLUMNS = {  # metrics of parses, and their columns
@@ -34,17 +34,17 @@ COLUMNS = {  # metrics of parses, and their columns
 def main(output_dir):
     registry.load_definitions()
     run = open_run(output_dir)
-    if run.problem.requested_name not in paper.PARSERS:
+    if run.problem.requested_name not in published.PARSERS:
         raise errors.UserError(
             f"{output_dir} is a training of {run.problem.requested_name}; "
-            f"Table 4 is of {' and '.join(paper.PARSERS)}."
+            f"Table 4 is of {' and '.join(published.PARSERS)}."
         )
-    path = run.output_dir / run_json.TRANSLATIONS / "test.json"
+    path = run.output_dir / stored_run.TRANSLATIONS / "test.json"
     if not path.exists():
         raise errors.UserError(
             f"There is no {path}. Run evaluate with --split=test first."
         )
-    row = _row(run, json_files.read(path))
+    row = _row(run, files.read_json(path))
     print(lay_out(row))
     print(json.dumps(row))
 
@@ -87,20 +87,20 @@ def right_branching(gold: Tree) -> Tree:
 def right_branching_scores(suite, sentences, references) -> dict:
     """Return the scores of the trivial parses, as evaluate stores them."""
     golds = parsing.read_references(sentences, references)
-    parses = [linear.write(right_branching(gold)) for gold in golds]
+    parses = [trees.write_line(right_branching(gold)) for gold in golds]
     values = scores.score(suite, parses, [references], sentences)
     return scores.values_and_signature(suite.build(), values)
 
 
 def lay_out(row) -> str:
     """Format the table in Markdown."""
-    training = paper.PARSERS[row["problem"]].training
+    training = published.PARSERS[row["problem"]].training
     trees = f"{row['test_trees']:,} trees"
-    if row["test_trees"] != paper.SECTION_23:
+    if row["test_trees"] != published.SECTION_23:
         trees += ", not section 23"
     rows = [
         (name, table_layout.number(parser.f1, 1), *[""] * (len(COLUMNS) - 1))
-        for name, parser in paper.TABLE_4.items()
+        for name, parser in published.TABLE_4.items()
         if parser.training == training
     ]
     for name, values in (

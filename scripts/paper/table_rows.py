@@ -9,7 +9,7 @@ from absl import flags
 
 from t2t_repro import errors, fields, registry
 from t2t_repro.cli import common_flags
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.runs import history
 
 WIDTHS = (
@@ -267,7 +267,7 @@ def _searched(path: str | None) -> dict[str, dict]:
     """Return {hparams set: best hparams} of a file of hparam_search."""
     if path is None:
         return {}
-    rows = json_files.read(pathlib.Path(path).expanduser())["rows"]
+    rows = files.read_json(pathlib.Path(path).expanduser())["rows"]
     return {name: row["params"] for name, row in rows.items()}
 
 

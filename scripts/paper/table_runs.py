@@ -23,9 +23,9 @@ from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, prepare
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.io import files, json_files
-from t2t_repro.models import building, cost
-from t2t_repro.runs import history, run_json
+from t2t_repro.io import files
+from t2t_repro.models import building, seq2seq
+from t2t_repro.runs import history, stored_run
 from t2t_repro.runs.run import open_run, stored_scores
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
@@ -62,7 +62,7 @@ def _ending(row, job, folder, budget):
             f"{budget.used:.1f} minutes. Raise --budget_minutes, or validate "
             "earlier: --trainer_flags=--eval_every=…."
         )
-    last_step = json_files.read(folder / history.VALIDATION)[-1]["step"]
+    last_step = files.read_json(folder / history.VALIDATION)[-1]["step"]
     ended_by = BUDGET if budget.exhausted else PATIENCE
     steps = row_files.row_settings(row, job)["hparams"]["train_steps"]
     if last_step >= steps:
@@ -133,7 +133,7 @@ def run_row(row: Row, job: Job, measure: Callable):
         f"--split={job.split}",
     )
     stored = stored_scores(folder)[job.split]
-    translations = folder / run_json.TRANSLATIONS / f"{job.split}.txt"
+    translations = folder / stored_run.TRANSLATIONS / f"{job.split}.txt"
     result = row_files.row_settings(row, job) | {
         "figures": measure(folder, stored),
         "translations_sha256": files.sha256(translations),
@@ -146,7 +146,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     shutil.copyfile(
         translations, row_files.translations_path(job.results_dir, result)
     )
-    json_files.write(path, result)
+    files.write_json(path, result)
 
 
 def _may_continue(finished, folder, minutes):
@@ -181,7 +181,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
         {key: entry[key] for key in names if key in entry}
-        for entry in json_files.read(folder / history.VALIDATION)
+        for entry in files.read_json(folder / history.VALIDATION)
     ]
     tokens = hparams.batch_tokens * curve[-1]["step"]
     return {
@@ -190,7 +190,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
         "signatures": stored["signatures"],
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
-        "training_flops": cost.training_flops(model, tokens, *lengths),
+        "training_flops": seq2seq.training_flops(model, tokens, *lengths),
         "padding": 1 - sum(plan.tokens.values()) / plan.padded_tokens,
         "curve": curve,
     }
@@ -261,7 +261,7 @@ def run_queue(
 
 def write_table(job: Job, summary: list[dict], text: str) -> None:
     """Write table.json and table.md."""
-    json_files.write(job.results_dir / "table.json", summary)
+    files.write_json(job.results_dir / "table.json", summary)
     files.write_text(job.results_dir / "table.md", text)
 
 

@@ -19,9 +19,9 @@ from scripts.benchmarks import harness
 from t2t_repro import fields, hparam, registry
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.runs.run import load_models, open_run
-from t2t_repro.serving import local_client, saved_model
+from t2t_repro.serving import client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Trained run.", required=True
@@ -39,7 +39,7 @@ def main(_):
     harness.print_machine()
     with open(_TEXT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()[: _LINES.value]
-    query = local_client.LocalClient(_EXPORT_DIR.value)
+    query = client.LocalClient(_EXPORT_DIR.value)
     expected = list(decoder(query.folder).translate(lines, len(lines)))
     harness.report("sentences", len(lines), "")
     different = len({translation.texts[0] for translation in expected})
@@ -55,7 +55,7 @@ def main(_):
 def decoder(folder):
     """Return a Translator with the settings of an export's model card."""
     registry.load_definitions()
-    card = json_files.read(folder / saved_model.MODEL_CARD)
+    card = files.read_json(folder / saved_model.MODEL_CARD)
     run = open_run(pathlib.Path(_OUTPUT_DIR.value))
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
     models, _ = load_models(run, paths)

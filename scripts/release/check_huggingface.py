@@ -34,11 +34,12 @@ from scripts.benchmarks import harness
 from scripts.release import random_marian
 from t2t_repro import hparam, registry
 from t2t_repro.data import features
-from t2t_repro.decoding import row_batches, score, search, translate
+from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, run_writer
 from t2t_repro.io import files
 from t2t_repro.runs.run import load_models, open_run
-from t2t_repro.serving import exporting, local_client
+from t2t_repro.serving import exporting
+from t2t_repro.serving.client import LocalClient
 
 _TOKENIZER_DIR = flags.DEFINE_string(
     "tokenizer_dir", None, "Folder of the tokenizer's files.", required=True
@@ -247,7 +248,7 @@ def search_ours(run, model, beams, lines):
     )
     outputs = []
     for ids in run.vocabularies.source.encode(lines):
-        best = find(row_batches.pad([ids])).ids[0, 0].numpy()
+        best = find(score.pad_rows([ids])).ids[0, 0].numpy()
         outputs.append(best[best > 0].tolist())
     return outputs
 
@@ -258,7 +259,7 @@ def score_gap(run, model, line, ids, other):
     log_probs = score.sentence_log_probs(
         [model],
         tf.constant([source] * 2),
-        tf.constant(row_batches.pad([ids, other])),
+        tf.constant(score.pad_rows([ids, other])),
     ).numpy()
     scores = log_probs / [len(ids), len(other)]
     return abs(scores[0] - scores[1])
@@ -277,7 +278,7 @@ def generate(model, tokenizer, line, beams):
 def compare_export(run, lines):
     """Compare a SavedModel with the decoder; return how many lines differ."""
     folder = exporting.write(run, run.output_dir / "export")
-    client = local_client.LocalClient(folder.parent)
+    client = LocalClient(folder.parent)
     exported = [found.text for found in client.translate(lines)]
     models, _ = load_models(run)
     translator = translate.Translator(

@@ -21,8 +21,8 @@ import numpy as np
 from absl import app, flags
 
 from scripts.release import runtime_exports
-from t2t_repro.io import json_files
-from t2t_repro.serving import runtimes
+from t2t_repro.io import files
+from t2t_repro.serving import saved_model
 
 OLDER = ("2.19", "2.20")  # ascending
 PACKAGES = ("tensorflow", "tensorflow-text")
@@ -176,9 +176,9 @@ def check_table(probes, write):
             if not any(is_part(feature, other) for other in new)
         }
     if write:
-        json_files.write(runtimes.TABLE, table)
+        files.write_json(saved_model.TABLE, table)
         return False
-    differs = json_files.read(runtimes.TABLE) != table
+    differs = files.read_json(saved_model.TABLE) != table
     print(
         "The table of operations is "
         + ("outdated: use --write_table." if differs else "up to date.")

@@ -19,7 +19,7 @@ import tempfile
 
 from scripts.benchmarks import harness
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.text import test_sets
 from t2t_repro.text.parallel_files import read_lines
 

@@ -47,12 +47,12 @@ tar --remove-files -cJf export.tar.xz export
 python - <<'END'
 import pathlib
 
-from t2t_repro import json_files
+from t2t_repro.io import files
 
 path = pathlib.Path("run/run.json")
-settings = json_files.read(path)
+settings = files.read_json(path)
 lines = [line.split(" ", 1)[1] for line in settings["command_lines"]]
 changes = {"data_dir": "data", "command_lines": [f"trainer {x}" for x in lines]}
 settings.pop("sha256", None)
-json_files.write(path, settings | changes, with_checksum=True)
+files.write_json(path, settings | changes, with_checksum=True)
 END

@@ -6,19 +6,293 @@ end. Neither a file nor its translation is in memory as a whole.
 """
 
 import contextlib
+import dataclasses
 import functools
 import pathlib
 import threading
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from t2t_repro import errors
-from t2t_repro.bulk import bulk_models, translated_files
-from t2t_repro.bulk.translated_files import Shard, TranslatedShard
-from t2t_repro.bulk.translation_folder import TranslationFolder
+from t2t_repro import errors, registry
+from t2t_repro.bulk import translation_folder
+from t2t_repro.bulk.translation_folder import (
+    Shard,
+    TranslatedShard,
+    TranslationFolder,
+)
 from t2t_repro.data import engines
-from t2t_repro.io import locks, progress
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files, progress
+from t2t_repro.runs import stored_run
+from t2t_repro.serving import version_folders
+from t2t_repro.text import long_lines
+
+if TYPE_CHECKING:
+    from t2t_repro.decoding.translation import Translation
+
+# Models that workers of bulk decoding load: of a run, or of an export.
+#
+# Here they are names, settings and checksums, which are sent to workers.
+# Outputs for a list of lines do not depend on the number of cores: batches are
+# not split, and operations have one thread each.
+
+# Limit of a batch of an export: bytes of its lines with padding and room for
+# longer outputs. This is about the default `batch_tokens` with 4 beams.
+_BATCH_BYTES = 32_768
+_ROOM_BYTES = 200  # for each line: extra_length=50 subwords
+
+# Function of lines that returns their translations, and {index: length} of
+# lines that are too long.
+Translate = Callable[
+    [Sequence[str]], tuple[list["Translation"], dict[int, int]]
+]
+
+
+class Model(Protocol):
+    """The interface of models; they can be pickled."""
+
+    def __hash__(self) -> int:
+        """Return the same for the same model."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that determines the translations, for a manifest."""
+
+    def load(self) -> Translate:
+        """Load the model.
+
+        Raises:
+            UserError: it is missing or damaged, or another one.
+        """
+
+    def long_lines_message(
+        self, lines: Sequence[tuple[str, int, int]], count: int
+    ) -> str:
+        """Return a message about lines that are too long.
+
+        Args:
+            lines: file, number and length of the first ones.
+            count: number of all.
+        """
+
+
+class RunModel(NamedTuple):
+    """Model of a run, or an ensemble."""
+
+    output_dir: pathlib.Path
+    checkpoint_paths: tuple[pathlib.Path, ...]
+    checkpoint_checksums: tuple[str, ...]
+    decode_hparams: DecodeHParams
+    split_sentences: bool
+    target_language: str  # of a many-to-many model; "": lines have tags
+    # Modules of --usr_dir with sha256. Engines send them to workers.
+    definitions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Checkpoints, and all that changes their outputs."""
+        paths = list(self.checkpoint_paths)
+        return {
+            "model": "run",
+            "checkpoints": stored_run.checkpoint_names(paths),
+            "checkpoints_sha256": list(self.checkpoint_checksums),
+            "decode_hparams": dataclasses.asdict(self.decode_hparams),
+            "split_sentences": self.split_sentences,
+            "target_language": self.target_language,
+            # Absent, as in earlier versions, if there are none.
+            **({"usr_dir": dict(self.definitions)} if self.definitions else {}),
+        }
+
+    def load(self) -> Translate:
+        """Load the weights; see Model."""
+        paths = stored_run.find_checkpoints(
+            self.output_dir, self.checkpoint_paths
+        )
+        checksums = stored_run.checkpoint_checksums(paths)
+        if checksums != list(self.checkpoint_checksums):
+            raise _other_model(", ".join(map(str, paths)))
+        # Imported here, where TensorFlow is needed.
+        from t2t_repro.decoding import translate
+        from t2t_repro.runs.run import line_functions, load_models, open_run
+
+        _configure_devices()
+        run = open_run(self.output_dir)
+        models, _ = load_models(run, paths)
+        problem = run.problem.toward(self.target_language)
+        source, split = line_functions(
+            problem, run.vocabularies.source, self.split_sentences
+        )
+        translator = translate.Translator(
+            models,
+            run.vocabularies,
+            self.decode_hparams,
+            split=split,
+            num_shards=1,
+        )
+
+        def translate_lines(lines):
+            translations = list(translator.translate(map(source, lines)))
+            return translations, {
+                number - 1: subwords
+                for number, subwords in translator.refused.items()
+            }
+
+        return translate_lines
+
+    def long_lines_message(
+        self, lines: Sequence[tuple[str, int, int]], count: int
+    ) -> str:
+        """Return a message about lines that were refused."""
+        shown = [
+            f"{name} line {number:,} ({length:,} subwords)"
+            for name, number, length in lines
+        ]
+        limit = self.decode_hparams.max_input_length
+        return long_lines.refused_message(shown, count, limit)
+
+
+class ExportModel(NamedTuple):
+    """Version of an export, whose search has the settings of the export."""
+
+    folder: pathlib.Path
+    checksum: str
+    target_language: str  # of a many-to-many model; "": lines have tags
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Checksum of the graph and the weights, and the target language."""
+        return {
+            "model": "export",
+            "export_sha256": self.checksum,
+            "target_language": self.target_language,
+        }
+
+    def load(self) -> Translate:
+        """Load the SavedModel; see Model."""
+        from t2t_repro.serving.client import LocalClient
+
+        _configure_devices()
+        # A worker on another machine may have no copy of a URL.
+        folder = version_folders.open_folder(self.folder)
+        client = LocalClient(folder)
+        if _export_checksum(client.folder) != self.checksum:
+            raise _other_model(client.folder)
+        return lambda lines: _translate_by_export(
+            client, client.add_tags(lines, self.target_language)
+        )
+
+    def long_lines_message(
+        self, lines: Sequence[tuple[str, int, int]], count: int
+    ) -> str:
+        """Return a message about lines that were truncated."""
+        shown = ", ".join(
+            f"{name} line {number:,} ({length:,} bytes)"
+            for name, number, length in lines
+        )
+        return (
+            "Lines longer than the max_input_length of the export are "
+            f"truncated ({count:,} in all): {shown}"
+            f"{', …' if count > len(lines) else ''}. Split them, or export "
+            "with a greater max_input_length."
+        )
+
+
+def of_run(
+    run: stored_run.StoredRun,
+    checkpoint_path: stored_run.Checkpoints = None,
+    decode_hparams: DecodeHParams | None = None,
+    split_sentences: bool = False,
+    target_language: str = "",
+) -> RunModel:
+    """Return the model of a run.
+
+    Args:
+        run: the run, which workers find by the same path.
+        checkpoint_path: argument of stored_run.find_checkpoints().
+        decode_hparams: settings of the search; None: the problem's.
+        split_sentences: whether lines are split into sentences.
+        target_language: of a many-to-many model, for lines without a tag.
+    """
+    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
+    return RunModel(
+        run.output_dir.absolute(),
+        tuple(path.absolute() for path in paths),
+        tuple(stored_run.checkpoint_checksums(paths)),
+        decode_hparams or run.problem.search,
+        split_sentences,
+        target_language,
+        tuple(registry.definition_checksums().items()),
+    )
+
+
+def of_export(
+    export_dir: pathlib.Path, target_language: str = ""
+) -> ExportModel:
+    """Return a version of an export, or the newest in an export folder.
+
+    Args:
+        export_dir: folder of the version, or of all versions.
+        target_language: of a many-to-many model, for lines without a tag.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    folder = version_folders.find_version(export_dir.absolute())
+    return ExportModel(folder, _export_checksum(folder), target_language)
+
+
+def _export_checksum(folder):
+    """Return the checksum of a version's files, which are verified.
+
+    Other files, such as README.md, may change.
+    """
+    from t2t_repro.serving import saved_model
+
+    card = saved_model.read_verified_card(folder)
+    found = card["files"] if card else saved_model.checksums(folder)
+    return files.json_checksum(found)
+
+
+def _other_model(name):
+    return errors.UserError(
+        f"A worker has found a different model in {name} from the one that the "
+        "command was started with. Restore it, or start the command again."
+    )
+
+
+def _configure_devices():
+    """Give this process a GPU, and each operation one thread."""
+    from t2t_repro.runtime import devices
+
+    devices.use_one_thread_per_operation()
+    devices.use_one_gpu(engines.process_index())
+
+
+def _translate_by_export(client, lines):
+    """Translate lines in batches of similar length; blank lines stay blank."""
+    from t2t_repro.decoding.score import length_sorted
+    from t2t_repro.decoding.translation import Translation
+
+    sizes = [len(line.encode()) for line in lines]
+    translations = [Translation([""], [0.0])] * len(lines)
+    truncated = {}
+    for batch in length_sorted(
+        (i for i, line in enumerate(lines) if line.strip()),
+        [size + _ROOM_BYTES for size in sizes],
+        _BATCH_BYTES,
+    ):
+        outputs = client.run("serving_default", [lines[i] for i in batch])
+        # Absent in a SavedModel of another program.
+        is_truncated = outputs.get("truncated", [False] * len(batch))
+        for row, i in enumerate(batch):
+            text = outputs["outputs"][row].decode("utf-8")
+            score = float(outputs["scores"][row])
+            translations[i] = Translation([text], [score])
+            if is_truncated[row]:
+                truncated[i] = sizes[i]
+    return translations, dict(sorted(truncated.items()))
+
 
 # A translator has state; Dask may call it on several threads.
 _lock = threading.Lock()
@@ -27,14 +301,14 @@ _lock = threading.Lock()
 class ShardTranslator(NamedTuple):
     """Function of a shard, which is sent to workers."""
 
-    model: bulk_models.Model
+    model: Model
     output_format: str
 
     def __call__(self, shard: Shard) -> TranslatedShard:
         """Translate a shard; the first one loads the model."""
-        from t2t_repro.decoding import output_formats
+        from t2t_repro.decoding import translation
 
-        format_output = output_formats.FORMATS[self.output_format]
+        format_output = translation.OUTPUT_FORMATS[self.output_format]
         with _lock:
             translate = _load(self.model)
             try:
@@ -64,12 +338,12 @@ def _load(model):
 
 
 def translate_files(
-    model: bulk_models.Model,
+    model: Model,
     sources: Sequence[pathlib.Path],
     folder: pathlib.Path,
     engine: engines.Engine = engines.INLINE,
     output_format: str = "text",
-    shard_lines: int = translated_files.SHARD_LINES,
+    shard_lines: int = translation_folder.SHARD_LINES,
 ) -> str:
     """Translate files into a folder, and print a summary.
 
@@ -97,7 +371,7 @@ def translate_files(
         "output_format": output_format,
         "shard_lines": shard_lines,
     }
-    with locks.locked(folder):
+    with files.locked(folder):
         translated = TranslationFolder(folder, settings, sources)
         _translate_missing(
             translated, engine, ShardTranslator(model, output_format)

@@ -7,17 +7,172 @@
 Each file is written whole or not at all.
 """
 
+import contextlib
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from t2t_repro import errors, fields
-from t2t_repro.bulk import translated_files
-from t2t_repro.bulk.translated_files import TranslatedFile
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import files, json_files, locks, progress
+from t2t_repro.io import files, progress
 from t2t_repro.text import long_lines, parallel_files
+
+# Files that are translated in shards, which are joined at the end.
+#
+# A shard depends on its lines and on the settings of a TranslationFolder alone,
+# so it does not matter which job has made it.
+
+SHARDS = "shards"  # folder
+# Lines of a shard: minutes of `base` on a core, some 60 batches.
+SHARD_LINES = 5_000
+LONG_LINE = {"line": int, "length": int}
+
+
+class Shard(NamedTuple):
+    """Consecutive lines of a file."""
+
+    source: str  # path of the file
+    first: int  # number of the first line, from 1
+    lines: list[str]
+
+
+class TranslatedShard(NamedTuple):
+    """The result for a Shard."""
+
+    text: str
+    long_lines: dict[int, int]  # {number of a line: length}; see Model
+
+
+class TranslatedFile:
+    """File, its shards and its translation."""
+
+    def __init__(
+        self,
+        source: pathlib.Path,
+        output: pathlib.Path,
+        entry: dict[str, Any],
+        shard_lines: int,
+    ):
+        """Find the shards that exist.
+
+        Args:
+            source: path of the lines.
+            output: path of all translations.
+            entry: entry of the manifest.
+            shard_lines: lines of each shard; the last may have fewer.
+        """
+        self.source, self.output, self.entry = source, output, entry
+        self._shard_lines = shard_lines
+        self._folder = output.parent / SHARDS / output.name
+        if output.exists():
+            self._remove_shards()  # killed after the join
+            self._count, self.missing = 0, set[int]()
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(self._folder)
+        self._count = -(-entry["lines"] // shard_lines)
+        existing = {path.name for path in self._folder.iterdir()}
+        self.missing = {
+            index
+            for index in range(self._count)
+            if self._path(index).name not in existing
+        }
+
+    @property
+    def finished_lines(self) -> int:
+        """Number of lines whose translation exists."""
+        return self.entry["lines"] - sum(map(self._size, self.missing))
+
+    def read_missing(self) -> Iterator[tuple[int, Shard]]:
+        """Yield index and lines of each missing shard.
+
+        Raises:
+            UserError: the file has changed; its shards are removed.
+        """
+        if not self.missing:
+            return
+        lines = parallel_files.read_lines(self.source)
+        for index in range(self._count):
+            part = list(itertools.islice(lines, self._shard_lines))
+            is_last = index == self._count - 1
+            if len(part) != self._size(index) or (
+                is_last
+                and (next(lines, None) is not None or not self._is_unchanged())
+            ):
+                shutil.rmtree(self._folder)
+                raise errors.UserError(
+                    f"{self.source} has changed while it was translated. Its "
+                    "shards are removed; run the command again when the file "
+                    "has its former content, or name another folder."
+                )
+            if index in self.missing:
+                first = index * self._shard_lines + 1
+                yield index, Shard(str(self.source), first, part)
+
+    def write(self, index: int, shard: TranslatedShard) -> int:
+        """Write a shard, and return its number of lines."""
+        path = self._path(index)
+        if shard.long_lines:  # before the shard, whose existence is its end
+            files.write_json(
+                path.with_suffix(".json"),
+                [
+                    {"line": line, "length": length}
+                    for line, length in shard.long_lines.items()
+                ],
+            )
+        files.write_text(path, shard.text)
+        self.missing.remove(index)
+        return self._size(index)
+
+    def read_long_lines(self) -> dict[str, Any]:
+        """Return the number of long lines, and the first of them."""
+        count, first = 0, list[dict[str, int]]()
+        for path in sorted(self._folder.glob("*.json")):
+            found = files.read_json(path, [LONG_LINE])
+            count += len(found)
+            first += found[: long_lines.NUM_SHOWN - len(first)]
+        return {"count": count, "first": first}
+
+    def join(self) -> None:
+        """Join the shards, all of which exist, and remove them."""
+        with (
+            files.atomic_path(self.output) as temporary,
+            open(temporary, "wb") as output,
+        ):
+            for index in range(self._count):
+                with open(self._path(index), "rb") as shard:
+                    shutil.copyfileobj(shard, output)
+        self._remove_shards()
+
+    def _remove_shards(self):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
+        with contextlib.suppress(OSError):  # other files have shards there
+            self._folder.parent.rmdir()
+
+    def _path(self, index):
+        return self._folder / f"{index:08d}"
+
+    def _size(self, index):
+        """Return the number of lines of a shard."""
+        first = index * self._shard_lines
+        return min(self.entry["lines"] - first, self._shard_lines)
+
+    def _is_unchanged(self):
+        """Return whether the file is as before, or a copy with another time."""
+        return (
+            state(self.source).items() <= self.entry.items()
+            or files.sha256(self.source) == self.entry["sha256"]
+        )
+
+
+def state(source: pathlib.Path) -> dict[str, int]:
+    """Return what changes with a file, without reading it."""
+    status = source.stat()
+    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+
 
 MANIFEST = "manifest.json"
 _SEARCH = "decode_hparams"  # a setting of runs
@@ -30,7 +185,7 @@ _ENTRY = {
 }
 _SHAPE = {"settings": {"model": str}, "files": {str: _ENTRY}}
 _LONG_LINES = "long_lines"  # of an entry; absent if there are none
-_LONG_LINES_SHAPE = {"count": int, "first": [translated_files.LONG_LINE]}
+_LONG_LINES_SHAPE = {"count": int, "first": [LONG_LINE]}
 
 
 class TranslationFolder:
@@ -58,9 +213,9 @@ class TranslationFolder:
         self._path = folder / MANIFEST
         self._contents: dict[str, Any] = {"settings": settings, "files": {}}
         if self._path.exists():
-            self._contents = json_files.read(self._path, _SHAPE)
+            self._contents = files.read_json(self._path, _SHAPE)
             for entry in self._contents["files"].values():
-                json_files.require_shape(
+                files.require_json_shape(
                     self._path, _long_lines(entry), _LONG_LINES_SHAPE
                 )
             _refuse_differences(folder, self._contents["settings"], settings)
@@ -106,7 +261,7 @@ class TranslationFolder:
         return count, list(itertools.islice(first, long_lines.NUM_SHOWN))
 
     def _store(self):
-        json_files.write(self._path, self._contents, with_checksum=True)
+        files.write_json(self._path, self._contents, with_checksum=True)
 
 
 def _long_lines(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +283,7 @@ def output_names(sources: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
                 f"The translations of {named[name]} and of {source} have the "
                 f"same name, {name}. Name another folder for one of them."
             )
-        if name in (MANIFEST, translated_files.SHARDS, locks.LOCK):
+        if name in (MANIFEST, SHARDS, files.LOCK):
             raise errors.UserError(
                 f"The translations of {source} would have the name {name}, "
                 "which the folder needs for itself. Rename that file."
@@ -165,7 +320,7 @@ def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
             f"{output} exists, and is not a translation of {source} that this "
             "folder knows. Name another folder."
         )
-    status = translated_files.state(source)  # before the reading
+    status = state(source)  # before the reading
     lines = progress.bar(
         parallel_files.read_lines(source),
         f"count {source.name}",
@@ -178,7 +333,7 @@ def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
         "lines": sum(1 for _ in lines),
         "sha256": files.sha256(source),
     }
-    if translated_files.state(source) != status:
+    if state(source) != status:
         raise errors.UserError(
             f"{source} changes while it is read. Run the command again when "
             "the file is complete."
@@ -192,7 +347,7 @@ def _checked(
     """Return the present state of a file that has the content of its entry."""
     present = {
         "source": str(source.absolute()),
-        **translated_files.state(source),
+        **state(source),
     }
     # A copy has another path or time. Another file may have the same size and
     # time, as those of archives.

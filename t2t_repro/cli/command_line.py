@@ -1,17 +1,23 @@
 """Start of a command: --help, definitions, and errors explained."""
 
+import dataclasses
 import errno
 import logging as stdlib_logging
+import pathlib
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import textwrap
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, registry, user_definitions
-from t2t_repro.cli import command_help, config_file
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.cli import config_file, tensor2tensor_names
 from t2t_repro.io import progress
+from t2t_repro.problem import Problem
 from t2t_repro.runtime import tensorflow_import
 
 _USR_DIR = flags.DEFINE_string(
@@ -89,7 +95,9 @@ def run(
             if isinstance(error.__cause__, KeyboardInterrupt):
                 # The import of an extension was interrupted: an ImportError.
                 return _report_interrupt()
-            explained = user_definitions.explain(error) or errors.explain(error)
+            explained = registry.explain_import_error(error) or errors.explain(
+                error
+            )
             if explained is None:
                 raise
             print(f"Error: {explained}", file=sys.stderr)
@@ -98,7 +106,7 @@ def run(
             return _report_interrupt()
 
     tensorflow_import.prepare_command()
-    app.run(start, flags_parser=command_help.parse)
+    app.run(start, flags_parser=parse)
 
 
 def _report_interrupt():
@@ -112,9 +120,234 @@ def _print_help(arguments, description, groups):
     definitions = config_file.apply(_CONFIG.value) if _CONFIG.value else None
     registry.load_definitions(_USR_DIR.value or definitions)
     if help_requests:
-        command_help.show(help_requests, description, groups)
+        show(help_requests, description, groups)
     elif rest:
         raise errors.UserError(f"Unexpected arguments: {rest}.")
     elif _REGISTRY_HELP.value:
         print(registry.summary(), flush=True)
     return bool(help_requests or _REGISTRY_HELP.value)
+
+
+# Help pages of commands: flags in groups, then the settings they take.
+#
+# This module imports no TensorFlow, so that --help answers at once.
+
+# Commands that list the settings a flag takes. In others, the flag is compared
+# with the run's settings, and its help names one of these commands.
+_LISTED_BY = {
+    "problem_args": ("datagen", "trainer"),
+    "hparams": ("importer", "show", "trainer"),
+}
+_WIDTH, _INDENT = 80, 28
+_GENERAL = ("config", "usr_dir", "registry_help")
+_UNBOUNDED = 2**31 - 1  # upper bound of integers of 32 bits
+_HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort")
+_HELPFULL_FLAGS = ("--helpfull", "-helpfull")
+_HELP = (
+    "Print this help. --helpfull adds absl's flags for logging and profiling."
+)
+_SETTINGS = "NAME=VALUE,…"
+_REPEAT = re.compile(r";\s+repeat this option.*", re.DOTALL)  # absl's
+_PLACEHOLDERS = {
+    "problem": "NAME",
+    "hparams_set": "NAME",
+    "problem_args": _SETTINGS,
+    "hparams": _SETTINGS,
+    "decode_hparams": _SETTINGS,
+}
+_TYPE_NAMES = {bool: "true or false", int: "integer", float: "number"}
+
+
+def parse(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Parse flags; return the arguments that are left, and requests of help.
+
+    absl's own --help ends with status 1.
+    """
+    requests = [
+        item for item in argv[1:] if item in (*_HELP_FLAGS, *_HELPFULL_FLAGS)
+    ]
+    try:
+        rest = flags.FLAGS([item for item in argv if item not in requests])
+    except flags.Error as error:
+        print(f"Error: {_explain(error, argv)}", file=sys.stderr)
+        sys.exit(1)
+    return rest[1:], requests
+
+
+def _explain(error, argv):
+    """Return what is wrong with a command line, and what to do."""
+    hint = ""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        command = _program(argv[0]).rpartition(" ")[2].removeprefix("t2t-")
+        if text := tensor2tensor_names.explain(
+            command, argv[1:], {*flags.FLAGS}
+        ):
+            return f"{text}\nSee {errors.page('tensor2tensor.md')}."
+        hint = _hint_of_setting(error.flagname)
+    message = str(error) if str(error).endswith(("?", ".")) else f"{error}."
+    return f"{message}{hint} {_program(argv[0])} --help lists the flags."
+
+
+def _hint_of_setting(name):
+    """Return the flag that takes a setting which was written as a flag."""
+    registry.load_definitions()
+    for flag, _, cls, _ in _settings({*flags.FLAGS}):
+        if name in _names(cls):
+            return f" It is a setting: write --{flag}={name}=…."
+    return ""
+
+
+def _program(path):
+    """Return how a user calls this command."""
+    name = pathlib.Path(path)
+    here = pathlib.Path(__file__).parent
+    return f"t2t {name.stem}" if name.parent == here else name.name
+
+
+def show(
+    requests: list[str], description: str, groups: Mapping[str, Iterable[str]]
+) -> None:
+    """Print the help that flags ask for, by parse()."""
+    print(page(description, groups, sys.argv[0]), flush=True)
+    if {*requests} & {*_HELPFULL_FLAGS}:
+        modules = ("absl.app", "absl.logging")
+        print("", *map(flags.FLAGS.module_help, modules), sep="\n\n")
+
+
+def page(
+    description: str, groups: Mapping[str, Iterable[str]], program: str
+) -> str:
+    """Return the help of a command.
+
+    Args:
+        description: docstring of the command's module.
+        groups: {title: names of flags}, which come first.
+        program: name of the main module for absl, sys.argv[0].
+    """
+    own = [flag.name for flag in _own_flags(program)]
+    shown = [name for names in groups.values() for name in names]
+    rest = [name for name in own if name not in (*shown, *_GENERAL)]
+    sections = [description.strip()]
+    for title, names in {**groups, "Options": rest}.items():
+        sections.append(_section(title, map(_flag_entry, names)))
+    general = [*map(_flag_entry, _GENERAL), _entry("--help", _HELP)]
+    sections.append(_section("General", general))
+    command = pathlib.Path(program).stem
+    listed = {
+        name
+        for name in (*shown, *rest)
+        if command in _LISTED_BY.get(name, (command,))
+    }
+    for flag, title, cls, inherited in _settings(listed):
+        entries = [
+            _setting_entry(cls, field)
+            for field in dataclasses.fields(cls)
+            if field.name not in inherited
+        ]
+        sections.append(_section(f"Names that --{flag} takes{title}", entries))
+    return "\n\n".join(filter(None, sections))
+
+
+def _own_flags(program):
+    """Return the flags that the main module defines, without aliases."""
+    return [
+        flag
+        for flag in flags.FLAGS.get_key_flags_for_module(program)
+        if not flag.help.startswith("Alias for --")
+    ]
+
+
+def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:
+    """Yield the settings classes of flags: flag, title, class, known names."""
+    if "decode_hparams" in names:
+        yield "decode_hparams", "", hparam.DecodeHParams, set()
+    if "problem_args" in names:
+        yield "problem_args", "", Problem, set()
+        known = _names(Problem)
+        for entry in registry.problems:
+            if _names(entry.value) - known:
+                title = f" for {entry.name}"
+                yield "problem_args", title, entry.value, known
+    if "hparams" in names:
+        title = "; the default is the hparams set's value"
+        yield "hparams", title, hparam.HParams, set()
+        known = _names(hparam.HParams)
+        for model in registry.models:
+            cls = registry.models.hparams_class(model.name)
+            yield "hparams", f" for the model {model.name}", cls, known
+
+
+def _names(cls):
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+def _section(title, entries):
+    lines = [line for entry in entries for line in entry]
+    return "\n".join([f"{title}:", *lines]) if lines else ""
+
+
+def _flag_entry(name):
+    """Return the lines of a flag."""
+    flag = flags.FLAGS[name]
+    kind, notes = flag.flag_type(), []
+    text = _REPEAT.sub("", flag.help)
+    if kind == "bool":
+        label = f"--[no]{name}"
+    elif choices := getattr(flag.parser, "enum_values", None):
+        label = f"--{name}=NAME"
+        notes.append(_join(choices))
+        text = text.removeprefix(f"<{'|'.join(choices)}>: ")
+    else:
+        label = f"--{name}={_placeholder(name, kind)}"
+    low = getattr(flag.parser, "lower_bound", None)
+    high = getattr(flag.parser, "upper_bound", None)
+    if high is not None and high < _UNBOUNDED:
+        notes.append(f"{low:,} to {high:,}")
+    elif low is not None:
+        notes.append(f"at least {low}")
+    if flag.default not in (None, "", [], False):
+        notes.append(f"default: {flag.default}")
+    return _entry(label, text, notes)
+
+
+def _placeholder(name, kind):
+    if kind in ("int", "float"):
+        return "N"
+    if name.endswith("_dir"):
+        return "FOLDER"
+    default = "FILE" if name.endswith("_file") else "TEXT"
+    return _PLACEHOLDERS.get(name, default)
+
+
+def _setting_entry(cls, field):
+    """Return the lines of a field of a settings dataclass."""
+    kind = typing.get_type_hints(cls)[field.name]
+    constraints = fields.constraints_of(field)
+    notes = [_TYPE_NAMES[kind]] if kind in _TYPE_NAMES else []
+    notes += [
+        _join(constraint.choices) if constraint.choices else constraint.text
+        for constraint in constraints
+    ]
+    if field.default not in (dataclasses.MISSING, ""):
+        default = str(field.default)
+        notes.append(f"default: {default.lower() if kind is bool else default}")
+    return _entry(field.name, field.metadata.get(fields.HELP, ""), notes)
+
+
+def _join(choices):
+    *most, last = map(str, choices)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _entry(label, text, notes=()):
+    """Return lines: a label, and its explanation in a column beside it."""
+    if notes:
+        text = f"{text} ({'; '.join(notes)})"
+    column = " " * _INDENT
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=column, subsequent_indent=column
+    )
+    head = f"  {label}"
+    if lines and len(head) < _INDENT - 1:
+        return [head.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
+    return [head, *lines]

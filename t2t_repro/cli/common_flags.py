@@ -1,24 +1,143 @@
-"""Flags that several commands share.
+"""Flags that several commands share, and their types.
 
 Hyperparameters are set by one flag, --hparams=key=value. Only commands read
 flags.
 """
 
 import dataclasses
+import math
 import pathlib
 import sys
+import typing
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from t2t_repro import errors, fields, hparam, registry
-from t2t_repro.cli import config_file, flag_types
+from t2t_repro.cli import config_file
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runtime import cpu
+from t2t_repro.text import parallel_files
 
-if TYPE_CHECKING:  # --help needs no PyArrow
+if TYPE_CHECKING:
     from t2t_repro.runs.stored_run import StoredRun
+
+# Types of flags: settings dataclasses, lists, finite numbers, UTF-8 text.
+
+_MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
+# The functions define flags of the command that calls them.
+flags.disclaim_key_flags()
+
+
+def define_fields(cls: type) -> None:
+    """Define a flag for each field of a settings dataclass."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kinds = set(typing.get_args(hints[field.name]) or [hints[field.name]])
+        (kind,) = kinds - {type(None)}
+        named: tuple[str, Any] = field.name, field.default
+        text = field.metadata[fields.HELP]
+        constraints = fields.constraints_of(field)
+        choices = [
+            choice
+            for constraint in constraints
+            for choice in constraint.choices
+        ]
+        if choices:
+            flags.DEFINE_enum(*named, choices, text)
+        elif kind is int:
+            lows = [
+                constraint.low
+                for constraint in constraints
+                if constraint.low is not None
+            ]
+            low = int(lows[0]) if lows else 0
+            flags.DEFINE_integer(*named, text, low, _MAX_INT)
+        elif kind is bool:
+            flags.DEFINE_bool(*named, text)
+        else:
+            flags.DEFINE_string(*named, text)
+
+
+def field_values(cls: type) -> Any:
+    """Return the settings of the flags that define_fields() defines."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: getattr(flags.FLAGS, name) for name in names})
+
+
+class _AdditiveFlag(flags.Flag):
+    """Flag whose repetitions add up; absl's last one would replace the others.
+
+    Its value is a list, or text with commas between the items.
+    """
+
+    def parse(self, argument: Any) -> None:
+        """Add the items of an argument to those of earlier ones."""
+        known = self.value if self.present else None
+        super().parse(argument)
+        if known:
+            items = isinstance(known, list)
+            self.value = (
+                known + self.value if items else f"{known},{self.value}"
+            )
+
+
+def define_items(name: str, default: str | None, text: str) -> flags.FlagHolder:
+    """Define a flag of text with commas between its items."""
+    parser = flags.ArgumentParser[str]()
+    serializer = flags.ArgumentSerializer[str]()
+    return flags.DEFINE_flag(
+        _AdditiveFlag(parser, serializer, name, default, text)
+    )
+
+
+class _PathsParser(flags.ListParser):
+    """Parser of a list of paths, whose names may have commas."""
+
+    def parse(self, argument: str | list[str]) -> list[str]:
+        """Return the paths; quotes are those of CSV, as in other lists."""
+        if not argument or isinstance(argument, list) or '"' in argument:
+            return super().parse(argument)
+        return files.split_paths(argument)
+
+
+def define_list(
+    name: str, text: str, of_paths: bool = False
+) -> flags.FlagHolder:
+    """Define a flag of a list, empty by default; commas are between items."""
+    parser = _PathsParser() if of_paths else flags.ListParser()
+    serializer = flags.CsvListSerializer(",")
+    return flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
+
+
+def define_number(
+    name: str,
+    default: float | None,
+    text: str,
+    lower_bound: float | None = None,
+    upper_bound: float | None = None,
+) -> flags.FlagHolder:
+    """Define a float flag that refuses nan and inf."""
+    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
+    flags.register_validator(
+        flag,
+        lambda value: value is None or math.isfinite(value),
+        "must be a finite number",
+    )
+    return flag
+
+
+def require_utf8(flag: flags.FlagHolder) -> list[str]:
+    """Return the values of a flag, which must be UTF-8."""
+    for line in flag.value:
+        if not parallel_files.is_text(line):
+            raise errors.UserError(
+                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
+                "with iconv."
+            )
+    return flag.value
+
 
 # Groups of flags for run(), in commands that open a run.
 RUN = {
@@ -39,7 +158,7 @@ _PROBLEM = flags.DEFINE_string(
     "Name of the problem: data and languages. X_rev swaps X's languages; "
     "--registry_help lists all.",
 )
-_PROBLEM_ARGS = flag_types.define_items(
+_PROBLEM_ARGS = define_items(
     "problem_args",
     "",
     "Arguments of the problem; t2t datagen --help lists their names.",
@@ -49,7 +168,7 @@ _HPARAMS_SET = flags.DEFINE_string(
     None,
     "Name of the hparams set: model and training. --registry_help lists all.",
 )
-_HPARAMS = flag_types.define_items(
+_HPARAMS = define_items(
     "hparams",
     "",
     "Hparams that differ from the set's; t2t trainer --help lists their names.",
@@ -104,14 +223,14 @@ def define_datagen_flags() -> None:
 
 def define_decoding_flags() -> None:
     """Define flags of the commands that load a trained model."""
-    flag_types.define_items(
+    define_items(
         "checkpoint_path",
         None,
         "Checkpoint such as RUN/checkpoints/ckpt-1500; several, "
         "comma-separated, make an ensemble. By default the averaged "
         "checkpoint if there is one, else the latest.",
     )
-    flag_types.define_items(
+    define_items(
         "decode_hparams",
         "",
         "Settings of the search that differ from the problem's; their "
@@ -194,7 +313,7 @@ def output_dirs() -> list[pathlib.Path]:
 
 
 def expected_settings() -> dict[str, Any]:
-    """Return settings that flags give, for runs.open_run() to compare."""
+    """Return settings that flags give, for open_run() to compare."""
     expected: dict[str, Any] = {}
     if _PROBLEM.value:
         expected["problem"] = _PROBLEM.value

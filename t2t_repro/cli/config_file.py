@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 from absl import flags
 
-from t2t_repro import errors, fields, user_definitions
-from t2t_repro.io import files, json_files
+from t2t_repro import errors, fields, registry
+from t2t_repro.io import files
 from t2t_repro.training.options import Options
 
 # Flags whose value is key=value,key=value: a mapping in the file.
@@ -45,7 +45,7 @@ _RUN = {  # what repeats a run, of its run.json
 
 def apply(
     name: str, known: flags.FlagValues = flags.FLAGS
-) -> user_definitions.Definitions | None:
+) -> registry.Definitions | None:
     """Set the flags that a file names and the command line does not.
 
     Args:
@@ -62,12 +62,10 @@ def apply(
     path = files.expand_path(name)
     definitions = None
     if path.name == _RUN_JSON:
-        run = json_files.read(path, _RUN)
+        run = files.read_json(path, _RUN)
         if "usr_dir" in run and not known["usr_dir"].value:
-            json_files.require_shape(
-                path, run["usr_dir"], user_definitions.SHAPE
-            )
-            definitions = user_definitions.of_run(run["usr_dir"], path.parent)
+            files.require_json_shape(path, run["usr_dir"], registry.SHAPE)
+            definitions = registry.of_run(run["usr_dir"], path.parent)
         repeated = _repeated(path, run)
         values = {flag: repeated[flag] for flag in repeated if flag in known}
     else:
@@ -173,7 +171,7 @@ def _repeated(path, run):
     if not values.pop("manifest_sha256"):  # an imported model has no data
         del values["data_dir"]
     options = run.get("options", {})  # runs of before have none
-    json_files.require_shape(path, options, dict)
+    files.require_json_shape(path, options, dict)
     known = {field.name for field in dataclasses.fields(Options)}
     if others := sorted(options.keys() - known):  # usr_dir, for example
         raise errors.UserError(

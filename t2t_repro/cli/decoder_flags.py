@@ -2,19 +2,187 @@
 
 import contextlib
 import functools
+import glob
 import itertools
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.cli import bulk_flags, common_flags
-from t2t_repro.decoding import word_alignment
+from t2t_repro.bulk import translation_folder
+from t2t_repro.cli import common_flags
+from t2t_repro.data import engines
+from t2t_repro.decoding import translation
 from t2t_repro.io import files
-from t2t_repro.text import parallel_files, sentences
+from t2t_repro.serving import version_folders
+from t2t_repro.text import long_lines, parallel_files
+
+if TYPE_CHECKING:
+    from t2t_repro.bulk import bulk_decoding
+    from t2t_repro.runs import stored_run
+
+# Flags of decoder for many files, and checks of them without TensorFlow.
+
+TO_DIR = flags.DEFINE_string(
+    "decode_to_dir",
+    None,
+    "Translate all files that match the pattern --decode_from_file, such as "
+    "'mono/*.en.gz', into this folder. A command that was killed continues.",
+)
+_EXPORT_DIR = flags.DEFINE_string(
+    "export_dir",
+    None,
+    "With --decode_to_dir: folder of an export, instead of a run.",
+)
+_SHARD_LINES = flags.DEFINE_integer(
+    "shard_lines",
+    translation_folder.SHARD_LINES,
+    "With --decode_to_dir: lines that a worker translates and writes at once.",
+    lower_bound=1,
+)
+_ENGINE = flags.DEFINE_string(
+    "engine",
+    "local",
+    "With --decode_to_dir: engine that translates: local, processes on this "
+    "machine; or dask:ADDRESS, the workers of a Dask cluster.",
+)
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers",
+    None,
+    "With --decode_to_dir: processes of the local engine, each with the model; "
+    "by default one for each GPU, or without for each core, at most 8.",
+    lower_bound=1,
+)
+NEEDS_TO_DIR = (_EXPORT_DIR, _SHARD_LINES, _ENGINE, _NUM_WORKERS)
+# Flags of a run, which an export ignores.
+_OF_RUN = (
+    "output_dir",
+    "problem",
+    "problem_args",
+    "hparams_set",
+    "hparams",
+    "checkpoint_path",
+    "decode_hparams",
+    "split_sentences",
+)
+
+
+class BulkJob(NamedTuple):
+    """Files to translate, and the flags for it."""
+
+    sources: list[pathlib.Path]
+    folder: pathlib.Path
+    run: "stored_run.StoredRun | None"  # or
+    export: pathlib.Path | None  # folder of a version
+    cluster: engines.Engine | None  # None: processes on this machine
+    shard_lines: int
+
+    def model(
+        self, split_sentences: bool, target_language: str
+    ) -> "bulk_decoding.Model":
+        """Return the model that the flags name."""
+        # Imported here, so that --help needs no PyArrow.
+        from t2t_repro.bulk import bulk_decoding
+
+        if self.export is not None:
+            return bulk_decoding.of_export(self.export, target_language)
+        assert self.run is not None
+        return bulk_decoding.of_run(
+            self.run,
+            common_flags.checkpoint_paths(self.run),
+            common_flags.decode_hparams(self.run.problem),
+            split_sentences,
+            target_language,
+        )
+
+    def engine(self) -> engines.Engine:
+        """Return the engine that the flags name."""
+        if self.cluster is not None:
+            return self.cluster
+        count = _NUM_WORKERS.value
+        if count is None:
+            # Imported here, so that --help needs no TensorFlow.
+            from t2t_repro.runtime import devices
+
+            count = devices.default_num_workers()
+        return engines.ProcessEngine(count) if count > 1 else engines.INLINE
+
+
+def check_bulk(pattern: str) -> BulkJob:
+    """Check the flags, and find the files.
+
+    Args:
+        pattern: value of --decode_from_file.
+
+    Raises:
+        UserError: flags contradict each other; there is no such file, run,
+            export or engine, or the folder cannot be written.
+    """
+    run = export = None
+    if _EXPORT_DIR.value:
+        _refuse_flags_of_run()
+        export = version_folders.find_version(
+            version_folders.open_folder(_EXPORT_DIR.value)
+        )
+    else:
+        run = common_flags.read_run()
+    cluster = None
+    if _ENGINE.value != "local":
+        cluster = engines.create(_ENGINE.value, engines.INLINE)
+    if cluster is not None and _NUM_WORKERS.value is not None:
+        raise errors.UserError(
+            f"--engine={_ENGINE.value} ignores --num_workers: the cluster has "
+            "its own workers. Omit one of them."
+        )
+    folder = files.expand_path(TO_DIR.value or "")
+    sources = _find(pattern, folder)
+    translation_folder.output_names(sources)
+    files.require_writable(folder)
+    return BulkJob(sources, folder, run, export, cluster, _SHARD_LINES.value)
+
+
+def _refuse_flags_of_run():
+    for name in _OF_RUN:
+        flag = flags.FLAGS[name]
+        if flag.value != flag.default:
+            raise errors.UserError(
+                f"--export_dir ignores --{name}: an export has its own model "
+                "and search. Omit one of them."
+            )
+
+
+def _find(pattern: str, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of a pattern, or the one of that name, sorted.
+
+    Files in the folder of the translations are left out: a pattern such as
+    */*.en matches those of an earlier command.
+    """
+    path = files.expand_path(pattern)
+    matches = (
+        [path]
+        if path.is_file()
+        else map(pathlib.Path, glob.iglob(str(path), recursive=True))
+    )
+    found = sorted(path for path in matches if path.is_file())
+    outputs = folder.resolve()
+    sources = [path for path in found if outputs not in path.resolve().parents]
+    if found and not sources:
+        raise errors.UserError(
+            f"--decode_to_dir={folder} has the files of --decode_from_file="
+            f"{pattern} itself. Name another folder."
+        )
+    if not sources:
+        raise errors.UserError(
+            f"No file matches --decode_from_file={pattern}. Quote the pattern, "
+            "so that the shell does not replace it."
+        )
+    return sources
+
 
 _FROM_FILE = flags.DEFINE_string(
     "decode_from_file",
@@ -89,7 +257,7 @@ _OF_TRANSLATIONS = (
     _PREFIX_FILE,
     OUTPUT_FORMAT,
     ALIGNMENTS,
-    bulk_flags.TO_DIR,
+    TO_DIR,
 )
 _IGNORED = (
     (
@@ -101,19 +269,19 @@ _IGNORED = (
         (_FROM_FILE, ATTENTION, SPLIT_SENTENCES, *_OF_TRANSLATIONS),
     ),
     (ATTENTION, (SPLIT_SENTENCES, *_OF_TRANSLATIONS)),
-    (bulk_flags.TO_DIR, (_TO_FILE, _PREFIX_FILE, ALIGNMENTS)),
+    (TO_DIR, (_TO_FILE, _PREFIX_FILE, ALIGNMENTS)),
 )
 # Flags, and the flag without which they mean nothing.
 _NEEDED = (
     (SCORE_SUBWORDS, SCORE_FILE),
     (_PREFIX_FILE, _FROM_FILE),
     (ALIGNMENT_LAYER, ALIGNMENTS),
-    (bulk_flags.TO_DIR, _FROM_FILE),
-    *((flag, bulk_flags.TO_DIR) for flag in bulk_flags.NEEDS_TO_DIR),
+    (TO_DIR, _FROM_FILE),
+    *((flag, TO_DIR) for flag in NEEDS_TO_DIR),
 )
 
 
-def check() -> int | None | bulk_flags.Job:
+def check() -> int | None | BulkJob:
     """Check flags and files, and count the lines to translate or to score.
 
     Returns:
@@ -124,8 +292,8 @@ def check() -> int | None | bulk_flags.Job:
             read or written, or there is no such run or checkpoint.
     """
     _check_combinations()
-    if bulk_flags.TO_DIR.value:
-        job = bulk_flags.check(_FROM_FILE.value or "")
+    if TO_DIR.value:
+        job = check_bulk(_FROM_FILE.value or "")
         if job.run:
             language = TARGET_LANGUAGE.value or ""
             _check_splitter(job.run.problem.toward(language))
@@ -137,7 +305,7 @@ def check() -> int | None | bulk_flags.Job:
         getattr(run.hparams, "num_decoder_layers", 0)
         or getattr(run.hparams, "num_hidden_layers", 0)
     ):
-        word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
+        translation.layer_index(ALIGNMENT_LAYER.value, num_layers)
     _check_splitter(problem)
     outputs = [
         files.expand_path(flag.value)
@@ -187,7 +355,7 @@ def _count_sources(lines, problem):
 def _check_splitter(problem):
     """Check that there is one for the source language, if it is needed."""
     if SPLIT_SENTENCES.value:
-        sentences.splitter(problem.source_language)
+        long_lines.sentence_splitter(problem.source_language)
 
 
 def _check_combinations():

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import errors, registry
 from t2t_repro.io import extras
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
@@ -72,7 +72,7 @@ class SentFunction:
     def __init__(self, function: Callable[[Any], Any]):
         """Serialize the function."""
         self._pickled = pickle.dumps(function)
-        self._definitions = user_definitions.imported()
+        self._definitions = registry.imported()
         self._function: Callable[[Any], Any] | None = None
 
     def __call__(self, chunk: Any) -> Any:
@@ -85,7 +85,7 @@ class SentFunction:
 
 
 class InlineEngine(NamedTuple):
-    """This thread, which computes a result when it is asked for."""
+    """The calling thread, which computes a result when it is asked for."""
 
     def require_workers(self) -> None:
         """Return: this thread exists."""

@@ -8,7 +8,7 @@ at padding; and the position of each subword in its sentence.
 from keras import ops
 
 from t2t_repro.data.corpus import SIDES
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.text.vocabulary import PAD
 
 ROW_FEATURES = tuple(

@@ -1,4 +1,4 @@
-"""Generation of a corpus from text, independent of Problem.
+"""Generation of a corpus from text, and of its vocabularies.
 
 The text is read twice: first to count it, to compute its checksum and to learn
 vocabularies from it, then to encode it. Filters read it before; and the lines
@@ -9,25 +9,220 @@ that is killed therefore continues where it was, and ends with the same bytes.
 
 import functools
 import importlib.metadata
+import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data import (
-    corpus_vocabularies,
-    encode,
-    engines,
-    filtering,
-    manifest,
-)
-from t2t_repro.data.corpus_spec import Spec
-from t2t_repro.data.corpus_vocabularies import SideSample
-from t2t_repro.data.pair_encoder import Encoder
-from t2t_repro.io import files, json_files, progress
+from t2t_repro.data import corpus, encode, engines, filtering, manifest
+from t2t_repro.data.encode import Encoder
+from t2t_repro.data.filtering import PairFilters
+from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.parallel_files import Pair
+from t2t_repro.text.vocabulary import Vocabulary
+
+# Settings of a corpus that is generated.
+
+
+class Spec(NamedTuple):
+    """Settings that turn text into a corpus."""
+
+    vocab_size: int  # V of the vocabulary that is learned from "train"
+    # Paths of one or two given vocabularies; none is learned then.
+    vocabulary_paths: Sequence[pathlib.Path] = ()
+    vocabulary_type: str = "bpe"  # name in registry.vocabularies
+    separate_vocabularies: bool = False  # whether each side has its own
+    source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
+    max_length: int = 256  # maximum subwords of a training side, with EOS
+    # Maximum ratio of the lengths of a training pair; 0: no limit.
+    max_length_ratio: float = 0.0
+    split_by_unicode_script: bool = True  # see Vocabulary.learn
+    filters: PairFilters | None = None  # of training pairs
+    tags: Sequence[str] = ()  # of sources; each is a piece of the vocabulary
+    # Starts reading the lines that the vocabulary is learned from; None: it is
+    # learned from both sides of the training pairs.
+    vocabulary_lines: Callable[[], Iterable[str]] | None = None
+
+
+# A random sample of lines, drawn in one pass over text of any size.
+
+
+class LineSample:
+    """A uniform sample of at most `size` lines: reservoir sampling.
+
+    This is Vitter's algorithm R. It holds only the sampled lines in memory.
+    """
+
+    def __init__(self, size: int, longest: float = math.inf, seed: int = 0):
+        """Create an empty sample.
+
+        Args:
+            size: maximum number of lines to keep.
+            longest: maximum number of bytes of a line in UTF-8; longer lines
+                are ignored.
+            seed: seed of the random numbers.
+        """
+        self.lines: list[str] = []
+        self.num_seen = 0  # without those that are ignored
+        self.num_ignored = 0
+        self._size = size
+        self.longest = longest
+        self._random = np.random.Generator(np.random.Philox(key=seed))
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Process the next lines of the text."""
+        added = len(lines)
+        lines = [line for line in lines if self._is_short(line)]
+        self.num_ignored += added - len(lines)
+        numbers = self.num_seen + np.arange(len(lines))
+        indices = self._random.integers(numbers + 1)
+        self.num_seen += len(lines)
+        for line, index in zip(lines, indices.tolist(), strict=True):
+            if len(self.lines) < self._size:
+                self.lines.append(line)
+            elif index < self._size:
+                self.lines[index] = line
+
+    def _is_short(self, line):
+        # A character has at most 4 bytes.
+        return (
+            4 * len(line) <= self.longest or len(line.encode()) <= self.longest
+        )
+
+
+# Vocabularies of a new corpus: given ones, or learned from its text.
+
+# Lines that vocabularies are learned from: with WMT14's 130 bytes each about
+# 1 GB in memory, and half a minute of learning.
+SAMPLE_LINES = 4_000_000
+
+
+class SideSample(NamedTuple):
+    """The lines that a vocabulary of one side or of both is learned from."""
+
+    sides: tuple[int, ...]  # sides of a pair: 0 inputs, 1 targets
+    vocab_size: int
+    sample: LineSample
+
+    def add(self, pairs: Iterable[Pair]) -> None:
+        """Add the non-empty lines of some pairs."""
+        self.sample.add(
+            [pair[side] for pair in pairs for side in self.sides if pair[side]]
+        )
+
+
+def side_samples(spec: Spec, cls: type[Vocabulary]) -> list[SideSample]:
+    """Return an empty sample for each vocabulary to learn from pairs.
+
+    Args:
+        spec: settings of the corpus.
+        cls: class of the vocabularies.
+    """
+    if spec.vocabulary_paths:
+        return []
+    sizes: dict[tuple[int, ...], int]
+    if not spec.separate_vocabularies:
+        sizes = {(0, 1): spec.vocab_size}
+    else:
+        source = spec.source_vocab_size or spec.vocab_size
+        sizes = {(0,): source, (1,): spec.vocab_size}
+    lines = SAMPLE_LINES // len(sizes)
+    return [
+        SideSample(sides, size, LineSample(lines, cls.max_line_length))
+        for sides, size in sizes.items()
+    ]
+
+
+def build_vocabularies(
+    cls: type[Vocabulary], samples: Sequence[SideSample], spec: Spec
+) -> vocabulary_pair.Vocabularies:
+    """Load the given vocabularies, or learn them from samples.
+
+    Args:
+        cls: class of the vocabularies.
+        samples: result of side_samples(), filled.
+        spec: settings of the corpus.
+
+    Raises:
+        UserError: none can be loaded or learned, or a tag is no subword.
+    """
+    if spec.vocabulary_paths:
+        vocabularies = vocabulary_pair.load(
+            spec.vocabulary_type, spec.vocabulary_paths
+        )
+    else:
+        if spec.vocabulary_lines:
+            for chunk in engines.in_chunks(spec.vocabulary_lines()):
+                samples[0].sample.add([line for line in chunk if line])
+        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
+        vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
+    _require_tags(vocabularies.source, spec.tags)
+    return vocabularies
+
+
+def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
+    """Raise a UserError unless each tag is a subword of its own."""
+    if missing := set(tags) - vocabulary.tags:
+        raise errors.UserError(
+            "The vocabulary must have each tag of the sources as a "
+            f"piece; it lacks {', '.join(sorted(missing))}. Learn it with "
+            "them, or omit vocabulary=… to learn one here."
+        )
+    # Normalization may change a tag before its piece is looked for.
+    ids = vocabulary.encode(list(tags)) if tags else []
+    if split := [
+        tag for tag, row in zip(tags, ids, strict=True) if len(row) != 2
+    ]:
+        raise errors.UserError(
+            "The vocabulary normalizes text and splits the tags "
+            f"{', '.join(split)} into several subwords. Choose tags of ASCII "
+            "letters and signs, such as <BT>, in lower case if it ignores case."
+        )
+
+
+def _learn(
+    cls: type[Vocabulary], side_sample: SideSample, spec: Spec
+) -> Vocabulary:
+    sample = side_sample.sample
+    if not sample.lines and not sample.num_ignored:
+        raise errors.UserError(
+            "There is nothing to train on: the training text is empty."
+        )
+    if not sample.lines:
+        raise errors.UserError(
+            f"A vocabulary is learned from lines of at most {sample.longest:,} "
+            f"bytes, and all {sample.num_ignored:,} lines are longer. A line "
+            "should be a sentence; it ends with LF or CR LF."
+        )
+    side = (
+        f" of {corpus.SIDES[side_sample.sides[0]]}"
+        if len(side_sample.sides) == 1
+        else ""
+    )
+    print(
+        f"Learning {side_sample.vocab_size:,} subwords{side} from "
+        f"{len(sample.lines):,} of {sample.num_seen + sample.num_ignored:,} "
+        "lines"
+        + (
+            f"; {sample.num_ignored:,} of more than {sample.longest:,} bytes "
+            "are ignored."
+            if sample.num_ignored
+            else "."
+        )
+    )
+    return cls.learn(
+        sample.lines,
+        side_sample.vocab_size,
+        spec.split_by_unicode_script,
+        # A vocabulary of a --usr_dir need not know of tags.
+        **({"tags": spec.tags} if spec.tags else {}),
+    )
+
 
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
 # {"train": function that starts reading its pairs, …}
@@ -83,7 +278,7 @@ def generate(
             shard_pairs,
         )
     _require_pairs(contents["splits"]["train"])
-    json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
+    files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return contents
 
@@ -152,7 +347,7 @@ def _start(
         _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
-    samples = corpus_vocabularies.side_samples(spec, cls)
+    samples = side_samples(spec, cls)
     of_pairs = [] if spec.vocabulary_lines else samples
     texts = {
         split: _read_text(
@@ -162,7 +357,7 @@ def _start(
     }
     texts["train"] = filtered | texts["train"]
     try:
-        vocabularies = corpus_vocabularies.build(cls, samples, spec)
+        vocabularies = build_vocabularies(cls, samples, spec)
     except errors.UserError as error:
         if not (filtered and samples):
             raise
@@ -182,7 +377,7 @@ def _start(
         },
         "splits": {split: texts[split] for split in splits},
     }
-    json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
+    files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
     return contents
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.data import corpus, filtering
-from t2t_repro.io import files, json_files, progress
+from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -50,7 +50,7 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
     """
     splits = (read(folder) or {"splits": {}})["splits"]
     return {
-        f"{split}_sha256": json_files.checksum(
+        f"{split}_sha256": files.json_checksum(
             [entry["text_sha256"], [s["sha256"] for s in entry["shards"]]]
         )
         for split, entry in splits.items()
@@ -68,7 +68,7 @@ def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
 
     Manifests without a vocabulary type are older than the other types: "bpe".
     """
-    contents = json_files.read(path, dict)
+    contents = files.read_json(path, dict)
     if "vocabularies" in contents:
         sides = dict.fromkeys(corpus.SIDES, _VOCABULARY)
         shape = shape | {"vocabularies": sides}
@@ -78,7 +78,7 @@ def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
         shape = shape | {"vocabulary_type": str}
     if "directions" in contents:
         shape = shape | {"directions": {str: {str: int}}}
-    json_files.require_shape(path, contents, shape)
+    files.require_json_shape(path, contents, shape)
     contents.setdefault("vocabulary_type", "bpe")
     return contents
 

@@ -8,16 +8,335 @@ replicas and workers, and after a restart.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t_repro import hparam
-from t2t_repro.data import counter_hash
 from t2t_repro.data.batch_plan import Lengths, PlannedBatch
-from t2t_repro.data.bpe_dropout import BpeDropout
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
-from t2t_repro.data.unigram_sampling import UnigramSampling
 from t2t_repro.text.vocabulary_pair import Vocabularies
+
+# Spelling of subwords: from ids to the ids of single characters.
+#
+# Samplers of segmentations begin with characters. A piece whose characters are
+# pieces is spelled by them. Any other id stands for itself and is never split
+# nor merged: EOS, special and user-defined pieces, and bytes.
+
+_SPACE = "\u2581"  # SentencePiece's sign of a space, which begins a word
+
+
+class Characters(NamedTuple):
+    """Characters of sentences, concatenated."""
+
+    ids: np.ndarray  # [m] int64, of pieces of one character, or unsplit ids
+    sentences: np.ndarray  # [m] index of the sentence
+    word_starts: np.ndarray  # [words] index of the first character
+    words: np.ndarray  # [m] index of the word
+    keys: np.ndarray  # [m] uint64, of random numbers
+
+
+class Speller:
+    """The characters of each id of a vocabulary."""
+
+    def __init__(self, pieces: Mapping[int, str], size: int):
+        """Spell the pieces.
+
+        Args:
+            pieces: text of each piece that may be split or merged, by id.
+            size: V, the number of all ids.
+        """
+        characters = {text: i for i, text in pieces.items() if len(text) == 1}
+        spelled = [
+            [characters.get(character, -1) for character in pieces.get(i, "")]
+            for i in range(size)
+        ]
+        self.spelled = [
+            [i] if not ids or -1 in ids else ids
+            for i, ids in enumerate(spelled)
+        ]
+        self._lengths = np.array(list(map(len, self.spelled)))
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        self._characters = np.concatenate(self.spelled)
+        # Where a piece spans words, a sentence is one word.
+        spans = any(_SPACE in text[1:] for text in pieces.values())
+        self._space = -1 if spans else characters.get(_SPACE, -1)
+
+    def spell(
+        self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray
+    ) -> Characters:
+        """Spell sentences.
+
+        Args:
+            ids: [tokens], the ids of all sentences.
+            lengths: [n], the number of ids of each sentence.
+            keys: [n] uint64, a key of random numbers for each sentence.
+        """
+        characters = self._characters[
+            concatenate_ranges(self._starts[ids], self._lengths[ids])
+        ]
+        token_sentences = np.repeat(np.arange(len(lengths)), lengths)
+        sentences = np.repeat(token_sentences, self._lengths[ids])
+        is_first = np.diff(sentences, prepend=-1) > 0
+        begins_word = is_first | (characters == self._space)
+        firsts = np.flatnonzero(is_first)
+        offsets = np.arange(len(characters)) - np.repeat(
+            firsts, np.diff(firsts, append=len(characters))
+        )
+        return Characters(
+            characters,
+            sentences,
+            np.flatnonzero(begins_word),
+            np.cumsum(begins_word) - 1,
+            split_key(keys[sentences], offsets),
+        )
+
+
+class PairTable:
+    """A table that maps pairs of numbers to numbers, for whole arrays."""
+
+    def __init__(self, entries: Mapping[tuple[int, int], int], width: int):
+        """Build the table.
+
+        Args:
+            entries: {(left, right): value}, all at least 0.
+            width: bound above every `right`.
+        """
+        keys = np.array([a * width + b for a, b in entries], np.int64)
+        order = np.argsort(keys)
+        # The last key is equal to none.
+        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
+        values = np.array(list(entries.values()), np.int64)
+        self._values = np.append(values[order], -1)
+        self._width = width
+
+    def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the value of each pair, or -1."""
+        keys = left * self._width + right
+        index = np.searchsorted(self._keys, keys)
+        return np.where(self._keys[index] == keys, self._values[index], -1)
+
+
+# BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267), algorithm 1.
+#
+# A word begins as characters. In each round, every possible merge is left out
+# with a probability p; the remaining one of the highest priority, the leftmost
+# of several, is applied. A word is finished when no merge remains. With p = 0
+# this is byte pair encoding, with p = 1 words stay characters. All words of a
+# batch take their rounds together.
+
+_INDEX_BITS = 32
+
+
+class BpeDropout:
+    """Sampler of segmentations by byte pair encoding."""
+
+    def __init__(
+        self,
+        pieces: Mapping[int, tuple[str, float]],
+        size: int,
+        dropout: float,
+    ):
+        """Build the table of merges.
+
+        Args:
+            pieces: {id: (text, score)}; of a SentencePiece model, in which any
+                two pieces merge whose text together is a piece, the higher its
+                score the earlier.
+            size: V, the number of all ids.
+            dropout: p.
+        """
+        self._dropout = dropout
+        self.speller = Speller(
+            {i: text for i, (text, _) in pieces.items()}, size
+        )
+        ids = {text: i for i, (text, _) in pieces.items()}
+        merges = {}
+        for piece, (text, _) in pieces.items():
+            for cut in range(1, len(text)):
+                left, right = ids.get(text[:cut]), ids.get(text[cut:])
+                if left is not None and right is not None:
+                    merges[left, right] = piece
+        self._merges = PairTable(merges, size)
+        scores = np.full(size, -np.inf)
+        scores[list(pieces)] = [score for _, score in pieces.values()]
+        # [V] of the highest score: 0
+        _, self._ranks = np.unique(-scores, return_inverse=True)
+
+    def segment(self, characters: Characters) -> np.ndarray:
+        """Return the id of the piece that begins at each character, or -1."""
+        pieces = np.full(len(characters.ids), -1)
+        # Symbols of unfinished words, and their merges with the next symbol.
+        position = np.arange(len(pieces))
+        symbol, word = characters.ids.copy(), characters.words
+        merged = self._merge(symbol, word, position)
+        round_number = 0
+        while len(symbol):
+            keys = characters.keys[position]
+            chosen = self._choose(merged, word, keys, round_number)
+            stays = np.zeros(len(characters.word_starts), bool)
+            stays[word[chosen]] = True
+            stays = stays[word]
+            pieces[position[~stays]] = symbol[~stays]
+            symbol[chosen] = merged[chosen]
+            stays[chosen + 1] = False
+            position, symbol, word, merged = (
+                array[stays] for array in (position, symbol, word, merged)
+            )
+            chosen = np.cumsum(stays)[chosen] - 1
+            changed = np.concatenate([chosen, chosen[chosen > 0] - 1])
+            merged[changed] = self._merge(symbol, word, changed)
+            round_number += 1
+        return pieces
+
+    def _merge(self, symbol, word, at):
+        """Return the piece of each symbol in `at` and the next one, or -1."""
+        after = np.minimum(at + 1, len(symbol) - 1)
+        merged = self._merges.find(symbol[at], symbol[after])
+        return np.where((word[at] == word[after]) & (at < after), merged, -1)
+
+    def _choose(self, merged, word, keys, round_number):
+        """Choose the merge of each unfinished word: indices, ascending."""
+        possible = np.flatnonzero(merged >= 0)
+        numbers = uniform(keys[possible], round_number)
+        kept = possible[numbers >= self._dropout]
+        if not len(kept):
+            return kept
+        first_of_word = np.flatnonzero(np.diff(word[kept], prepend=-1))
+        priority = (self._ranks[merged[kept]] << _INDEX_BITS) + kept
+        best = np.minimum.reduceat(priority, first_of_word)
+        return best & ((1 << _INDEX_BITS) - 1)
+
+
+# Sampling from the unigram model (Kudo 2018, arXiv 1804.10959).
+#
+# A segmentation x has the probability P(x)^alpha / Z among all segmentations of
+# its text, where P(x) is the product of the probabilities of its pieces.
+# Forward filtering sums over the pieces that end at each character; backward
+# sampling chooses one of them, from the end of a word to its beginning. Words
+# are independent, since no piece spans two; those of a batch are segmented at
+# once.
+
+
+class _Edges(NamedTuple):
+    """Pieces that occur in the words, in the order of their ends."""
+
+    starts: np.ndarray  # [edges] index of the first character
+    ends: np.ndarray  # [edges] index of the last character
+    pieces: np.ndarray  # [edges] ids
+    first: np.ndarray  # [m] first edge that ends at each character
+
+
+class UnigramSampling:
+    """Sampler of segmentations by the unigram model."""
+
+    def __init__(
+        self,
+        pieces: Mapping[int, tuple[str, float]],
+        size: int,
+        alpha: float,
+    ):
+        """Build the prefix tree of the pieces.
+
+        Args:
+            pieces: {id: (text, log probability)}.
+            size: V, the number of all ids.
+            alpha: exponent of the probabilities.
+        """
+        self.speller = Speller(
+            {i: text for i, (text, _) in pieces.items()}, size
+        )
+        self._scores = np.zeros(size)
+        self._scores[list(pieces)] = [s * alpha for _, s in pieces.values()]
+        # Node 0 is the empty text.
+        children: dict[tuple[int, int], int] = {}
+        nodes = [-1]
+        for piece in range(size):
+            node = 0
+            for character in self.speller.spelled[piece]:
+                key = node, character
+                node = children.setdefault(key, len(nodes))
+                if node == len(nodes):
+                    nodes.append(-1)
+            nodes[node] = piece
+        self._children = PairTable(children, size)
+        self._pieces = np.array(nodes)  # [nodes] id of the text, or -1
+
+    def segment(self, characters: Characters) -> np.ndarray:
+        """Return the id of the piece that begins at each character, or -1."""
+        edges = self._edges(characters)
+        scores = self._forward(edges, characters)
+        chosen = _sample(edges, scores, characters)
+        pieces = np.full(len(characters.ids), -1)
+        word_starts = characters.word_starts
+        last = np.append(word_starts[1:], len(pieces)) - 1
+        while len(last):
+            edge = chosen[last]
+            start = edges.starts[edge]
+            pieces[start] = edges.pieces[edge]
+            last = start[start > word_starts[characters.words[start]]] - 1
+        return pieces
+
+    def _edges(self, characters):
+        """Find all pieces in the words."""
+        ids, words = characters.ids, characters.words
+        start = np.arange(len(ids))
+        node = np.zeros(len(ids), np.int64)
+        found = []
+        for length in range(len(ids)):
+            end = start + length
+            node = self._children.find(node, ids[end])
+            piece = self._pieces[node]
+            is_piece = (node >= 0) & (piece >= 0)
+            found.append((start[is_piece], end[is_piece], piece[is_piece]))
+            after = np.minimum(end + 1, len(ids) - 1)
+            goes_on = (
+                (node >= 0) & (after > end) & (words[after] == words[start])
+            )
+            start, node = start[goes_on], node[goes_on]
+            if not len(start):
+                break
+        starts, ends, pieces = map(np.concatenate, zip(*found, strict=True))
+        order = np.argsort(ends, kind="stable")
+        ends = ends[order]
+        first = np.searchsorted(ends, np.arange(len(ids)))
+        return _Edges(starts[order], ends, pieces[order], first)
+
+    def _forward(self, edges, characters):
+        """Return the log of the summed weights of all ways to take each edge.
+
+        A way begins at the first character of the edge's word.
+        """
+        word_starts = characters.word_starts[characters.words]
+        depth = (np.arange(len(word_starts)) - word_starts)[edges.ends]
+        order = np.argsort(depth, kind="stable")
+        cuts = np.flatnonzero(np.diff(depth[order])) + 1
+        scores = self._scores[edges.pieces]
+        totals = np.zeros(len(word_starts))  # of all edges with the same end
+        for chosen in np.split(order, cuts):  # of equal depth
+            start, end = edges.starts[chosen], edges.ends[chosen]
+            before = np.where(start > word_starts[start], totals[start - 1], 0)
+            scores[chosen] += before
+            group = np.flatnonzero(np.diff(end, prepend=-1))
+            totals[end[group]] = np.logaddexp.reduceat(scores[chosen], group)
+        return scores
+
+
+def _sample(edges, scores, characters):
+    """Choose one of the edges that end at each character: [m] indices.
+
+    The largest sum of a score and Gumbel noise is that of an edge with the
+    probability exp(score) / sum of exp(scores).
+    """
+    lengths = edges.ends - edges.starts
+    numbers = uniform(characters.keys[edges.ends], lengths)
+    noisy = scores - np.log(-np.log(numbers))
+    best = np.maximum.reduceat(noisy, edges.first)
+    chosen = np.zeros(len(best), np.int64)
+    winners = np.flatnonzero(noisy == best[edges.ends])
+    chosen[edges.ends[winners]] = winners
+    return chosen
+
 
 _METHODS: dict[str, type[BpeDropout] | type[UnigramSampling]] = {
     "bpe_dropout": BpeDropout,
@@ -75,8 +394,8 @@ class SubwordSampler:
             ids and lengths of the sampled segmentations.
         """
         method = self.methods[side]
-        key = counter_hash.first_key(self.seed, step, SIDES.index(side))
-        keys = counter_hash.split(key, np.arange(len(lengths)))
+        key = first_key(self.seed, step, SIDES.index(side))
+        keys = split_key(key, np.arange(len(lengths)))
         characters = method.speller.spell(ids, lengths, keys)
         pieces = method.segment(characters)
         begins = pieces >= 0
@@ -179,3 +498,33 @@ def _fits(
         # The first of each row grows: the sum before it is within the room.
         _, first = np.unique(rows[exceeding], return_index=True)
         fits[exceeding[first]] = False
+
+
+# Random numbers of the data: a function of keys and counters, in NumPy.
+#
+# They are those of SplitMix64 (Steele, Lea and Flood 2014), which hashes a
+# counter. A number therefore depends on its key and counter alone, not on the
+# numbers that were drawn before or for other rows.
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def first_key(*entropy: int) -> np.ndarray:
+    """Return a key, [] uint64, of numbers that are at least 0."""
+    return np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
+
+
+def split_key(keys: np.ndarray, counters: np.ndarray | int) -> np.ndarray:
+    """Return a key, uint64, for each pair of a key and a counter."""
+    ordinals = np.atleast_1d(np.asarray(counters, np.uint64)) + np.uint64(1)
+    x = keys + ordinals * _GAMMA
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniform(keys: np.ndarray, counters: np.ndarray | int) -> np.ndarray:
+    """Return float64 in (0, 1) for each pair of a key and a counter."""
+    # (n + 1/2) / 2^52 for 52 bits n: exact, and neither 0 nor 1.
+    bits = split_key(keys, counters) >> np.uint64(12)
+    return (bits.astype(np.float64) + 0.5) * 2.0**-52

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import candidates, decode_loop, rules
-from t2t_repro.decoding.length_penalty import LengthPenalty
-from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.decoding import decode_loop, rules
+from t2t_repro.decoding.rules import FORBIDDEN, LengthPenalty
 from t2t_repro.text.vocabulary import EOS
 
 
@@ -179,7 +178,7 @@ def _advance(position, state, model, rule, length_penalty, as_huggingface):
     # least W continue, even if the best W end. One beam is greedy: its best
     # candidate counts, EOS or not.
     count = 2 * width if width > 1 else 1
-    log_probs, subwords = candidates.top_candidates(
+    log_probs, subwords = decode_loop.top_candidates(
         logits, count, rule, step, state.rule_state
     )
     if as_huggingface:

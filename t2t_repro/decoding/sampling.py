@@ -1,4 +1,4 @@
-"""Sampling of outputs from the model's distribution.
+"""Greedy search, and sampling from the model's distribution.
 
 A sample is a function of (seed, sentence, number of the output, position,
 subword), hashed as dropout masks are: a sentence's outputs are the same in any
@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import candidates, decode_loop, rules
-from t2t_repro.decoding.greedy import append
-from t2t_repro.decoding.length_penalty import LengthPenalty
-from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.decoding import decode_loop, rules
+from t2t_repro.decoding.beam_search import output_score
+from t2t_repro.decoding.rules import FORBIDDEN, LengthPenalty
 from t2t_repro.layers import randomness
-from t2t_repro.text.vocabulary import PAD
+from t2t_repro.text.vocabulary import EOS, PAD
 
 
 class Distribution(NamedTuple):
@@ -69,14 +68,14 @@ def sample(
             model, rule, state.ids, position, state
         )
         step_keys = randomness.hash_int32(state.keys ^ position)
-        subwords, log_probs = candidates.sample_subwords(
+        subwords, log_probs = decode_loop.sample_subwords(
             logits,
             lambda allowed: sample_ids(allowed, distribution, step_keys),
             rule,
             step,
             state.rule_state,
         )
-        return append(
+        return append_subword(
             state, step, subwords, log_probs, rule, length_penalty, raw_scores
         )
 
@@ -131,7 +130,7 @@ def sample_ids(
     if 0 < distribution.keep_top_k < size or distribution.keep_top_p < 1:
         count = size if distribution.keep_top_k < 1 else distribution.keep_top_k
         # Sorted. top_p applies to the distribution that top_k has truncated.
-        logits, ids = candidates.top_k(logits, min(count, size))
+        logits, ids = decode_loop.top_k(logits, min(count, size))
         probabilities = tf.nn.softmax(logits)
         preceding = tf.cumsum(probabilities, -1, exclusive=True)
         excess = preceding >= distribution.keep_top_p
@@ -143,3 +142,97 @@ def sample_ids(
     return tf.gather(
         tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2
     )[..., 0]
+
+
+# Greedy search: the most probable subword at each step.
+
+
+class GreedyState(NamedTuple):
+    """State carried from step to step of greedy search."""
+
+    ids: tf.Tensor  # [B, 1, T] int32
+    scores: tf.Tensor  # [B, 1] float32: log-probability, or score once ended
+    ended: tf.Tensor  # [B, 1] bool
+    sentences: rules.Sentences
+    rule_state: Any
+    model_state: Any
+
+
+def append_subword(
+    state: Any,
+    step: rules.SearchStep,
+    subwords: tf.Tensor,
+    log_probs: tf.Tensor,
+    rule: rules.Rule,
+    length_penalty: LengthPenalty,
+    raw_scores: bool,
+) -> Any:
+    """Append a subword to the outputs that have not ended.
+
+    Args:
+        state: NamedTuple with ids, scores, ended and rule_state.
+        step: rules.SearchStep.
+        subwords: [B, W] int32.
+        log_probs: [B, W] float32, of the subwords.
+        rule: as in beam_search().
+        length_penalty: as in beam_search().
+        raw_scores: as in beam_search().
+    """
+    totals = state.scores + log_probs
+    ends = subwords == EOS
+    if not raw_scores:
+        final_score = rule.final_score(step, state.rule_state)
+        scores = output_score(
+            totals, step.position + 1, length_penalty, final_score
+        )
+        totals = tf.where(ends, scores, totals)
+    subwords = tf.where(state.ended, PAD, subwords)
+    return state._replace(
+        ids=decode_loop.set_subwords(state.ids, step.position, subwords),
+        scores=tf.where(state.ended, state.scores, totals),
+        ended=state.ended | ends,
+    )
+
+
+def greedy_search(
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    max_length: tf.Tensor | int,
+    length_penalty: LengthPenalty,
+    raw_scores: bool = False,
+) -> decode_loop.Hypotheses:
+    """Return the result of beam_search() with one beam, without reordering.
+
+    The arguments are those of beam_search().
+    """
+    batch = tf.shape(sentences.limits)[0]
+
+    def advance(position, state):
+        logits, step, state = decode_loop.predict(
+            model, rule, state.ids, position, state
+        )
+        log_probs, subwords = decode_loop.top_candidates(
+            logits, 1, rule, step, state.rule_state
+        )
+        best = tf.argmax(log_probs, -1)[..., None]
+        log_prob = tf.gather(log_probs, best, batch_dims=2)[..., 0]  # [B, 1]
+        subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
+        return append_subword(
+            state, step, subword, log_prob, rule, length_penalty, raw_scores
+        )
+
+    return decode_loop.run(
+        model,
+        GreedyState(
+            decode_loop.padding_ids(batch, 1, max_length),
+            tf.zeros((batch, 1)),
+            tf.zeros((batch, 1), tf.bool),
+            sentences,
+            rule.start(sentences, 1),
+            model.state,
+        ),
+        lambda position, state: ~state.ended[:, 0],
+        advance,
+        lambda state: decode_loop.Hypotheses(state.ids, state.scores),
+    )

@@ -1,15 +1,16 @@
 """Log-probabilities and attention weights of given outputs."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.features import one_sentence_per_row
-from t2t_repro.decoding import row_batches
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text.vocabulary import PAD, Vocabulary
+from t2t_repro.text import languages, long_lines
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 # Maximum number of logits in memory: 128 MiB in float32, and as much for their
 # softmax. A server scores the shards of a batch at the same time.
@@ -101,12 +102,10 @@ def target_scores(
         max(len(source), len(target))
         for source, target in zip(sources, targets, strict=True)
     ]
-    for batch in row_batches.length_sorted(
-        range(len(lengths)), lengths, batch_tokens
-    ):
+    for batch in length_sorted(range(len(lengths)), lengths, batch_tokens):
         rows = log_probs(
-            row_batches.pad([sources[i] for i in batch]),
-            row_batches.pad([targets[i] for i in batch]),
+            pad_rows([sources[i] for i in batch]),
+            pad_rows([targets[i] for i in batch]),
         )
         for i, row in zip(batch, rows.numpy(), strict=True):
             ids = targets[i]
@@ -159,3 +158,59 @@ def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:
         return logits[0]
     log_probs = [tf.nn.log_softmax(model_logits) for model_logits in logits]
     return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
+
+
+# Rows of ids, and batches of rows of similar length.
+
+
+def truncate_rows(ids: list[int], limit: int) -> list[int]:
+    """Truncate to `limit` ids, EOS the last."""
+    return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
+
+
+def fragments(text: str, vocabulary: Vocabulary, limit: int) -> list[list[int]]:
+    """Split a text, and return the ids of its fragments, at most `limit` each.
+
+    Each fragment has the tag of the text.
+    """
+    tag, rest = vocabulary.split_tag(text)
+
+    def encode(part):
+        (row,) = vocabulary.encode([languages.join_tag(tag, part)])
+        return row
+
+    parts = long_lines.split(rest, lambda part: len(encode(part)) <= limit)
+    # A single character may have more subwords than a very low limit.
+    return [truncate_rows(encode(part), limit) for part in parts]
+
+
+def length_sorted(
+    indices: Iterable[int], lengths: Sequence[int], max_tokens: int
+) -> Iterator[list[int]]:
+    """Yield batches of indices, longest first.
+
+    The number of indices times the greatest length, so the batch with its
+    padding, is at most `max_tokens`, unless a single index exceeds it. Example:
+    indices 0, 1, 2 of lengths 3, 9, 4 with 10 tokens give [1], [2, 0].
+    """
+    batch: list[int] = []
+    for i in sorted(indices, key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def is_text(ids: tf.Tensor, vocabulary: Vocabulary) -> tf.Tensor:
+    """Return which ids [B, L] are no tag, EOS or PAD: [B, L] bool."""
+    return tf.reduce_all(ids[..., None] != [*vocabulary.no_text], axis=-1)
+
+
+def pad_rows(rows: Sequence[Sequence[int]]) -> tf.Tensor:
+    """Return lists of ids as [B, L] int32, PAD after each."""
+    array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return tf.constant(array)

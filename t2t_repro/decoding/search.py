@@ -7,18 +7,12 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import (
-    builtin_rules,
-    decode_loop,
-    rules,
-    sampling,
-    score,
-)
+from t2t_repro.decoding import decode_loop, rules, sampling, score
 from t2t_repro.decoding.beam_search import beam_search
-from t2t_repro.decoding.greedy import greedy_search
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.decoding.sampling import greedy_search
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.layers import step_projection
+from t2t_repro.layers import dense
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
 from t2t_repro.text.vocabulary import PAD, Vocabulary
 
@@ -75,10 +69,10 @@ def decoding_constants(
     Args:
         models: one, or an ensemble.
         one_sentence: whether most searches are for a single sentence, for which
-            kernels have another form: see layers/step_projection.py.
+            kernels have another form: see layers/dense.py.
     """
     constants = [model.decoding_constants() for model in models]
-    return step_projection.in_blocks(constants) if one_sentence else constants
+    return dense.in_blocks(constants) if one_sentence else constants
 
 
 def build_rules(
@@ -94,7 +88,7 @@ def build_rules(
     Raises:
         UserError: a name is unknown, or its object is not a rule.
     """
-    result = builtin_rules.enabled(decode_hparams)
+    result = rules.enabled(decode_hparams)
     for name in decode_hparams.rule_names:
         entry = registry.search_rules[name]
         rule = entry.value(vocabulary)

@@ -8,17 +8,119 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import row_batches, score, search
-from t2t_repro.decoding.aligner import Aligner
-from t2t_repro.decoding.score import TargetScore
-from t2t_repro.decoding.translation import Stopped, Translation, join
+from t2t_repro import errors
+from t2t_repro.decoding import score, search
+from t2t_repro.decoding.score import (
+    TargetScore,
+    fragments,
+    length_sorted,
+    pad_rows,
+    subword_log_probs,
+    target_scores,
+    truncate_rows,
+)
+from t2t_repro.decoding.translation import (
+    Alignment,
+    Stopped,
+    Translation,
+    align_words,
+    join,
+    layer_index,
+    word_indices,
+)
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import progress
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.runtime import graph, shards
+from t2t_repro.runtime import devices, graph
 from t2t_repro.text import long_lines
-from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary import EOS, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
+
+# Word alignments of sentences and translations, by a model's attention.
+#
+# A subword of the translation is linked to the subword of the source that has
+# the greatest cross-attention weight, in one layer, averaged over its heads. By
+# default this is the last layer but one, whose attention agrees best with
+# alignments by people (Garg et al. 2019).
+
+
+class Aligner:
+    """Models that align given translations, in one forward pass."""
+
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        vocabularies: Vocabularies,
+        layer: int | None = None,
+    ) -> None:
+        """Store the arguments; TensorFlow traces the forward pass later.
+
+        Args:
+            models: one, or an ensemble, whose weights are averaged.
+            vocabularies: source and target, the same for all models.
+            layer: argument of word_alignment.layer_index().
+
+        Raises:
+            UserError: a model has no attention weights, or no such layer.
+        """
+        self._source, self._target = vocabularies
+        any_ids = tf.constant([[EOS, EOS]])
+        layers = []
+        for model in models:
+            if "cross" not in model.attention_kinds:
+                raise errors.UserError(
+                    f"The model {model.hparams.model!r} has no attention over "
+                    "the source, which aligns words. Omit --alignments."
+                )
+            num_layers = len(score.cross_attention(model, any_ids, any_ids))
+            layers.append(layer_index(layer, num_layers))
+
+        def best_sources(inputs, outputs):
+            weights = tf.add_n(
+                [
+                    tf.reduce_mean(
+                        score.cross_attention(model, inputs, outputs)[index], 1
+                    )
+                    for model, index in zip(models, layers, strict=True)
+                ]
+            )  # [B, T, L]
+            is_text = score.is_text(inputs, self._source)
+            weights = tf.where(is_text[:, None], weights, -1.0)
+            return tf.argmax(weights, -1, tf.int32)  # [B, T]
+
+        ids = tf.TensorSpec([None, None], tf.int32)
+        self._best_sources = graph.function(
+            best_sources, input_signature=[ids, ids]
+        )
+
+    def align(self, inputs: tf.Tensor, outputs: tf.Tensor) -> list[Alignment]:
+        """Return the alignment of each sentence.
+
+        Args:
+            inputs: [B, L] int32, ids with EOS, PAD after.
+            outputs: [B, T] int32, translations, the same.
+        """
+        best = devices.map_shards(self._best_sources, (inputs, outputs)).numpy()
+        alignments = []
+        for source, target, positions in zip(
+            inputs.numpy(), outputs.numpy(), best, strict=True
+        ):
+            target_words = _words(self._target, target)
+            # The positions of EOS and PAD are not read.
+            first = int(source[0] in self._source.tag_ids)  # no word
+            links = zip(
+                positions - first, range(len(target_words)), strict=False
+            )
+            source_words = _words(self._source, source[first:])
+            alignments.append(align_words(links, source_words, target_words))
+        return alignments
+
+
+def _words(vocabulary: Vocabulary, row: np.ndarray) -> list[int]:
+    """Return the word of each subword of a row but EOS and PAD."""
+    ids = row[: np.argmax(row == EOS)].tolist()
+    return word_indices(ids, vocabulary.decode)
+
 
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
@@ -86,9 +188,7 @@ class Translator:
             input_signature=[_IDS, _IDS, constants],
         )
         self._score = graph.function(
-            lambda inputs, targets: score.subword_log_probs(
-                models, inputs, targets
-            ),
+            lambda inputs, targets: subword_log_probs(models, inputs, targets),
             input_signature=[_IDS, _IDS],
         )
 
@@ -217,7 +317,7 @@ class Translator:
         rows: list[list[int]] = []
         for text, ids in sentences:
             if len(ids) > limit:
-                rows += row_batches.fragments(text, self._source, limit)
+                rows += fragments(text, self._source, limit)
             else:
                 rows.append(ids)
         return list(filter(self._source.has_text, rows))
@@ -236,14 +336,12 @@ class Translator:
             for row, start in zip(rows, starts, strict=True)
         ]
         max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in row_batches.length_sorted(
-            range(len(rows)), lengths, max_tokens
-        ):
+        for batch in length_sorted(range(len(rows)), lengths, max_tokens):
             if stop():
                 return
-            inputs = row_batches.pad([rows[i] for i in batch])
-            prefixes = row_batches.pad([starts[i] for i in batch])
-            hypotheses = shards.map_shards(
+            inputs = pad_rows([rows[i] for i in batch])
+            prefixes = pad_rows([starts[i] for i in batch])
+            hypotheses = devices.map_shards(
                 self._search,
                 (inputs, prefixes),
                 (self._constants,),
@@ -290,7 +388,7 @@ class Translator:
     ) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)
         scores: list = [None] * len(pairs)
-        for i, target_score in score.target_scores(
+        for i, target_score in target_scores(
             self._score,
             self._encode(self._source, sources),
             self._encode(self._target, targets),
@@ -313,4 +411,4 @@ class Translator:
                 "subwords; their ends are ignored.",
                 stacklevel=2,
             )
-        return [row_batches.truncate(row, limit) for row in encoded]
+        return [truncate_rows(row, limit) for row in encoded]

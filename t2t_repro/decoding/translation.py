@@ -1,12 +1,100 @@
-"""Translations of sentences, and of lines of several parts."""
+"""Translations: their parts, word alignments and output formats."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from t2t_repro.decoding import word_alignment
+from t2t_repro import errors
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.decoding.word_alignment import Alignment
-from t2t_repro.io import stop_signals
+from t2t_repro.io import progress
+
+# Alignments of words, computed from alignments of subwords.
+#
+# A word is a run of characters that are no white space (str.split).
+
+
+class Alignment(NamedTuple):
+    """Links between the words of a source and those of its translation."""
+
+    links: frozenset[tuple[int, int]]  # (source word, target word), from 0
+    source_words: int
+    target_words: int
+
+    def pharaoh(self) -> str:
+        """Return the links in Pharaoh format: "0-0 1-2", sorted."""
+        return " ".join(f"{i}-{j}" for i, j in sorted(self.links))
+
+
+def align_words(
+    links: Iterable[tuple[int, int]],
+    source_words: Sequence[int],
+    target_words: Sequence[int],
+) -> Alignment:
+    """Align two words if any of their subwords are linked.
+
+    Args:
+        links: (source subword, target subword).
+        source_words: word of each source subword, by word_indices().
+        target_words: the same for the target.
+    """
+    return Alignment(
+        frozenset((source_words[i], target_words[j]) for i, j in links),
+        max(source_words, default=-1) + 1,
+        max(target_words, default=-1) + 1,
+    )
+
+
+def join_alignments(alignments: Iterable[Alignment]) -> Alignment:
+    """Join the alignments of consecutive parts of a line."""
+    links: set[tuple[int, int]] = set()
+    source_words = target_words = 0
+    for part in alignments:
+        links |= {(i + source_words, j + target_words) for i, j in part.links}
+        source_words += part.source_words
+        target_words += part.target_words
+    return Alignment(frozenset(links), source_words, target_words)
+
+
+def word_indices(
+    ids: Sequence[int], decode: Callable[[Sequence[Sequence[int]]], list[str]]
+) -> list[int]:
+    """Return the index of the word that each subword belongs to.
+
+    A subword belongs to the word of its last character. A subword of white
+    space belongs to the next word, at the end of the line to the last one.
+
+    Args:
+        ids: subwords of a line.
+        decode: Vocabulary.decode. A text is compared with the text of its
+            subwords but the last, so that no form of subwords is assumed.
+    """
+    texts = decode([ids[:end] for end in range(len(ids) + 1)])
+    texts = [text.rstrip() for text in texts]
+    counts = [len(text.split()) for text in texts]
+    return [
+        min(counts[k + 1] - (texts[k + 1] != texts[k]), max(counts[-1] - 1, 0))
+        for k in range(len(ids))
+    ]
+
+
+def layer_index(layer: int | None, num_layers: int) -> int:
+    """Return the index of the layer whose attention aligns.
+
+    Args:
+        layer: number of a layer, from 1; None: the last but one.
+        num_layers: number of the decoder's layers.
+
+    Raises:
+        UserError: there is no such layer.
+    """
+    if layer is None:
+        return max(num_layers - 2, 0)
+    if not 1 <= layer <= num_layers:
+        raise errors.UserError(
+            f"--alignment_layer must be from 1 to {num_layers}, the number of "
+            f"the decoder's layers; got {layer}."
+        )
+    return layer - 1
 
 
 class Translation(NamedTuple):
@@ -48,7 +136,7 @@ class Translation(NamedTuple):
         return Translation([*best], [*best.values()], self.alignment)
 
 
-class Stopped(stop_signals.Stopped):
+class Stopped(progress.Stopped):
     """End of a translation, before all lines were translated."""
 
     def __init__(self, translations: list[Translation | None]) -> None:
@@ -72,7 +160,7 @@ def join(
     count = min((len(part.texts) for part in parts), default=num_outputs)
     alignment = None
     if is_aligned:
-        alignment = word_alignment.join(
+        alignment = join_alignments(
             part.alignment for part in parts if part.alignment is not None
         )
     return Translation(
@@ -80,3 +168,41 @@ def join(
         [sum((part.scores[k] for part in parts), 0.0) for k in range(count)],
         alignment,
     )
+
+
+# Formats in which decoder writes translations.
+
+_DIGITS = 6  # after the point of a score
+
+
+def text(number: int, source: str, translation: Translation) -> str:
+    """Return all outputs of a sentence on one line, as in tensor2tensor."""
+    return "\t".join(translation.texts)
+
+
+def tsv(number: int, source: str, translation: Translation) -> str:
+    """Return a line for each output: sentence, rank, score, text."""
+    pairs = zip(translation.texts, translation.scores, strict=True)
+    return "\n".join(
+        f"{number}\t{rank}\t{score:.{_DIGITS}f}\t{output}"
+        for rank, (output, score) in enumerate(pairs, 1)
+    )
+
+
+def jsonl(number: int, source: str, translation: Translation) -> str:
+    """Return a JSON object of the sentence and its outputs."""
+    pairs = zip(translation.texts, translation.scores, strict=True)
+    outputs = [
+        {"text": output, "score": round(score, _DIGITS)}
+        for output, score in pairs
+    ]
+    values = {"sentence": number, "source": source, "translations": outputs}
+    return json.dumps(values, ensure_ascii=False)
+
+
+# Functions of the number of a sentence, from 1, the line and its translation.
+OUTPUT_FORMATS: dict[str, Callable[[int, str, Translation], str]] = {
+    "text": text,
+    "tsv": tsv,
+    "jsonl": jsonl,
+}

@@ -14,18 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from t2t_repro import errors, hparam
-from t2t_repro.evaluation import run_test_sets, scoring
+from t2t_repro import errors, hparam, prepare
+from t2t_repro.data import manifest
+from t2t_repro.evaluation import scoring
 from t2t_repro.evaluation.scoring import Evaluation
-from t2t_repro.io import files, json_files, locks, storage
+from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
-from t2t_repro.runs import (
-    checkpoint_files,
-    checkpoint_scores,
-    run_json,
-    stored_run,
-)
-from t2t_repro.runs.checkpoint_scores import CheckpointScores
+from t2t_repro.runs import history, stored_run
+from t2t_repro.runs.history import CheckpointScores
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
 
@@ -66,7 +62,7 @@ def evaluate(
             compare with or to translate.
     """
     run, task = _run_and_problem(subject)
-    test_set = run_test_sets.open_test_set(run, task, test_set, data_dir)
+    test_set = open_test_set(run, task, test_set, data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
     test_sets.require_same_counts(*test_set.texts, *others)
@@ -122,7 +118,7 @@ def evaluate_checkpoints(
     from t2t_repro.runtime import devices
 
     suite = run.problem.suite
-    test_set = run_test_sets.open_test_set(run, run.problem, test_set, data_dir)
+    test_set = open_test_set(run, run.problem, test_set, data_dir)
     if test_set.sources is None or test_set.name is None:
         raise errors.UserError(
             "Checkpoints are compared by translations; got references without "
@@ -130,11 +126,11 @@ def evaluate_checkpoints(
         )
     test_sets.require_same_counts(*test_set.texts)
     scoring.require_metrics(test_set, suite)
-    folder = run.output_dir / run_json.CHECKPOINTS
-    paths = checkpoint_files.list_checkpoints(folder)
+    folder = run.output_dir / stored_run.CHECKPOINTS
+    paths = stored_run.list_checkpoints(folder)
     hparams = decode_hparams or run.problem.search
     settings = _settings_of_scores(run.problem, test_set, hparams)
-    with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
+    with files.locked(run.output_dir / history.SCORES_FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
         if not (paths or stored.entries):
             raise errors.UserError(
@@ -150,9 +146,9 @@ def evaluate_checkpoints(
             translator.refresh_weights()
             texts = _best_texts(translator, test_set.sources)
             result = scoring.score(texts, test_set, suite, samples=samples)
-            step = checkpoint_files.step_of(path)
+            step = stored_run.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
-    storage.upload_results(run.output_dir / checkpoint_scores.FOLDER)
+    storage.upload_results(run.output_dir / history.SCORES_FOLDER)
     return stored
 
 
@@ -170,7 +166,7 @@ def _settings_of_scores(problem, test_set, hparams):
     settings = {
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(problem.suite.names),
-        "text_sha256": json_files.checksum(test_set.texts),
+        "text_sha256": files.json_checksum(test_set.texts),
     }
     # Absent, as in earlier versions, if it is as the problem has it.
     if problem.tokenized != type(problem).tokenized:
@@ -187,7 +183,7 @@ def _restore(run, model, path, stored):
 
     try:
         (sha256,) = stored_run.checkpoint_checksums([path])
-        if stored.has(checkpoint_files.step_of(path), sha256):
+        if stored.has(stored_run.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
     except (errors.UserError, OSError) as error:
@@ -236,7 +232,7 @@ def _best_texts(translator, sources):
 
 def _can_store(run):
     """Return whether the run's folder can be written; print a note if not."""
-    folder = run.output_dir / run_json.TRANSLATIONS
+    folder = run.output_dir / stored_run.TRANSLATIONS
     try:
         files.require_writable(folder)
     except OSError as error:  # checked here, before hours of translation
@@ -254,14 +250,110 @@ def _can_store(run):
 
 def _store(run, name, translations, result):
     """Write translations and scores to the run's folder, for the report."""
-    path = run.output_dir / run_json.TRANSLATIONS / f"{name}.txt"
+    path = run.output_dir / stored_run.TRANSLATIONS / f"{name}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(f"{line}\n" for line in translations))
-    json_files.write(
+    files.write_json(
         path.with_name(f"{path.stem}.json"),
         result.scores
         | result.details
-        | {run_json.TRANSLATIONS_SHA256: files.sha256(path)},
+        | {stored_run.TRANSLATIONS_SHA256: files.sha256(path)},
         with_checksum=True,
     )
     storage.upload_results(path.parent)
+
+
+# Test sets by name or from text, as a run or a problem reads them.
+
+
+def open_test_set(
+    run: "Run | None",
+    problem: Problem,
+    test_set: str | TestSet,
+    data_dir: Path | None,
+) -> TestSet:
+    """Return a test set, normalized, with the directions of the problem.
+
+    Args:
+        run: the run that translates it, if any.
+        problem: its problem, or that of existing translations.
+        test_set: "validation", "test", sacreBLEU's name of a test set, or text.
+        data_dir: folder of generated data; None: the run's.
+
+    Raises:
+        UserError: there is no such text, or it needs a direction.
+    """
+    if isinstance(test_set, str):
+        return _open_by_name(run, problem, test_set, data_dir)
+    if problem.target_languages and not problem.target_language:
+        raise errors.UserError(
+            f"{problem.requested_name} has several directions, and text has "
+            "one. Choose it, for example English to German by "
+            "problem.toward('de', 'en')."
+        )
+    return _of_direction(test_set, problem)
+
+
+def _of_direction(test_set: TestSet, problem: Problem) -> TestSet:
+    """Normalize text; note the direction, if the problem has several."""
+    test_set = test_set.normalized(*problem.normalizers)
+    if not problem.target_languages:
+        return test_set
+    languages = problem.source_language, problem.target_language
+    return test_set._replace(
+        name=test_set.name
+        and f"{test_set.name}.{'-'.join(filter(None, languages))}",
+        directions={"-".join(languages): len(test_set.references[0])},
+    )
+
+
+def _open_by_name(
+    run: "Run | None",
+    problem: Problem,
+    name: str,
+    data_dir: Path | None,
+) -> TestSet:
+    """Return a split of a problem, or a test set of sacreBLEU."""
+    if problem.registered_name and (
+        name in problem.splits or not test_sets.is_known(name)
+    ):
+        if data_dir is None:
+            if run is None:
+                raise errors.UserError(
+                    f"The {name} split of {problem.requested_name} is in a "
+                    "folder of generated data; got no data_dir. Give it."
+                )
+            data_dir = stored_run.data_dir(run.settings)
+            if data_dir is None:
+                raise errors.UserError(
+                    f"The {name} split belongs to the data of a run, and "
+                    f"{run.output_dir} has none: it is an imported model. Give "
+                    "text (--sources and --references), a test set of "
+                    "sacreBLEU (--split=wmt14/full), or --data_dir."
+                )
+        folder = prepare.data_folder(data_dir, problem, name)
+        corpus = manifest.open_corpus(folder, name, problem.reverse)
+        if run and stored_run.data_dir(run.settings):
+            _warn_of_other_data(run, folder, name)
+        # The stored text is normalized.
+        split = TestSet(
+            corpus.text("inputs"),
+            [corpus.text("targets")],
+            name,
+            manifest.directions(folder, name),
+        )
+        if not split.directions:
+            return split
+        return split.toward(problem.target_language, problem.source_language)
+    languages = problem.source_language, problem.target_language
+    return _of_direction(test_sets.from_sacrebleu(name, languages), problem)
+
+
+def _warn_of_other_data(run, folder, split):
+    """Warn if a split has changed since the run."""
+    if not stored_run.is_data_of(run.settings, folder, split):
+        print(
+            f"The {split} split in {folder} is not that of the data which this "
+            "run was trained on: the scores are of the present text.",
+            file=sys.stderr,
+        )

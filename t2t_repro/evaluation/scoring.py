@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from t2t_repro import registry
 from t2t_repro.evaluation import published
-from t2t_repro.metrics import lengths, scores, significance
-from t2t_repro.metrics.metric import Metric
-from t2t_repro.metrics.suite import Suite
-from t2t_repro.text import language_tags
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import Metric, Suite
+from t2t_repro.text import languages
 from t2t_repro.text.test_sets import TestSet, require_same_counts
 
 
@@ -81,7 +80,7 @@ def _suites(test_set, suite):
 
 def _without_tags(test_set):
     """Return a test set whose sources have no tags: they are no words."""
-    return test_set.normalized(lambda line: language_tags.split(line)[1], str)
+    return test_set.normalized(lambda line: languages.split_tag(line)[1], str)
 
 
 def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
@@ -153,7 +152,7 @@ def _direction_differences(rows, headline):
     """Return a line for each direction: its difference from the baseline."""
     lines = []
     for direction, *values in map(dict.values, rows):
-        difference = significance.Difference(*values)
+        difference = scores.Difference(*values)
         if difference.metric == headline:
             lines.append(f"{direction}: {difference.summary()}")
     return "\n".join(lines)
@@ -164,11 +163,11 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
     sources, references = test_set.sources, test_set.references
     metrics = suite.build()
     statistics = scores.count(metrics, hypotheses, references, sources)
-    counts = significance.resample_if_several(len(hypotheses), samples)
+    counts = scores.resample_if_several(len(hypotheses), samples)
     aggregated = scores.aggregate(metrics, statistics, len(references), counts)
     side = "source" if sources else "reference"
     names = dict.fromkeys([suite.headline, "length_ratio"])
-    by_length = lengths.buckets(
+    by_length = scores.length_buckets(
         {name: metrics[name] for name in names if name in metrics},
         statistics,
         sources or references[0],
@@ -184,14 +183,14 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
     }
     paragraphs = [
         summary(metrics, aggregated, suite),
-        lengths.summary(by_length, side),
+        scores.length_summary(by_length, side),
     ]
     name = _published_name(references)
     if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
         details["published"] = [row._asdict() for row in rows]
-        paragraphs.append(published.summary(name))
+        paragraphs.append(published.published_summary(name))
     if baseline is not None:
         other = scores.count(metrics, baseline, references, sources)
         differences = _compare(metrics, statistics, other, counts)
@@ -207,9 +206,7 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
 def _compare(metrics, system, baseline, counts):
     """Return the Difference from a baseline in each metric."""
     return [
-        significance.paired_test(
-            name, metric, system[name], baseline[name], counts
-        )
+        scores.paired_test(name, metric, system[name], baseline[name], counts)
         for name, metric in metrics.items()
     ]
 

@@ -10,7 +10,10 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.importing.weights import Weights
-from t2t_repro.io import json_files
+from t2t_repro.io import files
+from t2t_repro.text import sentence_piece
+from t2t_repro.text.sentence_piece import MappedModel
+from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
@@ -50,7 +53,7 @@ class Imported(NamedTuple):
 def read_json(file: pathlib.Path, shape: Any) -> Any:
     """Call json_files.read() on a file of another program."""
     remedy = "Download or convert the model again."
-    return json_files.read(file, shape, remedy)
+    return files.read_json(file, shape, remedy)
 
 
 def languages_of(found: Imported) -> str:
@@ -198,3 +201,44 @@ def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
         "shared_targets_embedding_and_softmax_weights": is_tied
         and not shares_all,
     }
+
+
+# SentencePiece models in files, with the ids of another program's list.
+
+
+def map_ids(
+    spm: pathlib.Path,
+    tokens: Sequence[str],
+    special: SpecialTokens,
+    vocabulary: pathlib.Path,
+    reads_codes: bool = False,
+) -> MappedModel:
+    """Call sentence_piece.map_ids() on files, named in errors.
+
+    Args:
+        spm: file of a SentencePiece model.
+        tokens: tokens by their ids.
+        special: names of special tokens.
+        vocabulary: file of the tokens.
+        reads_codes: as of sentence_piece.map_ids().
+    """
+    return _map(
+        spm,
+        lambda model: sentence_piece.map_ids(
+            model, tokens, special, reads_codes
+        ),
+        f"{spm} with {vocabulary}",
+    )
+
+
+def keep_ids(spm: pathlib.Path) -> MappedModel:
+    """Call sentence_piece.keep_ids() on a file, named in errors."""
+    return _map(spm, sentence_piece.keep_ids, str(spm))
+
+
+def _map(spm, function, names):
+    model = files.read_bytes(spm)
+    try:
+        return function(model)
+    except errors.UserError as error:
+        raise errors.UserError(f"Cannot use {names}. {error}") from error

@@ -15,10 +15,10 @@ from t2t_repro.decoding import score
 from t2t_repro.fields import override
 from t2t_repro.importing import weights
 from t2t_repro.importing.imported import Imported
-from t2t_repro.io import files, locks
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import checkpoint_files, checkpoint_writer, run_json
+from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.text import vocabulary_pair
 
 HPARAMS_SET = "fine_tuning"
@@ -61,8 +61,8 @@ def write(
     if not hparams:  # such as a positional encoding of the user's choice
         compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
-    with locks.locked(output_dir, beside=True):
-        stored = run_json.settings(
+    with files.locked(output_dir, beside=True):
+        stored = stored_run.settings(
             problem,
             HPARAMS_SET,
             settings,
@@ -72,10 +72,12 @@ def write(
             0,
         )
         stored["imported_from"] = origin_of(imported, system)
-        folder = output_dir / checkpoint_files.FOLDER
+        folder = output_dir / stored_run.CHECKPOINTS_FOLDER
         path = folder / "ckpt-0"
-        checkpoint_writer.write(variables, path, imported.vocabularies.sha256)
-        run_json.start(
+        checkpoints.write_checkpoint(
+            variables, path, imported.vocabularies.sha256
+        )
+        stored_run.start(
             output_dir, stored, imported.vocabularies, "imported, not trained"
         )
     return path

@@ -1,4 +1,4 @@
-"""Weights of a Transformer by their roles, and by the paths of our model.
+"""Weights of a Transformer by their roles, and tables of positions.
 
 Readers of other systems fill the classes here; by_path() gives the weights the
 paths that models.transformer.Transformer has. Kernels are [inputs, outputs].
@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from t2t_repro.layers import position
 
 
 class Dense(NamedTuple):
@@ -153,3 +155,69 @@ def _dense(path, dense):
 def _norm(path, norm):
     yield f"{path}/gamma", norm.gamma
     yield f"{path}/beta", norm.beta
+
+
+# Tables of positions of other systems, as formulas or as learned ones.
+
+_FORMULAS = "sinusoids", "sines_then_cosines", "timing"
+_FIRST_POSITIONS = 0, 1, 2
+# Of an angle's rounding, which grows with the position.
+_TOLERANCE = 1e-5
+_MULTIPLE = 8  # which max_length must be of
+
+
+def position_settings(
+    tables: Sequence[np.ndarray],
+) -> tuple[dict[str, Any], list[np.ndarray | None]]:
+    """Return hparams of the tables of both sides, and learned positions.
+
+    Args:
+        tables: [positions, D] of the encoder, and of the decoder.
+
+    Returns:
+        hparams; None for each side where they name a formula, or its table
+        [max_length, D], in which the last row is repeated: beyond its end, a
+        learned table has its last row.
+    """
+    formulas = [position_formula(table) for table in tables]
+    if formulas[0] and formulas[0] == formulas[1]:
+        return formulas[0], [None, None]
+    padded = pad_positions([_without_copies(table) for table in tables])
+    changes = {"pos": "emb", "first_position": 0, "max_length": len(padded[0])}
+    return changes, [*padded]
+
+
+def pad_positions(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return tables [N, D] with the same length, a valid max_length.
+
+    The last row is repeated: that of all positions beyond a table.
+    """
+    longest = max(map(len, tables))
+    length = -(-longest // _MULTIPLE) * _MULTIPLE
+    return [
+        np.pad(table, ((0, length - len(table)), (0, 0)), "edge")
+        for table in tables
+    ]
+
+
+def position_formula(table: np.ndarray) -> dict[str, Any]:
+    """Return the hparams of the formula that a table [N, D] has; {}: none."""
+    if not table.any():
+        return {"pos": "none", "first_position": 0}
+    if table.shape[1] % 2:
+        return {}
+    zeros, numbers = np.zeros((1, *table.shape)), np.arange(len(table))
+    tolerance = _TOLERANCE * max(1, len(table) / 100)
+    for first in _FIRST_POSITIONS:
+        for name in _FORMULAS:
+            layer = position.build(name, 0, first, dtype="float32")
+            encoded = np.asarray(layer(zeros, numbers[None]))[0]
+            if np.abs(encoded - table).max() <= tolerance:
+                return {"pos": name, "first_position": first}
+    return {}
+
+
+def _without_copies(table):
+    """Return a table without the copies of its last row at its end."""
+    differs = np.flatnonzero((table != table[-1]).any(axis=1))
+    return table[: (differs[-1] if len(differs) else -1) + 2]

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, and paths as users write them.
+"""Files: atomic writes, JSON with checksums, locks, and paths of users.
 
 A file is written under a temporary name and renamed, so that no reader sees a
 part of it. Temporary names are NAME.RANDOM.t2t.tmp, which nobody can predict:
@@ -9,15 +9,20 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import Any, TextIO
+
+import portalocker
+from portalocker import LockFlags
 
 from t2t_repro import errors
 
@@ -335,3 +340,197 @@ def require_writable(folder: pathlib.Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()
+
+
+# JSON files, with a checksum that reveals damage.
+
+_CHECKSUM = "sha256_of_the_rest"  # last key of an object
+RESTORE = (
+    "Restore it from a copy, or make the run or data that it belongs to again."
+)
+
+
+def write_json(
+    path: pathlib.Path, value: Any, with_checksum: bool = False
+) -> None:
+    """Write indented JSON.
+
+    Args:
+        path: path of the file.
+        value: any value that JSON has; with a checksum, a dict.
+        with_checksum: end the object with its own sha256, which read()
+            compares.
+    """
+    if with_checksum:
+        value = value | {_CHECKSUM: json_checksum(value)}
+    write_text(path, _json_text(value))
+
+
+def read_json(
+    path: pathlib.Path, shape: Any = object, remedy: str = RESTORE
+) -> Any:
+    """Return the value that write() wrote, without its checksum.
+
+    Args:
+        path: path of the file.
+        shape: required shape of the value: a type; [shape] for a list;
+            {str: shape} for a dict; or {"key": shape, …} for a dict with at
+            least these keys.
+        remedy: what to do with a file of another content, for errors.
+
+    Raises:
+        UserError: the file cannot be read, its value is of another shape, or
+            its checksum differs.
+    """
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except PermissionError as error:
+        raise errors.UserError(
+            f"The file {path} cannot be read: {error.strerror}. Ask its owner "
+            "for access."
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _wrong(path, error, remedy) from error
+    if isinstance(value, dict) and _CHECKSUM in value:
+        stored = value.pop(_CHECKSUM)
+        if stored != (actual := json_checksum(value)):
+            raise _wrong(
+                path,
+                f"{_CHECKSUM} is {actual} instead of {stored}",
+                f"{remedy} (After a change by hand, remove {_CHECKSUM}.)",
+            )
+    require_json_shape(path, value, shape, remedy)
+    return value
+
+
+def require_json_shape(
+    path: pathlib.Path, value: Any, shape: Any, remedy: str = RESTORE
+) -> None:
+    """Raise a UserError if a value of a file has another shape than `shape`.
+
+    Args:
+        path: path of the file.
+        value: its content.
+        shape: required shape, as of read().
+        remedy: as of read().
+    """
+    if difference := _json_difference(value, shape):
+        raise _wrong(path, difference, remedy)
+
+
+def _json_text(value):
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def json_checksum(value: Any) -> str:
+    """Return the sha256 of a value's JSON."""
+    text = _json_text(value).encode(
+        "utf-8", "backslashreplace"
+    )  # as it is written
+    return hashlib.sha256(text).hexdigest()
+
+
+def _json_difference(value, shape, path="it"):
+    """Describe the first difference of a value from a shape; None if none."""
+    kind = shape if isinstance(shape, type) else type(shape)
+    wanted = (int, float) if kind is float else kind
+    is_bool = type(value) is bool and kind in (int, float)  # to Python, an int
+    is_huge = kind is float and type(value) is int and abs(value) > 10**308
+    if is_bool or is_huge or not isinstance(value, wanted):
+        return f"{path} is {value!r:.80}, where {kind.__name__} belongs"
+    if shape is kind:
+        return None
+    if kind is list:
+        items = [(i, item, shape[0]) for i, item in enumerate(value)]
+    elif str in shape:
+        items = [(key, item, shape[str]) for key, item in value.items()]
+    elif missing := shape.keys() - value.keys():
+        return f"{path} lacks {', '.join(sorted(missing))}"
+    else:
+        items = [(key, value[key], expected) for key, expected in shape.items()]
+    differences = (
+        _json_difference(item, expected, f"{path}[{key!r}]")
+        for key, item, expected in items
+    )
+    return next(filter(None, differences), None)
+
+
+def _wrong(path, why, remedy):
+    own = remedy.startswith(RESTORE)
+    state = "is damaged" if own else "cannot be used"
+    return errors.UserError(f"The file {path} {state}: {why}. {remedy}")
+
+
+# Locks of folders: one process at a time writes to them.
+
+LOCK = "lock"  # the file that is locked; it names the process
+
+
+class TakenError(errors.UserError):
+    """A lock that another process has."""
+
+
+@contextlib.contextmanager
+def locked(
+    folder: pathlib.Path, wait: bool = False, beside: bool = False
+) -> Iterator[None]:
+    """Lock a folder against other processes that lock it.
+
+    The operating system locks an open file: the lock ends with the process,
+    even if that is killed. The file stays.
+
+    Args:
+        folder: created if it is missing, with the lock in it.
+        wait: print the process that has the lock and wait for it; else refuse.
+        beside: lock FOLDER.lock instead, for a folder that will be renamed to
+            its name and does not exist until then.
+
+    Raises:
+        TakenError: another process has the lock; names it.
+        UserError: the file system has no locks.
+    """
+    lock = folder / LOCK
+    if beside:
+        lock = folder.with_name(f"{folder.name}.{LOCK}")
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with open(lock, "a+b", buffering=0, opener=no_follow) as file:
+            _acquire(file, folder, wait)
+            if not _is_at(file, lock):
+                continue  # the folder was removed meanwhile
+            with path_in_errors(lock):
+                file.truncate(0)
+                holder = f"process {os.getpid()} on {socket.gethostname()}"
+                file.write(holder.encode())
+            yield
+            return
+
+
+def _acquire(file, folder, wait):
+    try:
+        try:
+            portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+        except portalocker.AlreadyLocked:
+            file.seek(0)
+            holder = file.read().decode() or "another process"
+            if not wait:
+                raise TakenError(
+                    f"{folder} is taken: {holder} writes to it. Wait until "
+                    "that ends, or name another folder.",
+                    see="it-does-not-resume",
+                ) from None
+            print(f"Waiting for {holder}, which writes to {folder}.")
+            portalocker.lock(file, LockFlags.EXCLUSIVE)
+    except portalocker.LockException as error:
+        raise errors.UserError(
+            f"{folder} cannot be locked against other processes: {error}. Its "
+            "file system must have locks (flock): mount it with them, or name "
+            "a folder on another one."
+        ) from error
+
+
+def _is_at(file, path):
+    """Return whether an open file is that at a path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False

@@ -14,13 +14,15 @@ be killed at any moment.
 
 import contextlib
 import fnmatch
+import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.io import copy_records, files, locks, object_store, progress
+from t2t_repro.io import files, object_store, progress
 
 _RUN = "run.json"
 # Of a run, data, checkpoints and exports.
@@ -131,22 +133,22 @@ def _locked(folder):
     """
     for parent in (folder, *folder.parents):
         if url_of(parent) and (parent / _RUN).exists():
-            return locks.locked(parent, wait=True, beside=True)
-    return locks.locked(folder, wait=True, beside=True)
+            return files.locked(parent, wait=True, beside=True)
+    return files.locked(folder, wait=True, beside=True)
 
 
 def _is_in_use(folder):
     """Return whether a process has the lock of a folder."""
     try:
-        with locks.locked(folder):
+        with files.locked(folder):
             return False
-    except locks.TakenError:
+    except files.TakenError:
         return True
 
 
 def _download(folder, url, choose):
     found = _found(url)
-    records, present = copy_records.read(folder), copy_records.stats(folder)
+    records, present = read_records(folder), file_stats(folder)
     chosen = _in_order(choose(sorted(found)))
     _require_paths(url, chosen)
     for name in reversed(_in_order(present)):
@@ -162,7 +164,7 @@ def _download(folder, url, choose):
     # An upload removes the objects of files that were removed since now.
     for name in records:
         if not (folder / name).exists():
-            copy_records.remove(folder / name)
+            remove_records(folder / name)
     missing = [folder / name for name in chosen if not (folder / name).exists()]
     settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
     for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
@@ -206,7 +208,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
     ]
     # Forgotten first: an upload removes objects whose files are gone.
     for path in paths:
-        copy_records.remove(path)
+        remove_records(path)
         path.unlink(missing_ok=True)
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -216,7 +218,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
 
 def _get(path):
     version = object_store.get(url_of(path), path)
-    copy_records.write(path, version.tag, path.stat())
+    write_records(path, version.tag, path.stat())
 
 
 def upload(folder: pathlib.Path) -> None:
@@ -234,8 +236,8 @@ def upload(folder: pathlib.Path) -> None:
     if not url_of(folder):
         return
     with _locked(folder):
-        records = copy_records.read(folder)
-        present = copy_records.stats(folder)
+        records = read_records(folder)
+        present = file_stats(folder)
         changed = _in_order(
             name
             for name, stat in present.items()
@@ -274,12 +276,12 @@ def _put(path, stat):
     # Another process may remove the file now.
     with contextlib.suppress(FileNotFoundError):
         version = object_store.put(path, url_of(path))
-        copy_records.write(path, version.tag, stat)
+        write_records(path, version.tag, stat)
 
 
 def _remove(path):
     object_store.remove(url_of(path))
-    copy_records.remove(path)
+    remove_records(path)
 
 
 def _remove_parts(index):
@@ -303,4 +305,92 @@ def _in_order(names):
 def _found(url):
     """Return {name: Version} of the objects of a folder."""
     found = object_store.find(url)
-    return {name: found[name] for name in found if copy_records.is_copied(name)}
+    return {name: found[name] for name in found if is_recorded(name)}
+
+
+# Records of which files are copies of which versions of objects.
+#
+# A file .t2t.objects in each folder has the version (ETag) of every object that
+# has been copied, with the size and time of its file.
+
+_RECORDS = ".t2t.objects"
+_NOT_COPIED = (_RECORDS, files.LOCK, f"*.{files.LOCK}", "*.t2t.tmp")
+
+
+class Record(NamedTuple):
+    """A file at the moment when it was the same as an object."""
+
+    tag: str  # of the object's version
+    size: int
+    mtime_ns: int
+
+    def is_same(self, stat: os.stat_result) -> bool:
+        """Return whether the file has not changed since."""
+        return self[1:] == (stat.st_size, stat.st_mtime_ns)
+
+
+def is_recorded(name: str) -> bool:
+    """Return whether a file of this name, with its folders, is copied."""
+    return not any(
+        fnmatch.fnmatchcase(part, pattern)
+        for part in name.split("/")
+        for pattern in _NOT_COPIED
+    )
+
+
+def file_stats(folder: pathlib.Path) -> dict[str, os.stat_result]:
+    """Return {name: stat} of the files of a folder that are copied."""
+    found = {}
+    for path in _walk(folder):
+        name = path.relative_to(folder).as_posix()
+        # Another process may remove it now.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and is_recorded(name):
+                found[name] = path.stat()
+    return found
+
+
+def read_records(folder: pathlib.Path) -> dict[str, Record]:
+    """Return {name: record} of the files of a folder."""
+    return {
+        (file.parent / name).relative_to(folder).as_posix(): record
+        for file in _walk(folder)
+        if file.name == _RECORDS
+        for name, record in _read_file(file).items()
+    }
+
+
+def write_records(path: pathlib.Path, tag: str, stat: os.stat_result) -> None:
+    """Record that a file is the same as a version of its object."""
+    _replace(path, Record(tag, stat.st_size, stat.st_mtime_ns))
+
+
+def remove_records(path: pathlib.Path) -> None:
+    """Remove the record of a file."""
+    _replace(path, None)
+
+
+def _replace(path, record):
+    if not path.parent.is_dir():
+        return
+    file = path.with_name(_RECORDS)
+    records = _read_file(file)
+    records.pop(path.name, None)
+    if record is not None:
+        records[path.name] = record
+    files.write_text(file, json.dumps(records))
+
+
+def _read_file(file):
+    """Return {name: record} of a file of records; {} if nothing is known."""
+    try:
+        stored = json.loads(file.read_bytes())
+        return {name: Record(*values) for name, values in stored.items()}
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the paths of files; unlike rglob(), skip folders that vanish."""
+    for parent, _, file_names in os.walk(folder):
+        yield from (pathlib.Path(parent, name) for name in file_names)

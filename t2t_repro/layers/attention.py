@@ -1,23 +1,17 @@
-"""Multi-head attention (section 3.2)."""
+"""Multi-head attention, its masks and compatibility functions (section 3.2)."""
 
 import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
-from t2t_repro.layers import (
-    compatibility,
-    composite,
-    dense,
-    dropout,
-    masks,
-    step_projection,
-)
+from t2t_repro.layers import dense, randomness
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class KeyValues(NamedTuple):
@@ -36,7 +30,7 @@ class StepKernels(NamedTuple):
     output: Projection
 
 
-class MultiHeadAttention(composite.Composite):
+class MultiHeadAttention(dense.Composite):
     """Multi-head attention with projections per head (section 3.2.2).
 
     Queries come from x [B, T, D]. Keys and values come from `memory`
@@ -89,10 +83,10 @@ class MultiHeadAttention(composite.Composite):
                 size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
             setattr(self, name, projection)
-        self.compatibility = compatibility.TYPES[attention_type](
+        self.compatibility = COMPATIBILITIES[attention_type](
             name="compatibility", dtype=self.dtype_policy
         )
-        self.dropout = dropout.Dropout(
+        self.dropout = randomness.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
 
@@ -176,7 +170,7 @@ class MultiHeadAttention(composite.Composite):
         Returns:
             context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
         """
-        weights = masks.softmax(self.logits(query, key), mask)
+        weights = masked_softmax(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
         return self.weighted_sum(dropped, value), weights
 
@@ -194,8 +188,8 @@ class MultiHeadAttention(composite.Composite):
         """
         layers = (self.query, self.key, self.value)
         return StepKernels(
-            step_projection.join(*layers[: 3 if with_memory else 1]),
-            step_projection.join(self.output_projection),
+            dense.join_kernels(*layers[: 3 if with_memory else 1]),
+            dense.join_kernels(self.output_projection),
         )
 
     def project_step(
@@ -210,7 +204,7 @@ class MultiHeadAttention(composite.Composite):
             with_memory: whether to return the key and the value, too.
         """
         sizes = (self.key_channels, self.key_channels, self.value_channels)
-        outputs = step_projection.project_and_split(
+        outputs = dense.project_and_split(
             x, kernels.inputs, sizes[: 3 if with_memory else 1]
         )
         return [self.split_beams_and_heads(x, num_beams) for x in outputs]
@@ -234,7 +228,7 @@ class MultiHeadAttention(composite.Composite):
             output [B * W, D], weights [B, H, W, L] float32.
         """
         logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
-        weights = masks.softmax(ops.concatenate(logits, axis=-1), mask)
+        weights = masked_softmax(ops.concatenate(logits, axis=-1), mask)
         parts = _split(
             ops.cast(weights, query.dtype), [kv.length for kv in key_values]
         )
@@ -245,7 +239,7 @@ class MultiHeadAttention(composite.Composite):
         context = functools.reduce(ops.add, contexts)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, W, H, K]
         context = ops.reshape(context, (-1, self.value_channels))
-        (output,) = step_projection.project_and_split(
+        (output,) = dense.project_and_split(
             context, kernels.output, (self.hidden_size,)
         )
         return output, weights
@@ -258,3 +252,204 @@ def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
     *ends, _ = itertools.accumulate(lengths)
     bounds = itertools.pairwise([None, *ends, None])
     return [x[..., start:end] for start, end in bounds]
+
+
+# Attention masks, True where a query may attend to a key, and their softmax.
+#
+# Segment ids number the sentences of a packed row from 1; padding has the id 0.
+# In decoding, Cache.visible_mask of models/transformer_stack.py replaces them.
+
+MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
+
+
+def same_segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
+    """Return a mask that is True within each sentence of a packed row.
+
+    Args:
+        query_segments: [B, T], segment ids.
+        key_segments: [B, L]; 0 is padding, which is masked.
+
+    Returns:
+        [B, 1, T, L] bool.
+    """
+    same = query_segments[:, :, None] == key_segments[:, None, :]
+    real = key_segments[:, None, :] > 0
+    return ops.logical_and(same, real)[:, None]
+
+
+def causal_mask(query_indices: Tensor, key_indices: Tensor) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True unless the key comes later.
+
+    Args:
+        query_indices: [T], indices in the row.
+        key_indices: [L].
+    """
+    return (query_indices[:, None] >= key_indices)[None, None]
+
+
+def restricted_mask(
+    query_indices: Tensor, key_indices: Tensor, reach: int
+) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True where |i - j| < reach.
+
+    This is the "restricted" self-attention of section 4. The paper's r is the
+    size of the neighbourhood, here 2 reach - 1.
+
+    Args:
+        query_indices: [T], indices in the row.
+        key_indices: [L].
+        reach: the first masked distance.
+    """
+    distances = query_indices[:, None] - key_indices
+    return (ops.absolute(distances) < reach)[None, None]
+
+
+def has_key(mask: Tensor) -> Tensor:
+    """Return [B, T] bool: whether a query may attend to any key.
+
+    In self-attention these are the queries that are not padding.
+
+    Args:
+        mask: [B, 1, T, T].
+    """
+    return ops.any(mask, axis=(1, 3))
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the masked softmax of logits [..., L], in float32.
+
+    Sums of many exponentials lose their small terms in 16 bits, and float16
+    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
+    the product and its scale, and the result has a wrong shape.)
+
+    Args:
+        logits: of queries and keys.
+        mask: bool, broadcast to `logits`.
+    """
+    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))
+
+
+# Compatibility functions of queries and keys (section 3.2.1).
+#
+# Each is a layer, called on query [B, H, T, K] and key [B, H, L, K], that
+# returns the logits [B, H, T, L].
+
+
+class DotProduct(keras.layers.Layer):
+    """Scaled dot product of equation 1: q · k / sqrt(K)."""
+
+    def scale(self, query: Tensor) -> Tensor:
+        """Return the query [B, H, T, K], scaled for the product with keys."""
+        return query * query.shape[-1] ** -0.5
+
+    def call(self, query: Tensor, key: Tensor) -> Tensor:
+        return ops.matmul(self.scale(query), ops.transpose(key, (0, 1, 3, 2)))
+
+
+class UnscaledDotProduct(DotProduct):
+    """q · k, of variance K for q and k of variance 1 (footnote 4)."""
+
+    def scale(self, query: Tensor) -> Tensor:
+        return query
+
+
+class Additive(keras.layers.Layer):
+    """v · tanh(q + k), with a weight vector v [K] for each head.
+
+    Bahdanau et al. 2014 (arXiv 1409.0473), appendix A.1.2: their matrices W
+    and U are the projections of queries and keys. The dot product is "much
+    faster and more space-efficient": here each pair of a query and a key
+    costs K hyperbolic tangents, which the backward pass reads again.
+    """
+
+    def build(self, query_shape: tuple, key_shape: tuple) -> None:
+        _, heads, _, size = query_shape
+        self.weight = self.add_weight(name="weight", shape=(heads, size))
+
+    def call(self, query: Tensor, key: Tensor) -> Tensor:
+        sums = query[:, :, :, None] + key[:, :, None]  # [B, H, T, L, K]
+        weight = ops.cast(self.weight, query.dtype)[:, None, None]
+        # XLA fuses the sum with the tanh; it could not fuse a matrix product.
+        return ops.sum(weight * ops.tanh(sums), axis=-1)
+
+
+# Values of HParams.attention_type.
+COMPATIBILITIES: dict[str, type[keras.layers.Layer]] = {
+    "dot_product": DotProduct,
+    "dot_product_unscaled": UnscaledDotProduct,
+    "additive": Additive,
+}
+
+
+# Self-attention with relative positions (Shaw et al. 2018, 1803.02155).
+
+
+class RelativeAttention(MultiHeadAttention):
+    """Attention with a learned vector of each distance j - i.
+
+    Equations 3 and 4 of the paper. Row clip(j - i, -M, M) + M of one table
+    [2 M + 1, K] is a_ij, of another table b_ij; all heads of a layer share
+    both:
+
+        logits_ij = q_i · (k_j + a_ij) / sqrt(K)
+        output_i = sum_j weights_ij (v_j + b_ij)
+
+    The compatibility function must be a dot product, which HParams check.
+    Distances are those of indices in the row: within a sentence of a packed
+    row, they equal those of positions.
+    """
+
+    def __init__(self, max_relative_position: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_relative_position = max_relative_position
+
+    def build(self, x_shape: tuple) -> None:
+        rows = 2 * self.max_relative_position + 1
+        for name, channels in (
+            ("relative_keys", self.key_channels),
+            ("relative_values", self.value_channels),
+        ):
+            shape = (rows, channels // self.num_heads)
+            setattr(self, name, self.add_weight(name=name, shape=shape))
+
+    def logits(
+        self, query: Tensor, key: Tensor, distances: Tensor | None = None
+    ) -> Tensor:
+        vectors, axes = self._distance_vectors(
+            self.relative_keys, key, distances
+        )
+        scaled_query = self.compatibility.scale(query)
+        relative = ops.einsum(f"bhtk,{axes}->bhtl", scaled_query, vectors)
+        return super().logits(query, key) + relative
+
+    def weighted_sum(
+        self, weights: Tensor, value: Tensor, distances: Tensor | None = None
+    ) -> Tensor:
+        vectors, axes = self._distance_vectors(
+            self.relative_values, value, distances
+        )
+        relative = ops.einsum(f"bhtl,{axes}->bhtk", weights, vectors)
+        return super().weighted_sum(weights, value) + relative
+
+    def _distance_vectors(
+        self, table: Tensor, keys: Tensor, distances: Tensor | None
+    ) -> tuple[Tensor, str]:
+        """Return the table's rows for all distances, and their einsum axes.
+
+        Args:
+            table: [2 M + 1, K].
+            keys: [B, H, L, K].
+            distances: [B, L] int32; None: the distances between L positions.
+
+        Returns:
+            [B, L, K] and "blk", or [L, L, K] and "tlk" without `distances`.
+        """
+        limit, axes = self.max_relative_position, "blk"
+        if distances is None:
+            indices = ops.arange(ops.shape(keys)[2])
+            distances, axes = indices - indices[:, None], "tlk"
+        rows = ops.clip(distances, -limit, limit) + limit
+        # The gradient of a product with one-hot rows is a product too. That of
+        # a look-up would add T * L vectors to 2 M + 1 rows one by one.
+        one_hot = ops.one_hot(rows, 2 * limit + 1, dtype=keys.dtype)
+        return ops.matmul(one_hot, ops.cast(table, keys.dtype)), axes

@@ -1,13 +1,13 @@
-"""Embedding of subwords and output layer, with one matrix (section 3.4)."""
+"""Embeddings of subwords, and the output layer (section 3.4)."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_repro.layers import dense, step_projection
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.layers import dense
+from t2t_repro.layers.dense import Projection
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class Embedding(keras.layers.Layer):
@@ -79,10 +79,41 @@ class Embedding(keras.layers.Layer):
             kernel: result of step_kernel(), if many calls share it.
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
-        (logits,) = step_projection.project_and_split(
+        (logits,) = dense.project_and_split(
             flat, kernel or Projection(self._transposed()), (self.vocab_size,)
         )
         logits = ops.cast(logits, "float32")
         if self.bias is not None:
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))
+
+
+# Table of vectors: embeddings of subwords and positions of ConvS2S.
+
+LOOKUP_DEVIATION = 0.1  # of initial values: ConvS2S, section 3.5
+
+
+class LookupTable(keras.layers.Layer):
+    """Table of weights [rows, D]; indices beyond it get its last row.
+
+    Unlike layers.embedding.Embedding it neither scales nor gives logits.
+    """
+
+    def __init__(self, rows: int, hidden_size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rows = rows
+        self.hidden_size = hidden_size
+
+    def build(self, indices_shape: tuple) -> None:
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.rows, self.hidden_size),
+            initializer=keras.initializers.RandomNormal(
+                stddev=LOOKUP_DEVIATION
+            ),
+        )
+
+    def call(self, indices: Tensor) -> Tensor:
+        """Return vectors […, D] of indices […]."""
+        last = ops.cast(self.rows - 1, indices.dtype)
+        return ops.take(self.table, ops.minimum(indices, last), axis=0)

@@ -4,10 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import composite, dense, dropout, step_projection
+from t2t_repro.layers import dense, randomness
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 ACTIVATIONS = {
     "relu": ops.relu,
@@ -26,7 +26,7 @@ GATES = {
 }
 
 
-class FeedForward(composite.Composite):
+class FeedForward(dense.Composite):
     """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
 
     Other activations may replace max(0, ·). A gated one replaces the hidden
@@ -55,7 +55,7 @@ class FeedForward(composite.Composite):
             self.linear = dense.Dense(
                 filter_size, name="linear", dtype=self.dtype_policy
             )
-        self.dropout = dropout.Dropout(
+        self.dropout = randomness.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
         self.output_projection = dense.Dense(
@@ -70,21 +70,21 @@ class FeedForward(composite.Composite):
 
     def step_kernels(self) -> tuple[Projection, ...]:
         """Return the projections of steps, in the order of their use."""
-        filter_ = step_projection.join(self.filter)
+        filter_ = dense.join_kernels(self.filter)
         # Further columns of the hidden layer meet rows of zeros.
-        output = step_projection.join(
+        output = dense.join_kernels(
             self.output_projection, rows=filter_.kernel.shape[1]
         )
         if self.linear is None:
             return filter_, output
-        return filter_, step_projection.join(self.linear), output
+        return filter_, dense.join_kernels(self.linear), output
 
     def step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
         """Return the output of x [M, D], with the result of step_kernels()."""
-        hidden = self.filter.activation(step_projection.project(x, kernels[0]))
+        hidden = self.filter.activation(dense.project_step(x, kernels[0]))
         if self.linear is not None:
-            hidden = hidden * step_projection.project(x, kernels[1])
-        (output,) = step_projection.project_and_split(
+            hidden = hidden * dense.project_step(x, kernels[1])
+        (output,) = dense.project_and_split(
             hidden, kernels[-1], (self.hidden_size,)
         )
         return output

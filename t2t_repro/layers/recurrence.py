@@ -1,15 +1,15 @@
-"""Recurrent layers: a cell applied to one position after the other."""
+"""Recurrent cells and layers, with and without attention to the source."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
-from t2t_repro.layers import composite, recurrent_cell
-from t2t_repro.layers.dropout import Dropout
-from t2t_repro.layers.randomness import Rng
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.layers import attention, dense
+from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class _Step:
@@ -73,9 +73,7 @@ class RecurrentLayer(keras.layers.Layer):
         """
         super().__init__(**kwargs)
         self.reverse = reverse
-        self.cell = recurrent_cell.TYPES[cell_type](
-            size, name="cell", dtype=self.dtype_policy
-        )
+        self.cell = CELLS[cell_type](size, name="cell", dtype=self.dtype_policy)
         self.dropout = Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
@@ -127,7 +125,7 @@ class RecurrentLayer(keras.layers.Layer):
         return self.cell.output(states), states
 
 
-class BidirectionalLayer(composite.Composite):
+class BidirectionalLayer(dense.Composite):
     """Two recurrent layers, forward and in reverse, side by side."""
 
     def __init__(
@@ -159,3 +157,376 @@ class BidirectionalLayer(composite.Composite):
             layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
         ]
         return ops.concatenate(sides, axis=-1)
+
+
+# Recurrent cells: LSTM and GRU.
+#
+# A cell computes a step from two halves: the projection of its input, which
+# does not depend on the recurrence and is computed for all positions at once,
+# and one matrix product with its output of the previous step.
+#
+#     LSTM (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.
+#     2000), gates in the order i, f, g, o of PyTorch and Keras:
+#         [i f g o] = W x + b + U h
+#         c' = sigmoid(f) c + sigmoid(i) tanh(g)
+#         h' = sigmoid(o) tanh(c')
+#
+#     GRU (Cho et al. 2014), gates in the order r, z, n of PyTorch; Keras has
+#     z, r, n. The reset gate acts on U h, as in PyTorch and in Keras with
+#     reset_after=True; in the paper it acts on h, which would take a second
+#     product in each step.
+#         [r z n] = W x + b,   [r' z' n'] = U h
+#         z" = sigmoid(z + z')
+#         h' = (1 - z") tanh(n + sigmoid(r + r') (n' + b')) + z" h
+#
+# States are float32 whatever the compute dtype: sums over many steps lose small
+# terms in 16 bits.
+
+# Logit of a gate that is closed at padding: its sigmoid is 0 in float32, and
+# float16 can represent it.
+_CLOSED = -1e4
+
+
+class Cell(keras.layers.Layer):
+    """Base class of cells, with the matrices W and U and the bias b.
+
+    States are a tuple of tensors […, D]; the first one is the output h. There
+    is no call(), in which Keras would cast them to the compute dtype.
+    """
+
+    num_gates: int
+    num_states: int
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        """Store D, the size of the output."""
+        super().__init__(**kwargs)
+        self.size = size
+
+    def build(self, x_shape: tuple) -> None:
+        width = self.num_gates * self.size
+        self.kernel = self.add_weight(name="kernel", shape=(x_shape[-1], width))
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel", shape=(self.size, width)
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(width,), initializer=self.initial_bias
+        )
+
+    def initial_bias(self, shape: tuple, dtype: Any = None) -> Tensor:
+        """Return the initial value of the bias b."""
+        return ops.zeros(shape, dtype)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the gates' part W x + b of inputs x […, E]."""
+        bias = ops.cast(self.bias, self.compute_dtype)
+        return _product(x, self.kernel) + bias
+
+    def hold(self, gates: Tensor, mask: Tensor) -> Tensor:
+        """Return gates with which an initial state remains zero at padding.
+
+        Args:
+            gates: result of project(), [B, T, gates].
+            mask: [B, T] bool, False at padding.
+        """
+        closed = ops.cast(self.closed_gates(), gates.dtype)
+        return ops.where(mask[..., None], gates, closed)
+
+    def closed_gates(self) -> np.ndarray:
+        """Return the gates of a step that leaves a state of zero."""
+        raise NotImplementedError
+
+    def initial_states(self, shape: Sequence) -> tuple[Tensor, ...]:
+        """Return states of zero, [*shape, D] float32."""
+        shape = (*shape, self.size)
+        return tuple(
+            ops.zeros(shape, "float32") for _ in range(self.num_states)
+        )
+
+    def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
+        """Return the next states.
+
+        Args:
+            gates: result of project() for one position, […, gates].
+            states: states of the previous step, […, D] each.
+        """
+        raise NotImplementedError
+
+    def output(self, states: Sequence) -> Tensor:
+        """Return the output h […, D] in the compute dtype."""
+        return ops.cast(states[0], self.compute_dtype)
+
+    def _recurrence(self, states: Sequence) -> Tensor:
+        """Return U h […, gates] float32."""
+        product = _product(self.output(states), self.recurrent_kernel)
+        return ops.cast(product, "float32")
+
+
+class LstmCell(Cell):
+    """Long short-term memory, with the states h and c."""
+
+    num_gates = 4
+    num_states = 2
+
+    def initial_bias(self, shape: tuple, dtype: Any = None) -> Tensor:
+        # An open forget gate at first: Gers et al. 2000, Jozefowicz et al.
+        # 2015; the default of Keras.
+        return ops.convert_to_tensor(np.repeat([0, 1, 0, 0], self.size), dtype)
+
+    def closed_gates(self) -> np.ndarray:
+        return np.repeat([_CLOSED, 0, 0, 0], self.size)
+
+    def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
+        gates = ops.cast(gates, "float32") + self._recurrence(states)
+        i, f, g, o = ops.split(gates, 4, axis=-1)
+        memory = ops.sigmoid(f) * states[1] + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(memory), memory
+
+
+class GruCell(Cell):
+    """Gated recurrent unit, with the state h."""
+
+    num_gates = 3
+    num_states = 1
+
+    def build(self, x_shape: tuple) -> None:
+        super().build(x_shape)
+        # Biases of the other two gates' products would only add to b.
+        self.recurrent_bias = self.add_weight(
+            name="recurrent_bias", shape=(self.size,), initializer="zeros"
+        )
+
+    def closed_gates(self) -> np.ndarray:
+        return np.repeat([0, -_CLOSED, 0], self.size)
+
+    def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
+        reset, update, new = ops.split(ops.cast(gates, "float32"), 3, axis=-1)
+        past_reset, past_update, past = ops.split(
+            self._recurrence(states), 3, axis=-1
+        )
+        past = past + ops.cast(self.recurrent_bias, "float32")
+        update = ops.sigmoid(update + past_update)
+        new = ops.tanh(new + ops.sigmoid(reset + past_reset) * past)
+        return (new + update * (states[0] - new),)
+
+
+def _product(x: Tensor, kernel: Tensor) -> Tensor:
+    """Return x […, E] times kernel [E, G], as one product of matrices."""
+    kernel = ops.cast(kernel, x.dtype)
+    if len(x.shape) == 2:
+        return ops.matmul(x, kernel)
+    flat = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
+    return ops.reshape(flat, (*ops.shape(x)[:-1], kernel.shape[-1]))
+
+
+# Values of hparams.cell.
+CELLS: dict[str, type[Cell]] = {"lstm": LstmCell, "gru": GruCell}
+
+
+# Attention of a recurrent decoder over the encoder's states.
+
+
+class Source(NamedTuple):
+    """Encoded sentences, as a decoder reads them."""
+
+    memory: Tensor  # [B, L, C], the encoder's final states
+    keys: Tensor  # [B, L, A], their projections
+    mask: Tensor  # [B, L] bool, False at padding
+
+
+class SourceAttention(keras.layers.Layer):
+    """Attention whose values are the memory itself.
+
+    Bahdanau et al. 2014 (arXiv 1409.0473), appendix A.1.2, if `attention_type`
+    is "additive": logits v · tanh(W q + U m).
+
+    With several hops the query of hop k + 1 is the query of hop k plus its
+    context, and all hops share their weights: end-to-end memory networks,
+    Sukhbaatar et al. 2015 (arXiv 1503.08895), section 2.2, with the layer-wise
+    weight tying of an RNN. The context is that of the last hop.
+    """
+
+    def __init__(
+        self, size: int, attention_type: str, hops: int = 1, **kwargs: Any
+    ) -> None:
+        """Create the sublayers.
+
+        Args:
+            size: A, the size of the projections of queries and keys.
+            attention_type: a key of compatibility.TYPES.
+            hops: number of hops; several need queries as wide as the memory.
+            **kwargs: arguments of keras.layers.Layer.
+        """
+        super().__init__(**kwargs)
+        self.size = size
+        self.hops = hops
+        self.query, self.key = (
+            dense.Dense(
+                size, use_bias=False, name=name, dtype=self.dtype_policy
+            )
+            for name in ("query", "key")
+        )
+        self.compatibility = attention.COMPATIBILITIES[attention_type](
+            name="compatibility", dtype=self.dtype_policy
+        )
+
+    def build(self, queries_shape: tuple, memory_shape: tuple) -> None:
+        self.query.build(queries_shape)
+        self.key.build(memory_shape)
+        # Not every type has weights: a call builds those that have.
+        vector = ops.zeros((1, 1, 1, self.size), self.compute_dtype)
+        self.compatibility(vector, vector)
+
+    def project(self, memory: Tensor, mask: Tensor) -> Source:
+        """Return what all queries share, for memory [B, L, C]."""
+        return Source(memory, self.key(memory), mask)
+
+    def attend(self, queries: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+        """Attend from queries [B, W, D].
+
+        Returns:
+            contexts [B, W, C]; weights [B, hops, W, L] float32.
+        """
+        contexts, weights = self._hop(queries, source)
+        weights_of_hops = [weights]
+        for _ in range(self.hops - 1):
+            queries = queries + contexts
+            contexts, weights = self._hop(queries, source)
+            weights_of_hops.append(weights)
+        return contexts, ops.concatenate(weights_of_hops, axis=1)
+
+    def _hop(self, queries, source):
+        """Return contexts [B, W, C] and weights [B, 1, W, L] of one hop."""
+        projected = self.query(queries)[:, None]  # [B, 1, W, A]
+        logits = self.compatibility(projected, source.keys[:, None])
+        # [B, 1, W, L]
+        weights = attention.masked_softmax(logits, source.mask[:, None, None])
+        rounded = ops.cast(weights[:, 0], source.memory.dtype)
+        return ops.matmul(rounded, source.memory), weights
+
+    def call(
+        self, queries: Tensor, memory: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Attend from queries [B, W, D] to memory [B, L, C]; see attend()."""
+        return self.attend(queries, self.project(memory, mask))
+
+
+# Recurrent layer that attends to the source at every step.
+
+
+class AttentiveLayer(keras.layers.Layer):
+    """A cell whose input is x and the context of its previous output.
+
+    At step i the layer attends with its output of step i - 1, zero at first,
+    and its cell's input is [x; context]. The product with x is computed for all
+    steps at once, that with the context within the loop.
+    """
+
+    def __init__(
+        self,
+        cell_type: str,
+        size: int,
+        attention_size: int,
+        attention_type: str,
+        hops: int,
+        dropout_rate: float,
+        **kwargs: Any,
+    ) -> None:
+        """Create cell and attention.
+
+        Args:
+            cell_type: a key of recurrent_cell.TYPES.
+            size: D, the size of the output.
+            attention_size: A, of the projections of queries and keys.
+            attention_type: a key of compatibility.TYPES.
+            hops: attention hops in each step.
+            dropout_rate: share of the cell's input that is dropped.
+            **kwargs: arguments of keras.layers.Layer.
+        """
+        super().__init__(**kwargs)
+        self.size = size
+        self.dropout_rate = dropout_rate
+        self.cell = CELLS[cell_type](size, name="cell", dtype=self.dtype_policy)
+        self.context_projection = dense.Dense(
+            self.cell.num_gates * size,
+            use_bias=False,
+            name="context_projection",
+            dtype=self.dtype_policy,
+        )
+        self.attention = SourceAttention(
+            attention_size,
+            attention_type,
+            hops,
+            name="attention",
+            dtype=self.dtype_policy,
+        )
+        self.dropout, self.context_dropout = (
+            Dropout(dropout_rate, name=name, dtype=self.dtype_policy)
+            for name in ("dropout", "context_dropout")
+        )
+
+    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
+        # All before the loop, whose tensors are its own.
+        self.cell.build(x_shape)
+        self.context_projection.build(memory_shape)
+        queries_shape = (*x_shape[:-1], self.size)
+        self.attention.build(queries_shape, memory_shape)
+
+    def call(
+        self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the layer on x [B, T, E].
+
+        Args:
+            x: inputs.
+            memory: [B, L, C].
+            mask: [B, L] bool, False at padding.
+            rng: state of random numbers; None at inference.
+
+        Returns:
+            outputs [B, T, D], contexts [B, T, C] before dropout, weights
+            [B, T, hops, L] float32.
+        """
+        source = self.attention.project(memory, mask)
+        gates = self.cell.project(self.dropout(x, rng=rng))
+        width = gates.shape[-1]
+        if rng is not None and self.dropout_rate:
+            # Factors of the contexts of all steps: the loop has one input.
+            shape = (*ops.shape(x)[:2], memory.shape[-1])
+            factors = self.context_dropout(ops.ones(shape, x.dtype), rng=rng)
+            gates = ops.concatenate([gates, factors], axis=-1)
+
+        def step(gates: Tensor, states: Sequence) -> tuple:
+            query = self.cell.output(states)[:, None]
+            context, weights = self.attention.attend(query, source)
+            context, weights = context[:, 0], weights[:, :, 0]
+            gates, factors = gates[:, :width], gates[:, width:]
+            dropped = context * factors if factors.shape[-1] else context
+            gates = gates + self.context_projection(dropped)
+            states = self.cell.step(gates, states)
+            return (self.cell.output(states), context, weights), states
+
+        states = self.cell.initial_states((ops.shape(x)[0],))
+        return scan(step, gates, states)
+
+    def step(
+        self, x: Tensor, states: Sequence, source: Source
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Run one step of W beams.
+
+        Args:
+            x: [B, W, E].
+            states: of the cell, [B, W, D] each.
+            source: result of attention.project().
+
+        Returns:
+            output [B, W, D], context [B, W, C], weights [B, hops, W, L], next
+            states.
+        """
+        query = self.cell.output(states)
+        context, weights = self.attention.attend(query, source)
+        states = self.cell.step(self.gates(x, context), states)
+        return self.cell.output(states), context, weights, states
+
+    def gates(self, x: Tensor, context: Tensor) -> Tensor:
+        """Return the projections […, gates] of x and its contexts […, C]."""
+        return self.cell.project(x) + self.context_projection(context)

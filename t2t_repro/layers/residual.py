@@ -14,15 +14,15 @@ from typing import Any
 
 import keras
 
-from t2t_repro.layers import composite, dropout
-from t2t_repro.layers.gating import BalanceLosses
+from t2t_repro.layers import dense, randomness
+from t2t_repro.layers.mixture_of_experts import BalanceLosses
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 
 
-class _ResidualBase(composite.Composite):
+class _ResidualBase(dense.Composite):
     """Norms, dropout and addition around a sublayer, which subclasses call."""
 
     def __init__(
@@ -42,7 +42,7 @@ class _ResidualBase(composite.Composite):
             name="input_norm",
             dtype=self.dtype_policy,
         )
-        self.dropout = dropout.Dropout(
+        self.dropout = randomness.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
         self.norm = norm_or_identity(

@@ -1,15 +1,15 @@
-"""Scores of a text in several metrics."""
+"""Scores of a text: values, intervals, paired tests, and tables by length."""
 
+import bisect
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.io import progress
-from t2t_repro.metrics import significance
-from t2t_repro.metrics.metric import Metric
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Metric, Suite
+from t2t_repro.text.long_lines import words as words_of
 from t2t_repro.text.test_sets import require_same_counts
 
 
@@ -88,8 +88,8 @@ def aggregate(
             metric.signature(num_references),
             None
             if counts is None
-            else significance.half_interval(
-                significance.values(metric, statistics[name], counts)
+            else half_interval(
+                resampled_values(metric, statistics[name], counts)
             ),
         )
         for name, metric in metrics.items()
@@ -142,7 +142,7 @@ def score(
     """
     metrics = suite.build()
     statistics = count(metrics, hypotheses, references, sources)
-    counts = significance.resample_if_several(len(hypotheses), samples)
+    counts = resample_if_several(len(hypotheses), samples)
     return aggregate(metrics, statistics, len(references), counts)
 
 
@@ -153,3 +153,181 @@ def values_and_signature(
     first = next(iter(metrics))
     values = {name: score.value for name, score in scores.items()}
     return {**values, metrics[first].signature_key: scores[first].signature}
+
+
+# Scores by the length of sentences.
+
+LONGEST = (10, 20, 30, 40, 50, 60)  # words; one more bucket has no limit
+
+
+class LengthBucket(NamedTuple):
+    """Sentences of similar length, and their scores."""
+
+    shortest: int  # words
+    longest: int | None  # words; None: no limit
+    sentences: int
+    scores: dict[str, float]  # the headline metric is the first
+
+    def row(self) -> dict[str, Any]:
+        """Return the values by name, for JSON."""
+        values = self._asdict()
+        return values | values.pop("scores")
+
+
+def length_buckets(
+    metrics: Mapping[str, Metric],
+    statistics: Mapping[str, np.ndarray],
+    measured: Sequence[str],
+) -> list[LengthBucket]:
+    """Score sentences by their length, in buckets that are not empty.
+
+    Args:
+        metrics: metrics by name.
+        statistics: [N, S] of each metric, from scores.count().
+        measured: [N] lines whose words are counted. In scripts without spaces
+            each character counts as a word.
+    """
+    members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
+    for i, line in enumerate(measured):
+        words = len(words_of(line))
+        members[bisect.bisect_left(LONGEST, words)].append(i)
+    bounds = zip(
+        (0, *(most + 1 for most in LONGEST)), (*LONGEST, None), strict=True
+    )
+    return [
+        LengthBucket(
+            shortest,
+            longest,
+            len(lines),
+            {
+                name: float(metric.aggregate(statistics[name][lines].sum(0)))
+                for name, metric in metrics.items()
+            },
+        )
+        for (shortest, longest), lines in zip(bounds, members, strict=True)
+        if lines
+    ]
+
+
+def length_summary(buckets: Sequence[LengthBucket], measured: str) -> str:
+    """Return human-readable lines.
+
+    Args:
+        buckets: result of buckets(), at least one.
+        measured: name of the text whose words were counted.
+    """
+    headline, *others = buckets[0].scores
+    lines = [f"{headline} by words of the {measured}:"]
+    for shortest, longest, sentences, scores in buckets:
+        words = f"{shortest}-{longest}" if longest else f"{shortest}-"
+        more = (
+            f", {name.replace('_', ' ')} {scores[name]:.2f}" for name in others
+        )
+        lines.append(
+            f"{scores[headline]:8.2f}  {words:>6} words, {sentences:,} "
+            f"sentences{''.join(more)}"
+        )
+    return "\n".join(lines)
+
+
+# Intervals and paired tests of any metric, by bootstrap over sentences.
+#
+# Samples, intervals and p-values equal those of sacreBLEU, with the same seed.
+
+_SEED = 12_345  # sacreBLEU's
+
+
+class Difference(NamedTuple):
+    """The difference of two systems on the same lines, in one metric."""
+
+    metric: str
+    system: float
+    baseline: float
+    # Of Koehn's test; None without samples. A two-sided test has about 2 p.
+    p_value: float | None
+    samples: int
+
+    def summary(self) -> str:
+        """Return a human-readable line."""
+        text = (
+            f"{self.metric} {self.system:.2f} against {self.baseline:.2f} of "
+            "the baseline"
+        )
+        if self.p_value is None:
+            return text
+        return (
+            f"{text}, p = {self.p_value:.4f} (paired bootstrap, "
+            f"{self.samples:,} samples)"
+        )
+
+
+def resample(num_sentences: int, samples: int) -> np.ndarray:
+    """Count how often each of N sentences is in each sample: [samples, N].
+
+    A sample has N sentences, drawn with replacement.
+    """
+    shape = samples, num_sentences
+    chosen = np.random.default_rng(_SEED).choice(num_sentences, shape)
+    counts = np.empty(shape)
+    for row, sentences in zip(counts, chosen, strict=True):
+        row[:] = np.bincount(sentences, minlength=num_sentences)
+    return counts
+
+
+def resample_if_several(num_sentences: int, samples: int) -> np.ndarray | None:
+    """Return resample() for intervals and tests; None for a single sample."""
+    return resample(num_sentences, samples) if samples > 1 else None
+
+
+def resampled_values(
+    metric: Metric, statistics: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Compute the value of a metric on each sample: [samples].
+
+    Args:
+        metric: metric of the values.
+        statistics: [N, S] statistics of the sentences.
+        counts: [samples, N], result of resample().
+    """
+    return np.array([metric.aggregate(row) for row in counts @ statistics])
+
+
+def half_interval(values: np.ndarray) -> float:
+    """Return half the 95% interval of a metric's values on samples."""
+    ascending = np.sort(values)
+    outside = len(ascending) // 40  # 2.5% on each side
+    return float(ascending[-1 - outside] - ascending[outside]) / 2
+
+
+def paired_test(
+    name: str,
+    metric: Metric,
+    system: np.ndarray,
+    baseline: np.ndarray,
+    counts: np.ndarray | None,
+) -> Difference:
+    """Test the difference between a system and a baseline (Koehn 2004).
+
+    The same test as ``sacrebleu REF -i BASELINE OUT --paired-bs``.
+
+    Args:
+        name: name of the metric.
+        metric: metric of the comparison.
+        system: [N, S] statistics of the system's sentences.
+        baseline: [N, S] statistics of the baseline's sentences.
+        counts: [samples, N], result of resample(); None: no test.
+    """
+    system_score = metric.aggregate(system.sum(0))
+    baseline_score = metric.aggregate(baseline.sum(0))
+    if counts is None:
+        return Difference(name, system_score, baseline_score, None, 0)
+    differences = np.abs(
+        resampled_values(metric, system, counts)
+        - resampled_values(metric, baseline, counts)
+    )
+    observed = abs(system_score - baseline_score)
+    greater = np.count_nonzero(differences - differences.mean() > observed)
+    # Without any greater difference among 1,000 samples, p is 1 / 1,001.
+    samples = len(counts)
+    p_value = (greater + 1) / (samples + 1) if observed else 1.0
+    return Difference(name, system_score, baseline_score, p_value, samples)

@@ -1,21 +1,110 @@
-"""BLEU in each of the conventions in use.
+"""Metrics of translations: BLEU in each convention, chrF, TER, exact match.
 
 Scores of different conventions are not comparable: for one WMT14 en-de output
 they differ by 1.5 BLEU.
 """
 
+import abc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric as SacreMetric
 
 from t2t_repro.io import extras
-from t2t_repro.metrics import sacre
-from t2t_repro.metrics.sacre import SacreBleuMetric
-from t2t_repro.text import moses, sentences
+from t2t_repro.metrics.metric import Metric
+from t2t_repro.text import languages, long_lines, moses
+
+# Adapter of sacreBLEU's metrics to the project's interface.
+
+DEFAULT_TOKENIZER = "13a"
+# sacreBLEU's default tokenizer of a language, and characters for languages that
+# have no spaces between words and for which it has none.
+_TOKENIZERS = {
+    "zh": "zh chi cmn lzh wuu yue zho",
+    "ja-mecab": "ja jpn",
+    "ko-mecab": "ko kor",
+    "char": "bo bod bur dz dzo khm km lao lo my mya shn th tha tib",
+}
+UNSPACED = ("zh", "ja-mecab", "char")  # of languages without spaces
+
+
+class SacreBleuMetric(Metric):
+    """A metric of sacreBLEU that scores the lines that prepare() returns."""
+
+    note = ""  # end of the signature, which names what prepare() does
+    # Tokenizers of the languages whose characters are words of this metric.
+    spaces_out: tuple[str, ...] = ()
+
+    def __init__(self, language: str = "en", tokenized: bool = False):
+        super().__init__(language, tokenized)
+        # Tokenized text has spaces between words in any language.
+        self.tokenizer = DEFAULT_TOKENIZER
+        if not tokenized:
+            self.tokenizer = tokenizer_of(language)
+        if self.of_characters:
+            self.note = "|text:characters"
+        self._scorer = self.build()
+
+    @abc.abstractmethod
+    def build(self) -> SacreMetric:
+        """Build sacreBLEU's metric."""
+
+    @property
+    @abc.abstractmethod
+    def options(self) -> str:
+        """Options of the command sacrebleu, such as "-m bleu"."""
+
+    @property
+    def check(self) -> str | None:
+        if self.of_characters:
+            command = long_lines.SPACE_OUT_COMMAND
+            return f"{command}; sacrebleu REF.tok -i OUT.tok {self.options}"
+        return f"sacrebleu REF -i OUT {self.options}"
+
+    def prepare(self, line: str) -> str:
+        """Return the line that sacreBLEU scores."""
+        return long_lines.space_out(line) if self.of_characters else line
+
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        counts = self._scorer._extract_corpus_statistics(
+            [self.prepare(line) for line in hypotheses],
+            [[self.prepare(line) for line in lines] for lines in references],
+        )
+        # sacreBLEU then warns of text that looks tokenized only once.
+        self._scorer._force = True
+        return np.array(counts, np.float64)
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        score = self._scorer._compute_score_from_stats(list(totals))
+        return float(score.score)
+
+    def signature(self, num_references: int) -> str:
+        self._scorer.num_refs = num_references
+        return self._scorer.get_signature().format() + self.note
+
+    @property
+    def of_characters(self) -> bool:
+        """True if characters of the text are words of the metric."""
+        return self.tokenizer in self.spaces_out
+
+
+def tokenizer_of(language: str) -> str:
+    """Return the name of sacreBLEU's tokenizer for a language."""
+    code = languages.without_region(language)
+    for tokenizer, codes in _TOKENIZERS.items():
+        if code in codes.split():
+            return tokenizer
+    return DEFAULT_TOKENIZER
+
 
 _SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
 _PUNCTUATION = "replace-unicode-punctuation.perl"
@@ -35,7 +124,7 @@ class Bleu(SacreBleuMetric):
     @property
     def options(self) -> str:
         tokenizer = self.settings.get("tokenize", self.tokenizer)
-        named = tokenizer != sacre.DEFAULT_TOKENIZER
+        named = tokenizer != DEFAULT_TOKENIZER
         return (
             "-m bleu"
             + f" -tok {tokenizer}" * named
@@ -66,7 +155,7 @@ class BleuIntl(Bleu):
     """sacreBLEU with international tokenization: tensor2tensor's t2t-bleu."""
 
     settings = {"tokenize": "intl"}
-    spaces_out = sacre.UNSPACED
+    spaces_out = UNSPACED
 
 
 class BleuIntlLc(BleuIntl):
@@ -79,7 +168,7 @@ class BleuTok(Bleu):
     """BLEU of Moses tokens: multi-bleu.perl."""
 
     settings = {"tokenize": "none", "smooth_method": "none"}
-    spaces_out = sacre.UNSPACED
+    spaces_out = UNSPACED
 
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
@@ -103,7 +192,7 @@ class BleuTok(Bleu):
         """Return the commands that turn OUT into OUT.tok."""
         if self.tokenized:
             return []
-        space_out = [sentences.SPACE_OUT_COMMAND] * self.of_characters
+        space_out = [long_lines.SPACE_OUT_COMMAND] * self.of_characters
         return [*space_out, f"tokenizer.perl -l {self.language}"]
 
     def _preparation(self) -> tuple[Callable[[str], str], str]:
@@ -162,3 +251,69 @@ def _require_packages(tokenizer: str, language: str) -> None:
 def _moses_note(language: str) -> str:
     version = metadata.version("sacremoses")
     return f"|text:moses-{language}|sacremoses:{version}"
+
+
+# chrF: character n-grams.
+
+
+class Chrf(SacreBleuMetric):
+    """chrF2: n-grams of 1 to 6 characters, recall counts twice."""
+
+    def build(self) -> CHRF:
+        return CHRF()
+
+    @property
+    def options(self) -> str:
+        return "-m chrf"
+
+
+# TER: translation edit rate.
+
+
+class Ter(SacreBleuMetric):
+    """Edits, including shifts, divided by words of the reference."""
+
+    higher_is_better = False
+    spaces_out = ("char",)
+
+    def build(self) -> TER:
+        return TER(normalized=self._asian, asian_support=self._asian)
+
+    @property
+    def options(self) -> str:
+        asian = " --ter-normalized --ter-asian-support"
+        return "-m ter" + asian * self._asian
+
+    @property
+    def _asian(self):
+        """True if sacreBLEU splits text into characters."""
+        return self.tokenizer in ("zh", "ja-mecab")
+
+
+# Exact match of whole lines.
+
+
+class ExactMatch(Metric):
+    """% of lines that equal a reference, byte for byte."""
+
+    check = (
+        'awk \'NR == FNR {r[FNR] = $0; next} ($0 "") == r[FNR] '
+        "{n++} END {print 100 * n / FNR}' REF OUT"
+    )
+
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        lines = zip(hypotheses, *references, strict=True)
+        matches = [line in candidates for line, *candidates in lines]
+        return np.stack([matches, np.ones(len(matches))], axis=1)
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        matches, lines = totals
+        return float(100 * matches / lines)
+
+    def signature(self, num_references: int) -> str:
+        return f"nrefs:{num_references}|case:mixed|whole lines"

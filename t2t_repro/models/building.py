@@ -9,7 +9,7 @@ from keras import ops
 from t2t_repro import errors
 from t2t_repro.data import features
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.dropout import Dropout
+from t2t_repro.layers.randomness import Dropout
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.registry import models
 from t2t_repro.runtime import keras_compat

@@ -10,11 +10,11 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers.dilated_convolution import DilatedStack
+from t2t_repro.layers.convolution import DilatedStack
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import unfolding, vocabulary_layers
+from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     DecodingState,
     HiddenStates,
@@ -22,7 +22,7 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class ByteNet(Seq2Seq):
@@ -33,7 +33,7 @@ class ByteNet(Seq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
-            vocabulary_layers.build(self)
+            seq2seq.build_vocabulary_layers(self)
         )
         self.encoder, self.decoder = (
             DilatedStack(
@@ -63,8 +63,8 @@ class ByteNet(Seq2Seq):
         Returns:
             [B, a * L + b, D].
         """
-        visible = unfolding.visible_columns(inputs, self.hparams)
-        padded = unfolding.pad_columns(inputs, ops.shape(visible)[1])
+        visible = seq2seq.visible_columns(inputs, self.hparams)
+        padded = seq2seq.pad_columns(inputs, ops.shape(visible)[1])
         x = self.inputs_embedding(padded)
         visible = ops.cast(visible, x.dtype)[..., None]
         return self.encoder(x, visible=visible, rng=rng) * visible
@@ -75,7 +75,7 @@ class ByteNet(Seq2Seq):
         columns = self.encode(batch["inputs"], rng)
         # Section 3.2: targets may be longer than the estimate. As in version 1
         # of the paper, they read zeros in place of the missing columns.
-        columns = unfolding.pad_columns(columns, ops.shape(batch["targets"])[1])
+        columns = seq2seq.pad_columns(columns, ops.shape(batch["targets"])[1])
         y = shift_right(self.targets_embedding(batch["targets"]))
         return HiddenStates(self.decoder(y + columns, rng=rng))
 
@@ -98,7 +98,7 @@ class ByteNet(Seq2Seq):
     ) -> StepOutputs:
         y = self.targets_embedding(ids)  # [B, W, D]
         y = y * ops.cast(step > 0, y.dtype)
-        x = y + unfolding.take_column(state.sentences, step)[:, None]
+        x = y + seq2seq.take_column(state.sentences, step)[:, None]
         x, rings = self.decoder.step(x, state.hypotheses, step)
         logits = self.softmax.logits(x, state.constants)
         return StepOutputs(logits, state._replace(hypotheses=rings))

@@ -1,14 +1,20 @@
 """ConvS2S (arXiv 1705.03122): gated convolutions and multi-step attention."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import weight_norm
-from t2t_repro.layers.multi_step_attention import Source
+from t2t_repro.layers import dense, embedding, gated_convolution, randomness
+from t2t_repro.layers.gated_convolution import (
+    SUM_SCALE,
+    GatedConvolution,
+    MultiStepAttention,
+    Source,
+    WeightNormDense,
+    scale_gradient,
+)
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.models.convs2s_stacks import Decoder, Encoder
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -16,7 +22,8 @@ from t2t_repro.models.seq2seq import (
     Seq2Seq,
     StepOutputs,
 )
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime import keras_compat
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class ConvS2S(Seq2Seq):
@@ -36,7 +43,7 @@ class ConvS2S(Seq2Seq):
             name="encoder",
             **settings,
         )
-        self.softmax = weight_norm.WeightNormDense(
+        self.softmax = gated_convolution.WeightNormDense(
             hparams.hidden_size,
             vocab_size,
             initial_variance=1.0 - hparams.dropout,  # section 3.5
@@ -45,7 +52,7 @@ class ConvS2S(Seq2Seq):
         )
 
     @property
-    def output_layer(self) -> weight_norm.WeightNormDense:
+    def output_layer(self) -> gated_convolution.WeightNormDense:
         return self.softmax
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Source:
@@ -120,3 +127,307 @@ class ConvS2S(Seq2Seq):
         # Products of a query with states, and of weights with values.
         pairs = len(self.decoder.layers) * 2 * size * source_length
         return 2.0 * (source_length * source + target_length * (target + pairs))
+
+
+# Layers of ConvS2S's encoder and decoder (sections 3.2 and 3.3).
+#
+# Here `hparams` are a ConvS2SHParams of hparams/convs2s.py, and a `convolution`
+# is one of their Convolutions.
+
+
+class Block(dense.Composite):
+    """Convolution within a residual connection (section 3.2)."""
+
+    causal: bool  # whether the convolution sees no later position
+
+    def __init__(
+        self,
+        input_channels: int,
+        convolution: Any,
+        hparams: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        channels, width = convolution
+        settings = {"dtype": self.dtype_policy}
+        self.convolution = GatedConvolution(
+            input_channels,
+            channels,
+            width,
+            hparams.dropout,
+            self.causal,
+            name="convolution",
+            **settings,
+        )
+        # Section 3.2 adds the input; where channels change, it is projected.
+        self.projection = None
+        if channels != input_channels:
+            self.projection = WeightNormDense(
+                input_channels, channels, name="projection", **settings
+            )
+
+    def residual(
+        self, x: Tensor, kernels: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Return x […, input_channels] as it is added, […, channels]."""
+        return x if self.projection is None else self.projection(x, kernels)
+
+
+class EncoderBlock(Block):
+    """Convolution that sees positions on both sides."""
+
+    causal = False
+
+    def call(self, x: Tensor, real: Tensor, rng: Rng | None = None) -> Tensor:
+        """Run the block on x [B, L, C] with real [B, L]."""
+        y = self.convolution(x, real, rng=rng)
+        return (y + self.residual(x)) * SUM_SCALE
+
+
+class DecoderBlock(Block):
+    """Causal convolution, then attention to the source."""
+
+    causal = True
+
+    def __init__(
+        self,
+        input_channels: int,
+        convolution: Any,
+        hparams: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_channels, convolution, hparams, **kwargs)
+        self.attention = MultiStepAttention(
+            convolution.channels,
+            hparams.hidden_size,
+            name="attention",
+            dtype=self.dtype_policy,
+        )
+
+    def call(
+        self,
+        x: Tensor,
+        embedded: Tensor,
+        source: Source,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run the block on x [B, T, C] and embeddings [B, T, D].
+
+        Returns:
+            output [B, T, channels], attention weights [B, T, L].
+        """
+        y = self.convolution(x, rng=rng)
+        y, weights = self.attention(y, embedded, source)
+        return (y + self.residual(x)) * SUM_SCALE, weights
+
+    def step(
+        self,
+        x: Tensor,
+        past: Tensor | None,
+        embedded: Tensor,
+        source: Source,
+        kernels: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Run the block on one position of W beams.
+
+        Args:
+            x: [B, W, C].
+            past: as for GatedConvolution.step().
+            embedded: [B, W, D].
+            source: what to attend to.
+            kernels: as for WeightNormDense.call().
+
+        Returns:
+            output [B, W, channels], the next past, weights [B, W, L].
+        """
+        y, past = self.convolution.step(x, past, kernels)
+        y, weights = self.attention(y, embedded, source, kernels)
+        return (y + self.residual(x, kernels)) * SUM_SCALE, past, weights
+
+
+# Encoder and decoder of ConvS2S (section 3).
+#
+# Here `hparams` are a ConvS2SHParams of hparams/convs2s.py.
+
+
+class _Stack(dense.Composite):
+    """Embeddings, blocks, and projections to and from their channels."""
+
+    block_class: type[Block]
+
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        convolutions: Sequence[Any],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        size, settings = hparams.hidden_size, {"dtype": self.dtype_policy}
+        self.embedding = embedding.LookupTable(
+            vocab_size, size, name="embedding", **settings
+        )
+        self.positions = embedding.LookupTable(
+            hparams.max_length, size, name="positions", **settings
+        )
+        self.dropout = randomness.Dropout(
+            hparams.dropout, name="dropout", **settings
+        )
+        channels = convolutions[0].channels
+        self.input_projection = WeightNormDense(
+            size,
+            channels,
+            initial_variance=1.0 - hparams.dropout,  # section 3.5
+            name="input_projection",
+            **settings,
+        )
+        self.layers = []
+        for i, convolution in enumerate(convolutions):
+            self.layers.append(
+                self.block_class(
+                    channels,
+                    convolution,
+                    hparams,
+                    name=f"layer_{i}",
+                    **settings,
+                )
+            )
+            channels = convolution.channels
+        self.output_projection = WeightNormDense(
+            channels, size, name="output_projection", **settings
+        )
+
+    def linear_layers(self) -> list[WeightNormDense]:
+        """Return all linear layers of the stack."""
+        return [
+            layer
+            for layer in keras_compat.all_layers(self)
+            if isinstance(layer, WeightNormDense)
+        ]
+
+
+class Encoder(_Stack):
+    """Encoder of section 3.2: ids [B, L] to what the decoder reads."""
+
+    block_class = EncoderBlock
+
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        num_attentions: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            hparams,
+            vocab_size,
+            hparams.encoder_layers,
+            **kwargs,
+        )
+        self.num_attentions = num_attentions
+
+    def call(
+        self, ids: Tensor, real: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Encode ids [B, L] with real [B, L].
+
+        Returns:
+            states and values of multi_step_attention.Source, [B, L, D].
+        """
+        positions = self.positions(ops.arange(ops.shape(ids)[1]))
+        embedded = self.dropout(self.embedding(ids) + positions, rng=rng)
+        x = self.input_projection(embedded)
+        for layer in self.layers:
+            x = layer(x, real, rng=rng)
+        # Section 3.4: the attentions together would give too much gradient.
+        # That of the embeddings within the values is not scaled.
+        states = scale_gradient(
+            self.output_projection(x), 1.0 / self.num_attentions
+        )
+        return states, (states + embedded) * SUM_SCALE
+
+
+class Decoder(_Stack):
+    """Decoder of section 3.3: ids [B, T] to states for the softmax."""
+
+    block_class = DecoderBlock
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(
+            hparams,
+            vocab_size,
+            hparams.decoder_layers,
+            **kwargs,
+        )
+        self.output_dropout = randomness.Dropout(
+            hparams.dropout, name="output_dropout", dtype=self.dtype_policy
+        )
+
+    def call(
+        self, ids: Tensor, source: Source, rng: Rng | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Decode given ids [B, T].
+
+        Returns:
+            states [B, T, D], attention weights [B, T, L] of each layer.
+        """
+        # The subword before the first one is a zero vector.
+        embedded = ops.pad(self.embedding(ids), ((0, 0), (1, 0), (0, 0)))
+        positions = self.positions(ops.arange(ops.shape(ids)[1]))
+        embedded = self.dropout(embedded[:, :-1] + positions, rng=rng)
+        x = self.input_projection(embedded)
+        weights = []
+        for layer in self.layers:
+            x, layer_weights = layer(x, embedded, source, rng=rng)
+            weights.append(layer_weights)
+        x = self.output_dropout(self.output_projection(x), rng=rng)
+        return x, weights
+
+    def start(self, batch: Tensor | int, beams: int) -> tuple[Tensor, ...]:
+        """Return the past before the first step: zeros, as padding is.
+
+        One tensor [B, W, k - 1, C] for each layer of kernel width k above 1.
+        """
+        return tuple(
+            ops.zeros(
+                (batch, beams, block.width - 1, block.input_channels),
+                self.compute_dtype,
+            )
+            for block in (layer.convolution for layer in self.layers)
+            if block.width > 1
+        )
+
+    def step(
+        self,
+        ids: Tensor,
+        step: Tensor,
+        source: Source,
+        past: Sequence[Tensor],
+        kernels: Mapping[str, Tensor],
+    ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
+        """Decode one position of W beams.
+
+        Args:
+            ids: [B, W], the previous subwords; not read at step 0.
+            step: [] int32, position from 0.
+            source: what to attend to.
+            past: as start() returns it.
+            kernels: as for WeightNormDense.call().
+
+        Returns:
+            states [B, W, D], the next past, weights [B, W, L] of each layer.
+        """
+        embedded = self.embedding(ids)  # [B, W, D]
+        embedded = embedded * ops.cast(step > 0, embedded.dtype)
+        embedded = embedded + self.positions(step)
+        x = self.input_projection(embedded, kernels)
+        remaining, new_past, weights = iter(past), [], []
+        for layer in self.layers:
+            old = next(remaining) if layer.convolution.width > 1 else None
+            x, new, layer_weights = layer.step(
+                x, old, embedded, source, kernels
+            )
+            if new is not None:
+                new_past.append(new)
+            weights.append(layer_weights)
+        return self.output_projection(x, kernels), tuple(new_past), weights

@@ -1,27 +1,78 @@
-"""GNMT with mixtures of experts (arXiv 1701.06538, appendix E).
+"""GNMT and the Transformer with mixtures of experts (arXiv 1701.06538).
 
-Here `hparams` are a RecurrentMoeHParams of hparams/recurrent_moe_hparams.py.
+Here `hparams` are a RecurrentMoeHParams of hparams/moe.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
+import keras
 from keras import ops
 
-from t2t_repro.layers import composite
-from t2t_repro.layers.dropout import Dropout
-from t2t_repro.layers.gating import BalanceLosses
-from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
-from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.source_attention import Source
-from t2t_repro.models import balancing
-from t2t_repro.models.recurrent import Recurrent
-from t2t_repro.models.recurrent_stack import Decoder, Encoder
-from t2t_repro.models.seq2seq import HiddenStates, shift_right
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.layers import attention, dense, residual
+from t2t_repro.layers.dense import Projection
+from t2t_repro.layers.mixture_of_experts import BalanceLosses, MixtureOfExperts
+from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.layers.recurrence import Source
+from t2t_repro.models import transformer_stack
+from t2t_repro.models.recurrent import Decoder, Encoder, Recurrent
+from t2t_repro.models.seq2seq import (
+    AuxiliaryLoss,
+    HiddenStates,
+    Seq2Seq,
+    shift_right,
+)
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
+from t2t_repro.runtime.keras_compat import Tensor
+
+# Balancing losses of models with mixtures of experts, and how they add up.
+#
+# A squared coefficient of variation is no sum over rows. It is computed over
+# what a device processes at once, as in the paper (arXiv 1701.06538), and
+# averaged over these parts of a batch: over a single row it would forbid that a
+# sentence's tokens choose the same experts, and for the whole batch every
+# device would need the others' sums between its forward and its backward pass.
+
+BALANCE_NOTE = (
+    "the balancing losses of experts are computed over the part of a batch "
+    "that a device processes at once, so that updates depend on the number of "
+    "these parts: replicas times accumulated parts."
+)
 
 
-class SigmoidMixture(composite.Composite):
+def auxiliary_losses(
+    losses: Iterable[BalanceLosses],
+    batch: Mapping[str, Tensor],
+    hparams: Any,
+) -> tuple[AuxiliaryLoss, ...]:
+    """Return the sums of the layers' losses, with the weights of `hparams`.
+
+    Each part of a batch counts by its share of the batch's target tokens.
+
+    Args:
+        losses: of each mixture, in encoder and decoder.
+        batch: features of data/features.py.
+        hparams: MixtureHParams.
+    """
+    losses = list(losses)
+    tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
+    weights = BalanceLosses(
+        importance=hparams.importance_loss_weight,
+        load=hparams.load_loss_weight,
+    )
+    return tuple(
+        AuxiliaryLoss(
+            kind,
+            tokens * weight * sum(getattr(layer, kind) for layer in losses),
+            "target_tokens",
+        )
+        for kind, weight in weights._asdict().items()
+    )
+
+
+class SigmoidMixture(dense.Composite):
     """x + Dropout(sigmoid(mixture(x))): the mixture between two LSTM layers."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -124,7 +175,7 @@ class RecurrentMoe(Recurrent):
     """GNMT with a mixture of experts in the encoder and in the decoder."""
 
     default_name = "recurrent_moe"
-    notes = (balancing.NOTE,)
+    notes = (BALANCE_NOTE,)
 
     def _new_encoder(self) -> MoeEncoder:
         return MoeEncoder(self.hparams, name="encoder", dtype=self.dtype_policy)
@@ -166,9 +217,7 @@ class RecurrentMoe(Recurrent):
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> HiddenStates:
         x, _, losses = self._forward(batch, rng)
-        return HiddenStates(
-            x, balancing.auxiliary_losses(losses, batch, self.hparams)
-        )
+        return HiddenStates(x, auxiliary_losses(losses, batch, self.hparams))
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
@@ -181,3 +230,137 @@ class RecurrentMoe(Recurrent):
         unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
         widths = h.hidden_size * (directions * source_length + target_length)
         return super().flops(source_length, target_length) + 2.0 * unit * widths
+
+
+# Transformer with mixtures of experts (arXiv 1701.06538) as feed-forward nets.
+#
+# Here `hparams` are a TransformerMoeHParams of hparams/moe.py.
+
+
+class MoeEncoderLayer(EncoderLayer):
+    """Self-attention and mixture of experts."""
+
+    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+        return _mixture(hparams, self)
+
+    def call(
+        self, x: Tensor, mask: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, tuple[Tensor, BalanceLosses]]:
+        """Run the layer as EncoderLayer does, and return losses, too."""
+        x, weights = self.self_attention(x, (mask,), rng=rng)
+        x, losses = self.ffn(x, attention.has_key(mask), rng=rng)
+        return x, (weights, losses)
+
+
+class MoeDecoderLayer(DecoderLayer):
+    """Self-attention, cross-attention and mixture of experts."""
+
+    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+        return _mixture(hparams, self)
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        self_mask: Tensor,
+        cross_mask: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, tuple[Any, BalanceLosses]]:
+        """Run the layer as DecoderLayer does, and return losses, too."""
+        x, self_weights = self.self_attention(x, (self_mask,), rng=rng)
+        x, cross_weights = self.cross_attention(
+            x, (cross_mask, memory), rng=rng
+        )
+        x, losses = self.ffn(x, attention.has_key(self_mask), rng=rng)
+        return x, ((self_weights, cross_weights), losses)
+
+    def _ffn_kernels(self) -> tuple[Projection, ...]:
+        return ()
+
+    def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
+        return self.ffn(x)[0]
+
+
+def _mixture(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.MixtureResidual:
+    sublayer = MixtureOfExperts(
+        hparams.num_experts,
+        hparams.experts_per_token,
+        hparams.expert_filter_size,
+        name="mixture_of_experts",
+        dtype=parent.dtype_policy,
+    )
+    return residual.MixtureResidual(
+        sublayer,
+        **transformer_stack.residual_settings(hparams, "ffn", parent),
+    )
+
+
+class TransformerMoe(Transformer):
+    """Transformer in which every n-th feed-forward network is a mixture."""
+
+    default_name = "transformer_moe"
+    recomputation = False  # it would have to return the balancing losses
+    notes = (BALANCE_NOTE,)
+
+    def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
+        return [
+            MoeEncoderLayer if self.hparams.is_mixture(i) else EncoderLayer
+            for i in range(self.hparams.encoder_layers)
+        ]
+
+    def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
+        return [
+            MoeDecoderLayer if self.hparams.is_mixture(i) else DecoderLayer
+            for i in range(self.hparams.decoder_layers)
+        ]
+
+    def _encode_and_decode(
+        self, batch: Mapping[str, Tensor], rng: Rng | None
+    ) -> tuple[Tensor, list, list]:
+        x, encoder, decoder, _ = self._forward(batch, rng)
+        return x, encoder, decoder
+
+    def _forward(
+        self, batch: Mapping[str, Tensor], rng: Rng | None
+    ) -> tuple[Tensor, list, list, list[BalanceLosses]]:
+        """Return states [B, T, D], weights of both stacks, losses."""
+        x, encoder, decoder = super()._encode_and_decode(batch, rng)
+        losses = []
+        for outputs in (encoder, decoder):
+            for i, output in enumerate(outputs):
+                if self.hparams.is_mixture(i):
+                    outputs[i], layer_losses = output
+                    losses.append(layer_losses)
+        return x, encoder, decoder, losses
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> HiddenStates:
+        x, _, _, losses = self._forward(batch, rng)
+        return HiddenStates(x, auxiliary_losses(losses, batch, self.hparams))
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        h = self.hparams
+        plain = 2 * h.hidden_size * h.filter_size
+        # Gates and noise; k experts. Empty rows of blocks do not count.
+        mixture = 2 * h.hidden_size * h.num_experts
+        mixture += (
+            h.experts_per_token * 2 * h.hidden_size * h.expert_filter_size
+        )
+        tokens = sum(
+            length
+            for layers, length in (
+                (h.encoder_layers, source_length),
+                (h.decoder_layers, target_length),
+            )
+            for i in range(layers)
+            if h.is_mixture(i)
+        )
+        return super().flops(source_length, target_length) + 2.0 * tokens * (
+            mixture - plain
+        )
+
+    def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
+        return Seq2Seq.ctranslate2_spec(self, specs, max_positions)

@@ -6,17 +6,18 @@ changes the whole image, too: it reads the tape of previous outputs, and output
 t is predicted from column t. A step thus costs as much as n columns, by design.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 from keras import ops
 
-from t2t_repro.layers import dropout
-from t2t_repro.layers.convolutional_gru import ConvolutionalGru
+from t2t_repro.layers import randomness
+from t2t_repro.layers.convolution import ConvolutionalGru
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import loops, unfolding, vocabulary_layers
+from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     DecodingState,
     HiddenStates,
@@ -24,7 +25,7 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class NeuralGpu(Seq2Seq):
@@ -35,10 +36,10 @@ class NeuralGpu(Seq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
-            vocabulary_layers.build(self)
+            seq2seq.build_vocabulary_layers(self)
         )
         self.inputs_dropout, self.targets_dropout, self.states_dropout = (
-            dropout.Dropout(
+            randomness.Dropout(
                 hparams.layer_prepostprocess_dropout,
                 name=f"{place}_dropout",
                 dtype=self.dtype_policy,
@@ -71,11 +72,11 @@ class NeuralGpu(Seq2Seq):
         return self.softmax
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
-        return unfolding.column_counts(input_lengths, self.hparams)
+        return seq2seq.column_counts(input_lengths, self.hparams)
 
     def _visible_columns(self, inputs: Tensor) -> Tensor:
         """Return a mask [B, n, 1, 1] of the columns of each sentence."""
-        visible = unfolding.visible_columns(inputs, self.hparams)
+        visible = seq2seq.visible_columns(inputs, self.hparams)
         return ops.cast(visible, self.compute_dtype)[..., None, None]
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
@@ -87,7 +88,7 @@ class NeuralGpu(Seq2Seq):
         visible = self._visible_columns(inputs)
         x = self.inputs_dropout(self.inputs_embedding(inputs), rng=rng)
         x = x * ops.cast(inputs > 0, x.dtype)[..., None]
-        x = unfolding.pad_columns(x, ops.shape(visible)[1])[:, :, None]
+        x = seq2seq.pad_columns(x, ops.shape(visible)[1])[:, :, None]
         rows = self.hparams.image_width
         image = ops.pad(x, ((0, 0), (0, 0), (0, rows - 1), (0, 0)))
 
@@ -98,12 +99,12 @@ class NeuralGpu(Seq2Seq):
                 new = unit(new, visible)
             if not self.hparams.encoder_steps:
                 # Column t is visible in the sentences that have a step t.
-                active = unfolding.take_column(visible, step)[:, None]
+                active = seq2seq.take_column(visible, step)[:, None]
                 new = ops.where(active > 0, new, image)
             return (new,)
 
         steps = self.hparams.encoder_steps or ops.shape(visible)[1]
-        return loops.repeat(advance, steps, (image,))[0]
+        return repeat(advance, steps, (image,))[0]
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
@@ -126,7 +127,7 @@ class NeuralGpu(Seq2Seq):
             return states, image, tapes
 
         carried = (ops.zeros_like(y), image, self._empty_tapes(image))
-        states = loops.repeat(advance, length, carried)[0]
+        states = repeat(advance, length, carried)[0]
         return HiddenStates(self.states_dropout(states, rng=rng))
 
     def _empty_tapes(self, image: Tensor) -> tuple[Tensor, ...]:
@@ -159,7 +160,7 @@ class NeuralGpu(Seq2Seq):
             tape = unit.write_tape(tape, x, step - 1)
             image = unit(image, visible, tape)
             written.append(tape)
-        state = unfolding.take_column(image, step)[:, 0]
+        state = seq2seq.take_column(image, step)[:, 0]
         return state, image, tuple(written)
 
     def decoding_constants(self) -> Projection:
@@ -225,3 +226,29 @@ class NeuralGpu(Seq2Seq):
 def _merge_beams(x: Tensor) -> Tensor:
     """Reshape [B, W, …] to [B * W, …]."""
     return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+
+
+# Loops of layers whose gradients every backend computes.
+
+
+def repeat(
+    body: Callable[[Tensor, Any], Any], count: Tensor, state: Any
+) -> Any:
+    """Return the state after `count` calls of body(index, state).
+
+    JAX has gradients only of loops whose number of steps is static. XLA on
+    TensorFlow has them only where `maximum_iterations` bounds the number.
+
+    Args:
+        body: function of the index [] int32, from 0, and the state.
+        count: number of calls.
+        state: tuple of tensors, whose shapes stay the same.
+    """
+    if keras.backend.backend() == "jax":
+        return ops.fori_loop(0, count, body, state)
+    return ops.while_loop(
+        lambda index, state: index < count,
+        lambda index, state: (index + 1, body(index, state)),
+        (ops.convert_to_tensor(0, "int32"), state),
+        maximum_iterations=count,
+    )[1]

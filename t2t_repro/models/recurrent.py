@@ -1,4 +1,4 @@
-"""GNMT (Wu et al. 2016, arXiv 1609.08144): stacked LSTMs with attention.
+"""GNMT (arXiv 1609.08144) and Deep-Att (1606.04199): LSTMs with attention.
 
 The decoder follows section 3: the bottom layer's output of the previous step
 attends to the source, and the context is an input of every layer of the current
@@ -6,15 +6,23 @@ step. (The variant "gnmt_v2" of Google's nmt gives the upper layers the context
 of the bottom layer's current output instead.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
+from t2t_repro.layers import dense
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import recurrent_stack, vocabulary_layers
+from t2t_repro.layers.recurrence import (
+    AttentiveLayer,
+    BidirectionalLayer,
+    RecurrentLayer,
+    Source,
+)
+from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -23,7 +31,114 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
+
+# Encoder and decoder of GNMT: stacks of recurrent layers.
+#
+# Here `hparams` are a RecurrentHParams of hparams/recurrent.py.
+
+# Residual connections begin at the third layer (figure 1).
+FIRST_RESIDUAL = 2
+
+
+class Encoder(dense.Composite):
+    """Bidirectional layers below, and forward ones above (section 3.2)."""
+
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layers = [
+            (BidirectionalLayer if is_bidirectional else RecurrentLayer)(
+                hparams.cell,
+                hparams.hidden_size,
+                hparams.dropout,
+                name=f"layer_{i}",
+                dtype=self.dtype_policy,
+            )
+            for i in range(hparams.num_encoder_layers)
+            for is_bidirectional in [i < hparams.num_bidirectional_layers]
+        ]
+
+    def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
+        """Return the states [B, L, C] of x [B, L, D] with mask [B, L]."""
+        for i, layer in enumerate(self.layers):
+            y = layer(x, mask, rng=rng)
+            # The first layer above bidirectional ones is narrower than its
+            # input.
+            residual = i >= FIRST_RESIDUAL and x.shape[-1] == y.shape[-1]
+            x = x + y if residual else y
+        return x
+
+
+class Decoder(dense.Composite):
+    """A layer that attends, below others whose input has its context, too."""
+
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bottom = AttentiveLayer(
+            hparams.cell,
+            hparams.hidden_size,
+            hparams.attention_size or hparams.hidden_size,
+            hparams.attention_type,
+            hparams.attention_hops,
+            hparams.dropout,
+            name="layer_0",
+            dtype=self.dtype_policy,
+        )
+        self.upper = [
+            RecurrentLayer(
+                hparams.cell,
+                hparams.hidden_size,
+                hparams.dropout,
+                name=f"layer_{i}",
+                dtype=self.dtype_policy,
+            )
+            for i in range(1, hparams.num_decoder_layers)
+        ]
+
+    def call(
+        self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Decode given x [B, T, D] with memory [B, L, C] and its mask [B, L].
+
+        Returns:
+            states [B, T, D], weights [B, T, hops, L] float32.
+        """
+        x, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+        for i, layer in enumerate(self.upper, start=1):
+            y = layer(ops.concatenate([x, contexts], axis=-1), rng=rng)
+            x = x + y if i >= FIRST_RESIDUAL else y
+        return x, weights
+
+    def initial_states(self, shape: Sequence) -> tuple:
+        """Return the states of all layers before the first step.
+
+        Args:
+            shape: B and W.
+        """
+        cells = [self.bottom.cell, *(layer.cell for layer in self.upper)]
+        return tuple(cell.initial_states(shape) for cell in cells)
+
+    def step(
+        self, x: Tensor, states: Sequence, source: Source
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Decode one position of W beams.
+
+        Args:
+            x: [B, W, D].
+            states: of all layers, [B, W, D] each.
+            source: result of bottom.attention.project().
+
+        Returns:
+            output [B, W, D], weights [B, hops, W, L], next states.
+        """
+        x, context, weights, first = self.bottom.step(x, states[0], source)
+        new_states = [first]
+        for i, layer in enumerate(self.upper, start=1):
+            inputs = ops.concatenate([x, context], axis=-1)
+            y, layer_states = layer.step(inputs, states[i])
+            new_states.append(layer_states)
+            x = x + y if i >= FIRST_RESIDUAL else y
+        return x, weights, tuple(new_states)
 
 
 class Recurrent(Seq2Seq):
@@ -35,20 +150,16 @@ class Recurrent(Seq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
-            vocabulary_layers.build(self)
+            seq2seq.build_vocabulary_layers(self)
         )
         self.encoder = self._new_encoder()
         self.decoder = self._new_decoder()
 
-    def _new_encoder(self) -> recurrent_stack.Encoder:
-        return recurrent_stack.Encoder(
-            self.hparams, name="encoder", dtype=self.dtype_policy
-        )
+    def _new_encoder(self) -> Encoder:
+        return Encoder(self.hparams, name="encoder", dtype=self.dtype_policy)
 
-    def _new_decoder(self) -> recurrent_stack.Decoder:
-        return recurrent_stack.Decoder(
-            self.hparams, name="decoder", dtype=self.dtype_policy
-        )
+    def _new_decoder(self) -> Decoder:
+        return Decoder(self.hparams, name="decoder", dtype=self.dtype_policy)
 
     @property
     def output_layer(self) -> Embedding:
@@ -130,4 +241,232 @@ class Recurrent(Seq2Seq):
         pair = (2 if h.attention_type == "additive" else 1) * keys + width
         target += h.attention_hops * (size * keys + source_length * pair)
         target += size * self.vocab_size
+        return 2.0 * (source_length * source + target_length * target)
+
+
+# Encoder and decoder of Deep-Att: LSTMs with fast-forward connections.
+#
+# Section 3.1 splits a recurrent layer k in a feed-forward part f and a
+# recurrent part. Fast-forward connections join the feed-forward parts of
+# adjacent layers, so that a path through all layers has neither a nonlinearity
+# nor a recurrence:
+#
+#     f^1 = W^1 x
+#     f^k = W^k [Half(f^(k-1)), Dropout(h^(k-1))]
+#     h^k = LSTM(f^k, h^k of the previous step)
+#
+# f has the width of the cell's gates; Half takes the first half of it. W
+# includes the cell's bias.
+#
+# Here `hparams` are a DeepAttHParams of hparams/recurrent.py.
+
+
+class FastForwardLayer(keras.layers.Layer):
+    """Recurrent layer above another one, with a fast-forward connection."""
+
+    def __init__(self, hparams: Any, reverse: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.recurrent = RecurrentLayer(
+            hparams.cell,
+            hparams.hidden_size,
+            hparams.dropout,
+            reverse,
+            name="recurrent",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, f_shape: tuple, h_shape: tuple) -> None:
+        width = f_shape[-1] // 2 + h_shape[-1]
+        self.recurrent.build((*h_shape[:-1], width))
+
+    def call(
+        self,
+        f: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return f [B, T, gates] and h [B, T, D] of this layer.
+
+        Args:
+            f: [B, T, gates], of the layer below.
+            h: [B, T, D], of the layer below.
+            mask: [B, T] bool, False at padding; only read in reverse.
+            rng: state of random numbers; None at inference.
+        """
+        f = self.feed_forward(f, self.recurrent.dropout(h, rng=rng))
+        return f, self.recurrent.run(f, mask)
+
+    def feed_forward(self, f: Tensor, h: Tensor) -> Tensor:
+        """Return f […, gates] of this layer, from those of the layer below."""
+        half = f[..., : f.shape[-1] // 2]
+        return self.recurrent.cell.project(ops.concatenate([half, h], axis=-1))
+
+
+class DeepAttEncoder(keras.layers.Layer):
+    """Two columns of layers, in opposite and alternating directions.
+
+    In the first column odd layers run forward and even ones in reverse, in the
+    second the other way round (section 3.1, "interleaved"). At the top, f and h
+    of both columns are projected to a quarter of their width (section 3.2).
+    """
+
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.first, self.upper = [], []
+        for column in range(2):
+            self.first.append(
+                RecurrentLayer(
+                    hparams.cell,
+                    hparams.hidden_size,
+                    0.0,
+                    reverse=column == 1,
+                    name=f"column_{column}_layer_0",
+                    dtype=policy,
+                )
+            )
+            self.upper.append(
+                [
+                    FastForwardLayer(
+                        hparams,
+                        reverse=(column + i) % 2 == 1,
+                        name=f"column_{column}_layer_{i}",
+                        dtype=policy,
+                    )
+                    for i in range(1, hparams.num_encoder_layers)
+                ]
+            )
+        gates = self.first[0].cell.num_gates
+        self.projection = keras.layers.Dense(
+            (gates + 1) * hparams.hidden_size // 2,  # of 2 (gates + 1) D
+            use_bias=False,
+            name="projection",
+            dtype=policy,
+        )
+
+    def build(self, x_shape: tuple) -> None:
+        for first in self.first:
+            first.build(x_shape)  # before its parts are called
+
+    def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
+        """Return the states [B, L, C] of x [B, L, D] with mask [B, L]."""
+        tops = []
+        for first, upper in zip(self.first, self.upper, strict=True):
+            f = first.cell.project(x)
+            h = first.run(f, mask)
+            for layer in upper:
+                f, h = layer(f, h, mask, rng=rng)
+            tops += [h, f]
+        return self.projection(ops.concatenate(tops, axis=-1))
+
+
+class DeepAttDecoder(dense.Composite):
+    """A layer that attends, below others that are connected to it."""
+
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bottom = AttentiveLayer(
+            hparams.cell,
+            hparams.hidden_size,
+            hparams.attention_size or hparams.hidden_size,
+            hparams.attention_type,
+            1,
+            0.0,
+            name="layer_0",
+            dtype=self.dtype_policy,
+        )
+        self.upper = [
+            FastForwardLayer(
+                hparams,
+                reverse=False,
+                name=f"layer_{i}",
+                dtype=self.dtype_policy,
+            )
+            for i in range(1, hparams.num_decoder_layers)
+        ]
+
+    def call(
+        self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Decode given x [B, T, D] with memory [B, L, C] and its mask [B, L].
+
+        Returns:
+            states [B, T, D], weights [B, T, 1, L] float32.
+        """
+        h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+        f = self.bottom.gates(x, contexts)
+        for layer in self.upper:
+            f, h = layer(f, h, rng=rng)
+        return h, weights
+
+    def initial_states(self, shape: Sequence) -> tuple:
+        """Return the states of all layers before the first step.
+
+        Args:
+            shape: B and W.
+        """
+        cells = [layer.recurrent.cell for layer in self.upper]
+        cells = [self.bottom.cell, *cells]
+        return tuple(cell.initial_states(shape) for cell in cells)
+
+    def step(
+        self, x: Tensor, states: Sequence, source: Source
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Decode one position of W beams.
+
+        Args:
+            x: [B, W, D].
+            states: of all layers, [B, W, D] each.
+            source: result of bottom.attention.project().
+
+        Returns:
+            output [B, W, D], weights [B, 1, W, L], next states.
+        """
+        h, context, weights, first = self.bottom.step(x, states[0], source)
+        f, new_states = self.bottom.gates(x, context), [first]
+        for layer, layer_states in zip(self.upper, states[1:], strict=True):
+            f = layer.feed_forward(f, h)
+            cell = layer.recurrent.cell
+            new_states.append(cell.step(f, layer_states))
+            h = cell.output(new_states[-1])
+        return h, weights, tuple(new_states)
+
+
+# Deep-Att (Zhou et al. 2016, arXiv 1606.04199): deep LSTMs with attention.
+#
+# All but the stacks is as in the model "recurrent": the query of the attention
+# is the bottom decoder layer's output of the previous step.
+
+
+class DeepAtt(Recurrent):
+    """Deep-Att, in the variants of DeepAttHParams."""
+
+    default_name = "deep_att"
+
+    def _new_encoder(self) -> DeepAttEncoder:
+        return DeepAttEncoder(
+            self.hparams, name="encoder", dtype=self.dtype_policy
+        )
+
+    def _new_decoder(self) -> DeepAttDecoder:
+        return DeepAttDecoder(
+            self.hparams, name="decoder", dtype=self.dtype_policy
+        )
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        h, size = self.hparams, self.hparams.hidden_size
+        gates = self.decoder.bottom.cell.num_gates * size
+        keys = h.attention_size or size
+        # Each layer multiplies its input and its previous output by matrices.
+        upper = gates * (gates // 2 + 2 * size)
+        column = gates * 2 * size + (h.num_encoder_layers - 1) * upper
+        width = 2 * (gates + size)
+        context = width // 4
+        source = 2 * column + width * context + context * keys
+        target = gates * (2 * size + context)
+        target += (h.num_decoder_layers - 1) * upper
+        # As in the model "recurrent".
+        pair = (2 if h.attention_type == "additive" else 1) * keys + context
+        target += size * keys + source_length * pair + size * self.vocab_size
         return 2.0 * (source_length * source + target_length * target)

@@ -32,8 +32,9 @@ import keras
 from keras import ops
 
 from t2t_repro import errors
+from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class AuxiliaryLoss(NamedTuple):
@@ -276,3 +277,190 @@ def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
     shape = ops.shape(x)
     rows = ops.arange(shape[0])[:, None] * shape[1] + parents
     return ops.take(ops.reshape(x, (-1, *shape[2:])), rows, axis=0)
+
+
+# Embeddings of inputs and targets, and the softmax: one to three matrices.
+
+
+class VocabularyLayers(NamedTuple):
+    """Layers whose weights have a row for each subword."""
+
+    inputs: Embedding
+    targets: Embedding
+    softmax: Embedding
+
+
+def build_vocabulary_layers(model: Seq2Seq) -> VocabularyLayers:
+    """Build the layers for the vocabularies of a model.
+
+    hparams.shared_embedding_and_softmax_weights makes them one layer;
+    shared_targets_embedding_and_softmax_weights, if the model has it, the last
+    two.
+
+    Raises:
+        UserError: all should be one, and there are two vocabularies.
+    """
+    if model.hparams.shared_embedding_and_softmax_weights:
+        _require_one_vocabulary(model)
+        shared = _build_embedding(
+            model, "embedding", model.vocab_size, softmax=True
+        )
+        return VocabularyLayers(shared, shared, shared)
+    inputs = _build_embedding(
+        model, "inputs_embedding", model.source_vocab_size
+    )
+    if getattr(
+        model.hparams, "shared_targets_embedding_and_softmax_weights", False
+    ):
+        targets = _build_embedding(
+            model, "targets_embedding", model.vocab_size, softmax=True
+        )
+        return VocabularyLayers(inputs, targets, targets)
+    targets = _build_embedding(model, "targets_embedding", model.vocab_size)
+    softmax = _build_embedding(model, "softmax", model.vocab_size, softmax=True)
+    return VocabularyLayers(inputs, targets, softmax)
+
+
+def _build_embedding(model, name, vocab_size, softmax=False):
+    """Build a layer; `softmax` says that it also computes logits.
+
+    Only the Transformer has the hparams of the bias and of the factor.
+    """
+    hparams = model.hparams
+    return Embedding(
+        vocab_size,
+        hparams.hidden_size,
+        use_bias=softmax and getattr(hparams, "softmax_bias", False),
+        multiply_mode=getattr(hparams, "multiply_embedding_mode", "sqrt_depth"),
+        name=name,
+        dtype=model.dtype_policy,
+    )
+
+
+def _require_one_vocabulary(model):
+    if model.source_vocab_size != model.vocab_size:
+        raise errors.UserError(
+            "One embedding for both sides needs one vocabulary; inputs have "
+            f"{model.source_vocab_size:,} subwords and targets "
+            f"{model.vocab_size:,}. Say --hparams="
+            "shared_embedding_and_softmax_weights=false."
+        )
+
+
+# Columns for outputs of unknown length: ByteNet and Neural GPU.
+#
+# Section 3.2 of Kalchbrenner et al. 2016 (arXiv 1610.10099): a source of |s|
+# subwords is encoded to a * |s| + b columns, an estimate of the target's
+# length. Position t of the target reads column t.
+#
+# Here `hparams` have a as `target_ratio` and b as `target_offset`.
+
+
+def column_counts(lengths: Tensor, hparams: Any) -> Tensor:
+    """Return the columns of sources of `lengths` subwords, a |s| + b.
+
+    They are rounded up, in integers, so that a length has the same number of
+    columns in Python and in any dtype. The ratio counts in thousandths. There
+    are at least |s|, in which the source is.
+    """
+    thousandths = lengths * round(1000 * hparams.target_ratio)
+    counts = (thousandths + 999) // 1000 + hparams.target_offset
+    larger = max if isinstance(counts, int) else ops.maximum
+    return larger(counts, lengths)
+
+
+def visible_columns(inputs: Tensor, hparams: Any) -> Tensor:
+    """Return a mask [B, columns] of the columns of each of inputs [B, L]."""
+    lengths = ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
+    columns = ops.arange(column_counts(ops.shape(inputs)[1], hparams))
+    return columns < column_counts(lengths, hparams)[:, None]
+
+
+def pad_columns(x: Tensor, length: Tensor) -> Tensor:
+    """Return the columns of x [B, L, …] up to `length`, zeros after L."""
+    missing = ops.maximum(length - ops.shape(x)[1], 0)
+    pads = [(0, 0)] * (len(x.shape) - 2)
+    return ops.pad(x, [(0, 0), (0, missing), *pads])[:, :length]
+
+
+def take_column(columns: Tensor, step: Tensor) -> Tensor:
+    """Return column `step` of columns [B, L, …], zeros from L on."""
+    last = ops.shape(columns)[1] - 1
+    column = ops.take(columns, ops.minimum(step, last), axis=1)
+    return column * ops.cast(step <= last, column.dtype)
+
+
+# Training cost of a model, by its own counts of parameters and FLOPs.
+
+
+class TrainingCost(NamedTuple):
+    """Cost of a run so far; None is an unknown figure."""
+
+    steps: int
+    parameters: int
+    counted_flops: float | None  # None: unknown lengths
+    seconds: float | None  # time of the steps; None: not recorded
+    sustained_flops_per_second: float | None  # None: not given
+
+    @property
+    def estimated_flops(self) -> float | None:
+        """FLOPs as in Table 2: time x devices x sustained FLOP/s."""
+        if self.seconds is None or self.sustained_flops_per_second is None:
+            return None
+        return self.seconds * self.sustained_flops_per_second
+
+    @property
+    def counted_flops_per_second(self) -> float | None:
+        """Counted FLOPs in each second, of all devices together."""
+        if not self.seconds or self.counted_flops is None:
+            return None
+        return self.counted_flops / self.seconds
+
+
+def training_cost(
+    model: Seq2Seq,
+    batch_tokens: int,
+    lengths: tuple[float, float] | None,
+    steps: int,
+    seconds: float | None,
+    sustained_flops_per_second: float | None,
+) -> TrainingCost:
+    """Return the cost of a run so far.
+
+    Args:
+        model: a model, whose weights need no values.
+        batch_tokens: number of target tokens in a step.
+        lengths: mean numbers of subwords of a source and of a target; None:
+            unknown.
+        steps: number of finished steps.
+        seconds: time of these steps; None: unknown.
+        sustained_flops_per_second: sustained rate of all devices together;
+            None: unknown.
+    """
+    counted = None
+    if lengths:
+        counted = training_flops(model, batch_tokens * steps, *lengths)
+    return TrainingCost(
+        steps,
+        model.count_params(),
+        counted,
+        seconds,
+        sustained_flops_per_second,
+    )
+
+
+def training_flops(
+    model: Seq2Seq, tokens: int, source_length: float, target_length: float
+) -> float:
+    """Count the multiplications and additions of a run.
+
+    The backward pass costs twice the forward pass. Padding does not count.
+
+    Args:
+        model: a model, which counts its forward pass.
+        tokens: number of target tokens in all steps.
+        source_length: mean number of subwords of an input, with EOS.
+        target_length: mean number of subwords of a target, with EOS.
+    """
+    pair = 3.0 * model.flops(source_length, target_length)
+    return pair * tokens / target_length

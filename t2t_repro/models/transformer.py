@@ -7,14 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import embedding, masks, position
+from t2t_repro.layers import attention, embedding, position
+from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import (
-    transformer_ctranslate2,
-    transformer_flops,
-    vocabulary_layers,
-)
+from t2t_repro.models import seq2seq, transformer_ctranslate2
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -23,14 +19,14 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.models.transformer_cache import Cache
 from t2t_repro.models.transformer_stack import (
+    Cache,
     DecoderLayer,
     EncoderLayer,
     LayerKernels,
     Stack,
 )
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.text.vocabulary import EOS
 
 
@@ -45,7 +41,7 @@ class Transformer(Seq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
-            vocabulary_layers.build(self)
+            seq2seq.build_vocabulary_layers(self)
         )
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
@@ -114,7 +110,9 @@ class Transformer(Seq2Seq):
         x = self.inputs_positions(x, positions)
         indices = ops.arange(ops.shape(inputs)[1])
         visible = self._visible_segments(inputs, segments, positions)
-        mask = self._restrict(masks.same_segment(segments, visible), indices)
+        mask = self._restrict(
+            attention.same_segment_mask(segments, visible), indices
+        )
         return self.encoder(
             x, (mask,), rng=rng, recompute_grad=self.recompute_grad
         )
@@ -139,11 +137,11 @@ class Transformer(Seq2Seq):
         x = self.targets_positions(shifted, positions)
         indices = ops.arange(ops.shape(targets)[1])
         self_mask = ops.logical_and(
-            masks.same_segment(segments, segments),
-            masks.causal(indices, indices),
+            attention.same_segment_mask(segments, segments),
+            attention.causal_mask(indices, indices),
         )
         self_mask = self._restrict(self_mask, indices)
-        cross_mask = masks.same_segment(segments, memory_segments)
+        cross_mask = attention.same_segment_mask(segments, memory_segments)
         return self.decoder(
             x,
             (memory, self_mask, cross_mask),
@@ -181,7 +179,9 @@ class Transformer(Seq2Seq):
         reach = self.hparams.restricted_attention
         if not reach:
             return mask
-        return ops.logical_and(mask, masks.restricted(indices, indices, reach))
+        return ops.logical_and(
+            mask, attention.restricted_mask(indices, indices, reach)
+        )
 
     def _encode_and_decode(
         self, batch: Mapping[str, Tensor], rng: Rng | None
@@ -293,9 +293,55 @@ class Transformer(Seq2Seq):
         return state._replace(sentences=cache, hypotheses=visible)
 
     def flops(self, source_length: float, target_length: float) -> float:
-        return transformer_flops.flops(
+        return count_flops(
             self.hparams, self.vocab_size, source_length, target_length
         )
 
     def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
         return transformer_ctranslate2.convert(self, specs, max_positions)
+
+
+# Number of multiplications and additions of the Transformer.
+
+
+def count_flops(
+    hparams: Any, vocab_size: int, source_length: float, target_length: float
+) -> float:
+    """Return multiplications and additions of one pair's forward pass.
+
+    A matrix product of m x k and k x n costs 2 m k n, masked or not. The count
+    omits norms, softmax and dropout (about 1%), and the masked attention
+    between sentences of a packed row.
+
+    Args:
+        hparams: TransformerHParams.
+        vocab_size: V of the targets.
+        source_length: L, subwords of the input with EOS.
+        target_length: T, subwords of the target with EOS.
+    """
+    d, keys = hparams.hidden_size, hparams.attention_key_channels
+    keys = keys or d
+    values = hparams.attention_value_channels or d
+    # Gated activations need three matrices, others two.
+    ffn = (3 if hparams.ffn_activation.endswith("glu") else 2) * (
+        d * hparams.filter_size
+    )
+    # Cost of a query and a key: Q K^T and weights x V. Additive attention adds,
+    # takes a tanh and multiplies by a vector in place of the dot product.
+    pair = (2 if hparams.attention_type == "additive" else 1) * keys + values
+    # Relative positions: the same products with vectors of distances.
+    self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
+    queries, memory = d * (keys + values), d * (keys + values)
+    encoder_layer = source_length * (
+        queries + memory + source_length * self_pair + ffn
+    )
+    decoder_layer = (
+        target_length * (queries + memory + target_length * self_pair + ffn)
+        + target_length * (queries + source_length * pair)
+        + source_length * memory
+    )
+    layers = (
+        hparams.encoder_layers * encoder_layer
+        + hparams.decoder_layers * decoder_layer
+    )
+    return 2.0 * (layers + target_length * vocab_size * d)

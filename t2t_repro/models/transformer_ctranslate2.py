@@ -13,9 +13,8 @@ import keras
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.layers.attention import MultiHeadAttention
+from t2t_repro.layers.attention import MultiHeadAttention, RelativeAttention
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.layers.relative_attention import RelativeAttention
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_stack import Stack
 

@@ -3,18 +3,23 @@
 Here `hparams` are a TransformerHParams of hparams/transformer.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from t2t_repro.layers import composite, dropout, residual
-from t2t_repro.layers.attention import KeyValues, StepKernels
+from t2t_repro.layers import dense, randomness, residual
+from t2t_repro.layers.attention import (
+    KeyValues,
+    MultiHeadAttention,
+    RelativeAttention,
+    StepKernels,
+)
+from t2t_repro.layers.dense import Projection
+from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import transformer_sublayers
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 class LayerKernels(NamedTuple):
@@ -25,18 +30,16 @@ class LayerKernels(NamedTuple):
     ffn: tuple[Projection, ...]
 
 
-class EncoderLayer(composite.Composite):
+class EncoderLayer(dense.Composite):
     """Self-attention and feed-forward network, each within a residual."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = transformer_sublayers.self_attention(
-            hparams, self
-        )
+        self.self_attention = self_attention_sublayer(hparams, self)
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return transformer_sublayers.feed_forward(hparams, self)
+        return feed_forward_sublayer(hparams, self)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -50,21 +53,17 @@ class EncoderLayer(composite.Composite):
         return self.ffn(x, rng=rng), weights
 
 
-class DecoderLayer(composite.Composite):
+class DecoderLayer(dense.Composite):
     """Self-attention, cross-attention and feed-forward network."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = transformer_sublayers.self_attention(
-            hparams, self
-        )
-        self.cross_attention = transformer_sublayers.cross_attention(
-            hparams, self
-        )
+        self.self_attention = self_attention_sublayer(hparams, self)
+        self.cross_attention = cross_attention_sublayer(hparams, self)
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return transformer_sublayers.feed_forward(hparams, self)
+        return feed_forward_sublayer(hparams, self)
 
     def call(
         self,
@@ -177,7 +176,7 @@ def _write_rows(
     return ops.reshape(written, (-1, heads, entries, new.shape[3]))
 
 
-class Stack(composite.Composite):
+class Stack(dense.Composite):
     """Stack of norm and dropout of the embedded input, and layers.
 
     With pre-norm the stack normalizes the output of its last layer, as in
@@ -197,7 +196,7 @@ class Stack(composite.Composite):
             name="input_norm",
             dtype=self.dtype_policy,
         )
-        self.dropout = dropout.Dropout(
+        self.dropout = randomness.Dropout(
             hparams.layer_prepostprocess_dropout,
             name="dropout",
             dtype=self.dtype_policy,
@@ -267,3 +266,284 @@ def _rematerialize(
         if float_arg
     ]
     return keras.remat(run)(x, *floats)
+
+
+# Residual sublayers of the Transformer's layers, built from hparams.
+#
+# Here `hparams` are a TransformerHParams of hparams/transformer.py, and
+# `parent` is the layer whose dtype policy a sublayer has.
+
+
+def self_attention_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.AttentionResidual:
+    """Return self-attention within a residual."""
+    settings = _attention_settings(hparams, parent)
+    if hparams.max_relative_position:
+        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
+    else:
+        sublayer = MultiHeadAttention(**settings)
+    return residual.AttentionResidual(
+        sublayer, **residual_settings(hparams, "self_attention", parent)
+    )
+
+
+def cross_attention_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.AttentionResidual:
+    """Return attention over the encoder's output, within a residual."""
+    return residual.AttentionResidual(
+        MultiHeadAttention(**_attention_settings(hparams, parent)),
+        **residual_settings(hparams, "cross_attention", parent),
+    )
+
+
+def _attention_settings(
+    hparams: Any, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all attentions of a model share."""
+    size = hparams.hidden_size
+    return {
+        "hidden_size": size,
+        "num_heads": hparams.num_heads,
+        "key_channels": hparams.attention_key_channels or size,
+        "value_channels": hparams.attention_value_channels or size,
+        "attention_type": hparams.attention_type,
+        "dropout_rate": hparams.attention_dropout,
+        "use_bias": hparams.attention_bias,
+        "name": "multihead_attention",
+        "dtype": parent.dtype_policy,
+    }
+
+
+def feed_forward_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.Residual:
+    """Return a feed-forward network within a residual."""
+    sublayer = FeedForward(
+        hparams.hidden_size,
+        hparams.filter_size,
+        hparams.relu_dropout,
+        hparams.ffn_activation,
+        name="feed_forward",
+        dtype=parent.dtype_policy,
+    )
+    return residual.Residual(
+        sublayer, **residual_settings(hparams, "ffn", parent)
+    )
+
+
+def residual_settings(
+    hparams: Any, name: str, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all residuals of a model share, and `name`."""
+    return {
+        "preprocess_sequence": hparams.layer_preprocess_sequence,
+        "postprocess_sequence": hparams.layer_postprocess_sequence,
+        "dropout_rate": hparams.layer_prepostprocess_dropout,
+        "epsilon": hparams.norm_epsilon,
+        "name": name,
+        "dtype": parent.dtype_policy,
+    }
+
+
+# Cache of decoder self-attention in decoding, with visibility per beam.
+
+
+class Cache(NamedTuple):
+    """Keys and values of all beams of a sentence, [B, …] each.
+
+    An entry is the key and the value of a hypothesis at a position; S is the
+    number of entries. An entry stays where it is: if a hypothesis continues in
+    another beam, only its visibility [B, W, S] is reordered. W beams query the
+    entries of all W under a mask.
+    The first entries are the past, which is only read. After them come W
+    entries for each recent position.
+    """
+
+    keys: tuple  # recent: one per decoder layer, [B, H, recent entries, K]
+    values: tuple  # the same
+    past_keys: tuple  # one per decoder layer, [B, H, past entries, K]
+    past_values: tuple  # the same
+    positions: Tensor  # [B, S] int32, position of each entry, from 0
+    memory_keys: tuple  # source: one per decoder layer, [B, H, L, K]
+    memory_values: tuple  # the same
+    memory_mask: Tensor  # [B, 1, 1, L] bool
+
+    @classmethod
+    def empty(
+        cls,
+        memory: Sequence[tuple[Tensor, Tensor]],
+        memory_mask: Tensor,
+        num_beams: int,
+        capacity: Tensor | int,
+        dtype: str,
+    ) -> tuple["Cache", Tensor]:
+        """Create a cache without positions, and its visible entries.
+
+        Args:
+            memory: keys and values of the source, one pair per layer.
+            memory_mask: [B, 1, 1, L] bool.
+            num_beams: W.
+            capacity: number of recent positions before compact() is called.
+            dtype: dtype of keys and values.
+
+        Returns:
+            Cache, visible [B, W, S] bool.
+        """
+        batch = ops.shape(memory_mask)[0]
+        recent: list[tuple] = []
+        past: list[tuple] = []
+        for array in memory[0]:  # keys and values may differ in size
+            _, heads, _, size = ops.shape(array)
+            for arrays, count in ((recent, capacity * num_beams), (past, 0)):
+                zeros = ops.zeros((batch, heads, count, size), dtype)
+                arrays.append((zeros,) * len(memory))
+        first = ops.zeros((batch, 1), "int32")
+        memory_keys, memory_values = zip(*memory, strict=True)
+        cache = cls(
+            keys=recent[0],
+            values=recent[1],
+            past_keys=past[0],
+            past_values=past[1],
+            positions=_entry_positions(first, capacity, num_beams),
+            memory_keys=memory_keys,
+            memory_values=memory_values,
+            memory_mask=memory_mask,
+        )
+        visible = ops.zeros((batch, num_beams, capacity * num_beams), "bool")
+        return cache, visible
+
+    def with_current(self, visible: Tensor, step: Tensor) -> Tensor:
+        """Return visible entries [B, W, S] with each hypothesis's new one.
+
+        Args:
+            visible: [B, W, S] bool, of the previous positions.
+            step: [] int32, the position that is being added.
+        """
+        beams, count = visible.shape[1], ops.shape(visible)[2]
+        past = ops.shape(self.past_keys[0])[2]
+        current = (
+            past + step % self._capacity(beams) * beams + ops.arange(beams)
+        )
+        is_current = ops.arange(count) == current[:, None]
+        return ops.logical_or(visible, is_current)
+
+    def visible_mask(
+        self, visible: Tensor, step: Tensor, reach: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mask of queries at `step`, and distances to the entries.
+
+        Args:
+            visible: [B, W, S] bool.
+            step: [] int32.
+            reach: entries at distances -reach and below are masked; 0: none.
+
+        Returns:
+            mask [B, 1, W, S] bool, distances [B, S] int32.
+        """
+        distances = self.positions - step
+        mask = visible[:, None]
+        if reach:
+            mask = ops.logical_and(mask, (distances > -reach)[:, None, None])
+        return mask, distances
+
+    def write_rows(self, step: Tensor, beams: int) -> Tensor:
+        """Return the rows to which keys and values of `step` are written.
+
+        Returns:
+            [B * H, 1] int32, rows of an array [B * H * recent positions,
+            W * K].
+        """
+        batch, heads = ops.shape(self.keys[0])[:2]
+        capacity = self._capacity(beams)
+        return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
+
+    def key_values(
+        self, distances: Tensor
+    ) -> Iterator[tuple[KeyValues, KeyValues, KeyValues]]:
+        """Yield past, recent and source KeyValues of each layer.
+
+        Args:
+            distances: result of visible_mask().
+        """
+        past, recent, source = (
+            ops.shape(arrays[0])[2]
+            for arrays in (self.past_keys, self.keys, self.memory_keys)
+        )
+        past_distances, recent_distances = (
+            distances[:, :past],
+            distances[:, past:],
+        )
+        for past_key, past_value, key, value, memory_key, memory_value in zip(
+            self.past_keys,
+            self.past_values,
+            self.keys,
+            self.values,
+            self.memory_keys,
+            self.memory_values,
+            strict=True,
+        ):
+            yield (
+                KeyValues(past_key, past_value, past, past_distances),
+                KeyValues(key, value, recent, recent_distances),
+                KeyValues(memory_key, memory_value, source),
+            )
+
+    def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
+        """Move recent positions to the past, and empty the recent entries.
+
+        A step copies the recent entries to write to them, but only reads the
+        past. Entries that no hypothesis sees are dropped: all W hypotheses
+        share their ancestor of a few steps ago, so that such a position needs
+        one entry rather than W.
+
+        Returns:
+            Cache, visible [B, W, S] bool.
+        """
+        used = ops.cast(ops.any(visible, axis=1), "int32")  # [B, S]
+        count = ops.max(ops.sum(used, axis=1), initial=0)
+        order = ops.argsort(-used, axis=1)[:, :count]  # used entries first
+        batch, beams, _ = ops.shape(visible)
+        visible = _take_entries(visible[..., None], order)[..., 0]
+        positions = self.positions[:, None, :, None]
+        positions = _take_entries(positions, order)[:, 0, :, 0]
+        capacity = self._capacity(beams)
+        unseen = ops.zeros((batch, beams, capacity * beams), "bool")
+        recent = _entry_positions(self.positions[:, -1:] + 1, capacity, beams)
+        cache = self._replace(
+            past_keys=_append_and_take(self.past_keys, self.keys, order),
+            past_values=_append_and_take(self.past_values, self.values, order),
+            positions=ops.concatenate([positions, recent], axis=1),
+        )
+        return cache, ops.concatenate([visible, unseen], axis=2)
+
+    def _capacity(self, beams: int) -> Tensor | int:
+        """Return the number of recent positions."""
+        return ops.shape(self.keys[0])[2] // beams
+
+
+def _entry_positions(
+    first: Tensor, capacity: Tensor | int, beams: int
+) -> Tensor:
+    """Return positions of recent entries [B, S] from `first` [B, 1] on."""
+    return first + ops.repeat(ops.arange(capacity), beams)
+
+
+def _append_and_take(past: tuple, recent: tuple, order: Tensor) -> tuple:
+    """Return the entries `order` of each layer's past and recent arrays."""
+    return tuple(
+        _take_entries(ops.concatenate(pair, axis=2), order)
+        for pair in zip(past, recent, strict=True)
+    )
+
+
+def _take_entries(array: Tensor, order: Tensor) -> Tensor:
+    """Take entries `order` [B, S'] of [B, N, S, K], giving [B, N, S', K].
+
+    They are taken as rows of a matrix, which are copied whole.
+    """
+    batch, count, length, size = ops.shape(array)
+    first = ops.reshape(ops.arange(batch * count) * length, (batch, count, 1))
+    rows = ops.reshape(array, (-1, size))
+    return ops.take(rows, first + order[:, None], axis=0)

@@ -9,14 +9,13 @@ from typing import NamedTuple
 import markupsafe
 
 from t2t_repro import registry
-from t2t_repro.evaluation import paper
+from t2t_repro.evaluation import published
 from t2t_repro.io import progress
-from t2t_repro.models.cost import TrainingCost
+from t2t_repro.models.seq2seq import TrainingCost
 from t2t_repro.reports import (
     attention_plots,
     curves,
     sample_translations,
-    stored_scores,
     templates,
 )
 
@@ -85,7 +84,7 @@ def render(runs: Sequence[RunSummary]) -> str:
         ],
         splits=_splits(runs),
         descriptions={entry.name: entry.summary for entry in registry.metrics},
-        columns=stored_scores.columns,
+        columns=score_columns,
         costs=_costs(runs),
         hparams=_hparams(runs),
     )
@@ -187,7 +186,7 @@ def _splits(runs):
     by_split = {}
     for run in runs:
         for split, stored in run.scores.items():
-            read = stored_scores.read(stored)
+            read = read_scores(stored)
             by_split.setdefault(split, {})[run.name] = read
     return {
         split: (
@@ -206,13 +205,18 @@ def _costs(runs):
     """List (label, [figure of each run]): ours, and those of the paper."""
     sets = [run.settings["hparams_set"] for run in runs]
     paper_rows = [
-        paper.table_2_row(run.settings["problem"], run.settings["hparams_set"])
+        published.table_2_row(
+            run.settings["problem"], run.settings["hparams_set"]
+        )
         for run in runs
     ]
     costs = [run.cost for run in runs]
     rows = [
         ("Parameters", [cost.parameters for cost in costs]),
-        ("as in Table 3", [_rounded(paper.parameters(name)) for name in sets]),
+        (
+            "as in Table 3",
+            [_rounded(published.stated_parameters(name)) for name in sets],
+        ),
         ("FLOPs, counted", [cost.counted_flops for cost in costs]),
         (_AS_THE_PAPER, [cost.estimated_flops for cost in costs]),
         ("as in Table 2", [row and row.flops for row in paper_rows]),
@@ -284,3 +288,81 @@ def _duration(seconds):
 
 def _data_uri(png):
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+# Stored scores of a split, as evaluate writes them, sorted for the page.
+
+
+class StoredScores(NamedTuple):
+    """The entries of a file, by kind."""
+
+    numbers: dict[str, float]
+    notes: dict[str, dict]  # name -> {number: remark}
+    tables: dict[str, list[dict]]  # name -> rows
+    facts: dict[str, str]  # signature, checkpoints, settings of the search
+
+    def formatted(self, key: str) -> str:
+        """Format a number, with its interval if there is one."""
+        margin = self.notes.get("plus_minus", {}).get(key)
+        value = self.numbers.get(key)
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + (f"\u00a0±\u00a0{margin:.2f}" if margin else "")
+
+    def other_notes(self) -> list[dict]:
+        """Return the notes other than intervals, a row for each number."""
+        rows = [
+            {"score": key}
+            | {
+                name: note[key]
+                for name, note in self.notes.items()
+                if name != "plus_minus" and note.get(key) is not None
+            }
+            for key in self.numbers
+        ]
+        return [row for row in rows if len(row) > 1]
+
+
+def read_scores(stored: dict) -> StoredScores:
+    """Sort the entries of translations/SPLIT.json; skip empty ones."""
+    numbers = {key: value for key, value in stored.items() if _is_number(value)}
+    scores = StoredScores(numbers, {}, {}, {})
+    for key, value in stored.items():
+        if key in numbers or value in (None, [], {}):
+            continue
+        if isinstance(value, dict) and set(value) <= set(numbers):
+            scores.notes[key] = value
+        elif rows := _rows(value):
+            scores.tables[key] = rows
+        else:
+            scores.facts[key] = _words(value)
+    return scores
+
+
+def score_columns(rows: list[dict]) -> list[str]:
+    """Return the names in the rows, each once, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _rows(value):
+    """Convert a list or dict of dicts to rows; return [] for other values."""
+    if isinstance(value, dict):
+        named = value.items()
+        if all(isinstance(row, dict) for row in value.values()):
+            return [{"name": name} | row for name, row in named]
+    if isinstance(value, list):
+        if all(isinstance(row, dict) for row in value):
+            return value
+    return []
+
+
+def _words(value):
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -12,17 +12,12 @@ from t2t_repro.decoding import attention_trace
 from t2t_repro.io import extras, files, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Path
-from t2t_repro.runs import (
-    checkpoint_files,
-    checkpoint_scores,
-    run_json,
-    stored_run,
-)
+from t2t_repro.runs import history, stored_run
 from t2t_repro.runs.run import Run, load_models, stored_scores
 from t2t_repro.text import parallel_files
 
 with extras.needed("report", "The report"):
-    from t2t_repro.models import cost
+    from t2t_repro.models import seq2seq
     from t2t_repro.reports import (
         attention_plots,
         curves,
@@ -91,7 +86,7 @@ def _names(folders):
 def _summarize(run, name, options):
     data, contents = _open_data(run, options.data_dir)
     read = curves.read(run.output_dir)
-    folder = run.output_dir / run_json.TRANSLATIONS
+    folder = run.output_dir / stored_run.TRANSLATIONS
     scores = stored_scores(run.output_dir)
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt", stored)
@@ -106,7 +101,7 @@ def _summarize(run, name, options):
         settings=run.settings,
         headline=run.problem.suite.headline,
         curves=read | _checkpoint_curves(run),
-        cost=cost.training_cost(
+        cost=seq2seq.training_cost(
             building.build_abstract(run.hparams, **run.vocabularies.sizes),
             run.hparams.batch_tokens,
             _mean_lengths(run, data) if contents else None,
@@ -129,7 +124,7 @@ def _summarize(run, name, options):
 
 def _checkpoint_curves(run):
     """Return the headline metric of each test set, by checkpoint."""
-    found = checkpoint_scores.curves(run.output_dir, run.problem.suite.headline)
+    found = history.score_curves(run.output_dir, run.problem.suite.headline)
     return {f"{page.CHECKPOINTS}{name}": curve for name, curve in found.items()}
 
 
@@ -139,7 +134,7 @@ def _open_data(run, data_dir):
     Both are None if the run's own data cannot be reached. The manifest is None
     if the data is missing or has changed.
     """
-    data_dir_or_own = data_dir or run_json.data_dir(run.settings)
+    data_dir_or_own = data_dir or stored_run.data_dir(run.settings)
     if not data_dir_or_own:  # an imported model
         return None, None
     try:
@@ -149,7 +144,7 @@ def _open_data(run, data_dir):
             raise
         print(f"The report is without the data. {error}", file=sys.stderr)
         return None, None
-    same = run_json.is_data_of(run.settings, data, "train")
+    same = stored_run.is_data_of(run.settings, data, "train")
     return data, manifest.read(data) if same else None
 
 
@@ -166,14 +161,12 @@ def _mean_lengths(run, data):
 
 def _steps(run, read):
     """Return the number of finished steps, by events and checkpoints."""
-    kept = checkpoint_files.list_checkpoints(
-        run.output_dir / run_json.CHECKPOINTS
-    )
-    return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
+    kept = stored_run.list_checkpoints(run.output_dir / stored_run.CHECKPOINTS)
+    return max([curves.steps_done(read), *map(stored_run.step_of, kept)])
 
 
 def _samples(run, data, split, path, stored):
-    expected = stored.get(run_json.TRANSLATIONS_SHA256)  # not of old versions
+    expected = stored.get(stored_run.TRANSLATIONS_SHA256)  # not of old versions
     if expected and files.sha256(path) != expected:
         raise errors.UserError(
             f"{path} has changed since its lines were scored. Restore it, or "

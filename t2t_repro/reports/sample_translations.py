@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.suite import Suite
-from t2t_repro.text import sentences
+from t2t_repro.metrics.metric import Suite
+from t2t_repro.text import long_lines
 
 PER_GROUP = 4  # number of samples
 LONGEST = 32  # maximum number of subwords for choose_by_length()
@@ -103,7 +103,7 @@ def _order(values, metrics, references):
             else values[name][i]
             for name, metric in metrics.items()
         )
-        return *signed, len(sentences.words(references[i]))
+        return *signed, len(long_lines.words(references[i]))
 
     return sorted(range(len(references)), key=sort_key, reverse=True)
 
@@ -132,7 +132,7 @@ def diff_words(
     Example: "a b c" and "a x c" have the spans "a ", "b ", "c" and "a ", "x ",
     "c", of which the second ones differ.
     """
-    words, others = sentences.words(translation), sentences.words(reference)
+    words, others = long_lines.words(translation), long_lines.words(reference)
     left_words = [word.rstrip() for word in words]
     right_words = [word.rstrip() for word in others]
     matcher = difflib.SequenceMatcher(

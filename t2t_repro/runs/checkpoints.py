@@ -9,29 +9,107 @@ when its index does: the index is the last to be renamed to its final name, and
 the first to be removed.
 """
 
+import contextlib
 import glob
 import logging
+import math
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+import shutil
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import storage
+from t2t_repro.io import files, storage
 from t2t_repro.models import building
-from t2t_repro.runs import checkpoint_writer, run_log, slots
-from t2t_repro.runs.checkpoint_files import (
+from t2t_repro.runs import run_log, stored_run
+from t2t_repro.runs.stored_run import (
     files_of_checkpoints,
     index_first,
     list_checkpoints,
     step_of,
 )
-from t2t_repro.runs.checkpoint_reader import (
-    VOCABULARY,
-    CheckpointReader,
-    DamagedCheckpointError,
-)
+from t2t_repro.runtime import keras_compat
+
+# Reading of one checkpoint by the names of its variables.
+
+VOCABULARY = "vocabulary_sha256"  # name of the entry
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+# TensorFlow's reader raises Python's own errors for some damaged files:
+# IndexError where a file ends too early.
+_UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
+
+
+class DamagedCheckpointError(errors.UserError):
+    """A checkpoint that cannot be read."""
+
+    def __init__(self, path: pathlib.Path, error: Exception):
+        """Name the checkpoint, TensorFlow's error and the remedy."""
+        self.damage = f"The checkpoint {path} is damaged: {error}."
+        super().__init__(
+            f"{self.damage} Name another one of the run, or copy it back from "
+            "a backup."
+        )
+
+
+class CheckpointReader:
+    """Reader of one checkpoint."""
+
+    def __init__(self, path: pathlib.Path | str):
+        """Open a checkpoint by its path without an ending, …/ckpt-1500.
+
+        Raises:
+            UserError: there is none.
+            DamagedCheckpointError: it cannot be read.
+        """
+        self.path = stored_run.require_checkpoint(path)
+        # The reader opens the data later. So the path remains until its end.
+        opened = contextlib.ExitStack()
+        weakref.finalize(self, opened.close)
+        folder = opened.enter_context(files.without_wildcards(self.path.parent))
+        try:
+            stored_run.fetch_data(self.path)
+            self._reader = tf.train.load_checkpoint(
+                str(folder / self.path.name)
+            )
+        except (*_UNREADABLE, FileNotFoundError) as error:
+            raise DamagedCheckpointError(self.path, error) from error
+        self.shapes: dict[str, list[int]] = {
+            name.removesuffix(_SUFFIX): shape
+            for name, shape in self._reader.get_variable_to_shape_map().items()
+        }
+
+    def tensor(self, name: str) -> Any:
+        """Return the array stored under "weights/…".
+
+        Raises:
+            DamagedCheckpointError: it cannot be read.
+        """
+        try:
+            return self._reader.get_tensor(name + _SUFFIX)
+        except _UNREADABLE as error:
+            raise DamagedCheckpointError(self.path, error) from error
+
+    @property
+    def num_weights(self) -> int:
+        """The number of the model's weights."""
+        return sum(
+            math.prod(shape)
+            for name, shape in self.shapes.items()
+            if name.startswith("weights/")
+        )
+
+    @property
+    def vocabulary(self) -> str:
+        """The sha256 of the vocabulary that the weights were trained on."""
+        if VOCABULARY not in self.shapes:  # written by another program
+            return "unknown"
+        return self.tensor(VOCABULARY).decode()
+
 
 # Entries of every checkpoint that are not part of the training state.
 _NOT_STATE = ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter", VOCABULARY)
@@ -67,12 +145,12 @@ class CheckpointManager:
         self._vocabulary = vocabulary_sha256
         self._variables = {
             name: variable.value
-            for name, variable in slots.training_state(model, optimizer).items()
+            for name, variable in training_state(model, optimizer).items()
         }
         # Absent if all steps so far were taken in another precision.
         self._optional = {
             name: variable.value
-            for name, variable in slots.loss_scale(optimizer).items()
+            for name, variable in loss_scale(optimizer).items()
         }
 
     def save(
@@ -102,7 +180,7 @@ class CheckpointManager:
             _unscheduled_marker(path).unlink(missing_ok=True)
         else:
             _unscheduled_marker(path).touch()
-        checkpoint_writer.write(
+        write_checkpoint(
             self._variables | self._optional, path, self._vocabulary
         )
         self.prune(rankings)
@@ -272,3 +350,167 @@ def restore_weights(
             )
     for name, weight in weights.items():
         weight.assign(reader.tensor(name))
+
+
+# Writing of one checkpoint by the names of its variables.
+
+
+def write_checkpoint(
+    variables: dict[str, Any], path: pathlib.Path, vocabulary_sha256: str
+) -> None:
+    """Write {name: variable} so that no reader ever sees a partial checkpoint.
+
+    TensorFlow writes an index in pieces under its final name. So both files
+    are written to a temporary folder, flushed to the disk, and renamed.
+
+    Raises:
+        UserError: writing failed, as on a full disk.
+    """
+    # What a killed process leaves there is not uploaded with a run.
+    temporary = path.with_name("writing.t2t.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        state = _nest(variables | {VOCABULARY: tf.Variable(vocabulary_sha256)})
+        with files.path_in_errors(path):
+            tf.train.Checkpoint(**state).write(str(temporary / path.name))
+        path.with_name(f"{path.name}.index").unlink(missing_ok=True)
+        # In this order: data before index.
+        for file in sorted(temporary.iterdir()):
+            files.flush(file)
+            os.replace(file, path.with_name(file.name))
+    except (OSError, tf.errors.OpError) as error:
+        raise errors.UserError(
+            f"The checkpoint {path} could not be written: {error}. The other "
+            f"checkpoints are intact. {errors.remedy(error)}: training "
+            "resumes from the last one."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _nest(variables: dict[str, Any]) -> dict[str, Any]:
+    """Return {"a": {"b": x, "c": y}} for {"a/b": x, "a/c": y}."""
+    nested: dict[str, Any] = {}
+    for path, variable in variables.items():
+        *folders, name = path.split("/")
+        branch = nested
+        for folder in folders:
+            branch = branch.setdefault(folder, {})
+        branch[name] = variable
+    return nested
+
+
+# Variables of a training run and their names in checkpoints.
+#
+# weights/encoder/…/kernel    a weight, by its path momentum/encoder/…/kernel
+# a slot: its kind, and the path of its weight optimizer/u_product         a
+# variable that belongs to no weight step                        number of
+# updates done loss_scale/scale            the loss scale of float16
+
+# Kinds whose name in checkpoints differs from Keras's.
+_KINDS = {
+    "average": "ema",
+    "r": "row_velocity",
+    "c": "column_velocity",
+}
+
+
+def loss_scale(
+    optimizer: keras.optimizers.Optimizer,
+) -> dict[str, keras.Variable]:
+    """Return {name: variable} of the dynamic loss scale, if there is one.
+
+    The step and the learning rate of LossScaleOptimizer stay 0 and unread.
+    """
+    if keras_compat.inner_optimizer(optimizer) is optimizer:
+        return {}
+    return {
+        "loss_scale/scale": optimizer.dynamic_scale,
+        "loss_scale/finite_steps": optimizer.step_counter,
+    }
+
+
+def training_state(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> dict[str, keras.Variable]:
+    """Return {name: variable} of all variables that training depends on.
+
+    The loss scale is not among them: a run may resume in another precision.
+
+    Args:
+        model: a model with weights.
+        optimizer: built for model.trainable_variables.
+
+    Raises:
+        UserError: two variables have one name; or the only name of a variable
+            is a number that Keras gave it.
+    """
+    optimizer = keras_compat.inner_optimizer(optimizer)
+    weights = building.by_path(model.weights)
+    trained = building.by_path(model.trainable_variables)  # not frozen ones
+    paths = list(trained)
+    state = {f"weights/{path}": weight for path, weight in weights.items()}
+    for kind, index, variable in _entries(optimizer, list(trained.values())):
+        name = kind if index is None else f"{kind}/{paths[index]}"
+        if name in state:
+            raise errors.UserError(
+                f"The optimizer {type(optimizer).__name__} cannot be used: "
+                f"{state[name].path} and {variable.path} would both be {name} "
+                "in checkpoints."
+            )
+        state[name] = variable
+    return state
+
+
+def slots_of_kind(
+    optimizer: keras.optimizers.Optimizer,
+    weights: Sequence[keras.Variable],
+    kind: str,
+) -> dict[int, keras.Variable]:
+    """Return {index of a weight: its slot} of one kind of slots.
+
+    Kinds are "momentum", "velocity", "ema" and so on.
+    """
+    return {
+        index: variable
+        for name, index, variable in _entries(
+            keras_compat.inner_optimizer(optimizer), weights
+        )
+        if name == kind and index is not None
+    }
+
+
+def _entries(
+    optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]
+) -> Iterator[tuple[str, int | None, keras.Variable]]:
+    """Yield kind, index of the weight, slot; or name, None, variable."""
+    for variable, held_by, index in keras_compat.optimizer_variables(optimizer):
+        if variable is optimizer.iterations:
+            yield "step", None, variable
+        elif held_by is None:
+            raise errors.UserError(
+                f"The optimizer {type(optimizer).__name__} cannot be used: its "
+                f"variable {variable.path} has a number for a name, and would "
+                "be missing from checkpoints."
+            )
+        elif index is None:
+            yield f"optimizer/{held_by.strip('_')}", None, variable
+        else:
+            weight = weights[index]
+            kind = keras_compat.slot_kind(variable, weight)
+            kind = kind or held_by.strip("_")
+            kind = _KINDS.get(kind, kind)
+            if _is_state(optimizer, kind, len(weight.shape)):
+                yield kind, index, variable
+
+
+def _is_state(optimizer, kind, rank):
+    """Return whether updates depend on a slot.
+
+    In Adafactor, the factors of vectors are placeholders, and the velocity of
+    a matrix is computed from its factors at each update.
+    """
+    if not isinstance(optimizer, keras.optimizers.Adafactor) or kind == "ema":
+        return True
+    return (rank < 2) == (kind == "velocity")

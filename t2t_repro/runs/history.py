@@ -1,4 +1,4 @@
-"""Stored results of the validations of a run, which rank its checkpoints."""
+"""Stored results of a run: its validations, and scores of each checkpoint."""
 
 import copy
 import math
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors, registry
-from t2t_repro.io import json_files
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.io import files
+from t2t_repro.metrics.metric import Suite
 
 VALIDATION = "validation.json"
 LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
@@ -30,7 +30,7 @@ class History:
         self._path = output_dir / VALIDATION
         stored = []
         if self._path.exists():
-            stored = json_files.read(self._path, _SHAPE)
+            stored = files.read_json(self._path, _SHAPE)
         self._entries = [e for e in stored if e["step"] <= last_step]
 
     @property
@@ -41,7 +41,7 @@ class History:
     def add(self, step: int, results: Mapping[str, Any]) -> None:
         """Append the results of a validation, and write the file."""
         self._entries.append({"step": step, **results})
-        json_files.write(self._path, self._entries)
+        files.write_json(self._path, self._entries)
 
     def stopped_improving(
         self, patience: int | None, metric: str = LOSS
@@ -164,3 +164,108 @@ def require_stopping_metric(
             f"{metric} is measured on translated sentences; {got} with "
             "--eval_bleu_sentences=0. Name a number above 0."
         )
+
+
+# Scores of each checkpoint of a run, a curve that `evaluate` extends.
+
+SCORES_FOLDER = "checkpoint_scores"  # in the folder of a run
+_SCORES_SHAPE = {
+    "settings": dict,
+    "checkpoints": [{"step": int, "sha256": str, "scores": {str: float}}],
+}
+
+
+class CheckpointScores:
+    """The file of a test set, written whole at each change.
+
+    Scores of removed checkpoints stay.
+    """
+
+    def __init__(
+        self,
+        output_dir: pathlib.Path,
+        test_set: str,
+        settings: Mapping[str, Any],
+    ):
+        """Read the scores that are stored in a run.
+
+        Args:
+            output_dir: folder of the run.
+            test_set: name of the test set.
+            settings: what all scores depend on, serializable as JSON. Stored
+                scores with other settings are discarded.
+        """
+        self._path = output_dir / SCORES_FOLDER / f"{test_set}.json"
+        self._settings = dict(settings)
+        self.entries: list[dict[str, Any]] = []
+        if self._path.exists():
+            stored = files.read_json(self._path, _SCORES_SHAPE)
+            if stored["settings"] == self._settings:
+                self.entries = stored["checkpoints"]
+
+    def has(self, step: int, sha256: str) -> bool:
+        """Return whether a checkpoint is scored."""
+        return (step, sha256) in (
+            (entry["step"], entry["sha256"]) for entry in self.entries
+        )
+
+    def add(self, step: int, sha256: str, results: Mapping[str, Any]) -> None:
+        """Add the results of a checkpoint, or replace those of its step.
+
+        Args:
+            step: step of the checkpoint.
+            sha256: of its index.
+            results: {"scores": {metric: value}, …}.
+        """
+        others = [entry for entry in self.entries if entry["step"] != step]
+        added = {"step": step, "sha256": sha256, **results}
+        self.entries = sorted([*others, added], key=lambda entry: entry["step"])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(
+            self._path,
+            {"settings": self._settings, "checkpoints": self.entries},
+        )
+
+    def curve(self, metric: str) -> list[tuple[int, float]]:
+        """Return [(step, value)] of a metric."""
+        return _score_curve(self.entries, metric)
+
+    def table(self, suite: Suite) -> str:
+        """Return a row for each checkpoint, with * at the best headline."""
+        names = list(dict.fromkeys([suite.headline, *suite.names]))
+        widths = [max(len(name), 7) for name in names]
+        columns = zip(names, widths, strict=True)
+        lines = ["     step   " + "  ".join(f"{n:>{w}}" for n, w in columns)]
+        values = [value for _, value in self.curve(suite.headline)]
+        higher = suite.build()[suite.headline].higher_is_better
+        best = None
+        if values and higher is not None:
+            best = max(values) if higher else min(values)
+        for entry in self.entries:
+            scores = [entry["scores"].get(name, math.nan) for name in names]
+            columns = zip(scores, widths, strict=True)
+            cells = "  ".join(f"{score:{w}.2f}" for score, w in columns)
+            mark = "*" if scores[0] == best else " "
+            lines.append(f"{entry['step']:>9,} {mark} {cells}")
+        return "\n".join(lines)
+
+
+def score_curves(
+    output_dir: pathlib.Path, metric: str
+) -> dict[str, list[tuple[int, float]]]:
+    """Return {test set: [(step, value)]} of all scores in a run."""
+    folder = output_dir / SCORES_FOLDER
+    return {
+        str(path.relative_to(folder).with_suffix("")): _score_curve(
+            files.read_json(path, _SCORES_SHAPE)["checkpoints"], metric
+        )
+        for path in sorted(folder.rglob("*.json"))
+    }
+
+
+def _score_curve(entries, metric):
+    return [
+        (entry["step"], entry["scores"][metric])
+        for entry in entries
+        if metric in entry["scores"]
+    ]

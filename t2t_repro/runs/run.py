@@ -7,20 +7,13 @@ from typing import NamedTuple
 
 from t2t_repro import errors, fields, hparam
 from t2t_repro.decoding import translate
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
-from t2t_repro.runs import (
-    checkpoint_files,
-    checkpoint_reader,
-    checkpoints,
-    history,
-    run_json,
-    stored_run,
-)
+from t2t_repro.runs import checkpoints, history, stored_run
 from t2t_repro.runtime import keras_compat
-from t2t_repro.text import sentences, vocabulary_pair
+from t2t_repro.text import long_lines, vocabulary_pair
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -37,9 +30,9 @@ class Run(NamedTuple):
 
 def stored_scores(output_dir: pathlib.Path) -> dict[str, dict]:
     """Return {split: scores} of the splits that `evaluate` translated."""
-    folder = output_dir / run_json.TRANSLATIONS
+    folder = output_dir / stored_run.TRANSLATIONS
     return {
-        str(path.relative_to(folder).with_suffix("")): json_files.read(
+        str(path.relative_to(folder).with_suffix("")): files.read_json(
             path, dict
         )
         for path in sorted(folder.rglob("*.json"))
@@ -119,11 +112,11 @@ def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
     Raises:
         UserError: the run does not have so many.
     """
-    folder = run.output_dir / run_json.CHECKPOINTS
-    listed = checkpoint_files.list_checkpoints(folder)
+    folder = run.output_dir / stored_run.CHECKPOINTS
+    listed = stored_run.list_checkpoints(folder)
     first = 0
     if run.settings.get("options", {}).get("keep_best_checkpoints"):
-        first = _end_of_gaps(list(map(checkpoint_files.step_of, listed)), run)
+        first = _end_of_gaps(list(map(stored_run.step_of, listed)), run)
     paths = listed[first:][-number:]
     if len(paths) < number:
         older = f" after {first} older ones that are the best" if first else ""
@@ -155,15 +148,15 @@ def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
     Raises:
         UserError: the run has fewer validations, or not their checkpoints.
     """
-    folder = run.output_dir / run_json.CHECKPOINTS
+    folder = run.output_dir / stored_run.CHECKPOINTS
     validations = history.History(run.output_dir)
     metric = validations.ranking_metric(run.problem.suite)
     values = validations.values(metric)
     name = "perplexity" if metric == history.LOSS else metric
     steps = validations.ranking(run.problem.suite)[:number]
     kept = {
-        checkpoint_files.step_of(path): path
-        for path in checkpoint_files.list_checkpoints(folder)
+        stored_run.step_of(path): path
+        for path in stored_run.list_checkpoints(folder)
     }
     best = [step for step in steps if step in kept]
     if len(best) < number:
@@ -208,9 +201,7 @@ def num_weights(
 ) -> int:
     """Return how many weights the models of load_models() have together."""
     paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
-    return sum(
-        checkpoint_reader.CheckpointReader(path).num_weights for path in paths
-    )
+    return sum(checkpoints.CheckpointReader(path).num_weights for path in paths)
 
 
 def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
@@ -245,7 +236,7 @@ def line_functions(
     normalize, _ = problem.normalizers
     if not split_sentences:
         return normalize, translate.whole_line
-    return str, sentences.splitter(
+    return str, long_lines.sentence_splitter(
         problem.source_language,
         normalize,
         source.split_tag,
@@ -255,8 +246,8 @@ def line_functions(
 
 def _hparams_of(path, run):
     """Return the hparams of a checkpoint's own run, else those of `run`."""
-    file = path.parent.parent / run_json.RUN
+    file = path.parent.parent / stored_run.RUN
     if not file.exists():
         return run.hparams
-    settings = json_files.read(file, {"hparams": {"model": str}})
-    return run_json.hparams_of(settings["hparams"])
+    settings = files.read_json(file, {"hparams": {"model": str}})
+    return stored_run.hparams_of(settings["hparams"])

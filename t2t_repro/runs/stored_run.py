@@ -1,14 +1,19 @@
-"""A run as its folder has it, read without TensorFlow."""
+"""A run as its folder has it: run.json and checkpoints, without TensorFlow."""
 
+import dataclasses
 import pathlib
+import platform
+import re
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple, TypeAlias
 
-from t2t_repro import errors, fields, hparam, user_definitions
-from t2t_repro.io import files, json_files, storage
-from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import checkpoint_files, run_json
+from t2t_repro import __version__, errors, fields, hparam, registry
+from t2t_repro.data import manifest
+from t2t_repro.io import files, storage
+from t2t_repro.problem import Problem, arguments_with_defaults, build_problem
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Checkpoints of a model or of an ensemble: comma-separated paths as commands
 # take them, or paths, which may contain commas. None: those of the run.
@@ -38,33 +43,31 @@ def read(
         UserError: the folder has no run, or its settings differ from
             `expected`.
     """
-    output_dir = checkpoint_files.open_folder(output_dir)
-    path = output_dir / run_json.RUN
+    output_dir = open_checkpoints(output_dir)
+    path = output_dir / RUN
     if not path.exists():
         raise errors.UserError(
             f"There is no run in {storage.name_of(output_dir)} "
-            f"({run_json.RUN} is missing). Train one with the trainer, or name "
+            f"({RUN} is missing). Train one with the trainer, or name "
             "the right --output_dir."
         )
-    settings = json_files.read(path, run_json.SHAPE)
+    settings = files.read_json(path, SHAPE)
     # Runs of earlier versions lack it.
-    json_files.require_shape(path, settings.get("data", {}), {str: str})
+    files.require_json_shape(path, settings.get("data", {}), {str: str})
     if "usr_dir" in settings:
-        json_files.require_shape(
-            path, settings["usr_dir"], user_definitions.SHAPE
-        )
-        user_definitions.load_stored(settings["usr_dir"], output_dir)
+        files.require_json_shape(path, settings["usr_dir"], registry.SHAPE)
+        registry.load_stored_definitions(settings["usr_dir"], output_dir)
     try:
         problem = build_problem(
             settings["problem"], settings["problem_arguments"]
         )
-        hparams = run_json.hparams_of(settings["hparams"])
+        hparams = hparams_of(settings["hparams"])
     except errors.UserError as error:
         raise errors.UserError(f"Cannot use {path}. {error}") from error
     expected = dict(expected or {})
     if "hparams" in expected:
         expected["hparams"] = fields.parse(type(hparams), expected["hparams"])
-    run_json.refuse_differences(
+    refuse_differences(
         output_dir,
         settings,
         expected,
@@ -82,10 +85,10 @@ def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
         UserError: there is no checkpoint.
     """
     averaged, saved = (
-        checkpoint_files.list_checkpoints(output_dir / folder)[-1:]
-        for folder in (run_json.AVERAGED, run_json.CHECKPOINTS)
+        list_checkpoints(output_dir / folder)[-1:]
+        for folder in (AVERAGED, CHECKPOINTS)
     )
-    steps = [checkpoint_files.step_of(path) for path in (*averaged, *saved)]
+    steps = [step_of(path) for path in (*averaged, *saved)]
     if len(steps) == 2 and steps[0] < steps[1]:
         print(
             f"Note: {saved[0].name} is newer than the average "
@@ -96,7 +99,7 @@ def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
     if paths := averaged or saved:
         return paths[0]
     raise errors.UserError(
-        f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
+        f"There is no checkpoint in {output_dir / CHECKPOINTS}. Run "
         "the trainer first."
     )
 
@@ -116,7 +119,7 @@ def find_checkpoints(
     if not names:
         return [find_checkpoint(output_dir)]
     paths = files.split_paths(names) if isinstance(names, str) else names
-    return list(map(checkpoint_files.require, paths))
+    return list(map(require_checkpoint, paths))
 
 
 def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
@@ -127,3 +130,393 @@ def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
 def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
     """Return the sha256 of each index, which has a checksum of every tensor."""
     return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
+
+
+# Paths of checkpoints, found without TensorFlow.
+
+CHECKPOINTS_FOLDER = "checkpoints"  # in the folder of a run
+
+
+def open_checkpoints(name: pathlib.Path | str) -> pathlib.Path:
+    """Return the folder of a run, which is copied if it has a URL.
+
+    Data of checkpoints is copied by fetch_data(), and exports are not.
+    """
+    return storage.download(storage.local_path(name), _without_large_files)
+
+
+def _without_large_files(names):
+    exports = ("export/", "ctranslate2/")
+    return [
+        name
+        for name in names
+        if not re.search(r"(^|/)ckpt-\d+\.data-", name)
+        and not name.startswith(exports)
+    ]
+
+
+def fetch_data(path: pathlib.Path) -> None:
+    """Copy the data of a checkpoint at a URL, if it is missing here."""
+    storage.fetch(path.with_name(f"{path.name}.data-00000-of-00001"))
+
+
+def require_checkpoint(name: pathlib.Path | str) -> pathlib.Path:
+    """Return the path of a checkpoint that exists: …/ckpt-1500.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = storage.local_path(name)
+    if files.is_url(name):
+        open_checkpoints(path.parent.parent)  # of its run
+    if not pathlib.Path(f"{path}.index").is_file():
+        raise errors.UserError(
+            f"There is no checkpoint {name}. Name one as …/ckpt-1500, "
+            "without an ending."
+        )
+    return path
+
+
+def step_of(path: pathlib.Path | str) -> int:
+    """Return the step in a checkpoint's path: 1500 for "…/ckpt-1500"."""
+    match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
+    if not match:
+        raise errors.UserError(
+            f"A checkpoint's path ends in -STEP, as ckpt-1500; got {path}."
+        )
+    return int(match[1])
+
+
+def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Return paths of the complete checkpoints in a folder, oldest first."""
+    found = files_of_checkpoints(folder)
+    indices = (path for path in found if path.suffix == ".index")
+    return sorted((index.with_suffix("") for index in indices), key=step_of)
+
+
+def files_of_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Return the files of a folder whose names are ckpt-STEP.…"""
+    return [
+        path
+        for path in pathlib.Path(folder).glob("ckpt-*.*")
+        if re.match(r"ckpt-\d+\.", path.name)
+    ]
+
+
+def index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """Sort files for removal: a checkpoint exists while its index does."""
+    return sorted(paths, key=lambda file: file.suffix != ".index")
+
+
+# run.json: the settings of a run, written once and then compared.
+
+RUN = "run.json"
+AVERAGED = "averaged"
+CHECKPOINTS = CHECKPOINTS_FOLDER
+TRANSLATIONS = "translations"
+TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
+# Settings that must not change when a run continues, beside problem_arguments
+# and the data.
+_IDENTITY = (
+    "problem",
+    "hparams",
+    "random_seed",
+    "vocabulary_sha256",
+    "rows_per_batch",
+)
+_TRAINED_ON = ("train_sha256", "validation_sha256")  # of manifest.checksums()
+# The entries of run.json that commands read.
+SHAPE = {
+    "problem": str,
+    "problem_arguments": dict,
+    "hparams_set": str,
+    "hparams": {"model": str},
+    "random_seed": int,
+    "data_dir": str,
+    "vocabulary_sha256": str,
+    "manifest_sha256": str,
+    "versions": {str: str},
+    "command_lines": [str],
+}
+_CHANGE = "{}: {!r} -> {!r}"  # a setting, the run's value and the given one
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
+
+
+def settings(
+    problem: Problem,
+    hparams_set: str,
+    hparams: hparam.HParams,
+    random_seed: int,
+    data_folder: pathlib.Path | None,
+    vocabularies: Vocabularies,
+    rows_per_batch: int | dict[str, int],
+) -> dict[str, Any]:
+    """Return the settings of a run, as run.json has them.
+
+    An imported model, whose data nobody has, has no `data_folder`.
+    """
+    settings = {
+        "problem": problem.requested_name,
+        "problem_arguments": problem.arguments,
+        "hparams_set": hparams_set,
+        "hparams": dataclasses.asdict(hparams),
+        "random_seed": random_seed,
+        "rows_per_batch": rows_per_batch,
+        "data_dir": data_folder and storage.name_of(data_folder.parent) or "",
+        "vocabulary_sha256": vocabularies.sha256,
+        "manifest_sha256": data_folder and manifest.sha256(data_folder) or "",
+        "data": data_folder and manifest.checksums(data_folder) or {},
+    }
+    if usr_dir := registry.stored_definitions():
+        settings["usr_dir"] = usr_dir
+    if vocabularies.is_shared:
+        return settings
+    return settings | {
+        "vocabulary_files_sha256": {
+            name: vocabulary.sha256
+            for name, vocabulary in vocabularies.files.items()
+        }
+    }
+
+
+def start(
+    output_dir: pathlib.Path,
+    settings: dict,
+    vocabularies: Vocabularies,
+    hardware: str,
+) -> None:
+    """Write run.json and the vocabularies; refuse another run's folder.
+
+    Args:
+        output_dir: folder of the run, created if it is missing.
+        settings: result of settings().
+        vocabularies: vocabularies to store in the run, so that it can
+            translate without its data.
+        hardware: result of hardware.summary() for this session.
+
+    Raises:
+        UserError: the folder holds another run; lists the differences.
+    """
+    output_dir.mkdir(parents=True, exist_ok=True)
+    path = output_dir / RUN
+    known = settings
+    if path.exists():
+        known = files.read_json(path, {"command_lines": [str]})
+    if _is_resumable(output_dir):
+        refuse_differences(
+            output_dir,
+            known,
+            _identity(known, settings),
+            "Give the run's values to resume it, or name another "
+            "--output_dir. (To train longer, say --train_steps.)",
+        )
+        hparams = settings["hparams"]
+        if unknown := sorted(known["hparams"].keys() - hparams.keys()):
+            raise errors.UserError(
+                f"{path} has hparams that the model {hparams['model']!r} lacks "
+                f"now: {', '.join(unknown)}. Resume with the version that "
+                "began the run, or name another --output_dir."
+            )
+        _note_changed_definitions(known, settings)
+        # Later fields stay unknown, or the next session would compare them.
+        settings = settings | {
+            "hparams": {name: hparams[name] for name in known["hparams"]}
+        }
+    command_line = " ".join(sys.argv)
+    vocabularies.write(output_dir)
+    files.write_json(
+        path,
+        settings
+        | {
+            "versions": versions(),
+            # An entry for each session.
+            "command_lines": [*known.get("command_lines", []), command_line],
+            "hardware": [*known.get("hardware", []), hardware],
+        },
+        with_checksum=True,
+    )
+    registry.remember()
+
+
+def _identity(known, settings):
+    """Return the settings that must not change when a run continues.
+
+    A set of hparams may have the values of another one: its name is among them
+    if the values differ. Of a given vocabulary, the content counts.
+    """
+    given = {key: settings[key] for key in _IDENTITY}
+    arguments = settings["problem_arguments"]
+    given["problem_arguments"] = {
+        name: arguments[name] for name in arguments if name != "vocabulary"
+    }
+    if "data" in known:
+        given["data"] = {
+            name: settings["data"].get(name) for name in _TRAINED_ON
+        }
+    else:  # a run of an earlier version
+        given["manifest_sha256"] = settings["manifest_sha256"]
+    hparams = {"hparams": settings["hparams"]}
+    if any(fields.differences(with_defaults(known), hparams)):
+        return {"hparams_set": settings["hparams_set"]} | given
+    return given
+
+
+def data_dir(settings: dict[str, Any]) -> str | None:
+    """Return the folder of a run's data; None if it is an imported model.
+
+    Args:
+        settings: contents of its run.json.
+    """
+    return settings["data_dir"] if settings["manifest_sha256"] else None
+
+
+def is_data_of(
+    settings: dict[str, Any], folder: pathlib.Path, split: str
+) -> bool:
+    """Return whether a split is as it was when a run was trained.
+
+    Args:
+        settings: contents of its run.json.
+        folder: folder of the data.
+        split: name of the split.
+    """
+    if "data" not in settings:  # a run of an earlier version
+        return manifest.sha256(folder) == settings["manifest_sha256"]
+    name = f"{split}_sha256"
+    now = manifest.checksums(folder).get(name)
+    return now is not None and now == settings["data"].get(name)
+
+
+def _note_changed_definitions(known, settings):
+    """Print which modules of --usr_dir have changed since the last session."""
+    before, now = (
+        each.get("usr_dir", {}).get("sha256", {}) for each in (known, settings)
+    )
+    changed = registry.changed_definitions(before, now)
+    if before and now and changed:
+        print(
+            f"Modules of --usr_dir have changed since the last session: "
+            f"{', '.join(changed)}.",
+            file=sys.stderr,
+        )
+
+
+def fingerprint(output_dir: pathlib.Path) -> int:
+    """Return a hash of run.json; 0 if there is none."""
+    path = output_dir / RUN
+    return int(files.sha256(path)[:15], 16) if path.exists() else 0
+
+
+def compare_with_chief(
+    output_dir: pathlib.Path, settings: dict, chief_fingerprint: int
+) -> None:
+    """Compare settings with the run.json that the chief has just written.
+
+    Args:
+        output_dir: folder of the run, which all workers share.
+        settings: result of settings() for this worker's flags.
+        chief_fingerprint: result of fingerprint() on the chief.
+
+    Raises:
+        UserError: the file is not visible here, or its settings differ.
+    """
+    if not files.wait_until(
+        lambda: fingerprint(output_dir) == chief_fingerprint
+    ):
+        raise errors.UserError(
+            f"{output_dir / RUN} is not visible here as the first worker has "
+            "just written it. All workers must see the same --output_dir."
+        )
+    known = files.read_json(output_dir / RUN, dict)
+    refuse_differences(
+        output_dir,
+        known,
+        _identity(known, settings),
+        "Start all workers with the same flags and data.",
+    )
+    registry.remember()
+
+
+def versions() -> dict[str, str]:
+    """Return versions of Python, this project and its main packages."""
+    return {
+        "python": platform.python_version(),
+        "t2t_repro": __version__,
+    } | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def use_defaults_for_later_fields(
+    output_dir: pathlib.Path, hparams: hparam.HParams
+) -> hparam.HParams:
+    """Return `hparams` with defaults for the fields that a stored run lacks.
+
+    A run of an earlier version lacks fields that were added later. Their
+    defaults mean "as before", even if the hparams set has other values.
+    """
+    if not _is_resumable(output_dir):
+        return hparams
+    stored = files.read_json(output_dir / RUN, {"hparams": dict})["hparams"]
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(hparams)
+        if field.name not in stored and field.default is not dataclasses.MISSING
+    }
+    return dataclasses.replace(hparams, **later)
+
+
+def stored_options(output_dir: pathlib.Path) -> dict[str, Any]:
+    """Return the options of the last session of a run that can resume."""
+    if not _is_resumable(output_dir):
+        return {}
+    return files.read_json(output_dir / RUN, dict).get("options", {})
+
+
+def _is_resumable(output_dir):
+    """Return whether a run has checkpoints, so that its settings are fixed."""
+    return (output_dir / RUN).exists() and any(
+        list_checkpoints(output_dir / folder)
+        for folder in (CHECKPOINTS, AVERAGED)
+    )
+
+
+def refuse_differences(
+    output_dir: pathlib.Path, known: dict, given: dict, remedy: str
+) -> None:
+    """Raise a UserError if settings differ from those of a run.
+
+    Args:
+        output_dir: folder of the run.
+        known: settings of the run.
+        given: settings to compare; other settings may differ.
+        remedy: sentences that tell the user what to do.
+    """
+    known = with_defaults(known)
+    if differences := list(fields.differences(known, given, _CHANGE)):
+        raise errors.UserError(
+            f"{'; '.join(differences)}. {output_dir} holds another run, with "
+            f"the values before the arrows. {remedy}",
+            see="it-does-not-resume",
+        )
+
+
+def with_defaults(stored: dict) -> dict:
+    """Return a run.json's settings with the defaults of later fields."""
+    settings = dict(stored)
+    arguments, hparams = stored.get("problem_arguments"), stored.get("hparams")
+    if isinstance(arguments, dict):
+        settings["problem_arguments"] = arguments_with_defaults(
+            str(stored.get("problem")), arguments
+        )
+    if isinstance(hparams, dict):
+        model = str(hparams.get("model"))
+        if model in registry.models:
+            settings["hparams"] = fields.with_defaults(
+                registry.models.hparams_class(model), hparams
+            )
+    return settings
+
+
+def hparams_of(stored: dict[str, Any]) -> hparam.HParams:
+    """Build the settings of a run.json by the dataclass of its model."""
+    cls = registry.models.hparams_class(str(stored.get("model")))
+    return fields.from_dict(cls, stored)

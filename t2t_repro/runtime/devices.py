@@ -1,10 +1,24 @@
-"""Choice of processors for searches: threads of operations, and GPUs."""
+"""Devices: choice of replicas, threads and precision; workers of a job."""
 
 import contextlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
-from t2t_repro.runtime import shards, tensorflow_import
+from t2t_repro import errors
+from t2t_repro.io import extras
+from t2t_repro.runtime import cpu, graph, tensorflow_import
 
 # Operations of a smaller model are so short that waking a thread for each takes
 # longer: choose_threads_for_one_sentence().
@@ -58,4 +72,555 @@ def use_one_gpu(index: int) -> None:
 def default_num_workers() -> int:
     """Return one process for each GPU; without, one for each shard."""
     gpus = tf.config.get_visible_devices("GPU")
-    return len(gpus) or shards.default_num_shards()
+    return len(gpus) or default_num_shards()
+
+
+# Shards of a batch that are searched in parallel on CPUs.
+#
+# A step of a search is hundreds of small operations. Threads that share each
+# operation mostly wait for one another; with one shard per thread, two cores
+# are 1.5 times as fast (scripts/benchmarks/bench_decode.py).
+
+# Minimum number of sentences of a shard: products of fewer rows are slow.
+MIN_SENTENCES = 8
+MAX_SHARDS = 8  # batches rarely have sentences for more
+
+_Result = TypeVar("_Result")
+
+
+def default_num_shards() -> int:
+    """Return one shard per thread, at most MAX_SHARDS; with a GPU, one."""
+    if tf.config.get_visible_devices("GPU"):
+        return 1
+    threads = tensorflow_import.threads(tf.config, "inter")
+    return min(threads or cpu.usable_cores(), MAX_SHARDS)
+
+
+def map_shards(
+    function: Any,
+    rows: Sequence[tf.Tensor],
+    shared: Sequence[Any] = (),
+    num_shards: int | None = None,
+) -> Any:
+    """Apply a traced function to each shard, and concatenate the results.
+
+    Each shard is a call from a thread of its own: copies of a search in one
+    graph would take seconds to trace and to optimize.
+
+    Args:
+        function: graph.function with an input signature; takes tensors
+            [b, …], then `shared`, and returns a nest of tensors [b, …].
+        rows: tensors [B, …].
+        shared: further arguments, the same for all shards.
+        num_shards: maximum; None: default_num_shards().
+    """
+    shards = split_batch(len(rows[0]), num_shards)
+    if len(shards) < 2:
+        return function(*rows, *shared)
+    # Traced here: a part of Keras's state belongs to a thread.
+    function.get_concrete_function()
+    results = call_in_threads(
+        lambda shard: function(*(row[shard] for row in rows), *shared), shards
+    )
+    return tf.nest.map_structure(lambda *xs: tf.concat(xs, 0), *results)
+
+
+def split_batch(batch: int, num_shards: int | None = None) -> list[slice]:
+    """Return the shards of a batch, of at least MIN_SENTENCES rows each.
+
+    A smaller batch is one shard.
+
+    Args:
+        batch: number of rows.
+        num_shards: maximum; None: default_num_shards().
+    """
+    count = min(num_shards or default_num_shards(), batch // MIN_SENTENCES)
+    count = max(count, 1)
+    ends = [i * batch // count for i in range(count + 1)]
+    return list(map(slice, ends, ends[1:]))
+
+
+def call_in_threads(
+    function: Callable[[slice], _Result], shards: Sequence[slice]
+) -> list[_Result]:
+    """Return the results for shards, each called in a thread of its own."""
+    if len(shards) == 1:
+        return [function(shards[0])]
+    with futures.ThreadPoolExecutor(len(shards)) as threads:
+        return list(threads.map(function, shards))
+
+
+# Choice of replicas, threads, precision and XLA for a machine.
+
+# bfloat16 arithmetic came with compute capability 8.0 (A100).
+_BFLOAT16_CAPABILITY = (8, 0)  # TF32, too
+# Microbatches that run in parallel on a CPU, each with gradients of its own.
+# Only two were measured.
+_MAX_PARALLEL = 4
+
+
+def make_logical_devices(count: int) -> None:
+    """Split the CPU into `count` logical devices that stand in for GPUs."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * count
+    )
+
+
+def hide_gpus() -> None:
+    """Compute on the CPU: a training run may have all memory of the GPUs.
+
+    The function has no effect once TensorFlow has used a GPU in this process.
+    """
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
+
+
+def make_deterministic() -> None:
+    """Choose operations that always compute the same bits, at some cost."""
+    tf.config.experimental.enable_op_determinism()
+
+
+def choose_threads(distribution: str, xla: str) -> None:
+    """Give each operation one thread on a CPU of few cores.
+
+    Operations that share the cores wait for one another. With a microbatch for
+    each core, steps of small and base are 1.04 to 1.17 times as fast (2 cores,
+    scripts/benchmarks/bench_train.py).
+
+    TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
+    TensorFlow has run an operation in this process.
+
+    Args:
+        distribution: as for strategy().
+        xla: as for use_xla().
+    """
+    if (
+        cpu.usable_cores() <= _MAX_PARALLEL
+        and not tf.config.list_physical_devices("GPU")
+        and not is_multi_worker(distribution)
+        and not use_xla(xla)
+    ):
+        tensorflow_import.use_one_thread(tf.config, "intra")
+
+
+def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:
+    """Return how many microbatches a replica runs in parallel.
+
+    That is one for each core of a CPU whose operations have one thread.
+
+    Args:
+        strategy: result of strategy().
+        xla: result of use_xla().
+    """
+    if (
+        tf.config.list_physical_devices("GPU")
+        or strategy.num_replicas_in_sync > 1
+        or xla
+    ):
+        return 1
+    threads = tensorflow_import.threads(tf.config, "inter")
+    cores = cpu.usable_cores() // operation_threads()
+    return max(1, min(cores, threads or cores, _MAX_PARALLEL))
+
+
+def is_multi_worker(distribution: str) -> bool:
+    """Return whether a choice of strategy() means several processes."""
+    return distribution == "multi_worker" or (
+        distribution == "auto" and names_task()
+    )
+
+
+def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
+    """Return a tf.distribute strategy.
+
+    "multi_worker" uses the machines that TF_CONFIG names, and waits for them.
+    "mirrored" uses every visible GPU or, without a GPU, every logical CPU.
+    "auto" is "multi_worker" if TF_CONFIG names a task; otherwise "mirrored" if
+    there are several devices, and "one_device" if there is one.
+
+    Raises:
+        UserError: "multi_worker", but TF_CONFIG does not describe a cluster
+            and this machine's task in it.
+    """
+    if is_multi_worker(distribution):
+        check_tf_config()
+        print("Waiting for all workers of TF_CONFIG.", flush=True)
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices(
+        "GPU"
+    ) or tf.config.list_logical_devices("CPU")
+    if distribution == "auto":
+        distribution = "mirrored" if len(devices) > 1 else "one_device"
+    if distribution == "one_device":
+        return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+def use_xla(choice: str = "auto") -> bool:
+    """Return whether to compile with XLA; "auto" does so on GPUs.
+
+    On CPUs the plain graph is faster.
+    """
+    if choice == "auto":
+        return bool(tf.config.list_physical_devices("GPU"))
+    return choice == "on"
+
+
+def dtype_policy(mixed_precision: str = "auto") -> str:
+    """Return Keras's dtype policy; "auto" is bfloat16 if all GPUs have it.
+
+    On CPUs it is float32: the default gives nearly the same numbers on each.
+    """
+    if mixed_precision == "auto":
+        capable = _ampere_gpus()
+        has_bfloat16 = capable and all(capable)
+        mixed_precision = "bfloat16" if has_bfloat16 else "float32"
+    return {
+        "float32": "float32",
+        "bfloat16": "mixed_bfloat16",
+        "float16": "mixed_float16",
+    }[mixed_precision]
+
+
+def _gpu_details() -> list[dict[str, Any]]:
+    """Return TensorFlow's details of each GPU."""
+    return [
+        tf.config.experimental.get_device_details(gpu)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
+
+
+def _ampere_gpus() -> list[bool]:
+    """Return for each GPU whether it has bfloat16 and TF32, as A100 has."""
+    return [
+        each.get("compute_capability", (0, 0)) >= _BFLOAT16_CAPABILITY
+        for each in _gpu_details()
+    ]
+
+
+def _precision(policy):
+    """Return a policy, and whether its products of matrices are in TF32.
+
+    TensorFlow rounds their inputs to 10 bits of mantissa by default.
+    """
+    uses_tf32 = (
+        policy == "float32"
+        and any(_ampere_gpus())
+        and tf.config.experimental.tensor_float_32_execution_enabled()
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    )
+    return f"{policy} with products in TF32" if uses_tf32 else policy
+
+
+def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
+    """Return a human-readable line about devices, precision and XLA.
+
+    Args:
+        strategy: result of strategy().
+        policy: result of dtype_policy().
+        xla: result of use_xla().
+    """
+    precision = _precision(policy)
+    parts = [_devices(strategy), precision, f"XLA {'on' if xla else 'off'}"]
+    if not tf.config.list_physical_devices("GPU"):
+        parts[1:1] = [cpu_settings()]
+    return ", ".join(parts)
+
+
+def cpu_settings() -> str:
+    """Return the instruction set, the use of oneDNN and the threads."""
+    features, threads = cpu.features(), operation_threads()
+    parts = ["1 thread per operation" if threads == 1 else f"{threads} threads"]
+    if features:
+        state = "on" if cpu.uses_onednn(features, os.environ) else "off"
+        parts = [cpu.instruction_set(features), f"oneDNN {state}", *parts]
+    return ", ".join(filter(None, parts))
+
+
+def operation_threads() -> int:
+    """Return the number of threads that share an operation on the CPU."""
+    return tensorflow_import.threads(tf.config, "intra") or cpu.visible_cores()
+
+
+def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:
+    """Measure the FLOP/s of a product of two matrices on the CPU.
+
+    Args:
+        dtype: of the matrices.
+        size: rows and columns of each.
+        times: number of products, of which the fastest counts.
+    """
+    seconds = []
+    with tf.device("CPU:0"):
+        matrix = tf.ones((size, size), dtype)
+        for _ in range(times):
+            start = time.perf_counter()
+            tf.matmul(matrix, matrix)[0, 0].numpy()
+            seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
+
+
+def cpu_product_flops(policy: str) -> float | None:
+    """Return product_flops() for a policy; None with a GPU.
+
+    It is measured, so that run.json, which is compared, does not have it.
+
+    Args:
+        policy: result of dtype_policy().
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return None
+    return product_flops(policy.removeprefix("mixed_"))
+
+
+def _devices(strategy):
+    replicas = strategy.num_replicas_in_sync
+    machines = for_strategy(strategy).count
+    gpus = _gpu_details()
+    kind = "GPU" if gpus else "CPU"
+    names = {gpu.get("device_name", "") for gpu in gpus}
+    notes = sorted(filter(None, names))  # of this worker
+    if machines > 1:
+        where = f"{replicas} replicas on {kind}s of {machines} workers"
+        notes.append("MultiWorkerMirroredStrategy")
+    elif replicas > 1:
+        where = f"{replicas} replicas on {kind}s"
+        notes.append("MirroredStrategy")
+    else:
+        where = f"1 replica on one {kind}{_missing_gpu()}"
+    return f"{where} ({', '.join(notes)})" if notes else where
+
+
+def _missing_gpu():
+    """Return a note if no GPU is found where there is a driver for one."""
+    if (
+        not tensorflow_import.NVIDIA_DRIVER.exists()
+        or "CUDA_VISIBLE_DEVICES" in os.environ
+        or tf.config.list_physical_devices("GPU")
+    ):
+        return ""
+    return (
+        " (TensorFlow finds no GPU. Its libraries are installed by "
+        f"{extras.install_command('gpu')})"
+    )
+
+
+# Workers, the processes that train together: this one, or TF_CONFIG's.
+#
+# All run the same program with the same flags, and compute the same updates.
+# The first worker, the chief, writes the files of the run; the others read
+# them, so that all need the same shared folders.
+#
+# TensorFlow's coordination service detects a lost worker: after 10 s without a
+# heartbeat, or sooner by its closed socket. All workers that wait for it then
+# receive an UnavailableError. Collectives have no timeout of their own: it
+# would have to exceed the time in which the chief generates the data, and
+# TensorFlow offers it only for debugging, since each collective then needs a
+# thread.
+
+_KINDS = ("chief", "worker")  # kinds of tasks that train, by index
+# Errors that TensorFlow raises for a lost worker.
+_LOST_WORKER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class SingleWorker:
+    """The only process of a training run."""
+
+    count, index = 1, 0
+    is_chief = True
+
+    def gather(self, number: int) -> list[int]:
+        """Return the numbers of all workers, in their order."""
+        return [number]
+
+    def broadcast(self, number: int) -> int:
+        """Return the chief's number."""
+        return number
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+
+    def folder_to_write(
+        self, folder: pathlib.Path | str
+    ) -> AbstractContextManager[pathlib.Path]:
+        """Return a context with the folder for this worker's files."""
+        return contextlib.nullcontext(pathlib.Path(folder))
+
+    def report_lost_workers(
+        self, diagnose: Callable[[], None] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Return a context that raises a UserError if a worker is lost."""
+        return contextlib.nullcontext()
+
+
+class ClusterWorker:
+    """One of several processes, with the methods of SingleWorker."""
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        """Find this process in the cluster of a MultiWorkerMirroredStrategy."""
+        resolver = strategy.cluster_resolver
+        cluster = resolver.cluster_spec().as_dict()
+        tasks = [
+            (kind, index)
+            for kind in _KINDS
+            for index in range(len(cluster.get(kind, ())))
+        ]
+        self.count = len(tasks)
+        self.index = tasks.index((resolver.task_type, resolver.task_id))
+        self.is_chief = self.index == 0
+        # Traced, it takes 1.2 ms on one machine, and half of an eager one.
+        self._sum = graph.function(
+            lambda numbers: strategy.reduce("SUM", numbers, axis=None),
+            input_signature=[tf.TensorSpec([self.count], tf.int64)],
+        )
+
+    def gather(self, number: int) -> list[int]:
+        """Return the numbers of all workers, in order; all must call it."""
+        if self.count == 1:  # reduce accepts no plain tensor on several GPUs
+            return [number]
+        own = np.zeros(self.count, np.int64)
+        own[self.index] = number
+        return self._sum(tf.constant(own)).numpy().tolist()
+
+    def broadcast(self, number: int) -> int:
+        """Return the chief's number; all must call it."""
+        return self.gather(number)[0]
+
+    def barrier(self) -> None:
+        """Wait for all workers; all must call it."""
+        self.gather(0)
+
+    @contextlib.contextmanager
+    def folder_to_write(
+        self, folder: pathlib.Path | str
+    ) -> Iterator[pathlib.Path]:
+        """Yield `folder` to the chief, a temporary one to other workers."""
+        if self.is_chief:
+            yield pathlib.Path(folder)
+            return
+        with tempfile.TemporaryDirectory() as temporary:
+            yield pathlib.Path(temporary)
+
+    @contextlib.contextmanager
+    def report_lost_workers(
+        self, diagnose: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
+        """Raise a UserError if another worker is lost within the context.
+
+        Args:
+            diagnose: called first; raises the reason if this worker knows it.
+        """
+        try:
+            yield
+        except _LOST_WORKER_ERRORS as error:
+            diagnose()
+            raise errors.UserError(
+                f"Worker {self.index} of {self.count} has lost another worker, "
+                "whose output says why. Start all workers again: they resume "
+                f"from the last checkpoint. ({error.message})"
+            ) from error
+
+
+def for_strategy(
+    strategy: tf.distribute.Strategy,
+) -> SingleWorker | ClusterWorker:
+    """Build this process's worker for a tf.distribute strategy."""
+    if strategy.cluster_resolver is None:
+        return SingleWorker()
+    return ClusterWorker(strategy)
+
+
+def require_same_flags(
+    worker: SingleWorker | ClusterWorker, flags: Mapping[str, Any]
+) -> None:
+    """Require that all workers have the same values of some flags.
+
+    Workers with different flags would wait for each other forever.
+
+    Args:
+        worker: result of for_strategy(). All workers must call.
+        flags: {name: value}.
+
+    Raises:
+        UserError: names the first flag that differs.
+    """
+    for name, value in flags.items():
+        if len(set(worker.gather(zlib.crc32(repr(value).encode())))) > 1:
+            raise errors.UserError(
+                f"--{name} is {value} for worker {worker.index} of "
+                f"{worker.count}, and differs for another worker. Start all "
+                "workers with the same flags."
+            )
+
+
+def names_task() -> bool:
+    """Return whether TF_CONFIG has a cluster or a task, even a wrong one.
+
+    Platforms set it to "" or to {"environment": "cloud"} on a single machine.
+    """
+    text = os.environ.get("TF_CONFIG", "").strip() or "{}"
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(config, dict) or bool(
+        config.get("cluster") or config.get("task")
+    )
+
+
+def check_tf_config() -> None:
+    """Check that TF_CONFIG names a cluster and this machine's task in it.
+
+    Raises:
+        UserError: says what is wrong with TF_CONFIG.
+    """
+    text = os.environ.get("TF_CONFIG")
+    fault = "it is not set" if text is None else _fault(text)
+    if fault:
+        raise errors.UserError(
+            "Training on several machines needs TF_CONFIG in the environment, "
+            'such as {"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, '
+            '"task": {"type": "worker", "index": 0}}, with a different index '
+            f"on each machine. Here {fault}."
+        )
+
+
+def _fault(text):
+    """Return what is wrong with a TF_CONFIG, or None."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON ({error}): {text!r}"
+    cluster, task = (
+        config.get(key) if isinstance(config, dict) else None
+        for key in ("cluster", "task")
+    )
+    if not isinstance(cluster, dict) or not cluster:
+        return f"it has no cluster: {text!r}"
+    for hosts in cluster.values():
+        if not isinstance(hosts, list):
+            return f"its cluster has no list of hosts: {hosts!r}"
+    if not cluster.keys() <= set(_KINDS) or len(cluster.get("chief", ())) > 1:
+        return (
+            "its cluster has tasks other than workers and one chief: "
+            f"{', '.join(cluster)}"
+        )
+    hosts = [host for kind in cluster for host in cluster[kind]]
+    for host in hosts:
+        if not re.fullmatch(r"\S+:\d+", str(host)):
+            return f"{host!r} is not HOST:PORT"
+        if hosts.count(host) > 1:
+            return f"{host!r} is the HOST:PORT of two tasks"
+    if not isinstance(task, dict):
+        return f"it has no task: {text!r}"
+    kind, index = task.get("type"), task.get("index")
+    known = [(kind, i) for kind in cluster for i in range(len(cluster[kind]))]
+    if (kind, index) not in known or type(index) is not int:
+        return f"its cluster has no task {index!r} of type {kind!r}"
+    return None

@@ -1,4 +1,4 @@
-"""Private parts of Keras that this package relies on.
+"""Private parts of Keras that this package relies on, and its type of tensors.
 
 tests/test_keras_compat.py tests each assumption.
 """
@@ -6,7 +6,7 @@ tests/test_keras_compat.py tests each assumption.
 import collections
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 from keras.src import backend
@@ -166,3 +166,9 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         inner = self.inner_optimizer
         inner._update_model_variables_moving_average(inner._trainable_variables)
         self.iterations.assign_add(1)
+
+
+# Types of annotations that several packages share.
+
+# A tensor of the Keras backend in use: TensorFlow's, JAX's or numpy's.
+Tensor: TypeAlias = Any

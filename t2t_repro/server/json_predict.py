@@ -13,24 +13,79 @@ is only one output, a row is its value, and the outputs are its column.
 import base64
 import itertools
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from aiohttp import web
 
-from t2t_repro.server import batching, checks, json_body, request_errors
+from t2t_repro.server import batching, request_errors
 from t2t_repro.serving.limits import Limits
+
+# Bodies of TensorFlow Serving's REST API: JSON objects, and answers.
+
+
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """Return an answer in JSON, whose type has no parameter charset."""
+    return encoded_response(json.dumps(value).encode(), status)
+
+
+def encoded_response(body: bytes, status: int = 200) -> web.Response:
+    """Return an answer whose JSON has been encoded."""
+    return web.Response(
+        body=body, status=status, content_type="application/json"
+    )
+
+
+class Body(NamedTuple):
+    """Parsed body, of which only the signature is checked."""
+
+    signature: str  # name of the signature; "": the default
+    content: dict[str, Any]  # the keys that were asked for
+
+
+def parse_body(body: bytes, keys: Iterable[str]) -> Body:
+    """Parse a body.
+
+    Args:
+        body: the body.
+        keys: keys to keep. Others are ignored, and may be large.
+
+    Raises:
+        RequestError: it is no JSON object, or its signature is no string.
+    """
+    if not body:
+        raise request_errors.invalid("JSON Parse error: The document is empty")
+    try:
+        content = json.loads(
+            body.decode("utf-8-sig"),  # skips a byte order mark
+            object_pairs_hook=_first_of_each,
+        )
+    except (ValueError, RecursionError) as error:
+        raise request_errors.invalid(f"JSON Parse error: {error}") from error
+    if not isinstance(content, dict):
+        raise request_errors.invalid("The request must be a JSON object.")
+    signature = content.get("signature_name", "")
+    if not isinstance(signature, str):
+        raise request_errors.invalid("'signature_name' must be a string.")
+    return Body(signature, {k: content[k] for k in keys if k in content})
+
+
+def _first_of_each(pairs):
+    """Return a dict with the first of equal keys."""
+    return dict(reversed(pairs))
+
 
 _PIECE_VALUES = 1024  # encoded at once: less than a millisecond
 
 
-def parse(body: bytes) -> json_body.Body:
+def parse(body: bytes) -> Body:
     """Parse the body of a request; `read_inputs` checks its content.
 
     Raises:
         RequestError: it is no JSON object, or its signature is no string.
     """
-    return json_body.parse(body, ("instances", "inputs"))
+    return parse_body(body, ("instances", "inputs"))
 
 
 def read_inputs(
@@ -121,7 +176,7 @@ def _columns_of_rows(rows, names, limits):
     """Convert rows to columns by name; the first row determines their form."""
     if not isinstance(rows, list):
         raise request_errors.invalid("'instances' must be a list.")
-    checks.check_size(rows, limits)
+    batching.check_size(rows, limits)
     if not _has_names(rows[0]):
         name = _only(names)
         for number, row in enumerate(rows):
@@ -143,7 +198,7 @@ def _columns_of_rows(rows, names, limits):
 def _check_row(row, number, names):
     """Check that a row has exactly the inputs of the signature."""
     if unknown := row.keys() - names:
-        key = checks.list_names([min(unknown)])
+        key = batching.list_names([min(unknown)])
         raise request_errors.invalid(
             f"Failed to process element: {number} key: {key} of 'instances' "
             "list. Error: INVALID_ARGUMENT: JSON object: does not have named "
@@ -165,7 +220,7 @@ def _columns(columns, names):
             raise request_errors.invalid(
                 f"Missing named input: {name} in 'inputs' object."
             )
-    checks.check_names(columns, names)
+    batching.check_names(columns, names)
     return columns
 
 
@@ -188,7 +243,7 @@ def _only(names):
 def _texts(name, column, limits):
     if not isinstance(column, list):
         raise request_errors.invalid(f"{name} must be a list of strings.")
-    checks.check_size(column, limits)
+    batching.check_size(column, limits)
     return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
 
 

@@ -8,7 +8,7 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from t2t_repro.server import batching, checks, request_errors
+from t2t_repro.server import batching, request_errors
 from t2t_repro.serving.limits import Limits
 
 _STRING = tf.string.as_datatype_enum
@@ -48,7 +48,7 @@ def _read_input(name, tensor, limits):
             f"{name} must be a vector of strings (DataType {_STRING}); got "
             f"DataType {tensor.dtype} of shape {sizes} with {count} strings."
         )
-    checks.check_size(range(*sizes), limits)
+    batching.check_size(range(*sizes), limits)
     try:
         return strings(tensor)
     except ValueError as error:

@@ -8,8 +8,9 @@ import html
 import pathlib
 import re
 import string
-from collections.abc import Callable, Iterator
-from typing import NoReturn, TypeVar
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple, NoReturn, TypeVar
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -17,25 +18,116 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from t2t_repro.server import (
     batching,
-    bodies,
-    checks,
+    connections,
     examples,
-    json_body,
-    json_examples,
     json_predict,
     monitoring,
     request_errors,
-    rest_paths,
     versions,
 )
 from t2t_repro.server.connections import Connection
-from t2t_repro.server.json_body import json_response
+from t2t_repro.server.json_predict import json_response
+from t2t_repro.server.monitoring import LOGGER
+from t2t_repro.server.server_settings import Access
 from t2t_repro.server.service import Service
+
+# Paths of TensorFlow Serving's REST API.
+#
+#     GET   /v1/models/NAME[/versions/NUMBER | /labels/LABEL][/metadata]
+#     POST  /v1/models/NAME[/versions/NUMBER | /labels/LABEL]:METHOD
+#
+# All but METHOD is read without regard to case. NAME and LABEL may be
+# percent-encoded.
+
+API_PREFIX = "/v1/"
+HEALTH_PATH = "/healthz"  # ours, for load balancers and probes
+# TensorFlow Serving's expressions, http_rest_api_util.cc.
+_FLAGS = re.ASCII | re.IGNORECASE
+_VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_READ = re.compile(
+    rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?:/(?P<method>metadata))?",
+    _FLAGS,
+)
+_RUN = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){_VERSION}"
+    r":(?P<method>(?-i:classify|regress|predict))",
+    _FLAGS,
+)
+# HEAD, which TensorFlow Serving refuses, is a load balancer's way to GET.
+_PATTERNS = {"GET": _READ, "HEAD": _READ, "POST": _RUN}
+_MAX_VERSION = 2**63 - 1
+
+
+class Target(NamedTuple):
+    """Method of a model that a request calls."""
+
+    # "status" or "metadata"; "predict", "classify" or "regress".
+    method: str
+    name: str  # of the model
+    version: int | None = None  # None: the newest
+    label: str | None = None
+
+    def model(self) -> tuple[str, int | None]:
+        """Return the name and the version.
+
+        Raises:
+            RequestError: there is a label. Labels need several versions in
+                memory, and there is one.
+        """
+        if self.label is not None:
+            raise request_errors.invalid(
+                f"Unrecognized servable version label: {self.label}"
+            )
+        return self.name, self.version
+
+
+def is_api(path: str) -> bool:
+    """Return whether a path belongs to the API, even if it is malformed."""
+    return path[: len(API_PREFIX)].lower() == API_PREFIX
+
+
+def parse_path(method: str, path: str) -> Target:
+    """Parse the path of a request.
+
+    Args:
+        method: of HTTP.
+        path: still percent-encoded, and without a query.
+
+    Raises:
+        RequestError: the path is malformed.
+    """
+    pattern = _PATTERNS.get(method)
+    match = pattern and pattern.fullmatch(path)
+    if not match:
+        raise request_errors.invalid(f"Malformed request: {method} {path}")
+    version = _version(match["version"])
+    if not match["name"]:
+        raise request_errors.invalid("Missing model name in request.")
+    label = match["label"]
+    return Target(
+        (match["method"] or "status").lower(),
+        urllib.parse.unquote(match["name"]),
+        version,
+        label and urllib.parse.unquote(label),
+    )
+
+
+def _version(digits):
+    if not digits:
+        return None
+    significant = digits.lstrip("0") or "0"
+    # The length: Python refuses to convert thousands of digits.
+    if len(significant) > 19 or int(significant) > _MAX_VERSION:
+        raise request_errors.invalid(
+            f"Failed to convert version: {digits} to numeric."
+        )
+    return int(significant)
+
 
 _STATIC = pathlib.Path(__file__).parent / "static"
 _PAGE = "index.html"
 _WEB = re.compile("https?://")
-_API = f"/{{path:(?i:{rest_paths.PREFIX[1:]}).*}}"
+_API = f"/{{path:(?i:{API_PREFIX[1:]}).*}}"
 # Prometheus's usual path, and TensorFlow Serving's.
 _METRICS = "/metrics", "/monitoring/prometheus/metrics"
 _METHOD_NAMES = {
@@ -53,7 +145,7 @@ class Handlers:
 
     def __init__(self, service: Service):
         self._service = service
-        self._bodies = bodies.BodyReader(service.limits.max_request_bytes)
+        self._bodies = connections.BodyReader(service.limits.max_request_bytes)
         self._parser = concurrent.futures.ThreadPoolExecutor(1)
         self._encoder = concurrent.futures.ThreadPoolExecutor(1)
         self._encoding = asyncio.Lock()
@@ -65,7 +157,7 @@ class Handlers:
         files = (path for path in _STATIC.iterdir() if path.name != _PAGE)
         return [
             web.route("*", _API, self.api, expect_handler=self._expect),
-            get(rest_paths.HEALTH, self.health),
+            get(HEALTH_PATH, self.health),
             *(get(path, self.metrics) for path in _METRICS),
             get("/", self.page),
             *(get(f"/{file.name}", _file_handler(file)) for file in files),
@@ -89,7 +181,7 @@ class Handlers:
             # What a browser asks before a page of another origin may send.
             origin = request.headers.get("Origin", "")
             return web.Response(status=200 if _WEB.search(origin) else 400)
-        target = rest_paths.parse_path(request.method, request.rel_url.raw_path)
+        target = parse_path(request.method, request.rel_url.raw_path)
         if target.method == "status":
             return self._status(target)
         if target.method == "metadata":
@@ -146,23 +238,23 @@ class Handlers:
             return "".join(pieces).encode()
 
         if not self._service.is_large(outputs):
-            return json_body.encoded_response(encode())
+            return json_predict.encoded_response(encode())
         connection = request.protocol
         assert isinstance(connection, Connection)
         # An answer is written before the next one is checked.
         async with self._encoding:
             self._service.require_read(connection.connections.unread_bytes())
-            return json_body.encoded_response(
+            return json_predict.encoded_response(
                 await asyncio.get_running_loop().run_in_executor(
                     self._encoder, encode
                 )
             )
 
     async def _refuse_examples(
-        self, request: web.Request, target: rest_paths.Target
+        self, request: web.Request, target: Target
     ) -> NoReturn:
         """Refuse classification or regression, as TensorFlow Serving does."""
-        signature = await self._read(request, json_examples.read_signature)
+        signature = await self._read(request, examples.read_signature)
         model = self._service.versions.find(*target.model())
         examples.refuse(
             _METHOD_NAMES[target.method], signature, model.signature_defs
@@ -173,14 +265,14 @@ class Handlers:
     ) -> _Parsed:
         """Return the parsed body."""
         body = await self._bodies.read(request)
-        encoding = request.headers.get("Content-Encoding", bodies.IDENTITY)
+        encoding = request.headers.get("Content-Encoding", connections.IDENTITY)
 
         def read():
             content = self._bodies.decompress(body, encoding.lower())
-            checks.check_density(content, self._service.limits)
+            batching.check_density(content, self._service.limits)
             return parse(content)
 
-        if encoding == bodies.IDENTITY and len(body) <= _PARSED_AT_ONCE:
+        if encoding == connections.IDENTITY and len(body) <= _PARSED_AT_ONCE:
             return read()
         return await asyncio.get_running_loop().run_in_executor(
             self._parser, read
@@ -249,3 +341,93 @@ def _file_handler(path):
         return web.FileResponse(path)
 
     return send
+
+
+# Web application: routes of rest.py, and what all their answers share.
+#
+# For each request: who may send it, its error as JSON, its headers, its metric.
+
+_HEADERS = {
+    # The page loads nothing from other hosts, except for the server that
+    # ?server= names, and is no part of other pages.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
+    "connect-src *; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+# TensorFlow Serving's headers with --rest_api_enable_cors_support.
+_CORS_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+_CORS_TOKEN = {"Access-Control-Allow-Headers": "Content-Type, Authorization"}
+# What a page of another site can send without a question to this server.
+_PLAIN = "text/plain", "multipart/form-data"
+_RETRY_SECS = "1"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_application(
+    service: Service, handlers: Handlers, access: Access
+) -> web.Application:
+    """Build the application.
+
+    Args:
+        service: the model and its metrics.
+        handlers: handlers of its routes.
+        access: requests that are answered.
+    """
+
+    @web.middleware
+    async def answer(
+        request: web.Request, handler: _Handler
+    ) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        # Until the answer is written: see Connection.finish_response().
+        connection.connections.set_busy(connection)
+        response = await _answer(request, handler, access)
+        response.headers.update(_HEADERS)
+        if access.cors and is_api(request.rel_url.raw_path):
+            response.headers.update(_CORS_HEADERS)
+            if access.tokens:
+                response.headers.update(_CORS_TOKEN)
+        service.metrics.http_responses.labels(str(response.status)).inc()
+        return response
+
+    app = web.Application(middlewares=[answer])
+    app.add_routes(handlers.routes())
+    return app
+
+
+async def _answer(request, handler, access):
+    """Return the handler's answer, or the reason for a refusal in JSON."""
+    try:
+        # A browser's question before a request has no token yet, and probes
+        # have none.
+        is_question = access.cors and request.method == "OPTIONS"
+        if not is_question and request.path != HEALTH_PATH:
+            access.check_http(request.headers)
+        if request.method == "POST" and request.content_type in _PLAIN:
+            raise request_errors.unsupported(
+                f"The content type is {request.content_type}; send "
+                "application/json."
+            )
+        return await handler(request)
+    except request_errors.RequestError as error:
+        return _refusal(error.status, error.message)
+    except web.RequestPayloadError as error:
+        return _refusal(400, f"The body cannot be read: {error}")
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        message = f"Malformed request: {request.method} {request.path}"
+        return _refusal(error.status, message)
+
+
+def _refusal(status, message):
+    LOGGER.warning("Refused with HTTP %s: %.200s", status, message)
+    response = json_response({"error": message}, status)
+    if status == 503:
+        response.headers["Retry-After"] = _RETRY_SECS
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response

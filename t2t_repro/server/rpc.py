@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC services: predictions, metadata and status."""
+"""TensorFlow Serving's gRPC services, and that of health checks."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ import grpc
 import tensorflow as tf
 from google.protobuf import json_format, struct_pb2
 from google.protobuf import message as protobuf
-from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -26,14 +26,14 @@ from tensorflow_serving.apis import (
 from t2t_repro.server import (
     connections,
     examples,
-    health,
     proto_predict,
     request_errors,
     server_settings,
 )
-from t2t_repro.server.access import Access
-from t2t_repro.server.event_log import LOGGER
+from t2t_repro.server.monitoring import LOGGER
+from t2t_repro.server.server_settings import Access
 from t2t_repro.server.service import DEFAULT_SIGNATURE, Service
+from t2t_repro.server.versions import Versions
 
 _UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 # TensorFlow Serving's limit. gRPC loses messages of more than about 8 KiB.
@@ -84,7 +84,7 @@ def build_server(
         _ModelServicer(service), grpc_server
     )
     health_pb2_grpc.add_HealthServicer_to_server(
-        health.HealthServicer(service.versions), grpc_server
+        HealthServicer(service.versions), grpc_server
     )
     return grpc_server
 
@@ -453,3 +453,37 @@ def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
             f"Unrecognized servable version label: {spec.version_label}"
         )
     return spec.name, spec.version.value if spec.HasField("version") else None
+
+
+# gRPC's standard service of health checks, for load balancers and probes.
+
+_SERVICES = {
+    "",  # the server
+    "ModelService",  # TensorFlow Serving's names
+    "PredictionService",
+    "tensorflow.serving.ModelService",
+    "tensorflow.serving.PredictionService",
+}
+
+
+class HealthServicer(health_pb2_grpc.HealthServicer):
+    """Check, which is positive unless the version in service has crashed.
+
+    rpc.py refuses Watch.
+    """
+
+    def __init__(self, versions: Versions):
+        self._versions = versions
+
+    async def Check(
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service not in _SERVICES:
+            raise request_errors.not_found("unknown service")
+        return health_pb2.HealthCheckResponse(
+            status=health_pb2.HealthCheckResponse.SERVING
+            if self._versions.is_answering()
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )

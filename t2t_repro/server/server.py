@@ -11,8 +11,8 @@ import grpc
 from aiohttp import web
 
 from t2t_repro import errors
-from t2t_repro.io import stop_signals
-from t2t_repro.server import event_log, rest, rest_paths, rpc, web_application
+from t2t_repro.io import progress
+from t2t_repro.server import monitoring, rest, rpc
 from t2t_repro.server.connections import Connections, affordable
 from t2t_repro.server.server_settings import Ports, Settings
 from t2t_repro.server.service import Service
@@ -40,7 +40,7 @@ async def serve(
     try:
         async with running(service, settings) as bound:
             stop = asyncio.Event()
-            for number in stop_signals.handled():
+            for number in progress.handled():
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
             ready(bound)
             await stop.wait()
@@ -65,7 +65,7 @@ async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
             be read.
         GracePeriodError: the grace period was too short.
     """
-    asyncio.get_running_loop().set_exception_handler(event_log.log_loop_error)
+    asyncio.get_running_loop().set_exception_handler(monitoring.log_loop_error)
     limit = affordable(service.limits.max_connections)
     web_side = _WebSide(service, settings, limit)
     grpc_server = rpc.build_server(
@@ -107,13 +107,13 @@ class _WebSide:
         self._limit = limit
         self._handlers = rest.Handlers(service)
         self._runner = web.AppRunner(
-            web_application.build(service, self._handlers, settings.access),
+            rest.build_application(service, self._handlers, settings.access),
             handler_cancellation=True,  # when the client closes the connection
             shutdown_timeout=settings.grace_secs,
         )
         self._listener: asyncio.Server | None = None
         health = web.Application()
-        health.router.add_get(rest_paths.HEALTH, self._handlers.health)
+        health.router.add_get(rest.HEALTH_PATH, self._handlers.health)
         self._health_runner = web.AppRunner(health, access_log=None)
 
     async def bind(self) -> int:

@@ -9,14 +9,8 @@ from typing import NamedTuple
 
 import grpc
 
-from t2t_repro.server import (
-    batching,
-    checks,
-    monitoring,
-    request_errors,
-    versions,
-)
-from t2t_repro.server.fork_server import ForkServer
+from t2t_repro.server import batching, monitoring, request_errors, versions
+from t2t_repro.server.version_process import ForkServer
 from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -90,8 +84,8 @@ class Service:
             model = self.versions.find(name, version)
             names = model.input_names(signature)
             inputs = read_inputs(names)
-            checks.check_inputs(inputs, names, self.limits)
-            checks.check_tags(inputs, model.card)
+            batching.check_inputs(inputs, names, self.limits)
+            batching.check_tags(inputs, model.card)
             queue = model.queue(signature, self._new_queue)
             if timeout is None:
                 timeout = self.limits.timeout_secs

@@ -4,22 +4,31 @@ Python's lock, the memory and a crash of TensorFlow are those of this process
 alone. It ends when the server closes the connection, or ends.
 """
 
+import asyncio
 import concurrent.futures
+import contextlib
 import gc
+import itertools
 import os
 import pathlib
+import pickle
+import select
+import signal
 import socket
+import struct
 import threading
-from typing import Any, NamedTuple
+import traceback
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
 from t2t_repro import errors
-from t2t_repro.runtime import devices, shards
-from t2t_repro.server import batching, frames, proto_predict
-from t2t_repro.serving import saved_model, warm_up
+from t2t_repro.io import progress
+from t2t_repro.runtime import devices
+from t2t_repro.server import batching, proto_predict
+from t2t_repro.serving import saved_model
 
 # Of the thread that loads beside a version in service, and does nearly all of
 # the work: with all CPUs busy, it gets a tenth of the CPU time of the others
@@ -63,7 +72,7 @@ class Model:
             name: num_shards if _has_fixed_rows(function) else 1
             for name, function in self._signatures.items()
         }
-        for request in warm_up.read(folder):
+        for request in saved_model.read_warm_up(folder):
             self.run(
                 request.model_spec.signature_name or "serving_default",
                 {
@@ -91,8 +100,8 @@ class Model:
             }
 
         size = len(next(iter(inputs.values())))
-        outputs = shards.call_in_threads(
-            run_shard, shards.split(size, self._num_shards[signature])
+        outputs = devices.call_in_threads(
+            run_shard, devices.split_batch(size, self._num_shards[signature])
         )
         if len(outputs) == 1:
             return outputs[0]
@@ -130,7 +139,7 @@ def _start_tensorflow(folder):
     num_shards = 1
     if _is_small(folder):
         devices.use_one_thread_per_operation()
-        num_shards = shards.default_num_shards()
+        num_shards = devices.default_num_shards()
     tf.config.list_logical_devices()
     return num_shards
 
@@ -152,7 +161,7 @@ class _Answers:
         self._model = None
 
     def answer_all(self, calls):
-        number, folder, in_background = frames.read(calls)
+        number, folder, in_background = read_frame(calls)
         num_shards = _start_tensorflow(folder)
         threading.Thread(
             target=self._answer,
@@ -160,7 +169,7 @@ class _Answers:
             daemon=True,
         ).start()
         while True:  # until EOFError
-            number, signature, inputs = frames.read(calls)
+            number, signature, inputs = read_frame(calls)
             self._pool.submit(
                 self._answer, number, self._model.run, signature, inputs
             )
@@ -172,7 +181,7 @@ class _Answers:
             result = function(*args)
         except Exception as raised:  # TensorFlow raises many types
             error = CallError(str(raised))
-        frame = frames.pack((number, result, error))
+        frame = pack_frame((number, result, error))
         with self._sending:
             self._connection.sendall(frame)
 
@@ -185,3 +194,362 @@ class _Answers:
         gc.collect()
         gc.freeze()
         return self._model.description
+
+
+# Fork server: process whose forks are the processes of versions.
+#
+# A fork has TensorFlow at once, whose import takes seconds, and shares its
+# memory with it. But a fork has only one of the threads of its parent: the
+# server, which has many, cannot be forked, nor a process in which TensorFlow
+# runs. Therefore the server imports TensorFlow, and forks the fork server
+# before anything runs.
+#
+# These processes end when the server does. They ignore the signals of
+# stop_signals, which a terminal or a service manager may send to all processes
+# of the server: it then finishes its requests, for which it needs them.
+
+
+class Fork(NamedTuple):
+    """Process of a version, as its server sees it."""
+
+    connection: socket.socket
+    # Receives a text when the process has ended. To shut down its other
+    # direction kills the process.
+    report: socket.socket
+
+
+class ForkServer:
+    """Fork server, as seen from the server."""
+
+    def __init__(self, control: socket.socket):
+        """Keep a socket to a process that runs `run`."""
+        self._control = control
+
+    def fork(self) -> Fork:
+        """Fork a process for a version.
+
+        Raises:
+            OSError: no descriptor is left.
+            UserError: the fork server has ended.
+        """
+        connection, its_connection = socket.socketpair()
+        report, its_report = socket.socketpair()
+        with its_connection, its_report:
+            descriptors = its_connection.fileno(), its_report.fileno()
+            try:
+                socket.send_fds(self._control, [b"f"], descriptors)
+            except BrokenPipeError as error:
+                connection.close()
+                report.close()
+                raise errors.UserError(
+                    "the process that forks others has ended: start the server "
+                    "again"
+                ) from error
+        return Fork(connection, report)
+
+    def close(self) -> None:
+        """End the process."""
+        self._control.close()
+
+
+def start_fork_server() -> ForkServer:
+    """Fork the fork server from this process, which has one thread."""
+    assert threading.active_count() == 1, "a fork does not copy threads"
+    # What has been imported stays. Without it a garbage collection, which holds
+    # up every request, takes half as long; and it changes no shared memory.
+    gc.collect()
+    gc.freeze()
+    control, its_control = socket.socketpair()
+    if not os.fork():
+        control.close()
+        _exit_after(run_fork_server, its_control)
+    its_control.close()
+    return ForkServer(control)
+
+
+def run_fork_server(control: socket.socket) -> None:
+    """Fork a process for each request, until `control` is closed."""
+    for number in progress.NUMBERS:
+        signal.signal(number, signal.SIG_IGN)
+    # Processes by the read end of a pipe, whose write end each keeps open.
+    forks: dict[int, tuple[int, socket.socket]] = {}
+    killed: set[int] = set()
+    running = True
+    while running:
+        reports = {
+            report.fileno(): process
+            for process, report in forks.values()
+            if process not in killed
+        }
+        readable, _, _ = select.select(
+            [*reports, *forks, control.fileno()], [], []
+        )
+        for descriptor in readable:
+            if descriptor in reports:  # its server has shut it down
+                os.kill(reports[descriptor], signal.SIGKILL)
+                killed.add(reports[descriptor])
+            elif descriptor in forks:
+                os.close(descriptor)
+                process, report = forks.pop(descriptor)
+                killed.discard(process)
+                _report(process, report)
+            else:
+                running = _fork(control, forks)
+    for process, _ in forks.values():  # one that is stopped does not end
+        os.kill(process, signal.SIGKILL)
+
+
+def _fork(control, forks):
+    """Fork a process that is requested; return False if the server has ended.
+
+    Args:
+        control: socket to the server.
+        forks: receives {read end: (process, socket of its report)}.
+    """
+    request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+    if not request:
+        return False
+    connection, report = (socket.socket(fileno=each) for each in descriptors)
+    read_end, write_end = os.pipe()
+    with connection:
+        try:
+            process = os.fork()
+        except OSError as error:
+            os.close(read_end)
+            _send(report, f"cannot be forked: {error.strerror}")
+        else:
+            if not process:
+                for each, (_, other) in forks.items():
+                    os.close(each)
+                    other.close()
+                report.close()
+                control.close()
+                _exit_after(run, connection)
+            forks[read_end] = process, report
+        os.close(write_end)
+    return True
+
+
+def _exit_after(function, *args):
+    """Call a function in a fork, and end the process without its cleanup."""
+    status = 1
+    try:
+        function(*args)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _report(process, report):
+    """Wait for the end of a process, which is near, and report how it ended."""
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if code < 0:
+        _send(report, f"was killed by {signal.Signals(-code).name}")
+    else:
+        _send(report, f"has ended with status {code}")
+
+
+def _send(report, text):
+    with report, contextlib.suppress(OSError):  # nobody may wait for it
+        report.send(text.encode())
+
+
+# Connection of the server to the process of a version.
+
+_BUFFER = 1 << 20  # bytes of an answer that are read ahead
+_REPORT_BYTES = 200
+_CLOSE_SECS = 10.0  # for a process to end by itself
+_KILL_SECS = 10.0  # for the system to end a process
+
+
+class ProcessEndedError(Exception):
+    """The process has ended; the message says how."""
+
+
+class VersionConnection:
+    """Connection to the process of a version, in one event loop."""
+
+    def __init__(
+        self,
+        report: socket.socket,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ):
+        """Read answers from now on; `start` calls this."""
+        self._report = report
+        self._reader, self._writer = reader, writer
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future] = {}
+        self._num_answers = 0
+        self._fault = ""  # for which it is killed
+        # A task that ends with the process, with a text such as "was killed by
+        # SIGKILL".
+        self.ended = asyncio.create_task(self._read_answers())
+
+    async def load(
+        self, folder: pathlib.Path, in_background: bool, max_secs: float
+    ) -> Description:
+        """Load a version; this is the first call.
+
+        Args:
+            folder: folder of the version.
+            in_background: whether to load with a low priority.
+            max_secs: seconds after which the process is killed.
+
+        Raises:
+            CallError: it cannot be loaded.
+            ProcessEndedError: the process has ended.
+        """
+        return await self._call(max_secs, folder, in_background)
+
+    async def run(
+        self, signature: str, inputs: batching.Inputs, max_silence_secs: float
+    ) -> batching.Outputs:
+        """Run a batch.
+
+        Args:
+            signature: name of the signature.
+            inputs: the batch.
+            max_silence_secs: seconds without an answer to any call after which
+                the process is killed.
+
+        Raises:
+            CallError: the model failed.
+            ProcessEndedError: the process has ended.
+        """
+        return await self._call(max_silence_secs, signature, inputs)
+
+    def end(self) -> None:
+        """Make the process end, without waiting for it."""
+        self._writer.close()
+
+    def kill(self, fault: str) -> None:
+        """Kill the process, which may not even be able to end by itself.
+
+        Args:
+            fault: why, as in "has not answered".
+        """
+        if self._fault or self.ended.done():
+            return
+        self._fault = fault
+        # The fork server, its parent, kills it. A process that waits for a
+        # dead disk may survive even this; it is then given up.
+        self._report.shutdown(socket.SHUT_WR)
+        self._writer.transport.abort()
+        asyncio.get_running_loop().call_later(_KILL_SECS, self._give_up)
+
+    def _give_up(self):
+        """Stop to wait for the report of the end."""
+        with contextlib.suppress(OSError):  # it is closed: the process ended
+            self._report.shutdown(socket.SHUT_RD)
+
+    async def close(self) -> None:
+        """End the process; its memory is free when this returns."""
+        self.end()
+        await asyncio.wait({self.ended}, timeout=_CLOSE_SECS)
+        self.kill(f"has not ended within {_CLOSE_SECS:g} s")
+        await asyncio.wait({self.ended})
+
+    async def _call(self, max_silence_secs, *args):
+        if self.ended.done():
+            raise ProcessEndedError(self.ended.result())
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        self._writer.write(pack_frame((number, *args)))
+        try:
+            while not answer.done():
+                before = self._num_answers
+                await asyncio.wait({answer}, timeout=max_silence_secs)
+                if not answer.done() and self._num_answers == before:
+                    self.kill(f"has not answered for {max_silence_secs:g} s")
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    async def _read_answers(self):
+        """Read answers until the process ends; return how it has ended.
+
+        The fork server reports this when the process is gone.
+        """
+        loop = asyncio.get_running_loop()
+        with self._report, contextlib.closing(self._writer):
+            with contextlib.suppress(EOFError, ConnectionError):
+                while True:
+                    self._distribute(*await receive_frame(self._reader))
+            report = await loop.sock_recv(self._report, _REPORT_BYTES)
+        how = report.decode()
+        if self._fault:
+            how = f"{self._fault} and {how or 'cannot be killed'}"
+        how = how or "has ended"  # so has the fork server
+        for number in list(self._answers):
+            self._distribute(number, None, ProcessEndedError(how))
+        return how
+
+    def _distribute(self, number, result, error):
+        answer = self._answers.pop(number)
+        self._num_answers += 1
+        if answer.done():
+            return  # the caller has been cancelled
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
+
+
+async def start_version(fork_server: ForkServer) -> VersionConnection:
+    """Fork a process for a version, and connect to it.
+
+    Raises:
+        OSError: no descriptor is left.
+        UserError: the fork server has ended.
+    """
+    fork = fork_server.fork()
+    fork.report.setblocking(False)
+    reader, writer = await asyncio.open_unix_connection(
+        sock=fork.connection, limit=_BUFFER
+    )
+    return VersionConnection(fork.report, reader, writer)
+
+
+# Frames: messages between the server and the processes of its versions.
+#
+# A frame is the length of a pickle, in 8 bytes, and the pickle. Both sides are
+# processes of this program, so that none reads what a client could have
+# written.
+
+_LENGTH = struct.Struct(">Q")
+
+
+def pack_frame(message: Any) -> bytes:
+    """Return the frame of a message."""
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(content)) + content
+
+
+def read_frame(file: BinaryIO) -> Any:
+    """Read a message.
+
+    Raises:
+        EOFError: the other side has ended.
+    """
+    return pickle.loads(_read(file, *_LENGTH.unpack(_read(file, _LENGTH.size))))
+
+
+def _read(file, size):
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError
+    return content
+
+
+async def receive_frame(reader: asyncio.StreamReader) -> Any:
+    """Read a message in an event loop.
+
+    Raises:
+        EOFError: the other side has ended.
+    """
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return pickle.loads(await reader.readexactly(size))

@@ -1,4 +1,4 @@
-"""Clients of an exported model behind a server.
+"""Clients of an exported model: in this process, or behind a server.
 
 The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 """
@@ -23,17 +23,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import grpc
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.io import files
 from t2t_repro.serving import (
     limits,
+    saved_model,
     server_address,
+    version_folders,
 )
-from t2t_repro.text import language_tags, vocabulary
+from t2t_repro.text import languages, vocabulary
+from t2t_repro.text.languages import Tagger
 
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
@@ -195,7 +200,7 @@ class RemoteClient(Client):
     ) -> Sequence[str]:
         if not target_language:  # the server knows whether tags are needed
             return lines
-        tagger = language_tags.Tagger((), target_language)
+        tagger = languages.Tagger((), target_language)
         return list(map(tagger, lines))
 
     @abc.abstractmethod
@@ -371,3 +376,79 @@ class GrpcClient(RemoteClient):
 
 # Classes of clients, with RemoteClient's arguments, by protocol.
 PROTOCOLS = {"grpc": GrpcClient, "rest": RestClient}
+
+
+# Client of an exported model in this process.
+
+
+class LocalClient(Client):
+    """Version of an exported model, loaded into this process."""
+
+    def __init__(self, export_dir: str | pathlib.Path):
+        """Load the model.
+
+        Args:
+            export_dir: folder of a version, or an export folder, of which the
+                newest version is loaded. Of one at a URL, a result of
+                version_folders.open_folder().
+
+        Raises:
+            UserError: there is no model, or it is damaged.
+        """
+        self.folder = version_folders.find_version(
+            files.expand_path(export_dir)
+        )
+        try:
+            card = saved_model.read_verified_card(self.folder)
+            self._model = saved_model.load(self.folder)
+        except errors.UserError:
+            raise
+        except Exception as error:  # TensorFlow raises many types
+            raise errors.UserError(
+                f"Cannot load {self.folder}: {error}. Export it again, or "
+                "remove that folder."
+            ) from error
+        self._data = card.get("data", {})  # of the model card
+
+    def add_tags(
+        self, lines: Sequence[str], target_language: str
+    ) -> Sequence[str]:
+        if languages := self._data.get("target_languages"):
+            tagger = Tagger(tuple(languages), target_language)
+            return list(map(tagger, lines))
+        own = self._data.get("target_language")
+        if own and target_language not in ("", own):
+            raise errors.UserError(
+                f"The model in {self.folder} translates into {own}; got "
+                f"target_language={target_language}. Omit it."
+            )
+        return lines
+
+    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
+        outputs = self.run("serving_default", lines)
+        texts = [text.decode("utf-8") for text in outputs["outputs"]]
+        return texts, outputs["scores"].tolist()
+
+    def run(
+        self, signature: str, inputs: Sequence[str], *targets: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Run a signature on a batch of lines.
+
+        Args:
+            signature: name of the signature.
+            inputs: [B] lines.
+            *targets: [B] given translations, of the signature `score`.
+
+        Raises:
+            UserError: there is no such signature.
+        """
+        if signature not in self._model.signatures:
+            raise errors.UserError(
+                f"{self.folder} has no signature {signature!r}; it has "
+                f"{', '.join(sorted(self._model.signatures))}."
+            )
+        columns = zip(("inputs", "targets"), (inputs, *targets), strict=False)
+        outputs = self._model.signatures[signature](
+            **{name: tf.constant(lines) for name, lines in columns}
+        )
+        return {name: tensor.numpy() for name, tensor in outputs.items()}

@@ -1,14 +1,20 @@
-"""Exports of a run to TensorFlow Serving or CTranslate2."""
+"""Exports of a run to TensorFlow Serving or CTranslate2, with a model card."""
 
 import dataclasses
 import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, storage
-from t2t_repro.runs import run_json, stored_run
+from t2t_repro.problem import Problem
+from t2t_repro.runs import stored_run
 from t2t_repro.runs.run import Run, load_models, scores_of
-from t2t_repro.serving import model_card, saved_model, to_ctranslate2
+from t2t_repro.serving import saved_model, to_ctranslate2
 
 # Format -> the function that writes it, and its default folder in the run.
 FORMATS = {
@@ -66,8 +72,8 @@ def write(
         weights_dtype,
     )
     # No program reads it, so that it may follow the published model.
-    text = model_card.markdown(card, format)
-    files.write_text(folder / model_card.FILE, text)
+    text = card_markdown(card, format)
+    files.write_text(folder / CARD_FILE, text)
     storage.upload(folder)
     return folder
 
@@ -79,10 +85,267 @@ def _card(run, paths, hparams):
         "checkpoints": stored_run.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": scores_of(run.output_dir, paths, hparams),
-        "exported_with": run_json.versions(),
-        "data": model_card.data(run.problem),
+        "exported_with": stored_run.versions(),
+        "data": card_data(run.problem),
     }
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
     card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
     return card
+
+
+# Model card in Markdown, with the YAML header of the Hugging Face Hub.
+#
+# The header has the keys of https://huggingface.co/docs/hub/model-cards.
+
+CARD_FILE = "README.md"
+_UNKNOWN = "not stated"
+_BCP_47 = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+_SOURCE = ("page", "license", "citation")
+# Metric -> its name on the Hub; others are in the table only.
+_HUB_METRICS = {"bleu": "bleu", "chrf": "chrf", "ter": "ter"}
+_TEMPLATE = """\
+---
+{header}---
+
+# {title}
+
+{sentence}
+
+## Use
+
+{use}
+
+## Scores
+
+{scores}
+
+{sections}
+All settings are in `model_card.json`.
+"""
+_DATA = """\
+## Data
+
+| | |
+|---|---|
+| problem | `{problem}`, {arguments} |
+| page | {page} |
+| licence | {license} |
+| citation | {citation} |
+
+The licence of this model is not stated. Whoever publishes it chooses one that
+the licence of the data permits, and writes it into the header.
+"""
+_TRAINING = """\
+## Training
+
+| | |
+|---|---|
+| hparams set | `{hparams_set}` |
+| differences from it | {options} |
+| steps | {steps:,} of {batch_tokens:,} tokens |
+| random seed | {seed} |
+| hardware | {hardware} |
+| versions | {versions} |
+| checkpoints | {checkpoints} |
+| search | {search} |
+"""
+_ORIGIN = """\
+## Origin
+
+| | |
+|---|---|
+| system | {system} |
+| model | `{name}` |
+| licence | {license} |
+| files, sha256 | {files} |
+| imported with | {versions} |
+| search | {search} |
+
+The licence of this model is that of the original model{stated}. Its training
+data is described there.
+"""
+_SYSTEMS = {
+    "huggingface": "Hugging Face",
+    "marian": "Marian",
+    "ctranslate2": "CTranslate2",
+    "opennmt_tf": "OpenNMT-tf",
+}
+_USE = {
+    "saved_model": """\
+```python
+import t2t_repro
+
+print(t2t_repro.load("FOLDER").translate(["…"]))
+```
+
+The folder is a version of a SavedModel for TensorFlow Serving, which takes and
+returns text.""",
+    "ctranslate2": """\
+The folder has a model for CTranslate2. Its vocabularies are SentencePiece
+models; sentences end with `</s>`.""",
+}
+
+
+def card_data(problem: Problem) -> dict[str, Any]:
+    """Return what the card says of the data, where they are from."""
+    return {
+        "source_language": problem.source_language,
+        "target_language": problem.target_language,
+        "target_languages": list(problem.target_languages),
+        "page": problem.data_page,
+        "license": problem.data_license,
+        "citation": problem.data_citation,
+    }
+
+
+def card_markdown(card: Mapping[str, Any], format: str) -> str:
+    """Return the card as Markdown.
+
+    Args:
+        card: entries of model_card.json.
+        format: "saved_model" or "ctranslate2".
+    """
+    source = card["data"]
+    languages = source["source_language"], source["target_language"]
+    codes = [*languages, *source.get("target_languages", [])]
+    header: dict[str, Any] = {
+        **_languages(codes),
+        "license": "unknown",
+        "pipeline_tag": "translation",
+        "tags": ["translation", card["hparams"]["model"], "tensorflow"],
+    }
+    if results := list(_results(card)):
+        index = {"name": card["run"], "results": results}
+        header["model-index"] = [index]
+    names = (
+        languages[0] or "text",
+        languages[1] or ", ".join(source.get("target_languages", [])) or "text",
+    )
+    # The last step of checkpoints such as averaged/ckpt-1500.
+    steps = max(int(n.rpartition("-")[2]) for n in card["checkpoints"])
+    sections = []
+    maker = f"t2t_repro {card['versions']['t2t_repro']}"
+    sentence, title = f"trained with {maker}", card["problem"]
+    if origin := card.get("imported_from"):
+        header["license"] = origin.get("license") or "unknown"
+        sections.append(_origin(card, origin))
+        title = origin.get("name") or title
+        first = f"imported from {_system(origin)} with {maker}"
+        sentence = f"{first}, then {sentence}" if steps else first
+    if steps or not origin:
+        sections += [_data(card, source), _training(card, steps)]
+    return _TEMPLATE.format(
+        header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
+        title=f"{title}: {' to '.join(names)}",
+        sentence=f"Model `{card['hparams']['model']}`, {sentence}.",
+        use=_USE[format],
+        scores=_scores(card["scores"]),
+        sections="\n".join(sections),
+    )
+
+
+def _data(card, source):
+    return _DATA.format(
+        problem=card["problem"],
+        arguments=_listed(card["problem_arguments"]),
+        **{name: source[name] or _UNKNOWN for name in _SOURCE},
+    )
+
+
+def _training(card, steps):
+    return _TRAINING.format(
+        hparams_set=card["hparams_set"],
+        options=_listed(card.get("options", {})) or "none",
+        steps=steps,
+        batch_tokens=card["hparams"]["batch_tokens"],
+        seed=card["random_seed"],
+        hardware="; ".join(card["hardware"]),
+        versions=_listed(card["versions"]),
+        checkpoints=", ".join(card["checkpoints"]),
+        search=_listed(card["decode_hparams"]),
+    )
+
+
+def _system(origin):
+    return _SYSTEMS.get(origin["system"], origin["system"])
+
+
+def _origin(card, origin):
+    """Return where the weights of an imported model are from."""
+    stated = (
+        ", which its files do not name: write it into the header"
+        if not origin.get("license")
+        else ""
+    )
+    return _ORIGIN.format(
+        system=_system(origin),
+        name=origin.get("name") or _UNKNOWN,
+        license=origin.get("license") or _UNKNOWN,
+        files=", ".join(f"`{k}` {v}" for k, v in origin["sha256"].items()),
+        versions=_listed(card["versions"]),
+        search=_listed(card["decode_hparams"]),
+        stated=stated,
+    )
+
+
+def _languages(names):
+    """Return the languages of the header, as the Hub admits them.
+
+    It refuses a card whose `language` has other names than ISO's; those of
+    BCP 47, such as zh-Hans, have a key of their own.
+    """
+    codes = list(filter(_BCP_47.fullmatch, dict.fromkeys(filter(None, names))))
+    parts = [re.split("[-_]", code) for code in codes]
+    header = {"language": [*dict.fromkeys(first for first, *_ in parts)]}
+    if longer := ["-".join(part) for part in parts if part[1:]]:
+        header["language_bcp47"] = longer
+    return header
+
+
+def _results(card):
+    """Yield the results of a model-index, one for each test set."""
+    for split, stored in card["scores"].items():
+        metrics = [
+            {
+                "type": hub_name,
+                "value": round(stored[name], 2),
+                "name": f"{name} ({stored['signatures'][name]})",
+            }
+            for name, hub_name in _HUB_METRICS.items()
+            if name in stored and name in stored.get("signatures", {})
+        ]
+        if metrics:
+            yield {
+                "task": {"type": "translation"},
+                "dataset": {
+                    "name": f"{card['problem']} {split}",
+                    "type": card["problem"],
+                    "split": split,
+                },
+                "metrics": metrics,
+            }
+
+
+def _scores(scores):
+    rows = [
+        # A bar would end the cell.
+        f"| {split} | {name} | {stored[name]:.2f} | "
+        f"`{signature.replace('|', ' ')}` |"
+        for split, stored in scores.items()
+        for name, signature in stored.get("signatures", {}).items()
+        if name in stored
+    ]
+    if not rows:
+        return "This checkpoint has not been scored: see `t2t evaluate`."
+    heading = "| test set | metric | score | signature |\n|---|---|---|---|"
+    return "\n".join([heading, *rows])
+
+
+def _listed(values):
+    """Return "key value, key value" of those that are not empty."""
+    return ", ".join(
+        f"{key} {value}"
+        for key, value in values.items()
+        if value not in ("", None)
+    )

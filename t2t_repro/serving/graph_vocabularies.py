@@ -1,13 +1,18 @@
-"""Interface of vocabularies in an exported graph: strings in and out."""
+"""Vocabularies in an exported graph: strings in and out."""
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 import tensorflow as tf
+import tensorflow_text
 
 from t2t_repro import errors
+from t2t_repro.text import t2t_subwords
+from t2t_repro.text.sentence_piece import CODE, MappedSentencePiece
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 
 class GraphVocabulary(tf.Module):
@@ -35,8 +40,8 @@ class GraphVocabulary(tf.Module):
 
     def _lacks(self, name):
         return errors.UserError(
-            f"{type(self).__name__} has no {name}: serving/graph_vocabulary.py "
-            "lists the methods of a vocabulary in a graph."
+            f"{type(self).__name__} has no {name}, which a vocabulary in a "
+            "graph must have (serving/graph_vocabularies.py)."
         )
 
 
@@ -57,7 +62,7 @@ def _build(vocabulary):
         raise errors.UserError(
             f"The vocabulary {name} has no graph_class, and without it no "
             "SavedModel can read text. Translate with decoder, or give "
-            f"{name} one: serving/graph_vocabulary.py lists its methods."
+            f"{name} one: serving/graph_vocabularies.py lists its methods."
         )
     module, _, class_name = vocabulary.graph_class.rpartition(".")
     graph_class = getattr(importlib.import_module(module), class_name)
@@ -68,3 +73,226 @@ def _build(vocabulary):
             f"{vocabulary.graph_class!r}."
         )
     return graph_class(vocabulary)
+
+
+# SentencePiece vocabularies in a graph: operations of TF Text.
+
+
+class SentencePieceGraph(GraphVocabulary):
+    """A SentencePiece model, which TF Text's operations read."""
+
+    out_type = tf.int32  # of the segmentation: ids
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        # A loaded graph finds the model by the name of the operation that
+        # created it: under TF Text's default name, a second vocabulary would
+        # be the first one.
+        self.tokenizer = tensorflow_text.SentencepieceTokenizer(
+            vocabulary.model,
+            out_type=self.out_type,
+            name=f"vocabulary_{vocabulary.sha256}",
+        )
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        return self.tokenizer.tokenize(lines)
+
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return self.tokenizer.detokenize(ids)
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        return self.tokenizer.id_to_string(ids)
+
+
+class MappedPieceGraph(SentencePieceGraph):
+    """A MappedSentencePiece: ids of pieces by their text."""
+
+    out_type = tf.string
+
+    def __init__(self, vocabulary: MappedSentencePiece):
+        super().__init__(vocabulary)
+        self._size, self._unknown = vocabulary.size, vocabulary.unknown
+        self._reads_codes = vocabulary.reads_codes
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        if self._reads_codes:
+            pieces = self._with_codes(lines)
+        else:
+            pieces = super().encode(lines)
+        ids = self.tokenizer.string_to_id(pieces.flat_values)
+        known = tf.where(ids < self._size, ids, self._unknown)
+        return pieces.with_flat_values(known)
+
+    def _with_codes(self, lines):
+        """Return pieces: the code at the beginning of a line, then its text."""
+        texts = tf.strings.regex_replace(lines, CODE, "", replace_global=False)
+        has_code = tf.not_equal(lines, texts)
+        ends = tf.strings.length(lines) - tf.strings.length(texts)
+        codes = tf.boolean_mask(
+            tf.strings.substr(lines, 0 * ends, ends), has_code
+        )
+        return tf.concat(
+            [
+                tf.RaggedTensor.from_row_lengths(
+                    codes, tf.cast(has_code, tf.int64)
+                ),
+                super().encode(texts),
+            ],
+            axis=1,
+        )
+
+
+# tensor2tensor's subwords in a graph.
+#
+# The longest subword first is the rule of TF Text's WordpieceTokenizer, here
+# without its sign of a continuation.
+
+_MAX_BYTES = 2**31 - 1  # of a word
+_ESCAPED = r"\\u|\\\\|\\[0-9]+;"
+_NO_CHARACTER = 0x3013
+_MAX_DIGITS = 7  # of a code point
+_SPACE, _BACKSLASH, _UNDERSCORE = map(ord, " \\_")
+
+
+class T2TSubwordsGraph(GraphVocabulary):
+    """The T2TSubwords, for lines that are valid UTF-8."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        pieces = vocabulary.pieces(range(vocabulary.size))
+        self._pieces = tf.constant(pieces)
+        ids = {piece: i for i, piece in enumerate(pieces) if piece}
+        entries = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(list(ids)), tf.constant(list(ids.values()), tf.int64)
+        )
+        self._table = tf.lookup.StaticHashTable(entries, -1)
+        self._tokenizer = tensorflow_text.WordpieceTokenizer(
+            self._table,
+            suffix_indicator="",
+            max_bytes_per_word=_MAX_BYTES,
+            max_chars_per_token=max(map(len, ids)),
+        )
+        alphabet = t2t_subwords.alphabet(ids)
+        self._alphabet = tf.constant(sorted(map(ord, alphabet)))
+        self._ranges = tf.constant(t2t_subwords.alphanumeric_ranges())
+        spaces = "".join(
+            f"\\x{{{code:x}}}"
+            for code in range(sys.maxunicode + 1)
+            if chr(code).isspace()
+        )
+        self._around = rf"\A[{spaces}]+|[{spaces}]+\z"
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        lines = tf.strings.regex_replace(lines, self._around, "")
+        codes = tf.strings.unicode_decode(lines, "UTF-8")
+        rows, codes = codes.value_rowids(), codes.flat_values
+        changes = self._changes(rows, self._is_alphanumeric(codes))
+        words = tf.RaggedTensor.from_value_rowids(
+            self._escape(codes), tf.cumsum(tf.cast(changes, tf.int64)) - 1
+        )
+        is_word = tf.logical_or(
+            words.row_lengths() > 1,
+            tf.boolean_mask(codes, changes) != _SPACE,
+        )
+        escaped = tf.strings.reduce_join(words, axis=1) + "_"
+        ids = self._tokenizer.tokenize(tf.boolean_mask(escaped, is_word))
+        row_of_word = tf.boolean_mask(tf.boolean_mask(rows, changes), is_word)
+        nested = tf.RaggedTensor.from_value_rowids(
+            ids, row_of_word, tf.size(lines, tf.int64)
+        )
+        return tf.cast(nested.merge_dims(1, 2), tf.int32)
+
+    def _is_alphanumeric(self, codes):
+        return tf.searchsorted(self._ranges, codes, side="right") % 2 == 1
+
+    @staticmethod
+    def _changes(rows: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
+        """Return where a word begins, bool [N]."""
+        differs = tf.logical_or(
+            rows[1:] != rows[:-1], tf.not_equal(kinds[1:], kinds[:-1])
+        )
+        return tf.concat([tf.ones_like(kinds[:1]), differs], axis=0)
+
+    def _escape(self, codes):
+        """Return characters [N] as they are written within a word."""
+        indices = tf.searchsorted(self._alphabet, codes)
+        indices = tf.minimum(indices, tf.size(self._alphabet) - 1)
+        is_known = tf.logical_and(
+            tf.gather(self._alphabet, indices) == codes, codes != ord("\n")
+        )
+        escaped = tf.where(
+            is_known,
+            tf.strings.unicode_encode(codes[:, None], "UTF-8"),
+            tf.strings.join(["\\", tf.strings.as_string(codes), ";"]),
+        )
+        escaped = tf.where(codes == _BACKSLASH, "\\\\", escaped)
+        return tf.where(codes == _UNDERSCORE, "\\u", escaped)
+
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        joined = tf.strings.reduce_join(tf.gather(self._pieces, ids), axis=1)
+        words = tf.strings.split(joined, sep="_")
+        words = tf.ragged.boolean_mask(words, words != "")
+        rows, texts = words.value_rowids(), self._unescape(words.flat_values)
+        first = tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
+        kinds = self._is_alphanumeric(first)
+        is_apart = tf.logical_and(
+            rows[1:] == rows[:-1], tf.logical_and(kinds[1:], kinds[:-1])
+        )
+        is_apart = tf.concat([tf.zeros_like(kinds[:1]), is_apart], axis=0)
+        texts = tf.strings.join([tf.where(is_apart, " ", ""), texts])
+        lines = tf.RaggedTensor.from_value_rowids(texts, rows, words.nrows())
+        return tf.strings.reduce_join(lines, axis=1)
+
+    @staticmethod
+    def _unescape(words: tf.Tensor) -> tf.Tensor:
+        """Return words [N] without escapes."""
+        parts = tensorflow_text.regex_split(words, _ESCAPED, _ESCAPED)
+        flat = parts.flat_values
+        is_number = tf.strings.regex_full_match(flat, r"\\[0-9]+;")
+        digits = tf.strings.regex_replace(flat, r"\A\\0*([0-9]+);\z", r"\1")
+        is_number_short = tf.logical_and(
+            is_number, tf.strings.length(digits) <= _MAX_DIGITS
+        )
+        codes = tf.strings.to_number(
+            tf.where(is_number_short, digits, "9999999"), tf.int32
+        )
+        is_character = tf.logical_and(
+            codes <= sys.maxunicode,
+            tf.logical_or(codes < 0xD800, codes >= 0xE000),
+        )
+        codes = tf.where(is_character, codes, _NO_CHARACTER)
+        characters = tf.strings.unicode_encode(codes[:, None], "UTF-8")
+        flat = tf.where(is_number, characters, flat)
+        flat = tf.where(parts.flat_values == "\\u", "_", flat)
+        flat = tf.where(parts.flat_values == "\\\\", "\\", flat)
+        return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._pieces, ids)
+
+
+# WhitespaceTokens in a graph: a split and a hash table.
+
+
+class TokenTable(GraphVocabulary):
+    """Table from tokens to ids, and back."""
+
+    def __init__(self, vocabulary: WhitespaceTokens):
+        super().__init__(vocabulary)
+        self._tokens = tf.constant(vocabulary.pieces(range(vocabulary.size)))
+        ids = vocabulary.text_ids
+        entries = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(list(ids)), tf.constant(list(ids.values()), tf.int32)
+        )
+        self._table = tf.lookup.StaticHashTable(entries, vocabulary.unknown)
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        tokens = tf.strings.split(lines)
+        return tokens.with_flat_values(self._table[tokens.flat_values])
+
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        tokens = tf.gather(self._tokens, ids)
+        return tf.strings.reduce_join(tokens, axis=1, separator=" ")
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._tokens, ids)

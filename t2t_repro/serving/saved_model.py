@@ -10,25 +10,23 @@ import logging
 import math
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2, types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.saved_model import save_context
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import files, json_files, locks, progress
+from t2t_repro.io import files, progress
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.runs import checkpoint_reader
+from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import tensorflow_import
-from t2t_repro.serving import (
-    runtimes,
-    served_model,
-    version_folders,
-    warm_up,
-)
+from t2t_repro.serving import served_model, version_folders
+from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
@@ -72,7 +70,7 @@ def export(
     )
     export_dir = files.expand_path(export_dir)
     card = card | {"weights_dtype": weights_dtype}
-    with locks.locked(export_dir, wait=True):
+    with files.locked(export_dir, wait=True):
         files.remove_leftovers(export_dir, version_folders.is_version)
         versions = [
             *version_folders.list_versions(export_dir),
@@ -105,17 +103,17 @@ def _write(graph_model, vocabularies, card, folder):
             graph_model, str(folder), signatures=signatures, options=options
         )
     graph = read_graph(folder)
-    requirements = runtimes.requirements(graph)
+    requirements = runtime_requirements(graph)
     if requirements:
-        print(runtimes.message(requirements), file=sys.stderr)
+        print(runtime_message(requirements), file=sys.stderr)
     entries = {
-        "min_runtime": runtimes.min_runtime(requirements),
+        "min_runtime": min_runtime(requirements),
         "operations": operations(graph),
         "files": checksums(folder),
     }
     (folder / MODEL_CARD).parent.mkdir()
-    json_files.write(folder / MODEL_CARD, card | entries, with_checksum=True)
-    warm_up.write(folder, graph.signature_def, vocabularies)
+    files.write_json(folder / MODEL_CARD, card | entries, with_checksum=True)
+    write_warm_up(folder, graph.signature_def, vocabularies)
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:
@@ -151,7 +149,7 @@ def read_verified_card(folder: pathlib.Path) -> dict:
             f"{path} is missing, which has the checksums of this version. Copy "
             "it, too, or export the model again."
         )
-    card = json_files.read(path, {"files": {str: str}})
+    card = files.read_json(path, {"files": {str: str}})
     expected, actual = card["files"], checksums(folder)
     for name in expected:
         if actual.get(name) != expected[name]:
@@ -184,12 +182,155 @@ def num_weights(folder: pathlib.Path) -> int:
     Raises:
         UserError: their names and shapes cannot be read.
     """
-    reader = checkpoint_reader.CheckpointReader(
-        folder / "variables" / "variables"
-    )
+    reader = checkpoints.CheckpointReader(folder / "variables" / "variables")
     return sum(map(math.prod, reader.shapes.values()))
 
 
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
-    return sorted({node.op for node in runtimes.nodes(graph)})
+    return sorted({node.op for node in graph_nodes(graph)})
+
+
+# Oldest TensorFlow that has all operations of a graph.
+#
+# runtime_operations.json lists what newer versions of TensorFlow and TF Text
+# have and its oldest version does not: operations ("DecodeJxl"), attributes
+# ("TensorListGetItem.Tshape") and dtypes of attributes
+# ("Range.Tidx=DT_UINT64"). `python -m scripts.release.check_runtimes` writes it
+# and compares it with those versions. It does not list operations of other
+# libraries.
+
+TABLE = pathlib.Path(__file__).with_name("runtime_operations.json")
+_table = files.read_json(
+    TABLE, {"graph_def_versions": {str: int}, "first_versions": {str: str}}
+)
+# Version of TensorFlow -> its newest version of GraphDef, in ascending order.
+GRAPH_DEF_VERSIONS: dict[str, int] = _table["graph_def_versions"]
+_FIRST_VERSIONS: dict[str, str] = _table["first_versions"]
+_OLDEST, *_, _NEWEST = GRAPH_DEF_VERSIONS
+
+
+def runtime_requirements(graph: meta_graph_pb2.MetaGraphDef) -> dict[str, str]:
+    """Return what a graph needs and the oldest version lacks.
+
+    Each requirement has the first version of TensorFlow that meets it.
+    """
+    found = {
+        feature: _FIRST_VERSIONS[feature]
+        for node in graph_nodes(graph)
+        for feature in _features(node)
+        if feature in _FIRST_VERSIONS
+    }
+    consumer = graph.graph_def.versions.min_consumer
+    readers = (
+        version
+        for version, graph_def_version in GRAPH_DEF_VERSIONS.items()
+        if graph_def_version >= consumer
+    )
+    if (reader := next(readers, _NEWEST)) != _OLDEST:
+        found[f"GraphDef version {consumer}"] = reader
+    return dict(sorted(found.items()))
+
+
+def min_runtime(requirements: Mapping[str, str]) -> str:
+    """Return the oldest version of the table that meets all requirements."""
+    return max(
+        requirements.values(),
+        key=list(GRAPH_DEF_VERSIONS).index,
+        default=_OLDEST,
+    )
+
+
+def runtime_message(requirements: Mapping[str, str]) -> str:
+    """Return a message that lists requirements with their first versions."""
+    version = min_runtime(requirements)
+    reasons = ", ".join(
+        f"{name} ({first})" for name, first in requirements.items()
+    )
+    return (
+        f"This export needs TensorFlow or TF Serving {version} or newer. The "
+        f"first versions that have what its graph uses: {reasons}."
+    )
+
+
+def graph_nodes(
+    graph: meta_graph_pb2.MetaGraphDef,
+) -> Iterator[node_def_pb2.NodeDef]:
+    """Yield all nodes of a graph, those in functions included."""
+    yield from graph.graph_def.node
+    for function in graph.graph_def.library.function:
+        yield from function.node_def
+
+
+def _features(node):
+    """Yield what a node uses, in the notation of the table."""
+    yield node.op
+    for name, value in node.attr.items():
+        yield f"{node.op}.{name}"
+        for dtype in (value.type, *value.list.type):
+            yield f"{node.op}.{name}={types_pb2.DataType.Name(dtype)}"
+
+
+# Warm-up requests: a version runs them before it serves.
+#
+# The first requests of a graph are slow, because they trace and allocate. Both
+# TensorFlow Serving and t2t_repro.serve read warm-up requests from the same
+# file.
+
+WARM_UP_REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
+_LENGTHS = (4, 32)  # subwords of the sentences: two, so that one is padded
+
+
+def write_warm_up(
+    folder: pathlib.Path,
+    signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
+    vocabularies: Vocabularies,
+) -> None:
+    """Write a request for each signature.
+
+    Args:
+        folder: folder of a SavedModel, which contains assets.extra/.
+        signature_defs: signatures by name; their inputs are strings [B].
+        vocabularies: vocabularies that decode text for "inputs" and "targets".
+    """
+    texts = {
+        "inputs": _texts(vocabularies.source),
+        "targets": _texts(vocabularies.target),
+    }
+    with tf.io.TFRecordWriter(str(folder / WARM_UP_REQUESTS)) as file:
+        for name, definition in sorted(signature_defs.items()):
+            if not definition.inputs:
+                continue  # TensorFlow's initialization
+            log = prediction_log_pb2.PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = name
+            for key in definition.inputs:
+                request.inputs[key].CopyFrom(texts[key])
+            file.write(log.SerializeToString())
+
+
+def _texts(vocabulary):
+    """Return sentences of the highest ids, which are rare subwords."""
+    ids = range(EOS + 1, vocabulary.size)
+    rows = [ids[-length:] for length in _LENGTHS]
+    return tf.make_tensor_proto(vocabulary.decode(rows), tf.string)
+
+
+def read_warm_up(folder: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:
+    """Yield the requests in a version's folder; none without the file.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = folder / WARM_UP_REQUESTS
+    if not path.exists():
+        return
+    try:
+        for record in tf.data.TFRecordDataset(str(path)):
+            log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+            yield log.predict_log.request
+    except tf.errors.DataLossError as error:
+        raise errors.UserError(
+            f"{path} is damaged: {error.message}. Export the model again, or "
+            "remove the file."
+        ) from error

@@ -33,7 +33,8 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding import attention_trace, row_batches, score, search
+from t2t_repro.decoding import attention_trace, search
+from t2t_repro.decoding.score import is_text, mean_attention, sentence_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
@@ -86,8 +87,8 @@ class ServedModel(tf.Module):
         # attributes.
         searches = _searches(call, rule, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
-        self._score_ids = lambda *pair: call(score.sentence_log_probs, *pair)
-        self._attention = lambda *pair: call(score.mean_attention, *pair)
+        self._score_ids = lambda *pair: call(sentence_log_probs, *pair)
+        self._attention = lambda *pair: call(mean_attention, *pair)
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
@@ -96,7 +97,7 @@ class ServedModel(tf.Module):
             )
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
-        self._is_text = lambda ids: row_batches.is_text(ids, source)
+        self._is_text = lambda ids: is_text(ids, source)
         self._beams = decode_hparams.beam_size
         self._max_length = decode_hparams.max_input_length
 

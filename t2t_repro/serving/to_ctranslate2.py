@@ -18,7 +18,7 @@ from types import ModuleType
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import extras, files, json_files, locks, storage
+from t2t_repro.io import extras, files, storage
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -81,13 +81,13 @@ def export(
     spec.validate()
     spec.optimize()  # a shared matrix is written once
     card = card | {"weights_dtype": weights_dtype}
-    with locks.locked(folder, beside=True):
+    with files.locked(folder, beside=True):
         # Others may be of commands that write beside it at this moment.
         files.remove_leftovers(folder.parent, lambda name: name == folder.name)
         with files.atomic_folder(folder) as temporary:
             spec.save(str(temporary))
             vocabularies.write(temporary)
-            json_files.write(temporary / MODEL_CARD, card)
+            files.write_json(temporary / MODEL_CARD, card)
     return folder
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.text import moses, token_lists
+from t2t_repro.text import moses, vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 JOINER = "@@"
@@ -260,7 +260,7 @@ def _parse(model: bytes) -> Mapping[str, Any]:
             "This is not a vocabulary of byte pair encoding "
             f"({len(model)} bytes): {error}."
         ) from error
-    token_lists.require_distinct(tokens)
+    vocabulary.require_distinct(tokens)
     if content["tokenizer"] not in TOKENIZERS:
         raise errors.UserError(
             f"The tokenizer must be one of {TOKENIZERS}; got "

@@ -12,7 +12,7 @@ import re
 import tarfile
 
 from t2t_repro import errors
-from t2t_repro.io import files, locks
+from t2t_repro.io import files
 
 DESCRIPTION = "archive.json"
 _SUMS = "SHA256SUMS"
@@ -54,7 +54,7 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
             sums = _read_sums(tar, path)
             name = hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
             folder = parent / f"{path.stem}-{name}"
-            with locks.locked(folder, wait=True, beside=True):
+            with files.locked(folder, wait=True, beside=True):
                 if not folder.is_dir():
                     files.remove_leftovers(parent, folder.name.startswith)
                     print(f"Unpacking {path} to {folder}.")

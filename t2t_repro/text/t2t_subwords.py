@@ -34,7 +34,7 @@ _MAX_CACHED_WORDS = 100_000
 class T2TSubwords(Vocabulary):
     """A vocabulary file of tensor2tensor, a quoted subword on each line."""
 
-    graph_class = "t2t_repro.serving.t2t_subwords_graph.T2TSubwordsGraph"
+    graph_class = "t2t_repro.serving.graph_vocabularies.T2TSubwordsGraph"
 
     def __init__(self, model: bytes):
         """Parse a file such as vocab.translate_ende_wmt32k.32768.subwords.

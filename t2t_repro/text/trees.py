@@ -1,4 +1,4 @@
-"""Constituency trees: reading of bracketed text, and the normal form.
+"""Constituency trees: reading of bracketed text, normal form, linearization.
 
 A tree is stored flat: its words, their tags, and the span of words of each
 constituent. No function recurses, whatever the depth of the brackets.
@@ -7,7 +7,7 @@ constituent. No function recurses, whatever the depth of the brackets.
 import collections
 import itertools
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -178,3 +178,89 @@ def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
 def category(label: str) -> str:
     """Return a label without functions: NP-SBJ-1 -> NP."""
     return re.split("[-=]", label)[0]
+
+
+# Linearization: conversion of trees to lines of text, and back.
+#
+#     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
+#
+# A line has no words: its tags stand for the words of the sentence, in order
+# ("Grammar as a Foreign Language", arXiv 1412.7449).
+
+_LINE_TOKEN = re.compile(r"[()]?[^\s()]+|[()]")
+
+
+class LineReading(NamedTuple):
+    """A tree that was read from a line, and counts of repairs."""
+
+    tree: Tree
+    brackets: int = 0  # brackets that were added or ignored
+    missing: int = 0  # words without a tag
+    surplus: int = 0  # tags without a word
+
+    @property
+    def is_well_formed(self) -> bool:
+        """True if nothing was repaired."""
+        return not (self.brackets or self.missing or self.surplus)
+
+
+def write_line(tree: Tree) -> str:
+    """Write the brackets and tags of a tree, separated by spaces."""
+    tokens = []
+    for index, tag in enumerate(tree.tags):
+        tokens += [f"({s.label}" for s in tree.spans if s.first == index]
+        tokens.append(tag)
+        tokens += [
+            f"){s.label}" for s in reversed(tree.spans) if s.end == index + 1
+        ]
+    return " ".join(tokens)
+
+
+def read_line(text: str, words: Sequence[str]) -> LineReading:
+    """Read the tree of a sentence from a line, and repair errors.
+
+    - A closing bracket also closes the constituents inside its own. It is
+      ignored if no constituent of its label is open, or if it has no label.
+    - Constituents that are open at the end are closed there.
+    - Tags beyond the last word are ignored. Words beyond the last tag belong
+      to the first constituent.
+    - Constituents without words are dropped.
+    """
+    builder, brackets, tags = Builder(), 0, 0
+    for token in _LINE_TOKEN.findall(text):
+        kind, label = token[0], token[1:]
+        if kind not in "()":
+            if tags < len(words):
+                builder.add(token, words[tags])
+            tags += 1
+        elif kind == "(" and label:
+            builder.open(label)
+        elif builder.has_open(label):
+            while builder.close().label != label:
+                brackets += 1
+        else:
+            brackets += 1
+    while builder.depth:
+        builder.close()
+        brackets += 1
+    return _finish(builder, words, tags, brackets)
+
+
+def _finish(
+    builder: Builder, words: Sequence[str], tags: int, brackets: int
+) -> LineReading:
+    """Add missing words, and drop constituents without words."""
+    missing = words[tags:]
+    for word in missing:
+        builder.add(ANY_TAG, word)
+    tree = builder.tree()
+    spans = [span for span in tree.spans if span.first < span.end]
+    brackets += len(tree.spans) - len(spans)
+    if missing and spans:
+        spans[0] = spans[0]._replace(end=len(words))
+    return LineReading(
+        tree._replace(spans=tuple(spans)),
+        brackets,
+        len(missing),
+        max(tags - len(words), 0),
+    )

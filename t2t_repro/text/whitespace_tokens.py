@@ -16,9 +16,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
-from t2t_repro.text import token_lists
-from t2t_repro.text.token_lists import Special
-from t2t_repro.text.vocabulary import EOS, Vocabulary
+from t2t_repro.text import vocabulary
+from t2t_repro.text.vocabulary import EOS, SpecialTokens, Vocabulary
 
 _PAD, _EOS, _UNKNOWN = "<pad>", "</s>", "<unk>"
 # Names of padding in lists of other programs; the last is OpenNMT's.
@@ -29,7 +28,7 @@ _WHITESPACE = b" \t\n\v\f\r".decode()
 class WhitespaceTokens(Vocabulary):
     """Tokens of tokenized text, and one for all that are unknown."""
 
-    graph_class = "t2t_repro.serving.token_table.TokenTable"
+    graph_class = "t2t_repro.serving.graph_vocabularies.TokenTable"
 
     def __init__(self, model: bytes):
         """Parse the list of tokens.
@@ -41,7 +40,7 @@ class WhitespaceTokens(Vocabulary):
         super().__init__(model)
         self._tokens, unknown = _parse(model)
         ids = {token: i for i, token in enumerate(self._tokens)}
-        token_lists.require_distinct(self._tokens)
+        vocabulary.require_distinct(self._tokens)
         self._unknown = ids.get(unknown, -1)
         if self._unknown <= EOS:
             raise errors.UserError(
@@ -113,7 +112,9 @@ def serialize(tokens: Sequence[str], unknown: str) -> bytes:
     )
 
 
-def map_ids(tokens: Sequence[str], special: Special) -> tuple[bytes, list[int]]:
+def map_ids(
+    tokens: Sequence[str], special: SpecialTokens
+) -> tuple[bytes, list[int]]:
     """Give the tokens of another program's list our ids: PAD, EOS, the rest.
 
     Args:
@@ -127,8 +128,8 @@ def map_ids(tokens: Sequence[str], special: Special) -> tuple[bytes, list[int]]:
     Raises:
         UserError: the list lacks a special token, or has a token twice.
     """
-    order = token_lists.order(tokens, special)
-    pad = token_lists.name_of_pad(special, tokens)
+    order = vocabulary.order_tokens(tokens, special)
+    pad = vocabulary.name_of_pad(special, tokens)
     ours = [pad, *(tokens[i] for i in order[1:])]
     model = serialize(ours, special.unknown)
     WhitespaceTokens(model)  # UserError if a token occurs twice

@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import files, json_files, locks, progress, storage
-from t2t_repro.runs import checkpoint_files, checkpoint_writer
-from t2t_repro.runs.checkpoint_reader import CheckpointReader
+from t2t_repro.io import files, progress, storage
+from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs.checkpoints import CheckpointReader
 
 
 def average(
@@ -34,7 +34,7 @@ def average(
         )
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
-    average_path = folder / f"ckpt-{checkpoint_files.step_of(paths[-1])}"
+    average_path = folder / f"ckpt-{stored_run.step_of(paths[-1])}"
     # One variable at a time: memory holds all means but only one sum.
     means = {
         name: tf.Variable(_mean(readers, name))
@@ -42,10 +42,10 @@ def average(
             names, "average", unit="weight", delay=progress.DELAY_SECONDS
         )
     }
-    with locks.locked(folder):
+    with files.locked(folder):
         files.remove_leftovers(folder)
-        checkpoint_writer.write(means, average_path, readers[0].vocabulary)
-        json_files.write(
+        checkpoints.write_checkpoint(means, average_path, readers[0].vocabulary)
+        files.write_json(
             folder / f"{average_path.name}.json",
             {"averaged": [p.name for p in paths]},
         )

@@ -2,24 +2,20 @@
 
 import contextlib
 import dataclasses
+import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent import futures
 from typing import Any
 
-from t2t_repro import errors, hparam, prepare, user_definitions
+from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
-from t2t_repro.io import locks, progress, storage
+from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
-from t2t_repro.runs import checkpoint_files, history, run_json, run_log
-from t2t_repro.runtime import cpu, hardware, keras_compat, workers
-from t2t_repro.training import (
-    notes,
-    optimizer,
-    train_loop,
-    train_session,
-    uploads,
-)
+from t2t_repro.runs import history, run_log, stored_run
+from t2t_repro.runtime import cpu, devices, keras_compat
+from t2t_repro.training import optimizer, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options
@@ -74,21 +70,21 @@ def train(
     options = _continue_best_checkpoints(run_folder, options)
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
-    observers += uploads.callbacks(run_folder)
+    observers += upload_callbacks(run_folder)
     strategy = _choose_hardware(options)
     optimizer.check(hparams)  # runs an update of a small matrix
-    worker = workers.for_strategy(strategy)
+    worker = devices.for_strategy(strategy)
     common_settings = _common_settings(problem, hparams, options)
     with worker.report_lost_workers(), contextlib.ExitStack() as stack:
-        workers.require_same_flags(worker, common_settings)
+        devices.require_same_flags(worker, common_settings)
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         if worker.is_chief:
-            stack.enter_context(locks.locked(run_folder))
-            stack.enter_context(uploads.at_the_end(run_folder))
+            stack.enter_context(files.locked(run_folder))
+            stack.enter_context(upload_at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
             _show_notes(hparams_set, options, task, problem)
-        settings = run_json.settings(
+        settings = stored_run.settings(
             problem,
             hparams_set,
             hparams,
@@ -105,12 +101,12 @@ def _choose_hardware(options):
     """Return the strategy; before it, no operation may run."""
     try:
         if options.logical_devices:
-            hardware.make_logical_devices(options.logical_devices)
+            devices.make_logical_devices(options.logical_devices)
         else:
-            hardware.choose_threads(options.distribution, options.xla)
+            devices.choose_threads(options.distribution, options.xla)
         if options.deterministic:
-            hardware.make_deterministic()
-        return hardware.strategy(options.distribution)
+            devices.make_deterministic()
+        return devices.strategy(options.distribution)
     except RuntimeError as error:
         raise errors.UserError(
             f"The devices cannot be chosen any more: {error} TensorFlow has "
@@ -126,14 +122,14 @@ def _open_folder(output_dir, options):
     """Return the folder of the run, which is copied if it has a URL."""
     folder = storage.local_path(output_dir)
     url = storage.url_of(folder)
-    if url and hardware.is_multi_worker(options.distribution):
+    if url and devices.is_multi_worker(options.distribution):
         raise errors.UserError(
             f"Several workers need a shared folder for the run; got {url}. "
             "Name such a folder with --output_dir. --data_dir may be a URL."
         )
-    checkpoint_files.open_folder(folder)
-    left = checkpoint_files.list_checkpoints(folder / run_json.CHECKPOINTS)
-    if url and left and not (folder / run_json.RUN).exists():
+    stored_run.open_checkpoints(folder)
+    left = stored_run.list_checkpoints(folder / stored_run.CHECKPOINTS)
+    if url and left and not (folder / stored_run.RUN).exists():
         raise errors.UserError(
             f"There is no run at {url} any more, and its copy {folder} has "
             f"{left[-1].name}, which was not uploaded. Move the copy to "
@@ -144,7 +140,7 @@ def _open_folder(output_dir, options):
 
 def _use_defaults_for_later_fields(run_folder, hparams):
     """Replace the hparams that are newer than the run, and show them."""
-    used = run_json.use_defaults_for_later_fields(run_folder, hparams)
+    used = stored_run.use_defaults_for_later_fields(run_folder, hparams)
     for name, value in vars(used).items():
         if value != vars(hparams)[name]:
             run_log.show(
@@ -156,7 +152,7 @@ def _use_defaults_for_later_fields(run_folder, hparams):
 
 def _show_notes(hparams_set, options, task, problem):
     """Show which settings fit badly together."""
-    found = notes.notes(
+    found = notes_on_settings(
         hparams_set,
         task.hparams,
         options,
@@ -170,7 +166,7 @@ def _show_notes(hparams_set, options, task, problem):
 def _continue_best_checkpoints(run_folder, options):
     """Keep as many best checkpoints as the run does, unless options say."""
     name = "keep_best_checkpoints"
-    stored = run_json.stored_options(run_folder).get(name)
+    stored = stored_run.stored_options(run_folder).get(name)
     if options.keep_best_checkpoints is not None or not stored:
         return options
     run_log.show(
@@ -202,16 +198,16 @@ def _check(problem, hparams, options):
 def _write_run_json(worker, output_dir, settings, task, options, strategy):
     """Let the chief write run.json; the others compare their settings."""
     if worker.is_chief:
-        hardware_used = hardware.summary(
+        hardware_used = devices.summary(
             strategy,
-            hardware.dtype_policy(options.mixed_precision),
-            hardware.use_xla(options.xla),
+            devices.dtype_policy(options.mixed_precision),
+            devices.use_xla(options.xla),
         )
-        run_json.start(output_dir, settings, task.vocabularies, hardware_used)
+        stored_run.start(output_dir, settings, task.vocabularies, hardware_used)
         storage.upload(output_dir)  # an error shows before the first step
-    fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
+    fingerprint = worker.broadcast(stored_run.fingerprint(output_dir))
     if not worker.is_chief:
-        run_json.compare_with_chief(output_dir, settings, fingerprint)
+        stored_run.compare_with_chief(output_dir, settings, fingerprint)
 
 
 def _common_settings(
@@ -223,14 +219,14 @@ def _common_settings(
         "problem_args": problem.arguments,
         **{f"hparams={key}": value for key, value in vars(hparams).items()},
         **vars(options.resolved(hparams)),
-        "usr_dir": user_definitions.checksums(),
+        "usr_dir": registry.definition_checksums(),
         # "auto" depends on the GPU.
-        "mixed_precision": hardware.dtype_policy(options.mixed_precision),
+        "mixed_precision": devices.dtype_policy(options.mixed_precision),
     }
 
 
 def _prepare_data(
-    worker: workers.SingleWorker | workers.ClusterWorker,
+    worker: devices.SingleWorker | devices.ClusterWorker,
     problem: Problem,
     data: Data,
 ) -> pathlib.Path:
@@ -283,4 +279,122 @@ def _build_task(
         problem.suite,
         sampler,
         manifest.directions(folder, "validation"),
+    )
+
+
+# Notes at the start of a training about settings that fit badly together.
+
+
+def notes_on_settings(
+    hparams_set: str,
+    hparams: hparam.HParams,
+    options: Options,
+    num_pairs: int,
+    generated_length: int,
+) -> Iterator[str]:
+    """Yield a sentence for each pair of settings that fit badly together.
+
+    Args:
+        hparams_set: name of the hparams set.
+        hparams: settings of the model and of its training.
+        options: other settings of the training.
+        num_pairs: training pairs that are used.
+        generated_length: the problem's max_length, with which the data was
+            generated.
+    """
+    if better := registry.hparams_sets.better_suited(hparams_set, num_pairs):
+        yield (
+            f"--hparams_set={better} suits a corpus of {num_pairs:,} pairs "
+            f"better than {hparams_set}."
+        )
+    if hparams.max_length > generated_length:
+        yield (
+            f"hparams allow max_length={hparams.max_length}, but the data has "
+            f"no training pairs above {generated_length} subwords. To have "
+            "longer ones, say --problem_args=max_length=… and name another "
+            "--data_dir."
+        )
+    averaged, kept = (
+        hparams.num_averaged_checkpoints,
+        options.keep_checkpoint_max,
+    )
+    if averaged > kept:
+        yield (
+            f"avg_checkpoints averages the last {averaged} checkpoints "
+            f"(num_averaged_checkpoints), but --keep_checkpoint_max={kept} "
+            f"keeps {kept}. To average {averaged}, keep as many."
+        )
+    steps = options.train_steps or hparams.train_steps
+    is_own = hparam.is_own_schedule(hparams.learning_rate_schedule)
+    if steps != hparams.train_steps and not is_own:
+        yield (
+            f"--train_steps={steps} does not change the schedule "
+            f"{hparams.learning_rate_schedule}, which is for "
+            f"{hparams.train_steps:,} steps by default. --hparams=train_steps="
+            f"{steps} changes both."
+        )
+
+
+# Uploads of a run whose folder is the copy of a URL.
+
+
+class Uploads(Callback):
+    """Uploads after each checkpoint, in a thread beside the training."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Keep the folder of the run."""
+        self._folder = folder
+        self._executor = futures.ThreadPoolExecutor(1)
+        self._running: futures.Future | None = None
+
+    def on_checkpoint_begin(self, step: int) -> None:
+        """Wait for the last upload, whose files the new checkpoint removes."""
+        running, self._running = self._running, None
+        try:
+            if running:
+                running.result()
+        except errors.UserError as error:
+            run_log.show(
+                f"{error} Training continues, and the next checkpoint is "
+                "uploaded with what is missing.",
+                logging.ERROR,
+            )
+
+    def on_checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
+        self._running = self._executor.submit(storage.upload, self._folder)
+
+    def on_train_end(self) -> None:
+        self._executor.shutdown()  # at_the_end() reports errors
+
+
+def upload_callbacks(folder: pathlib.Path) -> list[Callback]:
+    """Return the callbacks that upload a run, none for a local folder."""
+    return [Uploads(folder)] if storage.url_of(folder) else []
+
+
+@contextlib.contextmanager
+def upload_at_the_end(folder: pathlib.Path) -> Iterator[None]:
+    """Copy what has changed to its URL at the end, also after an error.
+
+    Raises:
+        UserError: the upload failed; the run is complete in `folder`.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            storage.upload(folder)
+        except errors.UserError as error:
+            run_log.show(_not_uploaded(folder, error), logging.ERROR)
+        raise
+    try:
+        storage.upload(folder)
+    except errors.UserError as error:
+        raise errors.UserError(_not_uploaded(folder, error)) from error
+
+
+def _not_uploaded(folder, error):
+    return (
+        f"The last files of {folder} are not uploaded. {error} The same "
+        "command uploads them."
     )

@@ -14,8 +14,8 @@ from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import run_log
-from t2t_repro.runtime import workers
-from t2t_repro.training import loss, step
+from t2t_repro.runtime import devices
+from t2t_repro.training import step
 
 # CPUs are not tried: a process that takes too much memory is killed. A
 # whole batch of base takes more than 24 GB. Larger microbatches are not faster
@@ -122,7 +122,7 @@ def search(
     full = _full_batch(plan, longest)
 
     def usual_chunks(slots):
-        return loss.num_chunks(plan, replicas, slots, model.vocab_size)
+        return step.num_chunks(plan, replicas, slots, model.vocab_size)
 
     def fits_in_memory(slots, num_chunks=None):
         note = "; to compile the step may take a minute" if xla else ""
@@ -198,4 +198,4 @@ class _NoUpdate:
 
 def _minimum(number, strategy):
     """Return the smallest of all workers' numbers."""
-    return min(workers.for_strategy(strategy).gather(number))
+    return min(devices.for_strategy(strategy).gather(number))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, hparam
-from t2t_repro.runs import slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import arguments, schedules
 
@@ -247,7 +247,7 @@ def reset_weight_copies(
     """
     inner = keras_compat.inner_optimizer(optimizer)
     if type(inner).__name__ == "ScheduleFreeAdamW":
-        for index, slot in slots.slots_of_kind(
+        for index, slot in checkpoints.slots_of_kind(
             inner, weights, "momentum"
         ).items():
             slot.assign(weights[index])
@@ -261,7 +261,7 @@ def averaged_weights(
 
     Without hparams.ema_decay nothing changes.
     """
-    averages = slots.slots_of_kind(optimizer, variables, "ema")
+    averages = checkpoints.slots_of_kind(optimizer, variables, "ema")
     trained = {index: variables[index].numpy() for index in averages}
     for index, average in averages.items():
         variables[index].assign(average)

@@ -5,7 +5,7 @@ from typing import Any
 
 from t2t_repro import errors, fields, hparam
 from t2t_repro.fields import at_least, one_of, setting
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import history
 
 _ALL = 2**31 - 1  # sentences: no split has more

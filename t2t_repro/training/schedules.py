@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, hparam
-from t2t_repro.runtime.types import Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.training import arguments
 
 _ARGUMENTS = "learning_rate_schedule_arguments"

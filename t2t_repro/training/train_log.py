@@ -3,19 +3,22 @@
 import contextlib
 import logging
 import math
+import os
 import pathlib
+import re
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro.io import progress
 from t2t_repro.runs import run_log
-from t2t_repro.training import anomalies, event_files, forecast, utilization
-from t2t_repro.training.loss import perplexity
-from t2t_repro.training.step import Outcome
+from t2t_repro.training import anomalies
+from t2t_repro.training.step import Outcome, perplexity
 
 SECONDS = 2  # time between fetches of the loss, which wait for the device
 _BLOCK = 16  # number of outcomes fetched in one transfer
@@ -52,11 +55,11 @@ class TrainLog:
         self._slow_steps = anomalies.SlowStepDetector()
         self._steps = last_step - first_step
         self._validation_steps = validation_steps
-        self._forecast = forecast.Forecast(self._steps)
+        self._forecast = Forecast(self._steps)
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
-        self._events = event_files.EventFiles(output_dir)
+        self._events = EventFiles(output_dir)
         self._outcomes: list[Outcome] = []  # not fetched yet
         self._durations: dict[int, float] = {}  # {step: seconds}, unchecked
         # The interval's Outcomes, whose fields are arrays [steps], and for each
@@ -131,7 +134,7 @@ class TrainLog:
     def record_settings(self, settings: Mapping[str, Any]) -> None:
         """Record {name: value} as a text of TensorBoard."""
         rows = [{"name": key, "value": settings[key]} for key in settings]
-        self._events.add_table(event_files.TRAIN, "hparams", rows, self._step)
+        self._events.add_table(TRAIN_EVENTS, "hparams", rows, self._step)
 
     def validation_done(
         self,
@@ -146,10 +149,10 @@ class TrainLog:
             results: values by name.
             translations: rows of a table, a text of TensorBoard.
         """
-        self._events.add_scalars(event_files.VALIDATION, results, step)
+        self._events.add_scalars(VALIDATION_EVENTS, results, step)
         if translations:
             self._events.add_table(
-                event_files.VALIDATION, "translations", translations, step
+                VALIDATION_EVENTS, "translations", translations, step
             )
         shown = "  ".join(
             f"{name.replace('_', ' ')} {value:.4f}"
@@ -193,7 +196,7 @@ class TrainLog:
 
     def _show(self, seconds):
         metrics = self._metrics(seconds)
-        self._events.add_scalars(event_files.TRAIN, metrics, self._step)
+        self._events.add_scalars(TRAIN_EVENTS, metrics, self._step)
         # A narrow terminal cuts the end of the line.
         self._bar.set_postfix_str(_summary(metrics), refresh=False)
         self._show_forecast(seconds, metrics)
@@ -232,7 +235,7 @@ class TrainLog:
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,
-            "host_memory_gb": utilization.host_memory() / 1e9,
+            "host_memory_gb": peak_host_memory() / 1e9,
         }
         metrics |= {
             name: values.mean() for name, values in sums.auxiliary.items()
@@ -245,7 +248,7 @@ class TrainLog:
             metrics["steps_per_second"] = sum(self._timed) / seconds
             if self._peak_speed:
                 metrics["share_of_peak"] = speed / self._peak_speed
-        device_memory = utilization.device_memory()
+        device_memory = peak_device_memory()
         if device_memory is not None:
             metrics["device_memory_gb"] = device_memory / 1e9
         return metrics
@@ -291,3 +294,192 @@ def _summary(metrics, *names):
         for name in names or _SHOWN
         if name in metrics
     )
+
+
+# TensorBoard events of a run: two folders, which share their tags.
+
+TRAIN_EVENTS, VALIDATION_EVENTS = (
+    "train",
+    "validation",
+)  # folders in that of the run
+
+
+class EventFiles:
+    """Writers of scalars and texts, one of them for each folder."""
+
+    def __init__(self, output_dir: pathlib.Path):
+        """Open the files of a new session."""
+        # Readers order event files by this number, not by the time in their
+        # names, since clocks may be set back. Earlier versions wrote one file
+        # for a session, in the folder of the run.
+        folders = output_dir, output_dir / TRAIN_EVENTS
+        earlier = [path for f in folders for path in f.glob("events.*")]
+        suffix = f".session-{1 + len(earlier)}"
+        self._writers = {
+            name: tf.summary.create_file_writer(
+                str(output_dir / name), filename_suffix=suffix
+            )
+            for name in (TRAIN_EVENTS, VALIDATION_EVENTS)
+        }
+
+    def add_scalars(
+        self, folder: str, scalars: Mapping[str, float], step: int
+    ) -> None:
+        """Write {tag: value} of a step."""
+        with self._writers[folder].as_default(step):
+            for tag, value in scalars.items():
+                _write(tag, np.float32(value), "scalars")
+
+    def add_table(
+        self,
+        folder: str,
+        tag: str,
+        rows: Sequence[Mapping[str, Any]],
+        step: int,
+    ) -> None:
+        """Write a table as text, with the keys of the rows as its header."""
+        lines = [list(rows[0]), ["---"] * len(rows[0])]
+        lines += [list(map(_escaped, row.values())) for row in rows]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        with self._writers[folder].as_default(step):
+            _write(tag, text, "text")
+
+    def flush(self) -> None:
+        """Write all events to the disk."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Write all events to the disk, and close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+def _write(tag, value, plugin):
+    """Write a value for a plugin, as tf.summary.scalar and text do.
+
+    Those need TensorBoard.
+    """
+    summary = tf.compat.v1.SummaryMetadata
+    metadata = summary(plugin_data=summary.PluginData(plugin_name=plugin))
+    tf.summary.write(tag, value, metadata=metadata)
+
+
+def _escaped(value):
+    """Return a cell of a table in Markdown."""
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+# A forecast of how long a training run takes, from its first steps.
+
+FORECAST_STEPS = 5  # that are timed, after the one that compiles
+
+
+class Forecast:
+    """Prediction of the duration of a session's steps, made once."""
+
+    def __init__(self, steps: int):
+        """Set the number of steps that the session will take."""
+        self._steps = steps
+        self._timed, self._seconds = 0, 0.0
+        self._made = False
+
+    def add(self, steps: int, seconds: float) -> float | None:
+        """Add steps and the time that they took together.
+
+        Returns:
+            The seconds of all steps of the session: once, when enough steps
+            are timed; else None.
+        """
+        self._timed += steps
+        self._seconds += seconds
+        if self._made or self._timed < FORECAST_STEPS:
+            return None
+        self._made = True
+        return self._seconds / self._timed * self._steps
+
+
+# Utilization of the machine: memory, and the peak of its arithmetic.
+
+
+class PeakFlops(NamedTuple):
+    """Published dense matrix-multiply rates of a GPU, in TFLOP/s."""
+
+    half: float  # bfloat16 if supported, and float16, summed in float32
+    single: float  # TF32 if supported, as TensorFlow computes; else float32
+
+
+# The first name that is part of a device's name applies. Source: NVIDIA's data
+# sheets; those of Ada and Hopper state twice these rates, with sparsity.
+PEAKS = {
+    "H200": PeakFlops(989.4, 494.7),
+    "H100 PCIe": PeakFlops(756.5, 378.0),
+    "H100 NVL": PeakFlops(835.5, 417.5),
+    "H100": PeakFlops(989.4, 494.7),
+    "A100": PeakFlops(312.0, 156.0),
+    "A40": PeakFlops(149.7, 74.8),
+    "A30": PeakFlops(165.0, 82.0),
+    "A10": PeakFlops(125.0, 62.5),
+    "L40S": PeakFlops(362.0, 183.0),
+    "L40": PeakFlops(181.0, 90.5),
+    "L4": PeakFlops(121.0, 60.0),
+    "RTX 4090": PeakFlops(165.2, 82.6),  # white paper of AD102
+    "RTX 3090": PeakFlops(71.0, 35.6),  # white paper of GA102
+    "V100-SXM2": PeakFlops(125.0, 15.7),
+    "V100-PCIE": PeakFlops(112.0, 14.0),
+    "T4": PeakFlops(65.0, 8.1),
+    "P100-SXM2": PeakFlops(21.2, 10.6),
+    "P100-PCIE": PeakFlops(18.7, 9.3),
+}
+
+
+def peak_flops(policy: str, replicas: int) -> float | None:
+    """Return the FLOP/s of all replicas, or None without a known GPU.
+
+    Args:
+        policy: Keras's dtype policy.
+        replicas: number of GPUs of all machines that train; all are assumed to
+            be like those of this machine.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    peaks = [
+        named_peak(
+            tf.config.experimental.get_device_details(gpu).get(
+                "device_name", ""
+            )
+        )
+        for gpu in gpus
+    ]
+    if not peaks or None in peaks:
+        return None
+    kind = "single" if policy == "float32" else "half"
+    mean = sum(getattr(peak, kind) for peak in peaks) / len(peaks)
+    return 1e12 * mean * replicas
+
+
+def named_peak(device_name: str) -> PeakFlops | None:
+    """Return PEAKS["A100"] for "NVIDIA A100-SXM4-40GB"; None if unknown."""
+    for name, peak in PEAKS.items():
+        if re.search(rf"\b{name}\b", device_name):
+            return peak
+    return None
+
+
+def peak_host_memory() -> int:
+    """Return the bytes of this process in memory.
+
+    Linux reports the present size; macOS the largest so far, in bytes.
+    """
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def peak_device_memory() -> int | None:
+    """Return the highest peak of bytes on any GPU, or None without a GPU."""
+    gpus = tf.config.list_logical_devices("GPU")
+    peaks = [
+        tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus
+    ]
+    return max(peaks, default=None)

@@ -2,33 +2,36 @@
 
 import contextlib
 import logging
+import math
 import pathlib
+import shutil
 import signal
 import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.io import progress
-from t2t_repro.io.stop_signals import Stopped, StopSignals, exit_code
+from t2t_repro.io import files, progress
+from t2t_repro.io.progress import Stopped, StopSignals, exit_code
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import run_log
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
+from t2t_repro.runtime import devices
 from t2t_repro.training import (
     anomalies,
     optimizer,
     schedules,
-    session_summary,
     train_log,
     train_session,
-    utilization,
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options
-from t2t_repro.training.profiler import Profiler
 from t2t_repro.training.train_log import TrainLog
-from t2t_repro.training.validation_monitor import ValidationMonitor
+from t2t_repro.training.train_session import Session
+from t2t_repro.training.validation import Validation, ValidationSample
 
 
 def train(
@@ -59,7 +62,7 @@ def train(
     session = train_session.build(task, output_dir, options, strategy)
     checkpoints = session.build_checkpoint_manager()
     train_session.restore(session, checkpoints)
-    for name, text in session_summary.summary(session).items():
+    for name, text in session_summary(session).items():
         run_log.show(f"{name:>14}: {text}")
     owes_validation = _owes_validation(session)
     if not owes_validation and (reason := _nothing_to_do(session)):
@@ -165,7 +168,7 @@ class _Loop:
 
     def _open_log(self) -> TrainLog:
         hparams = self.session.task.hparams
-        peak = utilization.peak_flops(
+        peak = train_log.peak_flops(
             self.session.policy, self.session.strategy.num_replicas_in_sync
         )
         log = train_log.TrainLog(
@@ -324,3 +327,238 @@ class _Loop:
             seconds = time.monotonic() - self.saved_at
             return seconds >= self.options.save_checkpoints_secs
         return step % self.options.save_checkpoints_steps == 0
+
+
+# TensorBoard's profiler, for a few steps of a training session.
+
+# Steps of a session, after compilation. The trace of all operations stays in
+# memory until it is written.
+_PROFILED = range(11, 16)
+
+
+class Profiler:
+    """Context that traces steps 11 to 15 of a session for TensorBoard."""
+
+    def __init__(self, output_dir: pathlib.Path, enabled: bool):
+        self._output_dir = output_dir
+        self._enabled = enabled
+        self._running = False
+
+    def __enter__(self) -> "Profiler":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def before_step(self, number: int) -> None:
+        """Start or stop the profiler if it is due; steps count from 1."""
+        if self._enabled and number == _PROFILED.start:
+            tf.profiler.experimental.start(str(self._output_dir))
+            self._running = True
+        if number == _PROFILED.stop:
+            self.stop()
+
+    def stop(self) -> None:
+        """Write the trace if there is one in memory.
+
+        Call it before a validation: a search has many times the operations of a
+        step.
+        """
+        if self._running:
+            tf.profiler.experimental.stop()
+            self._running = False
+
+
+# Summary of a training run, which is printed before the first step.
+
+
+def session_summary(session: Session) -> dict[str, str]:
+    """Return a human-readable summary, {label: text}."""
+    task, options = session.task, session.options
+    hparams, plan = task.hparams, task.plan
+    replicas = session.strategy.num_replicas_in_sync
+    max_tokens, parallel = session.microbatches
+    epochs = options.train_steps / plan.steps_per_epoch
+    peak = schedules.peak(hparams, options.train_steps)
+    found = session.found_microbatch
+    pairs, used = len(task.corpora["train"]), plan.num_pairs
+    return {
+        "parameters": f"{session.state.model.count_params():,}",
+        "vocabulary": " and ".join(
+            f"{vocabulary.size:,} subwords"
+            for vocabulary in task.vocabularies.files.values()
+        ),
+        "hardware": devices.summary(
+            session.strategy, session.policy, session.xla
+        ),
+        "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
+        f"in {hparams.batch_unit.replace('_', ' ')}{_rounding(hparams, plan)})",
+        "per replica": f"1/{replicas} of it, at most "
+        f"{max_tokens:,} slots at once"
+        + (f", in {parallel} microbatches" if parallel > 1 else "")
+        + (f", {found.summary()}" if found else ""),
+        "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
+        f"{hparams.max_length} are dropped",
+        "validation": _validation(session),
+        "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
+        f"{session.state.step:,} done",
+        **_forecast(session),
+        "learning rate": f"{hparams.learning_rate_schedule}, peak "
+        f"{peak.rate:.3g} at step {peak.step:,}",
+        "checkpoints": _checkpoint_space(session),
+        "output": str(session.output_dir),
+    }
+
+
+def _rounding(hparams, plan):
+    """Return by how much a batch misses batch_tokens, if it is noticeable."""
+    mean = plan.tokens["targets"] / plan.steps_per_epoch
+    share = mean / hparams.batch_tokens - 1
+    if hparams.batch_unit != "real_tokens" or abs(share) < 0.01:
+        return ""
+    return (
+        f"; {abs(share):.0%} {'more' if share > 0 else 'fewer'} target tokens, "
+        "because rows are a multiple of 8"
+    )
+
+
+def _validation(session):
+    """Return when validations come, and what they measure."""
+    options = session.options
+    if not options.eval_every:
+        return "none, by --eval_every=0"
+    used = len(session.validation_pairs)
+    translated = min(options.eval_bleu_sentences, used)
+    return (
+        f"after every {options.eval_every:,} steps and the last one, "
+        f"{options.validations_after(session.state.step):,} to come; of "
+        f"{len(session.task.corpora['validation']):,} pairs {used:,} are used, "
+        f"{translated:,} are translated"
+    )
+
+
+def _checkpoint_space(session):
+    """Return the number and size of the checkpoints, and the free space."""
+    options = session.options
+    # One is written before another is removed.
+    count = options.keep_checkpoint_max + options.keep_best_checkpoints + 1
+    size = sum(
+        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+        for variable in session.state.variables
+    )
+    folder = files.nearest_existing(session.output_dir)
+    free = shutil.disk_usage(folder).free
+    text = (
+        f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
+        f"{free / 1e9:,.1f} GB free"
+    )
+    if count * size > free:
+        text += ", too few: make room, or lower --keep_checkpoint_max"
+    return text
+
+
+def _forecast(session):
+    """Return {label: text} of the time that the steps take on a CPU.
+
+    Otherwise nothing is known of it until the first steps are done, each of
+    which takes a minute for base.
+    """
+    steps = session.options.train_steps - session.state.step
+    product = devices.cpu_product_flops(session.policy)
+    if product is None or steps <= 0:
+        return {}
+    product *= session.microbatches.parallel * session.worker.count
+    plan = session.task.plan
+    tokens = plan.tokens["targets"] / plan.steps_per_epoch
+    step = tokens * session.flops_per_token
+    seconds = (steps + session.validation_steps) * step / product
+    validations = session.options.validations_after(session.state.step)
+    return {
+        "time": f"a step needs {step / 1e12:.3g} TFLOP, and products of "
+        f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {steps:,} steps "
+        f"and {validations:,} validations take about "
+        f"{progress.duration(max(1.0, seconds))} or more"
+    }
+
+
+# Validations of a run, each of which is measured, logged and stored.
+
+
+class ValidationMonitor:
+    """Measurement and history of the validations of a run."""
+
+    def __init__(
+        self,
+        validation: Validation | None,
+        sample: ValidationSample | None,
+        output_dir: pathlib.Path,
+        first_step: int,
+    ):
+        """Read the history of the run.
+
+        Args:
+            validation: the pass over the validation split; None: a run
+                without validations.
+            sample: the sentences to translate; None: none.
+            output_dir: folder of the run.
+            first_step: number of steps that are done already.
+        """
+        self._validation, self._sample = validation, sample
+        self._history = History(output_dir, first_step)
+        self._is_summarized = False
+
+    def measure(
+        self,
+        step: int,
+        log: TrainLog,
+        stop: Callable[[], object] = lambda: False,
+        stop_sample: Callable[[], object] = lambda: False,
+    ) -> dict[str, Any]:
+        """Measure after `step`; write the results to `log` and the history.
+
+        Args:
+            step: number of steps done.
+            log: log of the training.
+            stop: argument of Validation.measure().
+            stop_sample: argument of ValidationSample.measure().
+
+        Raises:
+            Stopped: a function was true; the next session measures again.
+        """
+        assert self._validation, "--eval_every=0"
+        log.check()
+        with log.pause():
+            results: dict[str, Any] = self._validation.measure(stop)
+            if not self._sample:
+                log.validation_done(step, results)
+            else:
+                scores = self._sample.measure(stop_sample)
+                values = {name: score.value for name, score in scores.items()}
+                log.validation_done(
+                    step, results | values, self._sample.shown_translations()
+                )
+                if not self._is_summarized:
+                    log.write(self._sample.summary(scores))
+                self._is_summarized = True
+                results = results | self._sample.results(scores)
+            results = results | self._validation.sample_sizes
+            # A validation in the history is not repeated.
+            log.flush()
+            self._history.add(step, results)
+        return results
+
+    def rankings(self, suite: Suite) -> list[list[int]]:
+        """Return History.rankings()."""
+        return self._history.rankings(suite)
+
+    def stopped_improving(
+        self, patience: int | None, metric: str, log: TrainLog
+    ) -> bool:
+        """Return whether the best is at least `patience` old, and log it."""
+        if not self._history.stopped_improving(patience, metric):
+            return False
+        log.write(
+            f"The validation {metric} has not improved for {patience} "
+            "evaluations."
+        )
+        return True

@@ -14,18 +14,21 @@ from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.metrics.suite import Suite
-from t2t_repro.models import building, cost
+from t2t_repro.metrics.metric import Suite
+from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import run_log
-from t2t_repro.runs.checkpoint_files import FOLDER, list_checkpoints, step_of
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
-from t2t_repro.runtime import hardware, workers
+from t2t_repro.runs.stored_run import (
+    CHECKPOINTS_FOLDER,
+    list_checkpoints,
+    step_of,
+)
+from t2t_repro.runtime import devices
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import anomalies, loss, microbatch_size, optimizer, step
+from t2t_repro.training import anomalies, microbatch_size, optimizer, step
 from t2t_repro.training.options import Options, ResolvedOptions
-from t2t_repro.training.validation import Validation
-from t2t_repro.training.validation_sample import ValidationSample
+from t2t_repro.training.validation import Validation, ValidationSample
 
 
 class Task(NamedTuple):
@@ -67,7 +70,7 @@ class Session:
     options: ResolvedOptions
     output_dir: pathlib.Path
     strategy: tf.distribute.Strategy
-    worker: workers.SingleWorker | workers.ClusterWorker
+    worker: devices.SingleWorker | devices.ClusterWorker
     policy: str  # Keras's dtype policy
     xla: bool
     state: TrainingState
@@ -79,7 +82,7 @@ class Session:
         """Multiplications and additions of training on a target token."""
         plan = self.task.plan
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
-        return cost.training_flops(self.state.model, 1, *lengths)
+        return seq2seq.training_flops(self.state.model, 1, *lengths)
 
     @property
     def validation_pairs(self) -> np.ndarray:
@@ -106,7 +109,7 @@ class Session:
         """Build the writer and reader of checkpoints."""
         return CheckpointManager(
             *self.state,
-            self.output_dir / FOLDER,
+            self.output_dir / CHECKPOINTS_FOLDER,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
             self.options.keep_best_checkpoints,
@@ -122,7 +125,7 @@ class Session:
         """The microbatches of a replica."""
         return batches.Microbatches(
             self.options.max_tokens_per_replica,
-            hardware.parallel_microbatches(self.strategy, self.xla),
+            devices.parallel_microbatches(self.strategy, self.xla),
         )
 
     def build_train_step(self) -> anomalies.CountedStep:
@@ -131,7 +134,7 @@ class Session:
         num_chunks = (
             found.num_chunks
             if found
-            else loss.num_chunks(
+            else step.num_chunks(
                 self.task.plan,
                 self.strategy.num_replicas_in_sync,
                 self.microbatches.max_tokens,
@@ -188,7 +191,7 @@ class Session:
 
     def newest_checkpoint(self) -> pathlib.Path | None:
         """Return the path of the newest checkpoint, or None."""
-        folder = self.output_dir / FOLDER
+        folder = self.output_dir / CHECKPOINTS_FOLDER
         return next(reversed(list_checkpoints(folder)), None)
 
     def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
@@ -225,8 +228,8 @@ def build(
 ) -> Session:
     """Build model and optimizer, and search for the microbatch size."""
     resolved = options.resolved(task.hparams)
-    policy = hardware.dtype_policy(options.mixed_precision)
-    xla = hardware.use_xla(options.xla)
+    policy = devices.dtype_policy(options.mixed_precision)
+    xla = devices.use_xla(options.xla)
     state = _build_state(task, options, strategy, policy, xla)
     found = None
     if not options.max_tokens_per_replica:
@@ -238,7 +241,7 @@ def build(
         resolved,
         pathlib.Path(output_dir),
         strategy,
-        workers.for_strategy(strategy),
+        devices.for_strategy(strategy),
         policy,
         xla,
         state,

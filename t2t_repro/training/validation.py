@@ -1,20 +1,28 @@
-"""Loss on the validation split."""
+"""Validation: the loss on its split, and the scores of a translated sample."""
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, hparam
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus
+from t2t_repro.decoding import translate
 from t2t_repro.hparam import HParams
-from t2t_repro.io import progress, stop_signals
+from t2t_repro.io import progress
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import step
 from t2t_repro.training.cross_entropy import smoothing_constant
-from t2t_repro.training.loss import num_chunks, perplexity
+from t2t_repro.training.step import num_chunks, perplexity
 
 
 class Validation:
@@ -117,7 +125,7 @@ class Validation:
             leave=False,
         ):
             if stop():
-                raise stop_signals.Stopped
+                raise progress.Stopped
             sums = self._step(batch)
             smoothed += float(sums.smoothed)
             nll += float(sums.nll)
@@ -129,3 +137,135 @@ class Validation:
             "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
         }
+
+
+# A sample of the validation split, translated and scored.
+
+_SAMPLES_SHOWN = 5  # translations in TensorBoard
+
+
+class ValidationSample:
+    """Evenly spaced sentences of a corpus, which a model translates."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        vocabularies: Vocabularies,
+        corpus: Corpus,
+        hparams: hparam.HParams,
+        sentences: int,
+        decode_hparams: hparam.DecodeHParams,
+        suite: Suite,
+        directions: Mapping[str, int] = types.MappingProxyType({}),
+    ):
+        """Choose the sentences.
+
+        Args:
+            model: model in training.
+            vocabularies: vocabularies of both sides.
+            corpus: the validation split, stored with its text.
+            hparams: settings; pairs longer than max_length are dropped, as
+                they are from the loss.
+            sentences: number of sentences, or all if there are fewer.
+            decode_hparams: settings of the search. The beam size is always 1:
+                more beams multiply the time and show progress no better.
+            suite: the metrics that score translations.
+            directions: {"en-de": pairs} of a many-to-many corpus, in order;
+                scores are means of the directions.
+        """
+        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
+        chosen = batch_plan.usable_pairs(
+            corpus.lengths, hparams.max_length, sentences
+        )
+        inputs, targets = corpus.text("inputs"), corpus.text("targets")
+        self._inputs = [inputs[i] for i in chosen]
+        self._references = [targets[i] for i in chosen]
+        self._outputs: list[str] = []  # of the last measure()
+        self._num_usable = len(usable)
+        # {direction: (indices of its sentences, its metrics)}
+        self._parts = {
+            name: (part, suite._replace(language=name.split("-")[1]).build())
+            for name, part in _parts(chosen, directions).items()
+        } or {"": (range(len(chosen)), suite.build())}
+        self._by_direction: dict[str, dict[str, scores.Score]] = {}
+        # One translator for all validations, so that search is traced once.
+        greedy = dataclasses.replace(decode_hparams, beam_size=1)
+        self._translator = translate.Translator([model], vocabularies, greedy)
+
+    def measure(
+        self, stop: Callable[[], object] = lambda: False
+    ) -> dict[str, scores.Score]:
+        """Translate with the current weights, and score.
+
+        Args:
+            stop: called before each batch; true ends the translation.
+
+        Raises:
+            Stopped: stop() was true.
+        """
+        self._translator.refresh_weights()
+        outputs = self._translator.translate(
+            self._inputs, len(self._inputs), stop=stop
+        )
+        self._outputs = [translation.texts[0] for translation in outputs]
+        self._by_direction = {
+            name: self._score(*part) for name, part in self._parts.items()
+        }
+        return scores.mean(self._by_direction)
+
+    def _score(self, indices, metrics):
+        outputs, references, inputs = (
+            [lines[i] for i in indices]
+            for lines in (self._outputs, self._references, self._inputs)
+        )
+        statistics = scores.count(metrics, outputs, [references], inputs)
+        return scores.aggregate(metrics, statistics)
+
+    def shown_translations(self) -> list[dict[str, str]]:
+        """Return evenly spaced translations of the last measure(), as rows."""
+        count = min(_SAMPLES_SHOWN, len(self._inputs))
+        return [
+            {
+                "source": self._inputs[i],
+                "translation": self._outputs[i],
+                "reference": self._references[i],
+            }
+            for i in np.linspace(0, len(self._inputs) - 1, count).astype(int)
+        ]
+
+    def results(self, values: dict[str, scores.Score]) -> dict[str, Any]:
+        """Return scores with their signatures and numbers of sentences.
+
+        If there are several directions, the scores of each are there, too.
+        """
+        results: dict[str, Any] = {}
+        for name, score in values.items():
+            results[name] = score.value
+            results[f"{name}_sentences"] = len(self._inputs)
+            results[f"{name}_signature"] = score.signature
+            if len(self._parts) > 1:
+                results[f"{name}_directions"] = {
+                    direction: found[name].value
+                    for direction, found in self._by_direction.items()
+                }
+        return results
+
+    def summary(self, values: dict[str, scores.Score]) -> str:
+        """Return a human-readable line about the settings of each score."""
+        return "\n".join(
+            f"{name} is measured on {len(self._inputs):,} of "
+            f"{self._num_usable:,} sentences, by greedy search, with the "
+            f"weights of this step: {score.signature}"
+            for name, score in values.items()
+        )
+
+
+def _parts(chosen, directions):
+    """Return {direction: indices in `chosen`}, of pairs in ascending order."""
+    ends = list(itertools.accumulate(directions.values()))
+    numbers = np.searchsorted(ends, chosen, side="right")
+    found = {
+        name: np.flatnonzero(numbers == number)
+        for number, name in enumerate(directions)
+    }
+    return {name: indices for name, indices in found.items() if len(indices)}

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.bulk import bulk_decoding, bulk_models, translated_files
+from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
 from t2t_repro.runs import stored_run
 
@@ -69,7 +69,7 @@ def expected(forked, flags, tmp_path_factory):
 def model():
     """Return the model of the run."""
     registry.load_definitions()
-    return bulk_models.of_run(stored_run.read(STORED / "run"))
+    return bulk_decoding.of_run(stored_run.read(STORED / "run"))
 
 
 def shards(folder):
@@ -112,7 +112,7 @@ def test_cluster_with_a_killed_worker_writes_the_same(
 ):
     workers = [cluster.start_worker(num_threads=2) for _ in range(2)]
     address = cluster.wait_for_workers(2)
-    write, written = translated_files.TranslatedFile.write, []
+    write, written = translation_folder.TranslatedFile.write, []
 
     def write_and_kill(*arguments):
         written.append(arguments)
@@ -121,7 +121,7 @@ def test_cluster_with_a_killed_worker_writes_the_same(
         return write(*arguments)
 
     monkeypatch.setattr(
-        translated_files.TranslatedFile, "write", write_and_kill
+        translation_folder.TranslatedFile, "write", write_and_kill
     )
     bulk_decoding.translate_files(
         model,

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from t2t_repro import diagnosis
+from t2t_repro import doctor
 
 GIGABYTE = 10**9
 
@@ -34,14 +34,14 @@ def driver(monkeypatch, tmp_path):
 
     def pretend(exists):
         path = tmp_path if exists else tmp_path / "absent"
-        monkeypatch.setattr(diagnosis.tensorflow_import, "NVIDIA_DRIVER", path)
+        monkeypatch.setattr(doctor.tensorflow_import, "NVIDIA_DRIVER", path)
 
     pretend(False)
     return pretend
 
 
 def test_no_advice_without_a_reason(driver):
-    assert list(diagnosis.advice(facts())) == []
+    assert list(doctor.advice(facts())) == []
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_no_advice_without_a_reason(driver):
 def test_advice_names_the_reason_and_the_setting(
     driver, section, change, words
 ):
-    (sentence,) = diagnosis.advice(facts(**{section: change}))
+    (sentence,) = doctor.advice(facts(**{section: change}))
     assert re.search(words, sentence)
 
 
 def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
     driver(True)
-    (sentence,) = diagnosis.advice(facts())
+    (sentence,) = doctor.advice(facts())
     assert "CUDA's libraries: pip install" in sentence
     hidden = facts(environment={"CUDA_VISIBLE_DEVICES": ""})
-    (sentence,) = diagnosis.advice(hidden)
+    (sentence,) = doctor.advice(hidden)
     assert "Unset it" in sentence
 
 
@@ -84,17 +84,15 @@ def test_no_advice_on_precision_of_the_cpu_beside_a_gpu(driver):
     driver(True)
     fast_in_16_bits = {"gflops": {"float32": 100.0, "bfloat16": 210.0}}
     gpus = {"GPU:0": {"name": "A100"}}
-    assert not [*diagnosis.advice(facts(cpu=fast_in_16_bits, gpus=gpus))]
+    assert not [*doctor.advice(facts(cpu=fast_in_16_bits, gpus=gpus))]
 
 
 def test_missing_package_and_unwritable_folder_are_problems(
     driver, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(
-        diagnosis.metadata, "requires", lambda name: ["absent>=1"]
-    )
-    monkeypatch.setattr(diagnosis.os, "access", lambda path, mode: False)
-    found = diagnosis.diagnose([tmp_path / "new" / "run"])
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["absent>=1"])
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    found = doctor.diagnose([tmp_path / "new" / "run"])
     assert found.problems == [
         "absent is not installed. Install t2t_repro again.",
         f"{tmp_path} is not writable. Give this user access to it, or name "
@@ -108,9 +106,9 @@ def test_extra_of_a_requirement_needs_its_packages(monkeypatch):
         "t2t_repro": ['big[fast,x]<2,>=1; extra == "gpu"', "small>=1"],
         "big": ["chip<13; extra == 'fast'", "other"],
     }
-    monkeypatch.setattr(diagnosis.metadata, "requires", required.get)
-    assert [*diagnosis.requirements("t2t_repro")] == ["small"]
-    assert [*diagnosis.requirements("t2t_repro", "gpu")] == ["big", "chip"]
+    monkeypatch.setattr(doctor.metadata, "requires", required.get)
+    assert [*doctor.requirements("t2t_repro")] == ["small"]
+    assert [*doctor.requirements("t2t_repro", "gpu")] == ["big", "chip"]
 
 
 def test_doctor_prints_a_report_or_json(run, tmp_path):
@@ -130,9 +128,9 @@ def test_doctor_prints_a_report_or_json(run, tmp_path):
 )
 def test_driver_that_fails_has_no_gpus(monkeypatch, tmp_path, end, found):
     if "sleep" in end:
-        monkeypatch.setattr(diagnosis, "_DRIVER_SECONDS", 0.1)
+        monkeypatch.setattr(doctor, "_DRIVER_SECONDS", 0.1)
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho A100\n{end}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert diagnosis._driver() == found
+    assert doctor._driver() == found

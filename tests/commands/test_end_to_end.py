@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 KEYS = [
     "bleu",
@@ -174,7 +174,7 @@ def assert_card_is_complete(version, folder):
     assert card["exported_with"]["tensorflow"]
     assert "SentencepieceTokenizeOp" in card["operations"]
     assert card["scores"] == {
-        path.stem: json_files.read(path)
+        path.stem: files.read_json(path)
         for path in (folder / "translations").glob("*.json")
     }
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
 FILES = {"sources": "both.xx", "references": "ref"}
@@ -38,7 +38,7 @@ def calm(trained, tmp_path_factory):
     (folder / "usr" / "calm.py").write_text(CALM)
     shutil.copytree(trained / "run", folder / "run")
     path = folder / "run" / "run.json"
-    json_files.write(path, json_files.read(path) | {"problem": "calm_text"})
+    files.write_json(path, files.read_json(path) | {"problem": "calm_text"})
     return [f"--output_dir={folder / 'run'}", f"--usr_dir={folder / 'usr'}"]
 
 
@@ -112,9 +112,9 @@ def test_data_of_other_text_gives_a_warning(trained, run, tmp_path):
     told = "is not that of the data which this run was trained on"
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told not in result.stderr
-    changed = json_files.read(manifest)
+    changed = files.read_json(manifest)
     changed["splits"]["validation"]["text_sha256"]["inputs"] = "ab"
-    json_files.write(manifest, changed, with_checksum=True)
+    files.write_json(manifest, changed, with_checksum=True)
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told in result.stderr
 

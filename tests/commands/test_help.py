@@ -163,14 +163,14 @@ def test_mistake_on_command_line_is_explained_at_once(arguments, message):
 
 def test_choices_of_flags_are_those_of_the_libraries():
     """Commands spell them out, since the libraries import TensorFlow."""
-    from t2t_repro.decoding import output_formats
+    from t2t_repro.decoding import translation
     from t2t_repro.serving import client, exporting, served_model
 
     for name, choices in (
         ("exporter", exporting.FORMATS),
         ("exporter", served_model.WEIGHTS_DTYPES),
         ("query", client.PROTOCOLS),
-        ("decoder_flags", output_formats.FORMATS),
+        ("decoder_flags", translation.OUTPUT_FORMATS),
     ):
         source = (ROOT / "t2t_repro" / f"{name}.py").read_text("utf-8")
         listed = ", ".join(f'"{choice}"' for choice in choices)

@@ -162,4 +162,4 @@ def test_registry_help_lists_the_metric(flags, run):
     text = ok(run("show", flags[0], "--registry_help"))
     metrics = text.partition("metrics:\n")[2]
     assert f"  {NAME:24} % of letters that stand in their place." in metrics
-    assert "mine.py" in metrics and "metrics/ter.py" in metrics
+    assert "mine.py" in metrics and "metrics/translation.py" in metrics

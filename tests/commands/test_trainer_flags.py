@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from t2t_repro.io import locks
+from t2t_repro.io import files
 
 SMALL = (
     "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"
@@ -86,7 +86,7 @@ def test_early_stopping_leaves_the_last_checkpoints(stopped_training):
 
 
 def test_second_training_of_a_run_is_refused(trainer, tmp_path):
-    with locks.locked(tmp_path):
+    with files.locked(tmp_path):
         folder, text = trainer(tmp_path, f"--hparams={SMALL}", code=1)
     assert f"{folder} is taken: process {os.getpid()} on " in text
     assert "Traceback" not in text

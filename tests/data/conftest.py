@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t2t_repro.data import corpus_spec, engines, generate
+from t2t_repro.data import engines, generate
 
 
 @pytest.fixture
@@ -34,9 +34,7 @@ def generate_corpus(monkeypatch):
         }
         engine = settings.pop("engine", engines.ThreadEngine(workers))
         shard_pairs = settings.pop("shard_pairs", generate.SHARD_PAIRS)
-        spec = corpus_spec.Spec(
-            **{"vocab_size": 300, "max_length": 30} | settings
-        )
+        spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
         return generate.generate(
             folder, splits, spec, {"problem": "toy"}, engine, shard_pairs
         )

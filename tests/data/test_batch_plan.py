@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.data import batch_plan, bucketing, corpus
+from t2t_repro.data import batch_plan, corpus
 
 # "proportional": packed, with rows of different lengths; "reshuffled":
 # bucketed, with pairs shuffled among batches in every epoch.
@@ -131,7 +131,7 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
             plan.rows_per_batch
         )
         assert len(shapes) == len({length for _, length in shapes})
-        allowed = {b for b in bucketing.BUCKET_BOUNDARIES if b <= MAX_LENGTH}
+        allowed = {b for b in batch_plan.BUCKET_BOUNDARIES if b <= MAX_LENGTH}
         assert {length for _, length in shapes} <= allowed
 
 
@@ -149,7 +149,7 @@ def test_bucketed_batches_are_full_and_the_shortest_are_even(pairs, tokens):
             assert len(batch.pairs) == batch.num_rows
         else:
             counts.append(len(batch.pairs))
-            assert 0 <= batch.num_rows - max(counts) < bucketing.ROW_MULTIPLE
+            assert 0 <= batch.num_rows - max(counts) < batch_plan.ROW_MULTIPLE
     assert max(counts) - min(counts) <= 1
 
 

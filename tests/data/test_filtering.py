@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.data import (
-    corpus_spec,
-    encode,
-    engines,
-    filtering,
-    generate,
-    manifest,
-)
+from t2t_repro.data import encode, engines, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.text.pair_filters import PairFilter
 
@@ -125,7 +118,7 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
         generate.generate(
             tmp_path,
             {"train": lambda: draw_pairs(9)},
-            corpus_spec.Spec(300, filters=filters),
+            generate.Spec(300, filters=filters),
             {},
         )
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.data import corpus_spec, encode, engines, generate, manifest
-from t2t_repro.data.pair_encoder import Encoder
+from t2t_repro.data import encode, engines, generate, manifest
+from t2t_repro.data.encode import Encoder
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
@@ -304,7 +304,7 @@ def test_corpus_cut_off_by_an_error_cannot_be_opened(
 
     splits = {"train": lambda: iter(draw_pairs(50)), "test": broken}
     with pytest.raises(errors.UserError, match="disk is full"):
-        generate.generate(tmp_path, splits, corpus_spec.Spec(300), {})
+        generate.generate(tmp_path, splits, generate.Spec(300), {})
     with pytest.raises(errors.UserError) as raised:
         manifest.open_corpus(tmp_path, "train")
     assert f"There is no data in {tmp_path}" in str(raised.value)

@@ -15,7 +15,7 @@ from t2t_repro.data import manifest
 # "before" or "after" it renames its file of this number.
 SCRIPT = """
 import os, pathlib, random, signal, sys
-from t2t_repro.data import corpus_spec, engines, generate
+from t2t_repro.data import engines, generate
 
 engines.CHUNK_PAIRS = 5
 choices = random.Random(0)
@@ -39,7 +39,7 @@ def generate_corpus(folder, when, number):
     generate.generate(
         pathlib.Path(folder),
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:4])},
-        corpus_spec.Spec(300, max_length=40),
+        generate.Spec(300, max_length=40),
         {"problem": "toy"},
         engine=engines.ThreadEngine(2),
         shard_pairs=12,

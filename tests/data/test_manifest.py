@@ -3,9 +3,9 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.data import corpus_vocabularies, manifest
-from t2t_repro.data.line_sample import LineSample
-from t2t_repro.io import files, json_files
+from t2t_repro.data import generate, manifest
+from t2t_repro.data.generate import LineSample
+from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 
@@ -32,7 +32,7 @@ def test_shared_vocabulary_is_learned_from_both_sides_of_training(
 def test_vocabulary_is_learned_from_a_sample_of_limited_size(
     tmp_path, monkeypatch, capsys, draw_pairs, generate_corpus
 ):
-    monkeypatch.setattr(corpus_vocabularies, "SAMPLE_LINES", 60)
+    monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
     train = draw_pairs(50)
     generate_corpus(tmp_path, train)
     sample = LineSample(60)
@@ -149,7 +149,7 @@ def test_shard_outside_the_folder_is_never_read(
 ):
     contents = generate_corpus(tmp_path, draw_pairs(50))
     contents["splits"]["train"]["shards"][0]["file"] = name
-    json_files.write(tmp_path / manifest.MANIFEST, contents)
+    files.write_json(tmp_path / manifest.MANIFEST, contents)
     sha256, read = files.sha256, []
 
     def record(path):

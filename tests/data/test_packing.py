@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.data import packing
+from t2t_repro.data import batch_plan
 
 PAIRS = st.lists(
     st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=150
@@ -68,7 +68,7 @@ def pack_pair_by_pair(pairs, row_lengths):
 def test_row_prefers_longest_pairs_that_fit():
     """5 + 2 leaves room for 3: the row gives 2 back and takes the later 5."""
     lengths = [5, 2, 8, 5, 1]
-    rows = packing.pack(lengths, lengths, (10, 10))
+    rows = batch_plan.pack(lengths, lengths, (10, 10))
     assert rows.tolist() == [0, 1, 1, 0, 2]
 
 
@@ -77,19 +77,19 @@ def test_row_prefers_longest_pairs_that_fit():
 @hypothesis.example([(2, 23), (39, 1), (1, 18), (1, 1), (1, 19)], (40, 40))
 def test_pack_equals_packing_pair_by_pair(pairs, row_lengths):
     """The pairs fit into one window, whose size then has no effect."""
-    pairs = pairs[: packing._WINDOW]
+    pairs = pairs[: batch_plan._PACKING_WINDOW]
     lengths = np.array(pairs, int).reshape(-1, 2).T
-    rows = packing.pack(*lengths, row_lengths)
+    rows = batch_plan.pack(*lengths, row_lengths)
     assert rows.tolist() == pack_pair_by_pair(pairs, row_lengths)
 
 
 @pytest.mark.parametrize("count", [1, 127, 129, 1023, 1024, 1025, 4_100])
 def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
     """The counts give full, nearly full and barely filled lanes and blocks."""
-    monkeypatch.setattr(packing, "_LANES_AT_ONCE", 2)
+    monkeypatch.setattr(batch_plan, "_LANES_AT_ONCE", 2)
     lengths = draw_lengths(count)
     row_lengths = (256, 296)
-    rows = packing.pack(*lengths, row_lengths)
+    rows = batch_plan.pack(*lengths, row_lengths)
     assert len(rows) == count
     assert np.array_equal(np.unique(rows), np.arange(rows.max() + 1))
     for side, row_length in zip(lengths, row_lengths, strict=True):
@@ -98,19 +98,19 @@ def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
 
 def test_pairs_that_never_fit_together_have_own_rows():
     lengths = np.full(5_000, 200)
-    rows = packing.pack(lengths, lengths, (256, 256))
+    rows = batch_plan.pack(lengths, lengths, (256, 256))
     assert sorted(rows.tolist()) == list(range(5_000))
 
 
 def test_longer_side_decides_what_fits():
     lengths = np.stack([np.full(3_000, 1), np.full(3_000, 64)])
-    rows = packing.pack(*lengths, (256, 256))
+    rows = batch_plan.pack(*lengths, (256, 256))
     assert set(np.bincount(rows)) == {4}
 
 
 def test_rows_are_at_least_90_percent_full():
     lengths = draw_lengths(20_000)
-    rows = packing.pack(*lengths, (256, 256))
+    rows = batch_plan.pack(*lengths, (256, 256))
     emptier, fuller = sorted(fill(lengths, rows, (256, 256)))
     assert fuller > 0.95
     assert emptier > 0.90
@@ -120,11 +120,11 @@ def test_both_sides_of_rows_are_full_where_their_lengths_differ():
     """One language has 1.3 times as many subwords; its rows are 336 long."""
     inputs, targets = draw_lengths(20_000)
     lengths = np.stack([inputs, np.minimum(1.3 * targets, 256).astype(int)])
-    row_lengths = packing.row_lengths(*lengths.sum(axis=1), 256)
+    row_lengths = batch_plan.packed_row_lengths(*lengths.sum(axis=1), 256)
     assert row_lengths[0] == 256 and row_lengths[1] in (328, 336)
-    filled = fill(lengths, packing.pack(*lengths, row_lengths), row_lengths)
+    filled = fill(lengths, batch_plan.pack(*lengths, row_lengths), row_lengths)
     assert filled.min() > 0.95
-    equal = fill(lengths, packing.pack(*lengths, (256, 256)), (256, 256))
+    equal = fill(lengths, batch_plan.pack(*lengths, (256, 256)), (256, 256))
     assert equal.min() < 0.8
 
 
@@ -143,7 +143,7 @@ def test_both_sides_of_rows_are_full_where_their_lengths_differ():
 def test_rows_of_the_side_with_more_tokens_are_longer(
     tokens, max_length, expected
 ):
-    assert packing.row_lengths(*tokens, max_length) == expected
+    assert batch_plan.packed_row_lengths(*tokens, max_length) == expected
 
 
 def test_pack_needs_fewer_rows_than_next_fit():
@@ -154,9 +154,9 @@ def test_pack_needs_fewer_rows_than_next_fit():
             room = np.full(2, 256.0)
             next_fit_rows += 1
         room -= pair
-    rows = packing.pack(*lengths, (256, 256))
+    rows = batch_plan.pack(*lengths, (256, 256))
     assert rows.max() + 1 < 0.95 * next_fit_rows
 
 
 def test_pack_of_no_pairs_is_empty():
-    assert packing.pack([], [], (8, 8)).tolist() == []
+    assert batch_plan.pack([], [], (8, 8)).tolist() == []

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from scipy import stats
 
-from t2t_repro.data import counter_hash
-from t2t_repro.data.bpe_dropout import BpeDropout
-from t2t_repro.data.unigram_sampling import UnigramSampling
+from t2t_repro.data import subword_sampling
+from t2t_repro.data.subword_sampling import BpeDropout, UnigramSampling
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 SAMPLES = 20_000
@@ -31,7 +30,7 @@ def table(*texts, scores=None):
 def segment(method, rows, seed=0):
     """Segment rows of ids, each with a key of its own."""
     lengths = np.array([len(row) for row in rows])
-    keys = counter_hash.split(np.uint64(seed), np.arange(len(rows)))
+    keys = subword_sampling.split_key(np.uint64(seed), np.arange(len(rows)))
     characters = method.speller.spell(np.concatenate(rows), lengths, keys)
     pieces = method.segment(characters)
     new = np.bincount(characters.sentences[pieces >= 0])
@@ -245,8 +244,8 @@ def test_sampled_ids_have_the_text_of_the_stored_ones(
 
 
 def test_uniform_numbers_are_uniform_and_independent():
-    keys = counter_hash.split(np.uint64(3), np.arange(1_000))
-    numbers = counter_hash.uniform(keys[:, None], np.arange(50)[None])
+    keys = subword_sampling.split_key(np.uint64(3), np.arange(1_000))
+    numbers = subword_sampling.uniform(keys[:, None], np.arange(50)[None])
     assert numbers.min() > 0 and numbers.max() < 1
     assert stats.kstest(numbers.ravel(), "uniform").pvalue > 0.001
     next_to = np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]
@@ -256,7 +255,7 @@ def test_uniform_numbers_are_uniform_and_independent():
 
 def test_first_keys_differ_with_each_number():
     keys = [
-        counter_hash.first_key(seed, step, side)
+        subword_sampling.first_key(seed, step, side)
         for seed in range(3)
         for step in range(3)
         for side in range(2)

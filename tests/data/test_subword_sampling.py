@@ -15,7 +15,7 @@ from t2t_repro.data import (
     features,
     subword_sampling,
 )
-from t2t_repro.data.bpe_dropout import BpeDropout
+from t2t_repro.data.subword_sampling import BpeDropout
 from t2t_repro.problem import build_problem
 from t2t_repro.text.vocabulary_pair import Vocabularies
 

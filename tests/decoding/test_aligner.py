@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import aligner, row_batches, translate
+from t2t_repro.decoding import score, translate
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -84,11 +84,11 @@ def test_alignment_is_that_of_loops(
     vocabulary, vocabularies, seeds, layer, index
 ):
     rows = [
-        row_batches.pad(vocabulary.encode(side))
+        score.pad_rows(vocabulary.encode(side))
         for side in zip(*PAIRS, strict=True)
     ]
     models = list(map(Table, seeds))
-    found = aligner.Aligner(models, vocabularies, layer).align(*rows)
+    found = translate.Aligner(models, vocabularies, layer).align(*rows)
     assert [alignment.links for alignment in found] == [
         expected_links(vocabulary, *pair, index, seeds) for pair in PAIRS
     ]
@@ -104,7 +104,7 @@ def test_translator_aligns_split_lines_part_by_part(
     )
     echo()  # translations are the sources
     translator = translate.Translator(
-        [], vocabularies, hparams, aligner.Aligner([Table(0)], vocabularies)
+        [], vocabularies, hparams, translate.Aligner([Table(0)], vocabularies)
     )
     parts = ["two birds sing.", "the cat sat."]
     lines = [" ".join(parts), "", *parts]
@@ -121,7 +121,7 @@ def test_translator_aligns_split_lines_part_by_part(
 
 def test_layer_that_a_model_lacks_is_refused(vocabularies):
     with pytest.raises(errors.UserError, match="from 1 to 3, .* got 4"):
-        aligner.Aligner([Table(0)], vocabularies, 4)
+        translate.Aligner([Table(0)], vocabularies, 4)
 
 
 def test_model_without_attention_is_refused(vocabularies):
@@ -129,18 +129,18 @@ def test_model_without_attention_is_refused(vocabularies):
         attention_kinds=(), hparams=types.SimpleNamespace(model="blind")
     )
     with pytest.raises(errors.UserError, match="'blind' has no attention"):
-        aligner.Aligner([model], vocabularies)
+        translate.Aligner([model], vocabularies)
 
 
 def test_tag_is_no_word_of_an_alignment():
     tagged = Bpe.learn(
         [line for pair in PAIRS for line in pair] * 9, 300, tags=["<2de>"]
     )
-    table = aligner.Aligner([Table(0)], Vocabularies.shared(tagged))
+    table = translate.Aligner([Table(0)], Vocabularies.shared(tagged))
 
     def align(sources):
         targets = [target for _, target in PAIRS]
-        rows = [row_batches.pad(tagged.encode(x)) for x in (sources, targets)]
+        rows = [score.pad_rows(tagged.encode(x)) for x in (sources, targets)]
         return table.align(*rows)
 
     sources = [source for source, _ in PAIRS]

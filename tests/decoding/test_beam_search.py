@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, builtin_rules, decode_loop, rules
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
@@ -19,9 +19,7 @@ V, PREFIXES, START = (TABLES[x] for x in ("V", "PREFIXES", "START"))
 random_table, extend_hash, log_prob = (
     TABLES[x] for x in ("random_table", "extend_hash", "log_prob")
 )
-LIMITED = rules.CombinedRule(
-    [builtin_rules.LengthLimit(), builtin_rules.Prefix()]
-)
+LIMITED = rules.CombinedRule([rules.LengthLimit(), rules.Prefix()])
 REAL = -1e8  # scores of hypotheses are above it
 
 examples = hypothesis.settings(max_examples=10, deadline=None)

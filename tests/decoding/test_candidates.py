@@ -10,9 +10,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import hparam
-from t2t_repro.decoding import beam_search, candidates, greedy, rules, search
-from t2t_repro.decoding.length_penalty import LengthPenalty
-from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, search
+from t2t_repro.decoding.rules import FORBIDDEN, LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -148,7 +147,7 @@ def test_greedy_search_equals_beam_search_with_one_beam(
     expected = beam_search.beam_search(
         model, sentences, rule, 1, 12, penalty, 1
     )
-    found = greedy.greedy_search(model, sentences, rule, 12, penalty)
+    found = sampling.greedy_search(model, sentences, rule, 12, penalty)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
@@ -171,7 +170,7 @@ def test_top_k_in_two_rounds_equals_sorting(size, count, jit_compile):
     values = values.reshape(2, 3, size).astype(np.float32)
     count = min(count, size)
     best, indices = graph.function(
-        lambda: candidates.top_k(tf.constant(values), count),
+        lambda: decode_loop.top_k(tf.constant(values), count),
         jit_compile=jit_compile,
     )()
     expected = np.argsort(-values)[..., :count]
@@ -180,7 +179,7 @@ def test_top_k_in_two_rounds_equals_sorting(size, count, jit_compile):
 
 
 def test_top_k_of_equal_values_has_distinct_indices():
-    _, indices = candidates.top_k(tf.zeros((1, 1, 9_000)), 10)
+    _, indices = decode_loop.top_k(tf.zeros((1, 1, 9_000)), 10)
     assert len(set(indices.numpy().ravel().tolist())) == 10
     assert indices.numpy().max() < 9_000
 
@@ -197,7 +196,7 @@ def test_output_ends_if_no_subword_is_allowed():
     table = random_table(0)
     sentences = rules.sentences(tf.constant([9]))
     rule = search.build_rules(settings(9, no_repeat_ngram_size=1))
-    found = greedy.greedy_search(
+    found = sampling.greedy_search(
         model_of(table, 1), sentences, rule, 9, LengthPenalty(0.0)
     )
     ((score, ids),) = outputs(found)

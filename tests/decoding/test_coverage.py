@@ -10,16 +10,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import hparam
-from t2t_repro.decoding import (
-    beam_search,
-    builtin_rules,
-    greedy,
-    rules,
-    sampling,
-    score,
-    search,
-)
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding import beam_search, rules, sampling, score, search
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
@@ -138,7 +130,7 @@ def test_scores_of_every_search_include_penalty(name, raw_scores, seed, block):
             model, sentences, rule, 3, 7, PENALTY, 3, **settings
         )
     elif name == "greedy":
-        found = greedy.greedy_search(
+        found = sampling.greedy_search(
             model, sentences, rule, 7, PENALTY, **settings
         )
     else:
@@ -173,7 +165,7 @@ def test_coverage_penalty_equals_literal_values():
     found = beam_search.beam_search(
         model,
         sentences,
-        builtin_rules.CoveragePenalty(2.0),
+        rules.CoveragePenalty(2.0),
         3,
         9,
         LengthPenalty(0.0),
@@ -233,7 +225,7 @@ def test_subword_without_attention_has_finite_penalty():
         found = beam_search.beam_search(
             model,
             sentences,
-            builtin_rules.CoveragePenalty(beta),
+            rules.CoveragePenalty(beta),
             2,
             4,
             LengthPenalty(0.0),

@@ -75,7 +75,7 @@ def test_single_sentences_of_small_models_have_one_thread(
 @pytest.mark.slow
 def test_operations_of_a_new_process_have_one_thread():
     code = (
-        "import tensorflow as tf; from t2t_repro.decoding import devices; "
+        "import tensorflow as tf; from t2t_repro.runtime import devices; "
         "devices.use_one_thread_per_operation(); "
         "print(tf.config.threading.get_intra_op_parallelism_threads())"
     )

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, builtin_rules, rules
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding import beam_search, rules
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -31,7 +31,7 @@ def wide_search(length_penalty):
         lambda table, limits: beam_search.beam_search(
             model_of(table, BEAMS, limits.shape[0]),
             rules.sentences(limits),
-            builtin_rules.LengthLimit(),
+            rules.LengthLimit(),
             BEAMS,
             MAX_LENGTH,
             length_penalty,

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, builtin_rules, decode_loop, rules
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -80,7 +80,7 @@ def test_outputs_equal_those_of_lists(seeds, limit, block, width, alpha):
     found = beam_search.beam_search(
         decode_loop.SearchModel(step_fn, state, block=block),
         rules.sentences(tf.fill((len(seeds),), limit)),
-        builtin_rules.LengthLimit(),
+        rules.LengthLimit(),
         width,
         limit,
         LengthPenalty(alpha, 0),

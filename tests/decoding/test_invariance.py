@@ -7,7 +7,7 @@ import tensorflow as tf
 from scripts.benchmarks import bench_decode_variants
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, score, search
-from t2t_repro.runtime import shards
+from t2t_repro.runtime import devices
 from t2t_repro.text.vocabulary import EOS
 
 V = 24  # vocabulary size of `models`
@@ -61,7 +61,7 @@ SETTINGS = [
 def test_blocks_xla_shards_order_and_padding_keep_result(
     models, settings, xla, monkeypatch
 ):
-    monkeypatch.setattr(shards, "MIN_SENTENCES", 5)  # 12 are two shards
+    monkeypatch.setattr(devices, "MIN_SENTENCES", 5)  # 12 are two shards
     rows = many_inputs()
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)

@@ -10,14 +10,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.decoding import (
-    beam_search,
-    builtin_rules,
-    greedy,
-    rules,
-    sampling,
-)
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding import beam_search, rules, sampling
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -100,11 +94,13 @@ def find(name, table, rule, limits, beams=3, block=None):
     """Run the named search."""
     beams = 1 if name == "greedy" else beams
     model = model_of(table, beams, len(limits), block)
-    rule = rules.CombinedRule([builtin_rules.LengthLimit(), rule])
+    rule = rules.CombinedRule([rules.LengthLimit(), rule])
     sentences = rules.sentences(tf.constant(limits))
     max_length = max(limits)
     if name == "greedy":
-        return greedy.greedy_search(model, sentences, rule, max_length, PENALTY)
+        return sampling.greedy_search(
+            model, sentences, rule, max_length, PENALTY
+        )
     if name == "beam":
         return beam_search.beam_search(
             model, sentences, rule, beams, max_length, PENALTY, beams
@@ -220,7 +216,7 @@ def test_rule_state_follows_its_hypothesis(name, seed, limits, block):
     table = random_table(seed)
     found, expected = (
         find(name, table, rule, limits, block=block)
-        for rule in (NoWordTwice(), builtin_rules.NoRepeatNgrams(1))
+        for rule in (NoWordTwice(), rules.NoRepeatNgrams(1))
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
@@ -232,7 +228,7 @@ def test_rule_state_follows_its_hypothesis_in_xla(name):
     found = graph.function(
         lambda: find(name, table, NoWordTwice(), [7, 4, 6]), jit_compile=True
     )()
-    expected = find(name, table, builtin_rules.NoRepeatNgrams(1), [7, 4, 6])
+    expected = find(name, table, rules.NoRepeatNgrams(1), [7, 4, 6])
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
@@ -270,10 +266,8 @@ def test_first_forcing_rule_decides():
             return tf.constant(3)
 
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
-    rule = rules.CombinedRule(
-        [builtin_rules.LengthLimit(), builtin_rules.Prefix(), Always()]
-    )
-    found = greedy.greedy_search(
+    rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
+    found = sampling.greedy_search(
         model_of(random_table(5), 1), sentences, rule, 3, PENALTY
     )
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
@@ -288,7 +282,7 @@ def test_empty_rules_do_nothing():
     table[:, EOS] = 0.0
     sentences = rules.sentences(tf.constant([5]))
     model = model_of(table, 1)
-    found = greedy.greedy_search(model, sentences, rule, 5, PENALTY)
+    found = sampling.greedy_search(model, sentences, rule, 5, PENALTY)
     assert found.ids.numpy().tolist() == [[[EOS, 0, 0, 0, 0]]]
 
 
@@ -299,4 +293,4 @@ def test_final_score_without_upper_bound_is_refused():
 
     message = "search rule Reward has final_score.. and no upper_bound"
     with pytest.raises(errors.UserError, match=message):
-        rules.CombinedRule([builtin_rules.LengthLimit(), Reward()])
+        rules.CombinedRule([rules.LengthLimit(), Reward()])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, rules, sampling, search
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from scripts.release import page_commands
 from t2t_repro import errors, hparam, registry
-from t2t_repro.decoding import attention_trace, builtin_rules, rules, search
+from t2t_repro.decoding import attention_trace, rules, search
 from t2t_repro.runtime import graph
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -197,4 +197,4 @@ def test_registered_object_must_be_rule(register):
 def test_default_settings_add_no_rules(min_length):
     hparams = hparam.DecodeHParams(min_length=min_length)
     kinds = [type(rule) for rule in search.build_rules(hparams).rules]
-    assert kinds == [builtin_rules.LengthLimit, builtin_rules.Prefix]
+    assert kinds == [rules.LengthLimit, rules.Prefix]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import hparam
-from t2t_repro.decoding import row_batches, score, search, translate
+from t2t_repro.decoding import score, search, translate
 from t2t_repro.decoding.translation import Stopped, Translation
 from t2t_repro.io import progress
 from t2t_repro.text.vocabulary import EOS
@@ -43,7 +43,7 @@ def texts(translations):
 
 def test_length_sorted_yields_literal_batches():
     def batches(*args):
-        return list(row_batches.length_sorted(*args))
+        return list(score.length_sorted(*args))
 
     assert batches([0, 1, 2], [3, 9, 4], 10) == [[1], [2, 0]]
     assert batches([0, 1, 2], [3, 9, 4], 1) == [[1], [2], [0]]
@@ -62,7 +62,7 @@ def test_length_sorted_yields_each_index_once(lengths, max_tokens, data):
     every = range(len(lengths))
     omitted = data.draw(st.sets(st.sampled_from(every))) if lengths else ()
     indices = [i for i in every if i not in omitted]
-    batches = list(row_batches.length_sorted(indices, lengths, max_tokens))
+    batches = list(score.length_sorted(indices, lengths, max_tokens))
     flat = list(itertools.chain(*batches))
     assert sorted(flat) == indices
     sizes = [lengths[i] for i in flat]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.runs import checkpoint_files, run_json
+from t2t_repro.runs import stored_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
@@ -235,14 +235,14 @@ def assert_same_run(read_events, assert_same_checkpoint):
 
     def check(actual, expected):
         folders = [
-            folder / run_json.CHECKPOINTS for folder in (actual, expected)
+            folder / stored_run.CHECKPOINTS for folder in (actual, expected)
         ]
         files, expected_files = (
             sorted(path.name for path in folder.iterdir() if path.is_file())
             for folder in folders
         )
         assert files == expected_files
-        for path in checkpoint_files.list_checkpoints(folders[1]):
+        for path in stored_run.list_checkpoints(folders[1]):
             assert_same_checkpoint(folders[0] / path.name, path)
         losses, expected_losses = (
             read_events(folder)["validation/loss"]

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.server import version_process
-from t2t_repro.serving import local_client, saved_model, warm_up
+from t2t_repro.serving import client, saved_model
 
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
@@ -229,7 +229,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     (copy / "fingerprint.pb").unlink()
     message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"
     with pytest.raises(errors.UserError, match=message):
-        local_client.LocalClient(copy.parent)
+        client.LocalClient(copy.parent)
     with pytest.raises(errors.UserError, match=message):
         version_process.Model(copy)
 
@@ -238,7 +238,8 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
 def test_damage_to_any_file_of_an_export_is_found(copy, damage, count):
     def read():
         return saved_model.read_verified_card(copy), [
-            request.SerializeToString() for request in warm_up.read(copy)
+            request.SerializeToString()
+            for request in saved_model.read_warm_up(copy)
         ]
 
     def listed_files():

@@ -6,8 +6,8 @@ import types
 import pytest
 
 from t2t_repro import hparam, registry
-from t2t_repro.data import corpus_spec, engines, generate, manifest
-from t2t_repro.runs import run, run_json
+from t2t_repro.data import engines, generate, manifest
+from t2t_repro.runs import run, stored_run
 
 COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
@@ -26,7 +26,7 @@ def data(tmp_path, monkeypatch):
     generate.generate(
         folder,
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:20])},
-        corpus_spec.Spec(300, max_length=40),
+        generate.Spec(300, max_length=40),
         {"problem": "toy"},
         shard_pairs=30,
     )
@@ -73,10 +73,10 @@ def run_folder(data, tmp_path):
     folder = tmp_path / "run"
     vocabularies = manifest.open_vocabularies(data)
     hparams = registry.build_hparams("tiny")
-    settings = run_json.settings(
+    settings = stored_run.settings(
         problem, "tiny", hparams, 1, data, vocabularies, 8
     )
-    run_json.start(folder, settings, vocabularies, "one CPU")
+    stored_run.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 

@@ -25,7 +25,7 @@ WRITE = {
 @pytest.mark.parametrize("writer", WRITE)
 def test_full_disk_ends_a_process_with_a_message(writer):
     script = (
-        "from t2t_repro import command_line\n"
+        "from t2t_repro.cli import command_line\n"
         "def main():\n"
         f"        {WRITE[writer].strip()}\n"
         "command_line.run(main)\n"

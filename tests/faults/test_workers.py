@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from t2t_repro.runs import checkpoint_files, checkpoint_reader
+from t2t_repro.runs import checkpoints, stored_run
 
 # Each test starts two processes, each of which traces the training step.
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def files_of(folder):
 def assert_close(actual, expected, name):
     """Check weights, moments and step, to 1e-5 of the largest value."""
     stored, wanted = (
-        checkpoint_reader.CheckpointReader(folder / "checkpoints" / name)
+        checkpoints.CheckpointReader(folder / "checkpoints" / name)
         for folder in (actual, expected)
     )
     assert stored.shapes == wanted.shapes
@@ -141,7 +141,7 @@ def test_worker_ends_when_the_other_is_killed(train_pair, tmp_path, dead):
     assert codes[1 - dead] == 1, printed[1 - dead]
     message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
     assert message in printed[1 - dead]
-    listed = checkpoint_files.list_checkpoints(tmp_path / "checkpoints")
+    listed = stored_run.list_checkpoints(tmp_path / "checkpoints")
     assert [path.name for path in listed] == ["ckpt-4"]
 
 

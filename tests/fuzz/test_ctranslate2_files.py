@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.importing import ctranslate2
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
@@ -55,13 +55,13 @@ def test_edited_model_is_read_or_refused(folder, data):
 
 @given(data=st.data())
 def test_edited_configuration_is_read_or_refused(folder, data):
-    config = json_files.read(folder / "config.json")
+    config = files.read_json(folder / "config.json")
     read_with(folder, "config.json", data.draw(edited_json(config)))
 
 
 @given(data=st.data())
 def test_edited_vocabulary_is_read_or_refused(folder, data):
-    tokens = json_files.read(folder / "shared_vocabulary.json")
+    tokens = files.read_json(folder / "shared_vocabulary.json")
     content = data.draw(edited_json(tokens))
     found = read_with(folder, "shared_vocabulary.json", content)
     if found:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.bulk import translation_folder
-from t2t_repro.data import corpus, corpus_spec, generate, manifest
-from t2t_repro.io import files, json_files
+from t2t_repro.data import corpus, generate, manifest
+from t2t_repro.io import files
 from t2t_repro.runs import history
 
-MADE = corpus_spec.Spec(vocab_size=270)
+MADE = generate.Spec(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
 FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
 
@@ -31,14 +31,14 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(folder):
     """Return the manifest without its checksum, which reveals all edits."""
-    return json_files.read(folder / manifest.MANIFEST)
+    return files.read_json(folder / manifest.MANIFEST)
 
 
 @pytest.mark.parametrize("with_checksum", [False, True])
 def test_manifest_is_read_with_and_without_checksum(
     folder, whole, with_checksum
 ):
-    json_files.write(folder / manifest.MANIFEST, whole, with_checksum)
+    files.write_json(folder / manifest.MANIFEST, whole, with_checksum)
     assert manifest.read(folder) == whole
     manifest.verify(folder)
 
@@ -91,7 +91,7 @@ def translations(tmp_path_factory):
     made = translation_folder.TranslationFolder(folder, SEARCH, [source])
     made.join_complete(made.files[0])
     path = folder / translation_folder.MANIFEST
-    return folder, source, json_files.read(path)
+    return folder, source, files.read_json(path)
 
 
 @given(data=st.data())
@@ -132,7 +132,7 @@ def test_edited_validations_are_read_or_named(
     if kept:
         assert kept.stopped_improving(wait) in (True, False)
         kept.add(step + 1, {"perplexity": 1.0})
-        *others, last = json_files.read(path)
+        *others, last = files.read_json(path)
         assert last == {"step": step + 1, "perplexity": 1}
         as_good = any(other["perplexity"] <= 1 for other in others)
         assert kept.stopped_improving(1) == as_good
@@ -149,8 +149,8 @@ SHAPES = [
 
 @pytest.mark.parametrize(("shape", "value"), SHAPES)
 def test_value_of_its_shape_is_read(tmp_path, shape, value):
-    json_files.write(tmp_path / "a.json", value)
-    assert json_files.read(tmp_path / "a.json", shape) == value
+    files.write_json(tmp_path / "a.json", value)
+    assert files.read_json(tmp_path / "a.json", shape) == value
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_value_of_its_shape_is_read(tmp_path, shape, value):
 )
 def test_value_of_another_shape_is_named(tmp_path, shape, value, message):
     path = tmp_path / "a.json"
-    json_files.write(path, value)
+    files.write_json(path, value)
     with pytest.raises(errors.UserError, match=f"{path} is damaged: {message}"):
-        json_files.read(path, shape)
+        files.read_json(path, shape)
 
 
 def test_file_without_access_is_not_called_damaged(tmp_path, monkeypatch):
@@ -182,25 +182,25 @@ def test_file_without_access_is_not_called_damaged(tmp_path, monkeypatch):
     monkeypatch.setattr(pathlib.Path, "read_text", refuse)
     message = "a.json cannot be read: Permission denied. Ask its owner"
     with pytest.raises(errors.UserError, match=message):
-        json_files.read(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json")
 
 
 def test_folder_in_place_of_a_file_is_named(tmp_path):
     with pytest.raises(errors.UserError, match=f"{tmp_path} is damaged"):
-        json_files.read(tmp_path)
+        files.read_json(tmp_path)
 
 
 @given(JSON)
 def test_any_value_is_read_as_written(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
-    json_files.write(path, value)
-    assert repr(json_files.read(path)) == repr(value)  # nan differs from nan
+    files.write_json(path, value)
+    assert repr(files.read_json(path)) == repr(value)  # nan differs from nan
 
 
 def test_path_that_is_not_utf8_is_read_as_written(tmp_path):
     name = b"/data/\xff\xe4".decode("utf-8", "surrogateescape")
-    json_files.write(tmp_path / "a.json", {"data_dir": name})
-    assert json_files.read(tmp_path / "a.json") == {"data_dir": name}
+    files.write_json(tmp_path / "a.json", {"data_dir": name})
+    assert files.read_json(tmp_path / "a.json") == {"data_dir": name}
 
 
 def test_missing_home_is_named():

@@ -10,12 +10,8 @@ from file_strategies import JSON, LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.server import (
-    json_body,
-    json_examples,
-    json_predict,
-    request_errors,
-)
+from t2t_repro.server import json_predict, request_errors
+from t2t_repro.server.examples import read_signature
 from t2t_repro.serving import limits
 
 WHOLE = (
@@ -65,8 +61,10 @@ def test_any_body_gives_inputs_or_an_explained_failure(body, names):
 @given(edited_json(EXAMPLES))
 @example(b'{"examples": [true]}')
 def test_any_examples_are_objects_or_an_explained_failure(body):
-    if read_or_explain(json_examples.read_signature, body) is not None:
-        examples = json_body.parse(body, ["examples"]).content["examples"]
+    if read_or_explain(read_signature, body) is not None:
+        examples = json_predict.parse_body(body, ["examples"]).content[
+            "examples"
+        ]
         assert {type(example) for example in examples} == {dict}
 
 

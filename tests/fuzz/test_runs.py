@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.io import json_files
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.io import files
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import build_problem
-from t2t_repro.runs import checkpoint_scores, checkpoints, run_json
+from t2t_repro.runs import checkpoints, history, stored_run
 from t2t_repro.runs.run import open_run, stored_scores
-from t2t_repro.runtime import workers
-from t2t_repro.server import checks, proto_predict, request_errors
-from t2t_repro.serving import client, limits, local_client, version_folders
+from t2t_repro.runtime import devices
+from t2t_repro.server import batching, proto_predict, request_errors
+from t2t_repro.serving import client, limits, version_folders
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import averaging
@@ -38,8 +38,8 @@ def run(tmp_path_factory):
     vocabularies = Vocabularies.shared(Bpe.learn(["a b c", "c d"] * 9, 268))
     vocabulary = {"size": 268, "sha256": vocabularies.sha256}
     contents = {"splits": {}, "vocabulary": vocabulary}
-    json_files.write(folder / "manifest.json", contents)
-    settings = run_json.settings(
+    files.write_json(folder / "manifest.json", contents)
+    settings = stored_run.settings(
         PROBLEM,
         "tiny",
         registry.build_hparams("tiny"),
@@ -48,18 +48,18 @@ def run(tmp_path_factory):
         vocabularies,
         8,
     )
-    run_json.start(folder, settings, vocabularies, "one CPU")
+    stored_run.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 
 @pytest.fixture(scope="module")
 def whole(run):
-    return json_files.read(run / run_json.RUN)
+    return files.read_json(run / stored_run.RUN)
 
 
 def test_run_without_model_is_refused(run, whole):
     hparams = {k: v for k, v in whole["hparams"].items() if k != "model"}
-    json_files.write(run / run_json.RUN, whole | {"hparams": hparams})
+    files.write_json(run / stored_run.RUN, whole | {"hparams": hparams})
     message = r"run\.json is damaged: it\['hparams'\] lacks model\."
     with pytest.raises(errors.UserError, match=message):
         open_run(run)
@@ -68,7 +68,7 @@ def test_run_without_model_is_refused(run, whole):
 @given(data=st.data())
 def test_edited_run_is_opened_or_explained(run, whole, data):
     content = data.draw(edited_json(whole))
-    (run / run_json.RUN).write_bytes(content)
+    (run / stored_run.RUN).write_bytes(content)
     try:
         found = open_run(run)
     except errors.UserError as error:
@@ -82,19 +82,19 @@ def test_edited_run_is_opened_or_explained(run, whole, data):
 
 @given(data=st.data())
 def test_edited_run_resumes_or_is_explained(run, whole, data):
-    (run / run_json.RUN).write_bytes(data.draw(edited_json(whole)))
+    (run / stored_run.RUN).write_bytes(data.draw(edited_json(whole)))
     vocabularies = Vocabularies.shared(Bpe.load(run / "vocab.model"))
     try:
-        run_json.start(run, whole, vocabularies, "one CPU")
+        stored_run.start(run, whole, vocabularies, "one CPU")
     except errors.UserError as error:
-        assert str(run / run_json.RUN) in str(error)
+        assert str(run / stored_run.RUN) in str(error)
         return
     assert open_run(run).settings["hparams"] == whole["hparams"]
 
 
 @given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
 def test_edited_scores_are_read_or_named(run, content):
-    path = run / run_json.TRANSLATIONS / "test.json"
+    path = run / stored_run.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
     found = read_or_refuse(lambda path: stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
@@ -109,11 +109,11 @@ def test_edited_scores_are_read_or_named(run, content):
     )
 )
 def test_edited_checkpoint_scores_are_shown_or_named(run, content):
-    path = run / checkpoint_scores.FOLDER / "test.json"
+    path = run / history.SCORES_FOLDER / "test.json"
     path.parent.mkdir(exist_ok=True)
 
     def read(path):
-        stored = checkpoint_scores.CheckpointScores(run, path.stem, {})
+        stored = history.CheckpointScores(run, path.stem, {})
         return stored.table(Suite(("ter",)))
 
     found = read_or_refuse(read, path, content)
@@ -130,7 +130,7 @@ def test_edited_cluster_is_valid_or_explained(content):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TF_CONFIG", text)
         try:
-            workers.check_tf_config()
+            devices.check_tf_config()
         except errors.UserError as error:
             assert "TF_CONFIG" in str(error)
             return
@@ -166,7 +166,7 @@ def test_version_that_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
     with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
-        local_client.LocalClient(tmp_path)
+        client.LocalClient(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
@@ -223,7 +223,7 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
     try:
         few = limits.Limits(max_batch_size=2)
         found = proto_predict.read_inputs(request, ["inputs"], few)
-        checks.check_inputs(found, ["inputs"], few)
+        batching.check_inputs(found, ["inputs"], few)
     except request_errors.RequestError as error:
         assert error.message
         return

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from t2t_repro.evaluation import scoring
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.suite import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import sample_translations, stored_scores
-from t2t_repro.text import linear, svg, test_sets
+from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
+from t2t_repro.reports import page, sample_translations
+from t2t_repro.text import svg, test_sets, trees
 
 FEW = hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
@@ -38,7 +38,7 @@ def test_any_translations_are_scored(rows, tokenized):
         assert 0 <= made.scores[key] < math.inf
         assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
     stored = json.loads(json.dumps(made.scores | made.details))
-    assert set(stored_scores.read(stored).numbers) == set(TRANSLATION)
+    assert set(page.read_scores(stored).numbers) == set(TRANSLATION)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
 
@@ -63,9 +63,9 @@ def test_samples_are_lines_of_the_text(rows):
 def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     """The tokens are a model's output, the words a user's."""
     words = sentence.split()
-    tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
+    tree = trees.read_line(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
-    picture = svg.svg(tree)
+    picture = svg.draw_tree(tree)
     printable = "".join(c if c.isprintable() else " " for c in picture)
     root = xml.etree.ElementTree.fromstring(printable)
     assert root.tag.endswith("svg")

@@ -10,7 +10,7 @@ from file_strategies import JSON
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, fields, hparam, registry, registry_kinds
+from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.problem import build_problem
 
 registry.load_definitions()
@@ -181,7 +181,7 @@ def test_any_problem_is_built_or_explained(name, arguments):
 
 @given(st.text(), st.text())
 def test_any_name_can_be_registered(name, other):
-    some = registry_kinds.Registry("thing")
+    some = registry.Registry("thing")
     some.register(name)(types.SimpleNamespace)
     assert some[name].value is types.SimpleNamespace
     if other != name:

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from t2t_repro import errors, registry
 from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
-from t2t_repro.text import linear, parallel_files, trees, weighted_corpora
+from t2t_repro.text import parallel_files, trees, weighted_corpora
 
 TEXT = (
     b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
@@ -153,8 +153,8 @@ def test_treebank_pairs_score_as_their_own_parses(folder, content):
         content,
     )
     for sentence, line in pairs or ():
-        reading = linear.read(line, sentence.split())
-        assert reading.is_well_formed and linear.write(reading.tree) == line
+        reading = trees.read_line(line, sentence.split())
+        assert reading.is_well_formed and trees.write_line(reading.tree) == line
         assert trees.normalize(reading.tree) == reading.tree
         assert_is_tree(reading.tree)
     if pairs:
@@ -214,4 +214,7 @@ def test_brackets_in_any_layout_give_the_same_tree(nodes, space):
     for tree in found:
         normal = trees.normalize(tree)
         assert trees.normalize(normal) == normal
-        assert linear.read(linear.write(normal), normal.words).tree == normal
+        assert (
+            trees.read_line(trees.write_line(normal), normal.words).tree
+            == normal
+        )

@@ -14,7 +14,7 @@ from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.importing import run_writer, weights
 from t2t_repro.importing.ctranslate2 import read
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe
@@ -383,4 +383,4 @@ def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
     ids, chosen = found.vocabularies.source.encode([line, target])
     ours = log_probs(model, ids, chosen)[np.arange(len(chosen)), chosen]
     np.testing.assert_allclose(result.log_probs, ours, atol=2e-4)
-    assert json_files.read(folder / "config.json")["bos_token"] == "<s>"
+    assert files.read_json(folder / "config.json")["bos_token"] == "<s>"

@@ -246,7 +246,7 @@ def test_variables_of_all_types_are_read(tmp_path):
         ("scale", (), 0, np.float32(0.5).tobytes()),
     ]
     write(tmp_path / "model.bin", version=5, variables=variables)
-    found = ctranslate2_files.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
     for name in "abc":
         np.testing.assert_array_equal(
             found.tensors.take(f"{name}/weight"), rows
@@ -275,7 +275,7 @@ def test_old_versions_are_read(tmp_path, version):
         revision=1,
         variables=[(name, (2, 2), 4, values.tobytes())],
     )
-    found = ctranslate2_files.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
     path = "decoder/layer_0/self_attention/linear_1/weight"
     np.testing.assert_array_equal(found.tensors.take(path).ravel(), values)
 
@@ -292,7 +292,7 @@ def test_file_with_two_meanings_is_refused(variables, end, message, tmp_path):
     write(file, variables=variables)
     file.write_bytes(file.read_bytes() + end)
     with pytest.raises(errors.UserError, match=message):
-        ctranslate2_files.read(file)
+        ctranslate2_files.read_model(file)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_file_with_two_meanings_is_refused(variables, end, message, tmp_path):
 def test_damaged_file_is_refused(version, variable, message, tmp_path):
     write(tmp_path / "model.bin", version, variables=[variable])
     with pytest.raises(errors.UserError, match=f"model.bin is .*{message}"):
-        ctranslate2_files.read(tmp_path / "model.bin")
+        ctranslate2_files.read_model(tmp_path / "model.bin")
 
 
 @pytest.mark.parametrize(
@@ -324,19 +324,19 @@ def test_wrong_scales_are_refused(scale, message, tmp_path):
     ]
     write(tmp_path / "model.bin", variables=variables)
     with pytest.raises(errors.UserError, match=message):
-        ctranslate2_files.read(tmp_path / "model.bin")
+        ctranslate2_files.read_model(tmp_path / "model.bin")
 
 
 def test_names_of_one_attribute_must_agree(tmp_path):
     variables = [("new", (), 1, b"\1"), ("old", (), 1, b"\2")]
     write(tmp_path / "model.bin", variables=variables)
-    found = ctranslate2_files.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
     with pytest.raises(errors.UserError, match="new and old .* one meaning"):
         found.attributes.take(("new", "old"), 0)
 
 
 def test_attribute_of_another_type_is_refused(tmp_path):
     write(tmp_path / "model.bin", variables=[("heads", (), 0, b"\0\0\0@")])
-    found = ctranslate2_files.read(tmp_path / "model.bin")
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
     with pytest.raises(errors.UserError, match="heads in .*type int; got 2.0"):
         found.attributes.take("heads", 8)

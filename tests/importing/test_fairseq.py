@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.importing import fairseq, model_files
+from t2t_repro.importing import arrays, fairseq
 from t2t_repro.text.bpe_codes import BpeCodes
 
 SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
@@ -100,7 +100,7 @@ def test_settings_may_be_in_cfg(tmp_path):
 
 
 def _inert(state):
-    found = model_files.Inert("an argument")
+    found = arrays.Inert("an argument")
     found.__setstate__(state)
     return found
 
@@ -112,7 +112,7 @@ def test_objects_become_their_content_or_attributes():
     array = _inert((1, (3,), b"bytes"))
     checkpoint = {"cfg": config, "args": _inert({"a": [1]}), "scores": [array]}
     checkpoint["again"] = checkpoint
-    found = model_files.plain(checkpoint, {})
+    found = arrays.plain(checkpoint, {})
     assert found.pop("again") is found
     assert found == {
         "cfg": {"arch": "transformer"},

@@ -17,18 +17,15 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.importing import (
+    arrays,
     ctranslate2,
     fairseq,
     huggingface,
     imported,
     marian,
-    marian_binary,
     marian_files,
-    model_files,
     opennmt_tf,
-    opennmt_tf_description,
     tensor2tensor,
-    tensorflow_checkpoint,
 )
 
 
@@ -45,7 +42,7 @@ def test_safetensors_of_a_type_without_arrays_are_refused(tmp_path, kind):
         + bytes(2)[: entry["data_offsets"][1]]
     )
     with pytest.raises(errors.UserError, match=f"a in .* {kind}, of a quanti"):
-        model_files.read(path)
+        arrays.read_weights(path)
 
 
 @pytest.mark.parametrize(
@@ -68,28 +65,28 @@ def test_npz_of_an_impossible_shape_is_refused(tmp_path, header):
         length = struct.pack("<H", len(content))
         archive.writestr("a.npy", b"\x93NUMPY\1\0" + length + content)
     with pytest.raises(errors.UserError, match=r"model.npz cannot be read: \S"):
-        model_files.read_npz(path)
+        arrays.read_npz(path)
 
 
 def test_npz_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(model_files, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(arrays, "_SMALL_BYTES", 0)
     path = tmp_path / "model.npz"
     np.savez_compressed(path, a=np.zeros(100_000, np.float32))
     with pytest.raises(errors.UserError, match="bytes for arrays of 400,128"):
-        model_files.read_npz(path)
+        arrays.read_npz(path)
     array = np.random.default_rng(1).normal(size=10_000)
     np.savez_compressed(path, a=array)
-    np.testing.assert_array_equal(model_files.read_npz(path)["a"], array)
+    np.testing.assert_array_equal(arrays.read_npz(path)["a"], array)
 
 
 def test_checkpoint_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
     opennmt_tf_models.save(tmp_path / "ckpt-1", {"a": np.zeros(9, np.float32)})
-    prefix = tensorflow_checkpoint.find(tmp_path)
-    assert tensorflow_checkpoint.read(prefix).take("a").shape == (9,)
-    monkeypatch.setattr(model_files, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(model_files, "_MAX_RATIO", 0)
+    prefix = arrays.find_checkpoint(tmp_path)
+    assert arrays.read_checkpoint_arrays(prefix).take("a").shape == (9,)
+    monkeypatch.setattr(arrays, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(arrays, "_MAX_RATIO", 0)
     with pytest.raises(errors.UserError, match="bytes for arrays of 36"):
-        tensorflow_checkpoint.read(prefix)
+        arrays.read_checkpoint_arrays(prefix)
 
 
 def test_marian_binary_of_many_dimensions_is_refused(tmp_path):
@@ -97,7 +94,7 @@ def test_marian_binary_of_many_dimensions_is_refused(tmp_path):
     numbers = struct.pack("<6Q", 1, 1, 2, 0x404, 70, 4)
     path.write_bytes(numbers + b"a\0" + bytes([1, 0, 0, 0] * 70) + bytes(12))
     with pytest.raises(errors.UserError, match="a has 70 dimensions"):
-        marian_binary.read(path)
+        marian_files.read_binary(path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +112,7 @@ def test_description_that_is_no_model_is_refused(tmp_path, code):
     path = tmp_path / "model_description.py"
     path.write_text(code)
     with pytest.raises(errors.UserError, match="model_description.py"):
-        opennmt_tf_description.read_model(path)
+        opennmt_tf.read_model(path)
 
 
 ALIASES = "a0: &a0 [xxxxxxxx]\n" + "".join(
@@ -127,7 +124,7 @@ def test_aliases_of_yaml_make_a_short_message(tmp_path):
     """Written out, the value would have 9^29 letters."""
     path = tmp_path / "data.yml"
     path.write_text(f"{ALIASES}params: {{beam_width: *a29}}\n")
-    config = opennmt_tf_description.read_yaml(path)
+    config = opennmt_tf.read_yaml(path)
     with pytest.raises(errors.UserError, match="beam_width") as error:
         opennmt_tf._search(config, path)
     assert len(str(error.value)) < 1_000
@@ -144,7 +141,7 @@ def test_number_of_no_search_is_refused(tmp_path, number):
     path = tmp_path / "data.yml"
     path.write_text(f"params: {{length_penalty: {number}}}\n")
     with pytest.raises(errors.UserError, match="must be from 0 to 10,000; got"):
-        opennmt_tf._search(opennmt_tf_description.read_yaml(path), path)
+        opennmt_tf._search(opennmt_tf.read_yaml(path), path)
 
 
 @pytest.fixture
@@ -164,7 +161,7 @@ def test_file_outside_of_the_model_is_not_read(outside, name):
     with pytest.raises(
         errors.UserError, match="There is no .*/model/"
     ) as error:
-        opennmt_tf.opennmt_tf_vocabularies.read(config, data)
+        opennmt_tf.read_vocabularies(config, data)
     assert "TOKEN" not in str(error.value)
     (folder / "model.npz").touch()
     (folder / "decoder.yml").write_text(json.dumps({"vocabs": [name]}))
@@ -194,16 +191,16 @@ class Code:
 
 READERS = {
     "model.npz": marian.read,
-    "model.bin": marian_binary.read,
+    "model.bin": marian_files.read_binary,
     "config.json": lambda path: huggingface.read(path.parent),
-    "model.safetensors": model_files.read,
-    "pytorch_model.bin": model_files.read,
+    "model.safetensors": arrays.read_weights,
+    "pytorch_model.bin": arrays.read_weights,
     "model.pt": fairseq.read,
     "decoder.yml": lambda path: marian_files.read_yaml(path),
-    "data.yml": opennmt_tf_description.read_yaml,
-    "model_description.py": opennmt_tf_description.read_model,
-    "hparams.json": tensor2tensor.tensor2tensor_settings.read,
-    "model.ckpt-1.index": lambda path: tensorflow_checkpoint.read(
+    "data.yml": opennmt_tf.read_yaml,
+    "model_description.py": opennmt_tf.read_model,
+    "hparams.json": tensor2tensor.read_settings,
+    "model.ckpt-1.index": lambda path: arrays.read_checkpoint_arrays(
         path.with_suffix("")
     ),
     "CTranslate2/model.bin": lambda path: ctranslate2.read(path.parent),
@@ -277,7 +274,7 @@ def test_checkpoint_of_odd_objects_is_refused(tmp_path, checkpoint):
 @pytest.mark.parametrize("tensor", ["expand", "many"])
 def test_tensors_that_share_bytes_are_limited(tmp_path, monkeypatch, tensor):
     torch = pytest.importorskip("torch", reason="the extra pytorch is absent")
-    monkeypatch.setattr(model_files, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(arrays, "_SMALL_BYTES", 0)
     half = torch.zeros(1, dtype=torch.float16)
     state = {"a": half.expand(10**12)}
     if tensor == "many":
@@ -285,7 +282,7 @@ def test_tensors_that_share_bytes_are_limited(tmp_path, monkeypatch, tensor):
         state = {str(i): shared for i in range(1_000)}
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(errors.UserError, match="bytes for arrays of"):
-        model_files.read_checkpoint(tmp_path / "model.pt")
+        arrays.read_checkpoint(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize(

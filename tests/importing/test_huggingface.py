@@ -14,11 +14,12 @@ import tensorflow as tf
 
 from t2t_repro import errors, fields, hparam
 from t2t_repro.data import features
-from t2t_repro.decoding import row_batches, search, translate
+from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.runs.run import load_models, open_run
-from t2t_repro.serving import exporting, local_client
+from t2t_repro.serving import exporting
+from t2t_repro.serving.client import LocalClient
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 EXTRA_LENGTH = 12  # subwords
@@ -80,7 +81,7 @@ def test_logits_equal_those_of_transformers(model, orders, expected):
     batch = features.one_sentence_per_row(
         *(
             tf.constant(
-                row_batches.pad([np.argsort(order)[row] for row in rows]),
+                score.pad_rows([np.argsort(order)[row] for row in rows]),
                 tf.int32,
             )
             for order, rows in zip(orders, (sources, targets), strict=True)
@@ -103,7 +104,7 @@ def test_outputs_equal_those_of_generate(
         {"beam_size": beams, "extra_length": EXTRA_LENGTH},
     )
     # A batch of sentences whose searches end at different steps.
-    inputs = row_batches.pad(
+    inputs = score.pad_rows(
         [np.argsort(orders[0])[row] for row in expected["inputs"]]
     )
     found = search.search([model], tf.constant(inputs, tf.int32), hparams)
@@ -182,7 +183,7 @@ def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
     lines = expected["lines"]
     translations = [found.text for found in translator.translate(lines)]
     exporting.write(run, tmp_path / "export")
-    client = local_client.LocalClient(tmp_path / "export")
+    client = LocalClient(tmp_path / "export")
     assert [found.text for found in client.translate(lines)] == translations
     assert len(set(translations)) > 5
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import attention, compatibility, randomness
+from t2t_repro.layers import attention, randomness
 
 B, T, L, D, H = 2, 3, 5, 8, 4
 KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
@@ -75,7 +75,7 @@ def _weights_of_identity(attention_type, x, memory):
     return layer(x[None], mask, memory[None])[1][0, 0]
 
 
-@pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
+@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
 def test_attention_passes_layer_checks(run_layer_test, dtype, attention_type):
     layer = run_layer_test(
         attention.MultiHeadAttention,
@@ -119,7 +119,7 @@ def test_scale_of_dot_product_is_sqrt_of_key_size(attention_type, odds):
     np.testing.assert_allclose(weights, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
+@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
 def test_multi_head_attention_equals_loops_in_numpy(attention_type):
     layer = _layer(attention_type=attention_type)
     x, memory, mask = _normal(B, T, D), _normal(B, L, D, seed=1), _mask()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import convolutional_gru
-from t2t_repro.models import loops
+from t2t_repro.layers import convolution
+from t2t_repro.models import neural_gpu
 
 MAPS, COLUMNS, ROWS = 4, 5, 3
 
@@ -33,7 +33,7 @@ def _sigmoid(x):
 @pytest.fixture
 def unit():
     """A unit with a tape and random weights, and its weights {name: array}."""
-    layer = convolutional_gru.ConvolutionalGru(MAPS, 3, 3, True)
+    layer = convolution.ConvolutionalGru(MAPS, 3, 3, True)
     layer.build()
     layer.set_weights([_x(*w.shape) * 0.5 for w in layer.weights])
     return layer, {w.name: np.asarray(w.value) for w in layer.weights}
@@ -86,7 +86,7 @@ def test_output_beside_the_tape_is_seen_by_neighbours_only(
 def test_unit_passes_layer_checks(run_layer_test, reads_tape, dtype):
     tape = (_x(2, COLUMNS, 2, 3 * MAPS),) if reads_tape else ()
     layer = run_layer_test(
-        convolutional_gru.ConvolutionalGru,
+        convolution.ConvolutionalGru,
         {
             "maps": MAPS,
             "kernel_length": 3,
@@ -102,7 +102,7 @@ def test_unit_passes_layer_checks(run_layer_test, reads_tape, dtype):
 
 def test_repeat_passes_indices_and_state():
     state = (ops.convert_to_tensor(1.0), ops.zeros((2,)))
-    result = loops.repeat(
+    result = neural_gpu.repeat(
         lambda index, state: (
             state[0] * 2,
             state[1] + ops.cast(index, "float32"),

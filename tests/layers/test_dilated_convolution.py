@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import dilated_convolution, randomness
+from t2t_repro.layers import convolution, randomness
 
 
 def _x(*shape):
@@ -25,7 +25,7 @@ def _convolve(x, kernel, bias, dilation, causal):
 
 
 def _layer(width=3, dilation=2, causal=True):
-    layer = dilated_convolution.DilatedConvolution(4, width, dilation, causal)
+    layer = convolution.DilatedConvolution(4, width, dilation, causal)
     layer.build((None, None, 3))
     layer.set_weights([_x(width, 3, 4), _x(4)])
     return layer
@@ -63,7 +63,7 @@ def test_steps_with_a_ring_equal_causal_convolution(width, dilation):
 
 def test_convolution_passes_layer_checks(run_layer_test, dtype):
     run_layer_test(
-        dilated_convolution.DilatedConvolution,
+        convolution.DilatedConvolution,
         {"filters": 4, "kernel_width": 3, "dilation": 2, "causal": False},
         (_x(2, 7, 3),),
         (2, 7, 4),
@@ -82,7 +82,7 @@ BLOCK = {
 
 def test_block_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
-        dilated_convolution.DilatedBlock,
+        convolution.DilatedBlock,
         BLOCK,
         (_x(2, 7, 6),),
         (2, 7, 6),
@@ -100,7 +100,7 @@ def _normalize(x, gamma, beta):
 
 
 def test_block_equals_figure_3_with_and_without_dropout():
-    layer, x = dilated_convolution.DilatedBlock(**BLOCK), _x(2, 7, 6)
+    layer, x = convolution.DilatedBlock(**BLOCK), _x(2, 7, 6)
     visible = np.ones((2, 7, 1), np.float32)
     visible[1, 4:] = 0
     layer(x)
@@ -139,6 +139,6 @@ def test_block_equals_figure_3_with_and_without_dropout():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_empty_batch_has_no_rows_of_the_same_length(causal):
-    layer = dilated_convolution.DilatedConvolution(5, 3, 2, causal)
+    layer = convolution.DilatedConvolution(5, 3, 2, causal)
     layer.build((None, None, 4))
     assert tuple(layer(ops.zeros((0, 7, 4))).shape) == (0, 7, 5)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from keras import ops
 
-from t2t_repro.layers import dropout, randomness
+from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.runtime import graph
 
@@ -29,7 +29,7 @@ def _lowbias32(x):
 
 
 def _layer(rate, name="dropout", dtype="float32"):
-    layer = dropout.Dropout(rate, name=name, dtype=dtype)
+    layer = randomness.Dropout(rate, name=name, dtype=dtype)
     layer.build(None)
     return layer
 
@@ -51,7 +51,7 @@ def _assert_uncorrelated(a, b):
 
 def test_dropout_passes_layer_checks(run_layer_test, dtype):
     x = np.ones((2, 3, 4))
-    run_layer_test(dropout.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
+    run_layer_test(randomness.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
 
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (-3, 99_999)])
@@ -99,7 +99,7 @@ def test_mean_is_preserved(policy, rate):
     st.floats(0.0, 0.99), st.sampled_from(["bfloat16", "float16"])
 )
 def test_scale_is_representable_in_dtype(rate, dtype):
-    scale = dropout.keep_scale(rate, dtype)
+    scale = randomness.keep_scale(rate, dtype)
     rounded = ops.cast(ops.cast(1 / (1 - rate), dtype), "float32")
     assert scale == float(rounded)
     assert abs((1 - 1 / scale) - rate) < 0.004
@@ -107,7 +107,7 @@ def test_scale_is_representable_in_dtype(rate, dtype):
 
 def test_float32_scale_is_exact():
     for rate in np.arange(1000) / 1000:
-        scale = dropout.keep_scale(rate, "float32")
+        scale = randomness.keep_scale(rate, "float32")
         assert scale == 1 / (1 - rate)
         assert round((1 - 1 / scale) * 2**32) == round(rate * 2**32)
 
@@ -160,7 +160,7 @@ def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
     layers = [
         layer
         for layer in model._flatten_layers()
-        if isinstance(layer, dropout.Dropout)
+        if isinstance(layer, randomness.Dropout)
     ]
     # Two embeddings; two blocks per encoder layer and three per decoder layer,
     # each with dropout around it and within it.

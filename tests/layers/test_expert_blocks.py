@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.layers import expert_blocks
+from t2t_repro.layers import mixture_of_experts
 
 
 @st.composite
@@ -23,7 +23,7 @@ def _choices(draw):
 def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
     num_experts, experts = choices
     experts = np.array(experts, np.int32)
-    blocks = expert_blocks.group(experts, num_experts)
+    blocks = mixture_of_experts.group_by_expert(experts, num_experts)
     slots = np.asarray(blocks.slots)
     assert len(set(slots.tolist())) == len(experts)
     assignments = np.asarray(blocks.assignments)
@@ -37,7 +37,7 @@ def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
 
 def test_example_of_docstring():
     choices = np.array([[0, 2], [0, 1], [0, 2], [0, 1]], np.int32)
-    blocks = expert_blocks.group(choices.ravel(), 3)
+    blocks = mixture_of_experts.group_by_expert(choices.ravel(), 3)
     letters = np.array(list("abcdefgh"))[np.asarray(blocks.assignments)]
     assert [*map("".join, letters)][:4] == ["ac", "eg", "dh", "bf"]
     np.testing.assert_array_equal(blocks.experts[:4], [0, 0, 1, 2])
@@ -49,7 +49,7 @@ def test_rows_grow_with_assignments_not_with_experts(
     num_assignments, num_experts
 ):
     """At most half of the rows again, and a row or two of each expert."""
-    count, size = expert_blocks.num_blocks_and_size(
+    count, size = mixture_of_experts.num_blocks_and_size(
         num_assignments, num_experts
     )
     assert count * size >= num_assignments

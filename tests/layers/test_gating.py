@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import gating, randomness
+from t2t_repro.layers import mixture_of_experts, randomness
 
 D, E = 4, 5
 REAL = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]], bool)
@@ -24,7 +24,7 @@ def _rng():
 
 
 def _layer(k):
-    layer = gating.NoisyTopKGating(E, k, name="gating")
+    layer = mixture_of_experts.NoisyTopKGating(E, k, name="gating")
     layer(_x(1, 1, D))
     layer.set_weights([_x(D, E, seed=1), _x(D, E, seed=2)])
     return layer
@@ -79,7 +79,7 @@ def test_gates_and_losses_equal_equations(k, training):
 
 def test_gating_passes_layer_checks(run_layer_test):
     layer = run_layer_test(
-        gating.NoisyTopKGating,
+        mixture_of_experts.NoisyTopKGating,
         {"num_experts": E, "experts_per_token": 2},
         (_x(2, 3, D),),
         (2, 3, 2),
@@ -95,7 +95,7 @@ def test_gating_passes_layer_checks(run_layer_test):
 
 def test_new_layer_spreads_tokens_in_training():
     """Without a signal, noise alone chooses."""
-    layer, x = gating.NoisyTopKGating(E, 2), _x(1, 1000, D)
+    layer, x = mixture_of_experts.NoisyTopKGating(E, 2), _x(1, 1000, D)
     rng = randomness.step_rng(1, 1, 0, 1)
     counts = np.bincount(np.asarray(layer(x, rng=rng).experts).ravel())
     assert counts.min() > 330  # 400 ± 70, more than 4 deviations of 15.5
@@ -128,7 +128,7 @@ def test_losses_without_tokens_are_0():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", gating.BalanceLosses._fields)
+@pytest.mark.parametrize("kind", mixture_of_experts.BalanceLosses._fields)
 def test_gradients_of_losses_equal_finite_differences(kind):
     """The load has a gradient, although numbers of tokens have none."""
     import tensorflow as tf
@@ -171,12 +171,14 @@ def test_gradients_are_finite_without_noise():
     [([2, 2, 2], 0), ([0, 0, 3], 2), ([0, 0], 0), ([1, 3], 0.25)],
 )
 def test_squared_variation_of_examples(values, expected):
-    result = gating.squared_variation(ops.convert_to_tensor(values, "float32"))
+    result = mixture_of_experts.squared_variation(
+        ops.convert_to_tensor(values, "float32")
+    )
     assert float(result) == pytest.approx(expected, abs=1e-6)
 
 
 def test_losses_are_float32_in_mixed_precision():
-    layer = gating.NoisyTopKGating(E, 2, dtype="float32")
+    layer = mixture_of_experts.NoisyTopKGating(E, 2, dtype="float32")
     x = ops.cast(_x(*REAL.shape, D), "bfloat16")
     for tensor in keras.tree.flatten(layer(x, REAL).losses):
         assert keras.backend.standardize_dtype(tensor.dtype) == "float32"

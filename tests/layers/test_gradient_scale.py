@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers.gradient_scale import scale_gradient
+from t2t_repro.layers.gated_convolution import scale_gradient
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

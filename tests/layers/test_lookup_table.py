@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from t2t_repro.layers import lookup_table
+from t2t_repro.layers import embedding
 
 IDS = np.array([[3, 0, 10], [5, 5, 1]], np.int32)
 
 
 def test_lookup_table_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
-        lookup_table.LookupTable,
+        embedding.LookupTable,
         {"rows": 11, "hidden_size": 4},
         (IDS,),
         (2, 3, 4),
@@ -20,7 +20,7 @@ def test_lookup_table_passes_layer_checks(run_layer_test, dtype):
 
 
 def test_vectors_are_rows_and_last_row_beyond_the_table():
-    layer = lookup_table.LookupTable(11, 4)
+    layer = embedding.LookupTable(11, 4)
     layer(IDS)
     table = layer.table.numpy()
     np.testing.assert_array_equal(layer(IDS), table[IDS])
@@ -31,7 +31,7 @@ def test_vectors_are_rows_and_last_row_beyond_the_table():
 
 
 def test_initial_deviation_is_one_tenth():
-    layer = lookup_table.LookupTable(2_000, 64)
+    layer = embedding.LookupTable(2_000, 64)
     layer(IDS)
     table = layer.table.numpy()
     assert abs(table.mean()) < 5 * 0.1 / 128_000**0.5

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from t2t_repro.layers.multi_step_attention import MultiStepAttention, Source
+from t2t_repro.layers.gated_convolution import MultiStepAttention, Source
 
 B, T, L, C, D = 2, 3, 5, 6, 4
 REAL = np.arange(L) < np.array([[5], [2]])

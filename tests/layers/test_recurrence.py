@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import randomness, recurrence, recurrent_cell
+from t2t_repro.layers import randomness, recurrence
 
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
-every_cell = pytest.mark.parametrize("cell_type", recurrent_cell.TYPES)
+every_cell = pytest.mark.parametrize("cell_type", recurrence.CELLS)
 
 
 def _normal(*shape, seed=0):
@@ -125,7 +125,7 @@ def test_outputs_equal_layer_of_keras(cell_type):
 
 
 def test_lstm_remembers_at_first():
-    cell = recurrent_cell.LstmCell(2)
+    cell = recurrence.LstmCell(2)
     cell.build((None, E))
     np.testing.assert_array_equal(cell.bias, [0, 0, 1, 1, 0, 0, 0, 0])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import attention, relative_attention
+from t2t_repro.layers import attention
 
 B, T, D, H = 2, 5, 8, 2
 KEYS, VALUES, MAX = 6, 10, 2  # heads have keys of 3, and values of 5
@@ -28,7 +28,7 @@ def _x(seed=0):
 
 
 def _layer(**changes):
-    layer = relative_attention.RelativeAttention(**SETTINGS | changes)
+    layer = attention.RelativeAttention(**SETTINGS | changes)
     layer(_x(), NO_MASK)
     return layer
 
@@ -61,7 +61,7 @@ def _by_hand(layer, x, scale, causal):
 
 def test_relative_attention_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
-        relative_attention.RelativeAttention,
+        attention.RelativeAttention,
         SETTINGS,
         (_x(), np.ones((1, 1, T, T), bool)),
         (B, T, D),

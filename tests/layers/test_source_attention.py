@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import (
-    attentive_recurrence,
-    compatibility,
-    randomness,
-    source_attention,
-)
+from t2t_repro.layers import attention, randomness, recurrence
 
 B, T, L, D, E, A = 2, 4, 5, 6, 3, 7
 MASK = np.arange(L) < np.array([[5], [3]])
@@ -30,9 +25,9 @@ def _normal(*shape, seed=0):
 def _logit(layer, query, key):
     """Return the logit of a query [A] and a key [A]."""
     kind = type(layer.compatibility)
-    if kind is compatibility.Additive:
+    if kind is attention.Additive:
         return layer.compatibility.weight.numpy()[0] @ np.tanh(query + key)
-    return query @ key / (A**0.5 if kind is compatibility.DotProduct else 1)
+    return query @ key / (A**0.5 if kind is attention.DotProduct else 1)
 
 
 def _by_hand(layer, query, memory):
@@ -53,7 +48,7 @@ def _by_hand(layer, query, memory):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_attention_passes_layer_checks(run_layer_test, dtype):
     run_layer_test(
-        source_attention.SourceAttention,
+        recurrence.SourceAttention,
         {"size": A, "attention_type": "additive", "hops": 2},
         (_normal(B, T, D), _normal(B, L, D, seed=1), MASK),
         (B, T, D),
@@ -64,7 +59,7 @@ def test_attention_passes_layer_checks(run_layer_test, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_attentive_layer_passes_layer_checks(run_layer_test, dtype):
     run_layer_test(
-        attentive_recurrence.AttentiveLayer,
+        recurrence.AttentiveLayer,
         SETTINGS,
         (_normal(B, T, E), _normal(B, L, D, seed=1), MASK),
         (B, T, D),
@@ -73,9 +68,9 @@ def test_attentive_layer_passes_layer_checks(run_layer_test, dtype):
 
 
 @pytest.mark.parametrize("hops", [1, 3])
-@pytest.mark.parametrize("attention_type", compatibility.TYPES)
+@pytest.mark.parametrize("attention_type", attention.COMPATIBILITIES)
 def test_attention_equals_formula(attention_type, hops):
-    layer = source_attention.SourceAttention(A, attention_type, hops)
+    layer = recurrence.SourceAttention(A, attention_type, hops)
     queries, memory = _normal(B, T, D), _normal(B, L, D, seed=1)
     contexts, weights = layer(queries, memory, MASK)
     assert not ops.convert_to_numpy(weights)[1, ..., 3:].any()
@@ -91,9 +86,7 @@ def test_attention_equals_formula(attention_type, hops):
 @pytest.mark.parametrize("cell_type", ["lstm", "gru"])
 def test_layer_equals_its_steps(cell_type):
     """Its first query is zero, and each later one its last output."""
-    layer = attentive_recurrence.AttentiveLayer(
-        **SETTINGS | {"cell_type": cell_type}
-    )
+    layer = recurrence.AttentiveLayer(**SETTINGS | {"cell_type": cell_type})
     x, memory = _normal(B, T, E), _normal(B, L, D, seed=1)
     outputs, contexts, weights = layer(x, memory, MASK)
     source = layer.attention.project(memory, MASK)
@@ -118,9 +111,7 @@ def test_layer_equals_its_steps(cell_type):
 
 def test_contexts_of_all_steps_are_dropped():
     """The first step's x is zero: only the dropped context differs."""
-    layer = attentive_recurrence.AttentiveLayer(
-        **SETTINGS | {"dropout_rate": 0.5}
-    )
+    layer = recurrence.AttentiveLayer(**SETTINGS | {"dropout_rate": 0.5})
     x, memory = np.zeros((B, T, E), np.float32), _normal(B, L, D, seed=1)
     plain, contexts, _ = layer(x, memory, MASK)
     rng = randomness.step_rng(3, 5, 0, B)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro.layers import embedding, feed_forward, step_projection
+from t2t_repro.layers import dense, embedding, feed_forward
 
 D = 5
 
@@ -25,7 +25,7 @@ def _same(constants):
     return constants
 
 
-FORMS = pytest.mark.parametrize("form", [_same, step_projection.in_blocks])
+FORMS = pytest.mark.parametrize("form", [_same, dense.in_blocks])
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ FORMS = pytest.mark.parametrize("form", [_same, step_projection.in_blocks])
 )
 def test_kernels_are_divided_into_blocks_of_columns(rows, columns, blocks):
     kernel = _x(rows, columns)
-    nest = {"a": [step_projection.Projection(kernel)], "b": (kernel,)}
-    result = step_projection.in_blocks(nest)
+    nest = {"a": [dense.Projection(kernel)], "b": (kernel,)}
+    result = dense.in_blocks(nest)
     assert result["b"][0] is kernel
     divided = np.asarray(result["a"][0].kernel)
     assert divided.shape == (blocks or kernel.shape)
@@ -56,8 +56,8 @@ def test_kernels_are_divided_into_blocks_of_columns(rows, columns, blocks):
 @pytest.mark.parametrize("sizes", [(3,), (512,), (3, 4), (256, 200, 56)])
 def test_joined_layers_give_the_outputs_of_each(sizes, use_bias, form):
     layers = [_dense(size, use_bias) for size in sizes]
-    projection = form(step_projection.join(*layers))
-    outputs = step_projection.project_and_split(_x(7, D), projection, sizes)
+    projection = form(dense.join_kernels(*layers))
+    outputs = dense.project_and_split(_x(7, D), projection, sizes)
     assert len(outputs) == len(layers)
     for layer, output in zip(layers, outputs, strict=True):
         np.testing.assert_allclose(output, layer(_x(7, D)), atol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import weight_norm
+from t2t_repro.layers import gated_convolution
 
 
 def _x(*shape):
@@ -15,7 +15,7 @@ def _x(*shape):
 
 
 def _layer(dtype="float32"):
-    layer = weight_norm.WeightNormDense(4, 3, name="dense", dtype=dtype)
+    layer = gated_convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
     layer.build()
     return layer
 
@@ -29,7 +29,7 @@ def _weight(direction, gain):
 
 def test_weight_norm_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
-        weight_norm.WeightNormDense,
+        gated_convolution.WeightNormDense,
         {"input_size": 4, "units": 3, "initial_variance": 2.0},
         (_x(2, 5, 4),),
         (2, 5, 3),
@@ -61,7 +61,7 @@ def test_scale_of_direction_has_no_effect():
 
 
 def test_initial_weight_is_direction_of_given_variance():
-    layer = weight_norm.WeightNormDense(64, 2_000, initial_variance=3.2)
+    layer = gated_convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
     layer.build()
     np.testing.assert_allclose(layer.weight, layer.direction, rtol=1e-5)
     deviation = math.sqrt(3.2 / 64)

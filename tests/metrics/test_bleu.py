@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.evaluation import scoring
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.suite import TRANSLATION, Suite
+from t2t_repro.metrics.metric import TRANSLATION, Suite
 
 BIN = pathlib.Path(sys.executable).parent
 # evaluate prints these keys in this order, on which its users rely.

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from t2t_repro.metrics import bracket_counts
-from t2t_repro.metrics.bracket_counts import EvalbCounts
+from t2t_repro.metrics import parsing
+from t2t_repro.metrics.parsing import EvalbCounts
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span
 
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these labels and words.
-SAMPLE_PARAMETERS = bracket_counts.EvalbParameters(
-    bracket_counts.COLLINS.deleted - {"."}, {"T": "TT"}
+SAMPLE_PARAMETERS = parsing.EvalbParameters(
+    parsing.COLLINS.deleted - {"."}, {"T": "TT"}
 )
 EQUAL_WORDS = "This", "this"
 
@@ -75,31 +75,31 @@ SPANS = 4  # S, NP, VP, PRT
     ],
 )
 def test_compare_counts_constituents(predicted, counts):
-    assert bracket_counts.compare(tree(GOLD), tree(predicted)) == EvalbCounts(
+    assert parsing.count_brackets(tree(GOLD), tree(predicted)) == EvalbCounts(
         5, "valid", *counts
     )
 
 
 def test_status_is_error_for_other_words_and_skip_for_none():
     other = GOLD.replace("cat", "dog")
-    assert bracket_counts.compare(tree(GOLD), tree(other)) == EvalbCounts(
+    assert parsing.count_brackets(tree(GOLD), tree(other)) == EvalbCounts(
         5, "error"
     )
     shorter = GOLD.replace("(DT The) ", "")
-    assert bracket_counts.compare(tree(GOLD), tree(shorter)) == EvalbCounts(
+    assert parsing.count_brackets(tree(GOLD), tree(shorter)) == EvalbCounts(
         5, "error"
     )
-    assert bracket_counts.compare(tree(GOLD), tree("")) == EvalbCounts(
+    assert parsing.count_brackets(tree(GOLD), tree("")) == EvalbCounts(
         5, "skip"
     )
-    assert bracket_counts.compare(tree(GOLD), tree("(. .)")) == EvalbCounts(
+    assert parsing.count_brackets(tree(GOLD), tree("(. .)")) == EvalbCounts(
         5, "skip"
     )
 
 
 def test_percentages_of_nothing_are_zero():
-    assert bracket_counts.percent(0, 0) == 0
-    assert bracket_counts.f1(0, 0) == 0
+    assert parsing.percent(0, 0) == 0
+    assert parsing.f1(0, 0) == 0
 
 
 class Row(NamedTuple):
@@ -113,12 +113,11 @@ class Row(NamedTuple):
 
 def sample_row(gold, predicted):
     """Return the row of two trees of the sample."""
-    counts = bracket_counts.compare(gold, predicted, SAMPLE_PARAMETERS)
+    counts = parsing.count_brackets(gold, predicted, SAMPLE_PARAMETERS)
     if counts.status != "valid":
         return Row(counts)
     (_, gold_tags, gold_spans), (_, tags, spans) = (
-        bracket_counts._scored(one, SAMPLE_PARAMETERS)
-        for one in (gold, predicted)
+        parsing._scored(one, SAMPLE_PARAMETERS) for one in (gold, predicted)
     )
     equal = SAMPLE_PARAMETERS.label
     return Row(
@@ -172,7 +171,7 @@ def test_counts_equal_evalbs_table_of_its_sample(sample):
                 (counted.matched, counted.predicted, precision),
                 (others[2], others[1], accuracy),
             ):
-                assert f"{bracket_counts.percent(part, whole):.2f}" == value
+                assert f"{parsing.percent(part, whole):.2f}" == value
 
 
 def summary(rows):
@@ -185,7 +184,7 @@ def summary(rows):
     )
     at_most = {n: sum(row.crossing <= n for row in valid) for n in (0, 2)}
     complete = sum(row.counts.is_complete for row in valid)
-    percent = bracket_counts.percent
+    percent = parsing.percent
     numbers = {
         "Number of sentence": len(rows),
         "Number of Error sentence": statuses.count("error"),

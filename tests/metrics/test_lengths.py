@@ -2,8 +2,8 @@
 
 import pytest
 
-from t2t_repro.metrics import lengths, scores
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import Suite
 
 SUITE = Suite(("bleu", "length_ratio"))
 
@@ -15,7 +15,7 @@ def of_words(count):
 def buckets(hypotheses, references, measured):
     metrics = SUITE.build()
     statistics = scores.count(metrics, hypotheses, references)
-    return lengths.buckets(metrics, statistics, measured)
+    return scores.length_buckets(metrics, statistics, measured)
 
 
 def test_buckets_have_the_sentences_of_their_lengths():
@@ -60,11 +60,11 @@ def test_row_has_scores_by_name():
 
 def test_summary_names_the_measured_text():
     both = {"bleu": 30.126, "length_ratio": 0.987}
-    result = [lengths.Bucket(11, 20, 1_234, both)]
+    result = [scores.LengthBucket(11, 20, 1_234, both)]
     result.append(
-        lengths.Bucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
+        scores.LengthBucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
     )
-    assert lengths.summary(result, "source").splitlines() == [
+    assert scores.length_summary(result, "source").splitlines() == [
         "bleu by words of the source:",
         "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
         "    0.00     61- words, 2 sentences, length ratio 1.00",
@@ -72,8 +72,8 @@ def test_summary_names_the_measured_text():
 
 
 def test_summary_of_single_metric_has_no_further_columns():
-    result = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
-    assert lengths.summary(result, "source").splitlines() == [
+    result = [scores.LengthBucket(0, 10, 3, {"bracketing_f1": 91.3})]
+    assert scores.length_summary(result, "source").splitlines() == [
         "bracketing_f1 by words of the source:",
         "   91.30    0-10 words, 3 sentences",
     ]

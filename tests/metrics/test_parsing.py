@@ -4,7 +4,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.metrics import parsing, scores
-from t2t_repro.metrics.suite import PARSING, Suite
+from t2t_repro.metrics.metric import PARSING, Suite
 
 SENTENCES = ["The cat sat down .", "Rex , sit"]
 REFERENCES = [

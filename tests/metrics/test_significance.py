@@ -7,9 +7,8 @@ import pytest
 from sacrebleu import significance as sacre
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from t2t_repro.metrics import scores, significance
-from t2t_repro.metrics.metric import Metric
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import Metric, Suite
 
 LINES = [f"line {i} of the text is a good one" for i in range(50)]
 WORSE = [
@@ -29,9 +28,9 @@ def compare(hypotheses, baseline, samples=SAMPLES):
     )
     counts = None
     if samples:
-        counts = significance.resample(len(LINES), samples)
+        counts = scores.resample(len(LINES), samples)
     return {
-        name: significance.paired_test(
+        name: scores.paired_test(
             name, metric, counted[name], of_baseline[name], counts
         )
         for name, metric in metrics.items()
@@ -123,9 +122,9 @@ def test_interval_of_a_mean_is_that_of_the_normal_distribution():
     numbers = (numbers - numbers.mean()) / numbers.std()
     metric = Mean()
     statistics = np.array(metric.statistics(list(map(str, numbers)), []))
-    counts = significance.resample(400, 2_000)
+    counts = scores.resample(400, 2_000)
     assert counts.shape == (2_000, 400) and (counts.sum(1) == 400).all()
-    result = significance.values(metric, statistics, counts)
-    assert significance.half_interval(result) == pytest.approx(
+    result = scores.resampled_values(metric, statistics, counts)
+    assert scores.half_interval(result) == pytest.approx(
         1.96 / math.sqrt(400), rel=0.1
     )

@@ -6,9 +6,8 @@ import sys
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.metrics import scores, suite
-from t2t_repro.metrics.metric import Metric
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics import metric, scores
+from t2t_repro.metrics.metric import Metric, Suite
 
 
 @pytest.fixture
@@ -34,11 +33,11 @@ class Rows(Metric):
 @pytest.mark.parametrize(
     ("names", "tokenized", "headline"),
     [
-        (suite.TRANSLATION, False, "bleu"),
-        (suite.TRANSLATION, True, "bleu_tok"),
+        (metric.TRANSLATION, False, "bleu"),
+        (metric.TRANSLATION, True, "bleu_tok"),
         (("bleu", "chrf"), True, "bleu"),  # there is no bleu_tok
         (("chrf", "bleu_tok"), True, "chrf"),
-        (suite.PARSING, False, "bracketing_f1"),
+        (metric.PARSING, False, "bracketing_f1"),
     ],
 )
 def test_headline_is_first_or_bleu_tok_if_tokenized(names, tokenized, headline):
@@ -57,7 +56,7 @@ def test_every_declared_metric_can_be_built(entry):
 def test_registry_does_not_import_metrics():
     code = (
         "import sys; from t2t_repro import registry; "
-        "from t2t_repro.metrics import suite; registry.summary(); "
+        "from t2t_repro.metrics import metric; registry.summary(); "
         "print([name for name in sys.modules if 'sacre' in name])"
     )
     done = subprocess.run(

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from t2t_repro import hparam, registry
 from t2t_repro.decoding import score, search
-from t2t_repro.decoding.length_penalty import LengthPenalty
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.text.vocabulary import EOS
-from t2t_repro.training import loss
+from t2t_repro.training.step import batch_loss
 
 CASES = runpy.run_path(str(pathlib.Path(__file__).with_name("variants.py")))
 INPUTS, TARGETS, features = (
@@ -147,7 +147,7 @@ def _gradients(model, xla):
     def compute():
         rng = randomness.step_rng(1, 2, 0, len(INPUTS))
         with tf.GradientTape() as tape:
-            sums = loss.batch_loss(model, batch, rng, 0.1)
+            sums = batch_loss(model, batch, rng, 0.1)
         variables = [v.value for v in model.trainable_variables]
         gradients = tape.gradient(sums.smoothed, variables)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_transformer.npz"
 TOLERANCE = 1e-5  # the measured difference is about 1e-6
@@ -117,7 +117,7 @@ def test_logits_equal_pytorch(trial, batch):
 
 def test_losses_equal_pytorch(trial, batch):
     model, expected = trial
-    sums = loss.batch_loss(model, batch, None, model.hparams.label_smoothing)
+    sums = step.batch_loss(model, batch, None, model.hparams.label_smoothing)
     _assert_close(sums.smoothed / sums.tokens, expected["smoothed"])
     _assert_close(sums.nll / sums.tokens, expected["plain"])
     assert abs(expected["smoothed"] - expected["plain"]) > 100 * TOLERANCE
@@ -128,7 +128,7 @@ def test_gradients_equal_pytorch(trial, batch):
     model, expected = trial
     weights = _by_path(model)
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(
+        sums = step.batch_loss(
             model, batch, None, model.hparams.label_smoothing
         )
         mean = sums.smoothed / sums.tokens

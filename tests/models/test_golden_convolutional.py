@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from t2t_repro import registry
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5
@@ -59,7 +59,7 @@ def _assert_close(actual, expected, name=""):
 
 
 def _loss(model, batch):
-    return loss.batch_loss(model, batch, None, model.hparams.label_smoothing)
+    return step.batch_loss(model, batch, None, model.hparams.label_smoothing)
 
 
 def test_file_names_its_script_and_has_every_weight(golden, model):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from t2t_repro import registry
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_convs2s.npz"
 TOLERANCE = 1e-5  # the largest measured difference is 4e-6
@@ -87,7 +87,7 @@ def test_logits_and_attention_equal_pytorch(model, batch, golden):
 
 
 def test_losses_equal_pytorch(model, batch, golden):
-    sums = loss.batch_loss(model, batch, None, model.hparams.label_smoothing)
+    sums = step.batch_loss(model, batch, None, model.hparams.label_smoothing)
     _assert_close(sums.smoothed / sums.tokens, golden["smoothed"])
     _assert_close(sums.nll / sums.tokens, golden["plain"])
     assert abs(golden["smoothed"] - golden["plain"]) > 100 * TOLERANCE
@@ -97,7 +97,7 @@ def test_gradients_equal_pytorch(model, batch, golden):
     """All gradients of the mean loss are well above the tolerance."""
     weights = building.by_path(model.weights)
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(
+        sums = step.batch_loss(
             model, batch, None, model.hparams.label_smoothing
         )
         mean = sums.smoothed / sums.tokens

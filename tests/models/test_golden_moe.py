@@ -15,7 +15,7 @@ from t2t_repro import registry
 from t2t_repro.data.features import DENOMINATORS
 from t2t_repro.hparams.moe import TransformerMoeHParams
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 FILE = pathlib.Path(__file__).parents[1] / "golden"
 FILE /= "pytorch_transformer_moe.npz"
@@ -82,7 +82,7 @@ def test_losses_and_gradients_equal_pytorch(model, golden, batch):
     weights = _by_path(model)
     tokens = tf.reduce_sum(tf.cast(batch["targets_segment"] > 0, tf.float32))
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(
+        sums = step.batch_loss(
             model,
             batch,
             None,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_repro import registry
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5  # the measured difference is about 1e-6
@@ -82,7 +82,7 @@ def test_losses_and_gradients_equal_pytorch(trial):
     model, batch, expected = trial
     weights = building.by_path(model.weights)
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(
+        sums = step.batch_loss(
             model, batch, None, model.hparams.label_smoothing
         )
         mean = sums.smoothed / sums.tokens

@@ -10,7 +10,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import features
 from t2t_repro.models import building
 from t2t_repro.runtime import graph
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 V = 12
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 1, 0, 0, 0]], np.int32)
@@ -136,7 +136,7 @@ def test_all_weights_have_gradients(build, xla):
 
     def compute(batch):
         with tf.GradientTape() as tape:
-            total = loss.batch_loss(model, batch, None, 0.1).smoothed
+            total = step.batch_loss(model, batch, None, 0.1).smoothed
         weights = [weight.value for weight in model.weights]
         return [*map(tf.convert_to_tensor, tape.gradient(total, weights))]
 

@@ -11,7 +11,7 @@ from t2t_repro.data import batch_plan, batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, transformer_stack
 from t2t_repro.runtime import graph
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def _gradients(model, rows, xla=False):
     def compute(rows):
         rng = randomness.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
-            sums = loss.batch_loss(model, rows, rng, 0.1)
+            sums = step.batch_loss(model, rows, rng, 0.1)
         gradients = tape.gradient(
             sums.smoothed, [w.value for w in model.weights]
         )

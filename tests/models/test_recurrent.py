@@ -13,7 +13,7 @@ from t2t_repro.decoding import rules, search
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.runtime import graph
-from t2t_repro.training import loss
+from t2t_repro.training import step
 
 V = 5  # PAD, EOS and three words
 INPUTS = np.array([[2, 3, 1], [4, 1, 0]], np.int32)
@@ -141,7 +141,7 @@ def test_gradients_with_xla_equal_those_of_graph(
     def gradients():
         with tf.GradientTape() as tape:
             rng = randomness.step_rng(1, 2, 0, len(INPUTS))
-            sums = loss.batch_loss(model, batch, rng, 0.1)
+            sums = step.batch_loss(model, batch, rng, 0.1)
         return [
             tf.convert_to_tensor(gradient)
             for gradient in tape.gradient(sums.smoothed, weights)

@@ -147,7 +147,7 @@ def test_restricted_attention_of_length_is_full_attention(build_transformer):
 
 @pytest.mark.parametrize("name", ["together"])
 def test_dropout_of_row_is_independent_of_batch(build_transformer, name):
-    """This includes dropout of attention weights and hidden layers."""
+    """Dropout of attention weights and of hidden layers is included."""
     rates = {"attention_dropout": 0.2, "relu_dropout": 0.2}
     model = build_transformer(VARIANTS[name] | rates)
     batch = {key: np.tile(ids, (3, 1)) for key, ids in arrays(PACKED).items()}

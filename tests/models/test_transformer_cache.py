@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from t2t_repro.models.seq2seq import gather_beams
-from t2t_repro.models.transformer_cache import Cache
+from t2t_repro.models.transformer_stack import Cache
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.models import unfolding
+from t2t_repro.models import seq2seq
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.7, 1.0, 1.2, 1.333, 2.0])
@@ -21,33 +21,33 @@ def test_column_counts_are_exact_in_python_and_in_tensors(ratio):
         max(length, math.ceil(thousandths * length) + 3) for length in lengths
     ]
     assert expected == [
-        unfolding.column_counts(length, hparams) for length in lengths
+        seq2seq.column_counts(length, hparams) for length in lengths
     ]
     tensor = ops.convert_to_tensor(list(lengths), "int32")
-    counts = unfolding.column_counts(tensor, hparams)
+    counts = seq2seq.column_counts(tensor, hparams)
     assert np.asarray(counts).tolist() == expected
 
 
 def test_visible_columns_are_those_of_each_sentence():
     hparams = types.SimpleNamespace(target_ratio=1.5, target_offset=1)
     inputs = ops.convert_to_tensor([[5, 6, 1], [1, 0, 0]], "int32")
-    visible = np.asarray(unfolding.visible_columns(inputs, hparams))
+    visible = np.asarray(seq2seq.visible_columns(inputs, hparams))
     assert visible.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
 
 
 def test_columns_are_padded_with_zeros_or_cut():
     x = np.arange(1.0, 13.0).reshape(2, 3, 2)
-    longer = np.asarray(unfolding.pad_columns(x, 5))
+    longer = np.asarray(seq2seq.pad_columns(x, 5))
     np.testing.assert_array_equal(longer[:, :3], x)
     assert longer.shape == (2, 5, 2) and not longer[:, 3:].any()
-    np.testing.assert_array_equal(unfolding.pad_columns(x, 2), x[:, :2])
+    np.testing.assert_array_equal(seq2seq.pad_columns(x, 2), x[:, :2])
     ids = np.array([[5, 6, 1]])
-    assert np.asarray(unfolding.pad_columns(ids, 4)).tolist() == [[5, 6, 1, 0]]
+    assert np.asarray(seq2seq.pad_columns(ids, 4)).tolist() == [[5, 6, 1, 0]]
 
 
 def test_column_after_the_last_is_zero():
     x = np.arange(1.0, 13.0).reshape(2, 3, 2)
     for step in range(5):
-        column = unfolding.take_column(ops.convert_to_tensor(x), step)
+        column = seq2seq.take_column(ops.convert_to_tensor(x), step)
         expected = x[:, step] if step < 3 else np.zeros((2, 2))
         np.testing.assert_array_equal(column, expected)

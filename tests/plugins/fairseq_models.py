@@ -1,4 +1,4 @@
-"""Small checkpoints of fairseq, as model_files.read_checkpoint() has them."""
+"""Small checkpoints of fairseq, as arrays.read_checkpoint() has them."""
 
 import math
 

@@ -21,8 +21,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 3600  # seconds; a command that takes longer hangs
 # Modules that commands import. A command is not preloaded: it defines flags.
 PRELOADED = (
-    "evaluation.evaluation reports.reporting metrics.translation metrics.ter "
-    "serving.client server.fork_server serving.saved_model "
+    "evaluation.evaluation reports.reporting metrics.translation "
+    "serving.client server.version_process serving.saved_model "
     "serving.to_ctranslate2 training.averaging training.train_loop"
 ).split()
 
@@ -51,10 +51,10 @@ def run_module(arguments, streams, env):
 
 def run_fork_server(control):
     """Run the fork server of serving; its loads do not yield to busy tests."""
-    from t2t_repro.server import fork_server, version_process
+    from t2t_repro.server import version_process
 
     version_process._NICENESS = 0
-    fork_server.run(control)
+    version_process.run_fork_server(control)
 
 
 class Command:

@@ -192,7 +192,7 @@ def test_wmt14_reads_stored_sides_in_both_directions(
         asked.append(arguments)
         return iter([("one", "eins")])
 
-    module = importlib.import_module("t2t_repro.problems.tfds")
+    module = importlib.import_module("t2t_repro.problems.wmt14")
     monkeypatch.setattr(module, "read_pairs", read_pairs)
     built = build_problem(name)
     assert list(built.pairs("train", None, tmp_path)) == [("one", "eins")]

@@ -6,7 +6,7 @@ import pytest
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.problem import build_problem
-from t2t_repro.text import linear
+from t2t_repro.text import trees
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
 DOG = """
@@ -120,4 +120,4 @@ def test_settings_are_those_of_section_6_3(name, vocab_size):
 
 def test_linearized_tree_is_read_back_with_its_sentence(plain):
     for sentence, line in pairs("test", plain):
-        assert linear.read(line, sentence.split()).is_well_formed
+        assert trees.read_line(line, sentence.split()).is_well_formed

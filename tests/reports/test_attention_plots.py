@@ -9,7 +9,7 @@ import pytest
 from matplotlib import image
 
 from t2t_repro.models.seq2seq import AttentionWeights
-from t2t_repro.reports import attention_maps, attention_plots, attention_svg
+from t2t_repro.reports import attention_maps, attention_plots
 
 SVG = "{http://www.w3.org/2000/svg}"
 WEIGHTS = np.array([[0.7, 0.3, 0.0], [0.01, 0.19, 0.8]])
@@ -36,13 +36,13 @@ def texts(root):
 
 
 def test_strokes_are_the_visible_weights_in_rising_order():
-    assert attention_svg.strokes(CROSS, choice()) == [
+    assert attention_plots.strokes(CROSS, choice()) == [
         (1, 1, 0.19, 0),
         (0, 1, 0.3, 0),
         (0, 0, 0.7, 0),
         (1, 2, 0.8, 0),
     ]
-    assert attention_svg.strokes(CROSS, choice([0, 1], [0])) == [
+    assert attention_plots.strokes(CROSS, choice([0, 1], [0])) == [
         (0, 1, 0.3, 0),
         (0, 0, 0.7, 0),
         (0, 1, 1.0, 1),
@@ -50,7 +50,7 @@ def test_strokes_are_the_visible_weights_in_rising_order():
 
 
 def test_lines_of_each_query_have_weights_as_opacity():
-    root = tree(attention_svg.draw_lines(CROSS, choice()))
+    root = tree(attention_plots.draw_lines(CROSS, choice()))
     opacities = {
         group.find(f"{SVG}text").text: [
             float(line.get("stroke-opacity"))
@@ -63,7 +63,7 @@ def test_lines_of_each_query_have_weights_as_opacity():
 
 
 def test_each_head_has_a_color_in_lines_and_legend():
-    root = tree(attention_svg.draw_lines(CROSS, choice([0, 1], [0])))
+    root = tree(attention_plots.draw_lines(CROSS, choice([0, 1], [0])))
     lines = {line.get("stroke") for line in root.iter(f"{SVG}line")}
     legend = {
         text.text.strip(): text.get("fill")
@@ -75,15 +75,15 @@ def test_each_head_has_a_color_in_lines_and_legend():
 
 
 def test_matrix_has_a_square_for_each_visible_weight():
-    root = tree(attention_svg.draw_matrix(CROSS, choice()))
+    root = tree(attention_plots.draw_matrix(CROSS, choice()))
     _, *squares = root.iter(f"{SVG}rect")
     opacities = [float(square.get("fill-opacity")) for square in squares]
-    assert opacities == WEIGHTS[WEIGHTS >= attention_svg.FAINTEST].tolist()
+    assert opacities == WEIGHTS[WEIGHTS >= attention_plots.FAINTEST].tolist()
     assert texts(root) == ["a", "·b", "</s>", "ja", "</s>"]
 
 
 def test_drawing_has_title_and_description_for_screen_readers():
-    drawing = attention_svg.draw_lines(CROSS, choice([0, 1], [0]))
+    drawing = attention_plots.draw_lines(CROSS, choice([0, 1], [0]))
     for fact in ("Encoder-decoder", "layer 2", "all heads", "from “ja”"):
         assert fact in drawing.title
     root = tree(drawing)
@@ -97,7 +97,7 @@ def test_hostile_text_is_never_markup():
     pieces = ["▁<script>", "&"]
     weights = np.full((1, 1, 2, 2), 0.5)
     hostile = attention_maps.Attention("", pieces, pieces, weights, {})
-    drawing = attention_svg.draw_lines(
+    drawing = attention_plots.draw_lines(
         hostile, attention_maps.HeadChoice("", "", 0, [0], None)
     )
     assert "<script>" not in drawing.svg

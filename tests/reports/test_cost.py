@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.evaluation import paper
-from t2t_repro.models import building, cost
+from t2t_repro.evaluation import published
+from t2t_repro.models import building, seq2seq
 from t2t_repro.runtime import graph
 
 V = 37_000
@@ -37,7 +37,7 @@ OPTIONS = {
 FAST_ROWS = ("b_dk16", "c_n2", "e_learned_positions")
 TABLE_3_ROWS = [
     pytest.param(row, marks=() if row in FAST_ROWS else pytest.mark.slow)
-    for row in paper.TABLE_3
+    for row in published.TABLE_3
 ]
 
 
@@ -109,7 +109,7 @@ def test_flops_equal_those_of_the_graph(tiny_hparams, option):
     model = building.build(hparams, 20)
     forward = _counted(model, rows, *lengths)
     assert model.flops(*lengths) * rows == forward > 0
-    counted = cost.training_flops(model, rows * 5, *lengths)
+    counted = seq2seq.training_flops(model, rows * 5, *lengths)
     assert counted == 3 * forward
 
 
@@ -134,8 +134,8 @@ def test_flops_include_operations_other_than_matrix_products(
 
 
 def test_flops_are_proportional_to_tokens(abstract_model):
-    once = cost.training_flops(abstract_model, 200, 5, 5)
-    assert cost.training_flops(abstract_model, 2_000, 5, 5) == 10 * once
+    once = seq2seq.training_flops(abstract_model, 200, 5, 5)
+    assert seq2seq.training_flops(abstract_model, 2_000, 5, 5) == 10 * once
 
 
 @pytest.mark.slow
@@ -152,12 +152,12 @@ def test_parameters_of_table_3(row):
     The paper's counts fit a V near 41,000, that of big 36,000.
     """
     base, ours = _parameters("table3_base"), _parameters(f"table3_{row}")
-    theirs = paper.TABLE_3[row].parameters
+    theirs = published.TABLE_3[row].parameters
     if theirs is None:  # (A) and (D) keep base's; (E) adds two tables
         assert ours - base == (row == "e_learned_positions") * 2 * 256 * 512
         return
     assert ours == pytest.approx(theirs, rel=0.07)
-    difference = theirs - paper.TABLE_3["base"].parameters
+    difference = theirs - published.TABLE_3["base"].parameters
     wide = row in ("big", "c_d1024")
     assert ours - base == pytest.approx(difference, abs=4e6 if wide else 1e6)
     hidden_size = registry.build_hparams(f"table3_{row}").hidden_size
@@ -168,10 +168,10 @@ def test_parameters_of_table_3(row):
 
 def test_training_cost_has_counted_and_estimated_flops(abstract_model):
     """The estimate is that of Table 2: time x devices x sustained FLOP/s."""
-    result = cost.training_cost(
+    result = seq2seq.training_cost(
         abstract_model, 200, (6, 5), 30, 60.0, 8 * 9.5e12
     )
-    counted = cost.training_flops(abstract_model, 6_000, 6, 5)
+    counted = seq2seq.training_flops(abstract_model, 6_000, 6, 5)
     assert result.counted_flops == counted
     assert result.parameters == abstract_model.count_params()
     assert result.estimated_flops == 60 * 8 * 9.5e12
@@ -189,7 +189,7 @@ def test_training_cost_has_counted_and_estimated_flops(abstract_model):
 def test_figures_with_unknown_factors_are_none(
     abstract_model, lengths, seconds, sustained, unknown
 ):
-    result = cost.training_cost(
+    result = seq2seq.training_cost(
         abstract_model, 200, lengths, 30, seconds, sustained
     )
     figures = {

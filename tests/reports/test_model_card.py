@@ -4,7 +4,7 @@ import yaml
 
 from t2t_repro import registry
 from t2t_repro.problem import build_problem
-from t2t_repro.serving import model_card
+from t2t_repro.serving import exporting
 
 CARD = {
     "problem": "multi30k_ende_rev",
@@ -31,8 +31,8 @@ CARD = {
 
 def parts(card, format="saved_model"):
     """Return the header, parsed, and the text."""
-    data = model_card.data(build_problem(card["problem"]))
-    text = model_card.markdown(card | {"data": data}, format)
+    data = exporting.card_data(build_problem(card["problem"]))
+    text = exporting.card_markdown(card | {"data": data}, format)
     _, header, body = text.split("---\n", 2)
     return yaml.safe_load(header), body
 
@@ -59,7 +59,7 @@ def test_header_has_only_names_of_languages_that_the_hub_admits():
         "target_language": "zh_Hans",
         "target_languages": ["Zielsprache", "pt_BR", "x: [1"],
     }
-    text = model_card.markdown(CARD | {"data": data}, "saved_model")
+    text = exporting.card_markdown(CARD | {"data": data}, "saved_model")
     header = yaml.safe_load(text.split("---\n")[1])
     assert header["language"] == ["no", "zh", "pt"]
     assert header["language_bcp47"] == ["zh-Hans", "pt-BR"]
@@ -95,10 +95,10 @@ def test_card_of_an_import_that_was_trained_on_says_both():
 
 def test_title_has_all_target_languages():
     registry.load_definitions()
-    data = model_card.data(
+    data = exporting.card_data(
         build_problem("number_words_many", "directions=en-de:en-fr")
     )
-    text = model_card.markdown(CARD | {"data": data}, "saved_model")
+    text = exporting.card_markdown(CARD | {"data": data}, "saved_model")
     assert "# multi30k_ende_rev: en to de, fr\n" in text
 
 

@@ -4,8 +4,8 @@ import html.parser
 
 import pytest
 
-from t2t_repro.metrics.suite import Suite
-from t2t_repro.models import cost
+from t2t_repro.metrics.metric import Suite
+from t2t_repro.models import seq2seq
 from t2t_repro.reports import attention_plots, page, sample_translations
 
 SETTINGS = {
@@ -36,7 +36,7 @@ RUN = page.RunSummary(
     settings=SETTINGS,
     headline="bleu",
     curves={"validation/bleu": [(10, 3.0), (20, 27.25)]},
-    cost=cost.TrainingCost(20, 63_045_632, 3.3e18, 5025.0, None),
+    cost=seq2seq.TrainingCost(20, 63_045_632, 3.3e18, 5025.0, None),
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
     samples={
@@ -62,7 +62,7 @@ NEW_RUN = RUN._replace(
     name="two",
     settings=SETTINGS | {"hparams": {"hidden_size": 128, "pos": "sinusoids"}},
     curves={},
-    cost=cost.TrainingCost(0, 1000, None, None, None),
+    cost=seq2seq.TrainingCost(0, 1000, None, None, None),
     manifest=None,
     scores={},
     samples={},

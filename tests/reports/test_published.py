@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from t2t_repro.evaluation import paper, published
-from t2t_repro.metrics.suite import TRANSLATION
+from t2t_repro.evaluation import published
+from t2t_repro.metrics.metric import TRANSLATION
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_every_score_has_a_known_set_and_convention():
 def test_newstest2014_has_all_rows_of_table_2():
     rows = published.SCORES["newstest2014 en-de, 3,003 lines"]
     by_system = {row.system: row for row in rows if "Table 2" in row.source}
-    assert set(by_system) == set(paper.TABLE_2["ende"])
+    assert set(by_system) == set(published.TABLE_2["ende"])
     big = by_system["Transformer (big)"]
     assert (big.score, big.convention) == (
         28.4,
@@ -59,10 +59,12 @@ def test_newstest2014_has_all_rows_of_table_2():
 
 
 def test_summary_has_one_line_per_score():
-    text = published.summary("Multi30k test_2016_flickr en-de, 1,000 lines")
+    text = published.published_summary(
+        "Multi30k test_2016_flickr en-de, 1,000 lines"
+    )
     title, row = text.splitlines()
     assert (
         title == "Published for Multi30k test_2016_flickr en-de, 1,000 lines:"
     )
     assert row.split()[0] == "41.02" and "arXiv 2105.14462" in row
-    assert published.summary("nowhere") == "The test set is nowhere."
+    assert published.published_summary("nowhere") == "The test set is nowhere."

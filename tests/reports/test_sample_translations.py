@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.metrics.suite import PARSING, Suite
+from t2t_repro.metrics.metric import PARSING, Suite
 from t2t_repro.reports import sample_translations
 
 REFERENCES = [

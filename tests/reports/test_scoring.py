@@ -7,7 +7,7 @@ import pytest
 from t2t_repro import errors
 from t2t_repro.evaluation import scoring
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.suite import TRANSLATION, Suite
+from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.text import test_sets
 
 HYPOTHESES = ["the cat sat on the mat", "a dog ran home today"]

@@ -1,6 +1,6 @@
 """Stored scores of any kind: each entry has its place."""
 
-from t2t_repro.reports import stored_scores
+from t2t_repro.reports import page
 
 STORED = {
     "bleu": 39.567,
@@ -18,7 +18,7 @@ STORED = {
 
 
 def test_entries_are_sorted_by_kind():
-    scores = stored_scores.read(STORED)
+    scores = page.read_scores(STORED)
     assert scores.numbers == {"bleu": 39.567, "ter": 44}
     assert set(scores.notes) == {"plus_minus", "signatures"}
     assert scores.tables == {
@@ -36,21 +36,21 @@ def test_entries_are_sorted_by_kind():
 
 
 def test_number_has_its_interval():
-    scores = stored_scores.read(STORED)
+    scores = page.read_scores(STORED)
     assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
     assert scores.formatted("ter") == "44.00"
     assert scores.formatted("chrf") == "–"
 
 
 def test_other_notes_have_a_row_per_number():
-    assert stored_scores.read(STORED).other_notes() == [
+    assert page.read_scores(STORED).other_notes() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
     ]
-    assert stored_scores.read({"bleu": 1.0}).other_notes() == []
+    assert page.read_scores({"bleu": 1.0}).other_notes() == []
 
 
 def test_columns_are_names_of_all_rows():
-    assert stored_scores.columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list(
+    assert page.score_columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list(
         "abc"
     )

@@ -14,7 +14,7 @@ from scripts.paper import (
     table_jobs,
 )
 from t2t_repro import errors, registry
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 
 MICRO = (
@@ -287,6 +287,6 @@ def test_recipes_from_raw_text_to_the_table(recipes, forked, monkeypatch):
     assert called.count("trainer") == 2
     results = recipes.job.results_dir
     assert "back_translation" in (results / "table.md").read_text("utf-8")
-    row = json_files.read(results / "back_translation-seed1.json")
+    row = files.read_json(results / "back_translation-seed1.json")
     assert 30 < row["figures"]["pairs"] <= 40
     assert row["figures"]["greedy_bleu"] >= 0

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from scripts.release import check_runtimes
-from t2t_repro.io import json_files
-from t2t_repro.serving import runtimes
+from t2t_repro.io import files
+from t2t_repro.serving import saved_model
 
 OUTPUTS = {"outputs": ["a"], "scores": [[-1.0, -float("inf")]]}
 REFERENCE = {
@@ -80,10 +80,10 @@ def test_export_that_cannot_be_loaded_differs_and_is_named(older, capsys):
 def test_table_has_what_older_runtimes_lack(
     older, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(runtimes, "TABLE", tmp_path / "table.json")
+    monkeypatch.setattr(saved_model, "TABLE", tmp_path / "table.json")
     probes = [older, REFERENCE]
     assert not check_runtimes.check_table(probes, write=True)
-    assert json_files.read(runtimes.TABLE) == {
+    assert files.read_json(saved_model.TABLE) == {
         "graph_def_versions": {"2.20": 2, "2.21": 3},
         "first_versions": {"New": "2.21", "Range.T=DT_INT8": "2.21"},
     }

@@ -8,7 +8,7 @@ import pytest
 from scripts.paper import claim_counts, claim_rows, claims, table1_layers
 from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 
 QUANTITIES, EXPERIMENTS = claims.read_list()
 BY_TITLE = {each.title: each for each in EXPERIMENTS}
@@ -19,7 +19,7 @@ def write_rows(folder, rows):
     folder.mkdir()
     for name, perplexities in rows.items():
         for seed, perplexity in enumerate(perplexities, 1):
-            json_files.write(
+            files.write_json(
                 folder / f"{name}-seed{seed}.json",
                 {
                     "row": name,
@@ -83,7 +83,7 @@ def test_rows_of_seeds_have_verdicts_and_others_are_not_run(tmp_path):
 def test_row_that_its_budget_ended_cannot_be_judged(tmp_path):
     write_rows(tmp_path / "table3", {"base": [5.0, 5.0], "a_h1": [6.0, 6.0]})
     path = tmp_path / "table3" / "a_h1-seed1.json"
-    json_files.write(path, json_files.read(path) | {"ended_by": "budget"})
+    files.write_json(path, files.read_json(path) | {"ended_by": "budget"})
     first, *_ = claims.judge(BY_TITLE["Table 3 in small"], tmp_path)
     assert first.verdict.verdict == "cannot tell"
 
@@ -94,7 +94,7 @@ def test_exact_figure_is_judged_by_its_margin_around_the_target(tmp_path):
         "counted FLOPs of base / Table 2": [0.3],
         "variance of q·k / d_k": [1.01, 0.99, 1.0, 1.0],
     }
-    json_files.write(tmp_path / "counts.json", figures)
+    files.write_json(tmp_path / "counts.json", figures)
     judged = {
         each.claim.row: each.verdict
         for each in claims.judge(BY_TITLE["Counted without training"], tmp_path)
@@ -162,7 +162,7 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
         monkeypatch.setattr(module, name, fake)
     path = tmp_path / "search.json"
     claim_rows.search_figures([1, 2, 3, 4], path)
-    figures = json_files.read(path)
+    figures = files.read_json(path)
     expected = {
         "average of 5 - last checkpoint": [1.0] * 4,
         "average of 20 - average of 5": [0.1] * 4,
@@ -209,6 +209,6 @@ def test_operations_and_chains_are_counted_in_graphs():
 
 
 def test_figures_that_need_no_training_are_those_that_the_list_names():
-    figures = json_files.read(claims.RESULTS / "counts.json")
+    figures = files.read_json(claims.RESULTS / "counts.json")
     listed = {c.row for c in BY_TITLE["Counted without training"].claims}
     assert figures.keys() - {"table"} == listed

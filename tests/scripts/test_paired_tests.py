@@ -7,7 +7,7 @@ import pytest
 from scripts.paper import paired_tests
 from scripts.paper.paired_tests import compare_with_base
 from t2t_repro import errors
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 
 REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
 

@@ -7,8 +7,8 @@ import pytest
 
 from scripts.paper import curve_bands, reference_curves, references
 from t2t_repro import errors, fields, registry
-from t2t_repro.io import json_files
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.io import files
+from t2t_repro.metrics.metric import Suite
 
 STEPS = (50, 100, 150)
 SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
@@ -322,7 +322,7 @@ def test_number_words_and_multi30k_have_references():
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
     """Its settings are those of this version."""
-    name, reference = path.stem, json_files.read(path)
+    name, reference = path.stem, files.read_json(path)
     registry.load_definitions()
     cls = registry.models.hparams_class(reference["hparams"]["model"])
     fields.from_dict(cls, reference["hparams"])

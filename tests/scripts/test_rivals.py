@@ -14,7 +14,7 @@ from scripts.paper import (
     verdicts,
 )
 from t2t_repro import registry
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 
 SPLIT = "bleu_compound_split"
@@ -89,7 +89,7 @@ def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
         name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
         for name in ("gnmt", "transformer")
     }
-    json_files.write(tmp_path / table2_rivals.RATES, stored)
+    files.write_json(tmp_path / table2_rivals.RATES, stored)
     searched = []
     monkeypatch.setattr(
         table2_rivals.experiment_queue,
@@ -161,7 +161,7 @@ def test_one_seed_has_no_verdict():
 def test_number_words_are_laid_out_for_any_model():
     """The mixture of experts has no num_hidden_layers."""
     folder = harness.ROOT / "scripts" / "results" / "rivals_number_words"
-    results = [json_files.read(folder / "moe-seed1.json")]
+    results = [files.read_json(folder / "moe-seed1.json")]
     lines = rivals_number_words.lay_out(results).splitlines()
     assert lines[2] == "| moe | 99.81 | 1.10 | 2.54 | 600 | 1.3e+13 | 20 |"
     assert "2,048 tokens, 128 wide in the first row" in lines[-1]

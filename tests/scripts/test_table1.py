@@ -7,7 +7,7 @@ from keras import ops
 
 from scripts.paper import power_law, table1_complexity, table1_layers
 from t2t_repro import errors
-from t2t_repro.layers import masks
+from t2t_repro.layers import attention
 
 GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
 
@@ -83,7 +83,9 @@ def test_restricted_attention_in_blocks_equals_masked_attention(length):
     keras.utils.set_random_seed(0)  # for the same weights
     layer = table1_layers.attention_layer(width)
     positions = ops.arange(length)
-    expected, _ = layer(x, masks.restricted(positions, positions, reach))
+    expected, _ = layer(
+        x, attention.restricted_mask(positions, positions, reach)
+    )
     assert np.allclose(actual, expected, atol=1e-6)
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from scripts.paper import table4_parsing
-from t2t_repro.metrics.suite import PARSING, Suite
-from t2t_repro.text import linear
+from t2t_repro.metrics.metric import PARSING, Suite
+from t2t_repro.text import trees
 
 
 def scores(f1):
@@ -56,8 +56,8 @@ def test_table_of_other_trees_says_not_section_23():
     ],
 )
 def test_right_branching_parse(sentence, line, parse):
-    gold = linear.read(line, sentence.split()).tree
-    assert linear.write(table4_parsing.right_branching(gold)) == parse
+    gold = trees.read_line(line, sentence.split()).tree
+    assert trees.write_line(table4_parsing.right_branching(gold)) == parse
 
 
 def test_right_branching_scores():

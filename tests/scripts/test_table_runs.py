@@ -19,7 +19,7 @@ from scripts.paper import (
     table_runs,
 )
 from t2t_repro import errors, registry
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -36,7 +36,7 @@ def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
     path = tmp_path / "row.json"
     assert row_files.read_finished(path, wanted) is None
     stored = wanted | {"figures": {"perplexity": 4.0}}
-    json_files.write(path, stored)
+    files.write_json(path, stored)
     assert row_files.read_finished(path, wanted) == stored
     with pytest.raises(errors.UserError) as error:
         row_files.read_finished(
@@ -108,7 +108,7 @@ def write_finished(row, job, **changes):
     job.results_dir.mkdir(exist_ok=True)
     stored = row_files.row_settings(row, job) | changes
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    json_files.write(path, stored)
+    files.write_json(path, stored)
 
 
 def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
@@ -175,7 +175,7 @@ def trainer(monkeypatch, micro_table):
         (folder / "translations").mkdir(parents=True, exist_ok=True)
         if name == "trainer":
             curve = [{"step": trainer.step}]
-            json_files.write(folder / "validation.json", curve)
+            files.write_json(folder / "validation.json", curve)
             budget._record(trainer.minutes)
         if name == "evaluate":
             path = folder / "translations" / "validation.txt"
@@ -197,7 +197,7 @@ def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
         trainer.commands.clear()
         limited = job._replace(budget_minutes=minutes)
         table_runs.run_row(table.row("base", 1), limited, lambda *_: {})
-        row = json_files.read(job.results_dir / "base-seed1.json")
+        row = files.read_json(job.results_dir / "base-seed1.json")
         return row["ended_by"], row["converged"], row["minutes"]
 
     trainer.step, trainer.minutes = 4, 3.0
@@ -215,12 +215,12 @@ def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
     trainer.step = 6
     patient = job._replace(patience=2)
     table_runs.run_row(table.row("base", 1), patient, lambda *_: {})
-    row = json_files.read(job.results_dir / "base-seed1.json")
+    row = files.read_json(job.results_dir / "base-seed1.json")
     assert (row["ended_by"], row["converged"]) == ("patience", True)
     (job.results_dir / "base-seed1.json").unlink()
     trainer.step = 10
     table_runs.run_row(table.row("base", 1), patient, lambda *_: {})
-    row = json_files.read(job.results_dir / "base-seed1.json")
+    row = files.read_json(job.results_dir / "base-seed1.json")
     assert (row["ended_by"], row["converged"]) == ("steps", False)
     with pytest.raises(errors.UserError, match="patience is 2 there and None"):
         table_runs.run_row(table.row("base", 1), job, lambda *_: {})
@@ -307,7 +307,7 @@ def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
     done = run_program(*call)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "rows" / "results"
-    row = json_files.read(results / "base-seed1.json")
+    row = files.read_json(results / "base-seed1.json")
     assert row["hparams"]["hidden_size"] == 16
     assert row["hparams"]["num_hidden_layers"] == 1
     assert row["machine"] == "this one"

@@ -12,8 +12,8 @@ from scripts.paper import (
     table_rows,
 )
 from t2t_repro import errors, registry
-from t2t_repro.evaluation import paper
-from t2t_repro.io import json_files
+from t2t_repro.evaluation import published
+from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 
 SPLIT = "bleu_compound_split"
@@ -32,7 +32,7 @@ def reduced(row, widths=4, layers=2, overrides=None):
     return dataclasses.replace(registry.build_hparams(name), **changes)
 
 
-@pytest.mark.parametrize("row", paper.TABLE_3)
+@pytest.mark.parametrize("row", published.TABLE_3)
 def test_reduced_row_keeps_its_ratio_to_base(row):
     small, small_base = reduced(row), reduced("base")
     row = registry.build_hparams(f"table3_{row}")
@@ -56,9 +56,9 @@ def test_overrides_do_not_change_what_a_row_varies():
     row = reduced("d_dropout0", 1, 1, overrides)
     assert row.layer_prepostprocess_dropout == 0.0
     # Lengths are overridden in all rows, although big trains longer.
-    assert {reduced(r, 1, 1, overrides).train_steps for r in paper.TABLE_3} == {
-        50
-    }
+    assert {
+        reduced(r, 1, 1, overrides).train_steps for r in published.TABLE_3
+    } == {50}
 
 
 def test_size_that_is_no_multiple_of_the_divisor_is_an_error():
@@ -236,7 +236,7 @@ def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
         "table3_big": {"layer_prepostprocess_dropout": 0.2},
     }
     searched = {name: {"params": params} for name, params in best.items()}
-    json_files.write(path, {"rows": searched})
+    files.write_json(path, {"rows": searched})
     values = types.SimpleNamespace(
         hparams="", divide_widths=1, divide_layers=1, tuned=str(path)
     )

@@ -139,12 +139,12 @@ def versions_fork_server(forked):
 
     This process cannot be forked, as TensorFlow runs in it.
     """
-    from t2t_repro.server import fork_server
+    from t2t_repro.server import version_process
 
     control, its_control = socket.socketpair()
     with its_control:
         process = forked.fork_server(its_control)
-    server = fork_server.ForkServer(control)
+    server = version_process.ForkServer(control)
     yield server
     server.close()
     process.join(SECONDS)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.server import access, connections, server_settings
+from t2t_repro.server import connections, server_settings
 from t2t_repro.serving import client
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
@@ -28,8 +28,8 @@ def check(headers, **settings):
         for key, value in settings.items()
     }
     try:
-        access.Access(**settings).check_http(headers)
-    except access.request_errors.RequestError as error:
+        server_settings.Access(**settings).check_http(headers)
+    except server_settings.request_errors.RequestError as error:
         return error.status
 
 
@@ -85,12 +85,12 @@ def test_one_of_the_tokens_is_required(header, status):
 def test_file_of_tokens_is_read(tmp_path):
     path = tmp_path / "tokens"
     path.write_text("one\n\n two \n")
-    assert access.read_tokens(path) == ("one", "two")
+    assert server_settings.read_tokens(path) == ("one", "two")
     path.write_text("\n")
     with pytest.raises(errors.UserError, match="has no token"):
-        access.read_tokens(path)
+        server_settings.read_tokens(path)
     with pytest.raises(errors.UserError, match="Cannot read the tokens"):
-        access.read_tokens(tmp_path / "missing")
+        server_settings.read_tokens(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; a=b"])
@@ -125,7 +125,7 @@ def test_headers_protect_the_page(server):
 def test_cors_answers_the_question_before_a_request(
     export_dir, embedded, tokens, allowed
 ):
-    rights = access.Access(cors=True, tokens=tokens)
+    rights = server_settings.Access(cors=True, tokens=tokens)
     with embedded(export_dir, server={"access": rights}) as server:
         for origin, status in (("http://a", 200), ("null", 400)):
             response, body = ask(server, "OPTIONS", PREDICT, Origin=origin)
@@ -166,7 +166,7 @@ def test_token_of_bytes_that_are_no_text_is_refused():
 
 def test_tokens_are_required_by_both_protocols(export_dir, embedded):
     with embedded(
-        export_dir, server={"access": access.Access(tokens=("right",))}
+        export_dir, server={"access": server_settings.Access(tokens=("right",))}
     ) as server:
         for path in ("/", "/metrics", "/v1/models/t2t"):
             assert server.http("GET", path)[0] == 401
@@ -221,7 +221,9 @@ def test_health_needs_no_token_host_or_tls(export_dir, embedded, monkeypatch):
     tls = server_settings.Tls(
         TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
     )
-    protected = access.Access(frozenset({"example.org"}), tokens=("right",))
+    protected = server_settings.Access(
+        frozenset({"example.org"}), tokens=("right",)
+    )
     for settings in ({}, {"tls": tls}):
         settings["access"] = protected
         with embedded(export_dir, (0, 0, 0), server=settings) as server:
@@ -328,7 +330,7 @@ def test_our_clients_send_tokens_and_certificates(
     export_dir, embedded, protocol
 ):
     settings = {
-        "access": access.Access(tokens=("right",)),
+        "access": server_settings.Access(tokens=("right",)),
         "tls": server_settings.Tls(
             TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
         ),

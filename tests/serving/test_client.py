@@ -14,7 +14,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.decoding.translation import Translation
-from t2t_repro.serving import client, local_client
+from t2t_repro.serving import client
 
 SECONDS = 60  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
@@ -28,7 +28,7 @@ def connect(server, protocol, name="t2t", timeout_secs=SECONDS):
 
 @pytest.fixture(scope="module")
 def loaded(exported):
-    return local_client.LocalClient(exported)
+    return client.LocalClient(exported)
 
 
 @PROTOCOLS
@@ -284,4 +284,4 @@ def test_wrong_port_is_an_error(server):
 def test_missing_export_is_an_error(tmp_path):
     shutil.rmtree(tmp_path)
     with pytest.raises(errors.UserError, match="no exported model"):
-        local_client.LocalClient(tmp_path)
+        client.LocalClient(tmp_path)

@@ -16,13 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.server import (
-    fork_server,
-    version_connection,
-    version_process,
-    versions,
-)
-from t2t_repro.server.loaded_version import LoadedVersion
+from t2t_repro.server import version_process, versions
+from t2t_repro.server.versions import LoadedVersion
 from t2t_repro.serving import limits, version_folders
 
 SECONDS = 60  # timeout
@@ -142,7 +137,7 @@ class DeadForks:
         its_report.send(self.report)
         for end in (its_connection, its_report):
             end.close()
-        return fork_server.Fork(connection, report)
+        return version_process.Fork(connection, report)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +158,7 @@ def test_process_that_ends_during_a_load_is_an_error(
 def test_missing_fork_server_is_an_error(export_dir):
     control, its_control = socket.socketpair()
     its_control.close()
-    forks = fork_server.ForkServer(control)
+    forks = version_process.ForkServer(control)
     with pytest.raises(errors.UserError, match="start the server again"):
         load(export_dir, forks)
     forks.close()
@@ -196,7 +191,7 @@ def test_stopped_version_is_killed_and_not_healthy(
 
 
 def test_stopped_version_is_closed(export_dir, embedded, monkeypatch):
-    monkeypatch.setattr(version_connection, "_CLOSE_SECS", 0.1)
+    monkeypatch.setattr(version_process, "_CLOSE_SECS", 0.1)
     with embedded(export_dir) as server:
         process = process_of(server)
         os.kill(process, signal.SIGSTOP)
@@ -236,7 +231,7 @@ class SilentForks:
                 self.its_report.send(b"was killed by SIGKILL")
 
         threading.Thread(target=die, daemon=True).start()
-        return fork_server.Fork(connection, report)
+        return version_process.Fork(connection, report)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +239,7 @@ class SilentForks:
     [(True, "was killed by SIGKILL"), (False, "cannot be killed")],
 )
 def test_load_without_end_is_killed(export_dir, monkeypatch, dies, message):
-    monkeypatch.setattr(version_connection, "_KILL_SECS", 0.1)
+    monkeypatch.setattr(version_process, "_KILL_SECS", 0.1)
     with pytest.raises(
         errors.UserError, match=f"not answered for 0.05 s and {message}"
     ):
@@ -294,10 +289,10 @@ def test_fork_server_kills_its_processes_at_its_end(monkeypatch):
         return False
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(fork_server, "_fork", fork)
+    monkeypatch.setattr(version_process, "_fork", fork)
     monkeypatch.setattr(os, "kill", lambda *args: killed.append(args))
     with its_control, report[0], report[1]:
-        fork_server.run(its_control)
+        version_process.run_fork_server(its_control)
     assert killed == [(123, signal.SIGKILL)]
     os.close(read_end)
     os.close(write_end)
@@ -310,10 +305,10 @@ def test_fork_that_fails_is_reported(monkeypatch):
     monkeypatch.setattr(os, "fork", fail)
     control, its_control = socket.socketpair()
     with control, its_control:
-        fork = fork_server.ForkServer(control).fork()
+        fork = version_process.ForkServer(control).fork()
         with fork.connection, fork.report:
             forks = {}
-            assert fork_server._fork(its_control, forks)
+            assert version_process._fork(its_control, forks)
             assert not forks
             assert not fork.connection.recv(1)
             assert fork.report.recv(100) == (

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from t2t_repro.server import event_log
+from t2t_repro.server import monitoring
 
 
 def test_lines_of_one_message_are_limited_in_each_minute():
     now = [0.0]
-    limit = event_log.RateLimit(lambda: now[0])
+    limit = monitoring.RateLimit(lambda: now[0])
 
     def log(message, *arguments):
         record = logging.LogRecord(
@@ -40,7 +40,7 @@ def test_lines_of_one_message_are_limited_in_each_minute():
 )
 def test_text_of_a_client_stays_within_its_line(text, escaped):
     record = logging.LogRecord("n", 1, "f", 1, "got %s", (text,), None)
-    assert event_log.escape(record)
+    assert monitoring.escape(record)
     assert record.getMessage() == f"got {escaped}"
 
 
@@ -50,7 +50,7 @@ def test_traceback_does_not_look_like_other_lines():
     except ValueError:
         cause = sys.exc_info()
     record = logging.LogRecord("n", 1, "f", 1, "It failed.", (), cause)
-    event_log.escape(record)
+    monitoring.escape(record)
     first, *lines = logging.Formatter().format(record).split("\n")
     assert first == "It failed."
     assert lines[-2:] == ["  ValueError: a", r"  ERROR b\x1b"]

@@ -23,14 +23,12 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
-    access,
-    bodies,
     connections,
-    event_log,
     json_predict,
     monitoring,
     request_errors,
     rpc,
+    server_settings,
     versions,
 )
 from t2t_repro.serving import limits
@@ -117,8 +115,8 @@ def test_clients_cannot_write_lines_to_the_log(export_dir, embedded):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("LINE %(message)s"))
-    handler.addFilter(event_log.escape)
-    event_log.LOGGER.addHandler(handler)
+    handler.addFilter(monitoring.escape)
+    monitoring.LOGGER.addHandler(handler)
     try:
         with embedded(export_dir) as server:
             for path, body in (
@@ -134,7 +132,7 @@ def test_clients_cannot_write_lines_to_the_log(export_dir, embedded):
                     with pytest.raises(grpc.RpcError):
                         client.predict(name, forged)
     finally:
-        event_log.LOGGER.removeHandler(handler)
+        monitoring.LOGGER.removeHandler(handler)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 7
     for line in lines:
@@ -175,7 +173,7 @@ def test_wrong_encoding_is_refused(server, body, encoding, status, message):
 
 def test_large_bodies_do_not_hinder_others(export_dir, embedded, monkeypatch):
     """Bodies that have begun, and do not go on."""
-    monkeypatch.setattr(bodies, "_READ_SECS", 1000)
+    monkeypatch.setattr(connections, "_READ_SECS", 1000)
     with embedded(export_dir) as server, contextlib.ExitStack() as stack:
         for _ in range(12):
             stack.enter_context(connected(server, post(500_000, b" " * 99_000)))
@@ -224,7 +222,7 @@ def test_connection_without_a_request_is_closed(
 def test_unfinished_body_is_408_and_closed(
     export_dir, embedded, monkeypatch, text
 ):
-    monkeypatch.setattr(bodies, "_READ_SECS", 0.1)
+    monkeypatch.setattr(connections, "_READ_SECS", 0.1)
     with embedded(export_dir) as server, connected(server, text) as opened:
         answer = read_all(opened)
         assert answer.startswith(b"HTTP/1.1 408 ")
@@ -364,8 +362,8 @@ def test_stop_does_not_wait_for_unfinished_bodies(
     export_dir, embedded, monkeypatch
 ):
     """Its grace is longer than the test waits for its end."""
-    monkeypatch.setattr(bodies, "_LAST_READ_SECS", 0.1)
-    monkeypatch.setattr(bodies, "_READ_SECS", 1000)
+    monkeypatch.setattr(connections, "_LAST_READ_SECS", 0.1)
+    monkeypatch.setattr(connections, "_READ_SECS", 1000)
     grace = {"grace_secs": 1000.0}
     with (
         embedded(export_dir, server=grace) as server,
@@ -529,7 +527,7 @@ def test_bodies_of_very_many_values_are_refused_before_parsing(
     parsed = []
     loads = json.loads
     monkeypatch.setattr(
-        "t2t_repro.server.json_body.json.loads",
+        "t2t_repro.server.json_predict.json.loads",
         lambda *given, **named: parsed.append(1) or loads(*given, **named),
     )
     _, answer = server.predict(body)
@@ -600,7 +598,7 @@ def test_call_without_a_token_is_refused_before_its_message(
     export_dir, embedded, monkeypatch
 ):
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
-    rights = {"access": access.Access(tokens=("right",))}
+    rights = {"access": server_settings.Access(tokens=("right",))}
     with embedded(export_dir, server=rights) as server:
         with grpc_client(server) as client:
             assert call_without_message(client)[0] == "UNAUTHENTICATED"

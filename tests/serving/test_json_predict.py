@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from t2t_repro.server import json_examples, json_predict, request_errors
+from t2t_repro.server import examples, json_predict, request_errors
 from t2t_repro.serving import limits
 
 UNKNOWN_NAME = (
@@ -141,6 +141,6 @@ def test_answers_are_encoded_in_small_pieces():
 )
 def test_wrong_examples_are_explained(body, message):
     with pytest.raises(request_errors.RequestError) as refused:
-        json_examples.read_signature(body)
+        examples.read_signature(body)
     assert refused.value.status == 400
     assert refused.value.message == message

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.server import request_errors, rest_paths
-from t2t_repro.server.rest_paths import Target
+from t2t_repro.server import request_errors, rest
+from t2t_repro.server.rest import Target
 
 MALFORMED = "Malformed request: "
 NO_NAME = "Missing model name in request."
@@ -68,8 +68,8 @@ PATHS = st.one_of(
     ],
 )
 def test_path_names_a_method_of_a_model(method, path, target):
-    assert rest_paths.is_api(path)
-    assert rest_paths.parse_path(method, path) == target
+    assert rest.is_api(path)
+    assert rest.parse_path(method, path) == target
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_malformed_path_is_400(method, path, message):
     if message == MALFORMED:
         message += f"{method} {path}"
     with pytest.raises(request_errors.RequestError) as refused:
-        rest_paths.parse_path(method, path)
+        rest.parse_path(method, path)
     assert (refused.value.status, refused.value.message) == (400, message)
 
 

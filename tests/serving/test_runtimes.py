@@ -5,21 +5,23 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from t2t_repro.io import json_files
-from t2t_repro.serving import runtimes, saved_model
+from t2t_repro.io import files
+from t2t_repro.serving import saved_model
 
-OLDEST, *_, NEWEST = runtimes.GRAPH_DEF_VERSIONS
+OLDEST, *_, NEWEST = saved_model.GRAPH_DEF_VERSIONS
 
 
 def test_card_of_export_names_the_oldest_runtime(exported):
-    card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
+    card = files.read_json(exported / "2" / saved_model.MODEL_CARD)
     assert card["min_runtime"] == OLDEST
 
 
 def test_newest_version_of_the_table_is_the_installed_tensorflow():
     """Otherwise run scripts.release.check_runtimes with --write_table."""
     assert tf.__version__.startswith(f"{NEWEST}.")
-    assert runtimes.GRAPH_DEF_VERSIONS[NEWEST] == tf.version.GRAPH_DEF_VERSION
+    assert (
+        saved_model.GRAPH_DEF_VERSIONS[NEWEST] == tf.version.GRAPH_DEF_VERSION
+    )
 
 
 @pytest.fixture
@@ -28,18 +30,18 @@ def graph():
     graph = meta_graph_pb2.MetaGraphDef()
     graph.graph_def.node.add(op="Range").attr["Tidx"].type = types_pb2.DT_INT32
     graph.graph_def.library.function.add().node_def.add(op="TensorListGetItem")
-    assert runtimes.requirements(graph) == {}
-    assert runtimes.min_runtime({}) == OLDEST
+    assert saved_model.runtime_requirements(graph) == {}
+    assert saved_model.min_runtime({}) == OLDEST
     return graph
 
 
 def test_new_operation_in_function_is_named_with_its_version(graph):
     graph.graph_def.library.function[0].node_def.add(op="DecodeJxl")
     graph.graph_def.node.add(op="DecodeWebP")
-    found = runtimes.requirements(graph)
+    found = saved_model.runtime_requirements(graph)
     assert found == {"DecodeJxl": "2.21", "DecodeWebP": "2.20"}
-    assert runtimes.min_runtime(found) == "2.21"
-    message = runtimes.message(found)
+    assert saved_model.min_runtime(found) == "2.21"
+    message = saved_model.runtime_message(found)
     assert "needs TensorFlow or TF Serving 2.21 or newer" in message
     assert "DecodeJxl (2.21), DecodeWebP (2.20)." in message
 
@@ -48,18 +50,18 @@ def test_new_attribute_and_new_dtype_are_named(graph):
     function = graph.graph_def.library.function[0]
     function.node_def[0].attr["Tshape"].type = types_pb2.DT_INT64
     graph.graph_def.node[0].attr["Tidx"].type = types_pb2.DT_UINT64
-    assert runtimes.requirements(graph) == {
+    assert saved_model.runtime_requirements(graph) == {
         "Range.Tidx=DT_UINT64": "2.20",
         "TensorListGetItem.Tshape": "2.21",
     }
 
 
-@pytest.mark.parametrize("version", runtimes.GRAPH_DEF_VERSIONS)
+@pytest.mark.parametrize("version", saved_model.GRAPH_DEF_VERSIONS)
 def test_min_consumer_needs_a_runtime_that_reads_it(graph, version):
-    consumer = runtimes.GRAPH_DEF_VERSIONS[version]
+    consumer = saved_model.GRAPH_DEF_VERSIONS[version]
     graph.graph_def.versions.min_consumer = consumer
-    found = runtimes.requirements(graph)
-    assert runtimes.min_runtime(found) == version
+    found = saved_model.runtime_requirements(graph)
+    assert saved_model.min_runtime(found) == version
     assert found == (
         {} if version == OLDEST else {f"GraphDef version {consumer}": version}
     )
@@ -69,9 +71,9 @@ def test_min_consumer_needs_a_runtime_that_reads_it(graph, version):
 def test_exporter_prints_what_is_too_new(
     build_exportable, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setitem(runtimes._FIRST_VERSIONS, "LogSoftmax", "2.20")
+    monkeypatch.setitem(saved_model._FIRST_VERSIONS, "LogSoftmax", "2.20")
     models, vocabularies, search = build_exportable(1)
     folder = saved_model.export(models, vocabularies, search, tmp_path, {})
-    card = json_files.read(folder / saved_model.MODEL_CARD)
+    card = files.read_json(folder / saved_model.MODEL_CARD)
     assert card["min_runtime"] == "2.20"
     assert "uses: LogSoftmax (2.20)." in capsys.readouterr().err

@@ -16,13 +16,8 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import translate
-from t2t_repro.io import files, json_files, locks
-from t2t_repro.serving import (
-    saved_model,
-    served_model,
-    version_folders,
-    warm_up,
-)
+from t2t_repro.io import files
+from t2t_repro.serving import saved_model, served_model, version_folders
 
 SECONDS = 300  # timeout
 SIGNATURES = ["attention", "n_best", "score", "serving_default"]
@@ -46,7 +41,7 @@ sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
 
 def test_all_operations_are_those_of_tensorflow_and_tf_text(exported):
     found = set(saved_model.operations(saved_model.read_graph(exported / "2")))
-    card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
+    card = files.read_json(exported / "2" / saved_model.MODEL_CARD)
     assert card["operations"] == sorted(found)
     assert "StatefulPartitionedCall" in found
     assert any("While" in name for name in found)  # in functions
@@ -126,7 +121,7 @@ def test_input_is_truncated_beyond_max_input_length(
 
 
 def test_warm_up_requests_call_every_signature(exported, local):
-    requests = list(warm_up.read(exported / "2"))
+    requests = list(saved_model.read_warm_up(exported / "2"))
     assert [one.model_spec.signature_name for one in requests] == SIGNATURES
     for request in requests:
         inputs = {
@@ -144,7 +139,7 @@ def test_warm_up_text_is_of_each_sides_vocabulary(
 ):
     (request,) = (
         request
-        for request in warm_up.read(exported / "2")
+        for request in saved_model.read_warm_up(exported / "2")
         if request.model_spec.signature_name == "score"
     )
     for key, vocabulary in zip(
@@ -158,7 +153,7 @@ def test_warm_up_text_is_of_each_sides_vocabulary(
 
 def test_every_weight_is_stored_in_16_bits(exported, build_exportable):
     (model,), *_ = build_exportable(1)
-    card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
+    card = files.read_json(exported / "2" / saved_model.MODEL_CARD)
     assert card["weights_dtype"] == "bfloat16"
     path = exported / "2" / "variables" / "variables"
     stored = tf.train.load_checkpoint(str(path))
@@ -234,7 +229,7 @@ def copy(exported, tmp_path):
     ],
 )
 def test_model_card_of_another_shape_is_named(copy, content, damage):
-    json_files.write(copy / saved_model.MODEL_CARD, content)
+    files.write_json(copy / saved_model.MODEL_CARD, content)
     with pytest.raises(
         errors.UserError, match=f"model_card.json is damaged: {damage}"
     ):
@@ -243,7 +238,7 @@ def test_model_card_of_another_shape_is_named(copy, content, damage):
 
 def test_model_card_names_no_file_outside_its_version(copy):
     names = {"files": {"../../secret": "0"}}
-    json_files.write(copy / saved_model.MODEL_CARD, names)
+    files.write_json(copy / saved_model.MODEL_CARD, names)
     with pytest.raises(errors.UserError, match="'../../secret' leads out of"):
         saved_model.read_verified_card(copy)
 
@@ -278,7 +273,7 @@ def slow_export(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(saved_model, "read_graph", lambda _: graph())
-    monkeypatch.setattr(warm_up, "write", lambda *_: None)
+    monkeypatch.setattr(saved_model, "write_warm_up", lambda *_: None)
     monkeypatch.setattr(
         served_model,
         "ServedModel",
@@ -299,7 +294,7 @@ def test_two_exports_into_one_folder_become_two_versions(
 ):
     export, pause = slow_export
     printed = queue.Queue()
-    monkeypatch.setattr(locks, "print", printed.put, raising=False)
+    monkeypatch.setattr(files, "print", printed.put, raising=False)
     threads = [threading.Thread(target=export, args=run) for run in "ab"]
     for thread in threads:
         thread.start()

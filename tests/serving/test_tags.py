@@ -3,8 +3,8 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.server import checks, request_errors
-from t2t_repro.serving import client, local_client
+from t2t_repro.server import batching, request_errors
+from t2t_repro.serving import client
 
 CARD = {"data": {"target_languages": ["de", "fr"]}}
 
@@ -12,17 +12,17 @@ CARD = {"data": {"target_languages": ["de", "fr"]}}
 def test_source_without_a_known_tag_is_refused_with_its_number():
     inputs = {"inputs": [b"<2de> a", b"", b"a"], "targets": [b"b"] * 3}
     with pytest.raises(request_errors.RequestError) as raised:
-        checks.check_tags(inputs, CARD)
+        batching.check_tags(inputs, CARD)
     assert raised.value.status == 400
     assert "inputs[2] must begin with the tag" in raised.value.message
     assert "<2de>, <2fr>" in raised.value.message
     inputs["inputs"][2] = "<2fr> é".encode()
-    checks.check_tags(inputs, CARD)
+    batching.check_tags(inputs, CARD)
 
 
 @pytest.mark.parametrize("card", [{}, {"data": {"target_language": "de"}}])
 def test_model_of_one_direction_takes_any_source(card):
-    checks.check_tags({"inputs": [b"a"]}, card)
+    batching.check_tags({"inputs": [b"a"]}, card)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def local():
     """Return a function of a model card: its client, without a model."""
 
     def build(card):
-        found = object.__new__(local_client.LocalClient)
+        found = object.__new__(client.LocalClient)
         found.folder, found._data = "export/1", card.get("data", {})
         return found
 

@@ -3,9 +3,9 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.bulk import bulk_models
+from t2t_repro.bulk import bulk_decoding
 from t2t_repro.io import object_store, storage
-from t2t_repro.serving import local_client, version_folders
+from t2t_repro.serving import client, version_folders
 
 URL = "memory://bucket/export"
 
@@ -56,17 +56,17 @@ def test_client_of_a_copy_lists_no_objects(memory, machine, monkeypatch):
     assert version == folder / "2"
     monkeypatch.setattr(object_store, "find", None)
     with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
-        local_client.LocalClient(version)
+        client.LocalClient(version)
 
 
 def test_worker_without_a_copy_fetches_the_version(
     memory, machine, monkeypatch
 ):
-    monkeypatch.setattr(bulk_models, "_configure_devices", lambda: None)
+    monkeypatch.setattr(bulk_decoding, "_configure_devices", lambda: None)
     version = machine("worker").with_name("export") / "2"
     memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")
     with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
-        bulk_models.ExportModel(version, "", "").load()
+        bulk_decoding.ExportModel(version, "", "").load()
     assert (version / "saved_model.pb").exists()
 
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from t2t_repro.runtime import devices, shards
+from t2t_repro.runtime import devices
 from t2t_repro.server import version_process
 from t2t_repro.serving import saved_model
 
@@ -39,7 +39,7 @@ def test_shards_have_the_outputs_of_the_whole_batch(
         return list(map(function, parts))
 
     expected = models[1].run(signature, INPUTS)
-    monkeypatch.setattr(shards, "call_in_threads", call_in_threads)
+    monkeypatch.setattr(devices, "call_in_threads", call_in_threads)
     outputs = models[3].run(signature, INPUTS)
     assert counts == [num_shards]
     assert outputs.keys() == expected.keys()
@@ -63,7 +63,7 @@ def test_small_models_have_a_thread_for_each_shard(
         (folder / "variables" / "variables.index").write_bytes(b"")
     calls = []
     monkeypatch.setattr(devices, "MIN_WEIGHTS_FOR_THREADS", limit)
-    monkeypatch.setattr(shards, "default_num_shards", lambda: 5)
+    monkeypatch.setattr(devices, "default_num_shards", lambda: 5)
     monkeypatch.setattr(
         devices, "use_one_thread_per_operation", lambda: calls.append(1)
     )

@@ -11,7 +11,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
 from t2t_repro.server import service, version_process, versions
-from t2t_repro.serving import limits, warm_up
+from t2t_repro.serving import limits, saved_model
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
@@ -178,8 +178,10 @@ def test_version_is_served_when_its_card_has_been_copied(
 
 def write_warm_up(folder, *signatures):
     """Write a warm-up request for each signature."""
-    (folder / warm_up.REQUESTS).parent.mkdir()
-    with tf.io.TFRecordWriter(str(folder / warm_up.REQUESTS)) as file:
+    (folder / saved_model.WARM_UP_REQUESTS).parent.mkdir()
+    with tf.io.TFRecordWriter(
+        str(folder / saved_model.WARM_UP_REQUESTS)
+    ) as file:
         for signature in signatures:
             log = prediction_log_pb2.PredictionLog()
             request = log.predict_log.request

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import locks
-from t2t_repro.text import downloads, parallel_files
+from t2t_repro.io import files
+from t2t_repro.text import parallel_files
 
 CONTENT = bytes(i * 7 % 256 for i in range(1000))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -84,7 +84,7 @@ def test_file_is_downloaded_once(server, tmp_path):
     assert path.read_bytes() == CONTENT
     assert parallel_files.download(file_at(server), path.parent) == path
     assert server.asked == [None]
-    assert set(path.parent.iterdir()) == {path, path.parent / locks.LOCK}
+    assert set(path.parent.iterdir()) == {path, path.parent / files.LOCK}
 
 
 @pytest.mark.parametrize("url", ["{}?download=1", "{}#part"])
@@ -115,7 +115,7 @@ def test_download_with_wrong_checksum_is_removed(server, tmp_path):
     message = str(raised.value)
     for fact in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
         assert fact in message
-    assert list(tmp_path.iterdir()) == [tmp_path / locks.LOCK]
+    assert list(tmp_path.iterdir()) == [tmp_path / files.LOCK]
 
 
 def test_interrupted_download_continues(server, tmp_path):
@@ -223,7 +223,7 @@ def test_full_disk_is_no_error_of_the_network(server, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(downloads, "_write", fail)
+    monkeypatch.setattr(parallel_files, "_write", fail)
     with pytest.raises(OSError, match="No space left") as raised:
         parallel_files.download(file_at(server), tmp_path)
     assert raised.value.filename == str(tmp_path / "train.en.gz.part")

@@ -3,8 +3,8 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.text import language_tags
-from t2t_repro.text.language_tags import Tagger
+from t2t_repro.text import languages
+from t2t_repro.text.languages import Tagger
 
 LANGUAGES = ("de", "fr")
 
@@ -22,7 +22,7 @@ LANGUAGES = ("de", "fr")
     ],
 )
 def test_split_separates_a_tag_at_the_beginning(line, tag, text):
-    assert language_tags.split(line) == (tag, text)
+    assert languages.split_tag(line) == (tag, text)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_split_separates_a_tag_at_the_beginning(line, tag, text):
     ],
 )
 def test_split_known_separates_known_tags_only(line, tag, text):
-    assert language_tags.split_known(line, {">>fra<<"}) == (tag, text)
+    assert languages.split_known_tag(line, {">>fra<<"}) == (tag, text)
 
 
 def test_join_is_the_inverse_of_split():
     for line in ("<2de> A dog", "A dog", ""):
-        assert language_tags.join(*language_tags.split(line)) == line
+        assert languages.join_tag(*languages.split_tag(line)) == line
 
 
 def test_tagger_adds_its_tag_to_lines_without_one():

@@ -5,7 +5,7 @@ import collections
 import hypothesis
 from hypothesis import strategies as st
 
-from t2t_repro.data.line_sample import LineSample
+from t2t_repro.data.generate import LineSample
 
 
 def draw(lines, size, seed, at_once=1000):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import linear, parallel_files, trees
+from t2t_repro.text import parallel_files, trees
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.trees import Span
 
@@ -22,18 +22,18 @@ TREEBANK = os.environ.get("T2T_TREEBANK")
 
 
 def test_tree_is_written_as_line_and_read_back():
-    assert linear.write(TREE) == LINE
-    assert linear.read(LINE, WORDS) == linear.Reading(TREE)
-    assert linear.read(LINE, WORDS).is_well_formed
+    assert trees.write_line(TREE) == LINE
+    assert trees.read_line(LINE, WORDS) == trees.LineReading(TREE)
+    assert trees.read_line(LINE, WORDS).is_well_formed
 
 
 def test_sentence_without_constituents_is_its_tags():
     yes = trees.Tree(("Yes", "."), ("XX", "."), ())
-    assert linear.write(yes) == "XX ."
-    assert linear.read("XX .", ["Yes", "."]) == linear.Reading(yes)
+    assert trees.write_line(yes) == "XX ."
+    assert trees.read_line("XX .", ["Yes", "."]) == trees.LineReading(yes)
     nothing = trees.Tree((), (), ())
-    assert linear.write(nothing) == ""
-    assert linear.read("", []) == linear.Reading(nothing)
+    assert trees.write_line(nothing) == ""
+    assert trees.read_line("", []) == trees.LineReading(nothing)
 
 
 def nested(children):
@@ -66,15 +66,15 @@ def build(nodes):
 
 @given(st.lists(TREES, max_size=3).map(build))
 def test_any_forest_is_read_back(forest):
-    reading = linear.read(linear.write(forest), forest.words)
-    assert reading == linear.Reading(forest)
+    reading = trees.read_line(trees.write_line(forest), forest.words)
+    assert reading == trees.LineReading(forest)
 
 
 def repaired(text, words):
     """Read a malformed line; return it repaired, and the three counts."""
-    reading = linear.read(text, words.split())
+    reading = trees.read_line(text, words.split())
     assert not reading.is_well_formed
-    return (linear.write(reading.tree), *reading[1:])
+    return (trees.write_line(reading.tree), *reading[1:])
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,15 @@ def test_malformed_line_is_repaired(text, words, line, counts):
 )
 def test_any_line_is_read_as_tree_of_the_sentence(tokens, length):
     words = tuple("abcdef"[:length])
-    tree = linear.read(" ".join(tokens), words).tree
+    tree = trees.read_line(" ".join(tokens), words).tree
     assert tree.words == words
-    assert linear.read(linear.write(tree), words) == linear.Reading(tree)
+    assert trees.read_line(trees.write_line(tree), words) == trees.LineReading(
+        tree
+    )
 
 
 def test_line_of_2000_open_brackets_is_closed():
-    reading = linear.read("(S " * 2000 + "XX", ["a"])
+    reading = trees.read_line("(S " * 2000 + "XX", ["a"])
     assert (len(reading.tree.spans), reading.brackets) == (2000, 2000)
 
 
@@ -128,15 +130,15 @@ def test_line_of_2000_open_brackets_is_closed():
 def test_treebank_is_read_back_after_tokenization():
     lines = parallel_files.read_lines(TREEBANK)
     normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
-    texts = [linear.write(tree) for tree in normal]
+    texts = [trees.write_line(tree) for tree in normal]
     learned = Bpe.learn(texts, 400, split_by_unicode_script=False)
     assert learned.decode(learned.encode(texts)) == texts
     for tree, text in zip(normal, texts, strict=True):
-        assert linear.read(text, tree.words) == linear.Reading(tree)
+        assert trees.read_line(text, tree.words) == trees.LineReading(tree)
 
 
 def test_read_takes_linear_time_in_nesting_depth():
     """A search of all open constituents at each bracket would be quadratic."""
     text = " ".join(["(S"] * 20_000 + ["XX"] + [")S"] * 20_000)
-    reading = linear.read(text, ["word"])
+    reading = trees.read_line(text, ["word"])
     assert reading.is_well_formed and len(reading.tree.spans) == 20_000

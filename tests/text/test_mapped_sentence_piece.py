@@ -7,14 +7,13 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.serving import sentence_piece_graph
-from t2t_repro.text import mapped_sentence_piece
-from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
-from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.text.token_lists import Special
+from t2t_repro.serving import graph_vocabularies
+from t2t_repro.text import sentence_piece
+from t2t_repro.text.sentence_piece import Bpe, MappedSentencePiece
+from t2t_repro.text.vocabulary import SpecialTokens
 
 TEXT = ["the cat sat on the mat", "two birds sing", "a dog ran in the park"] * 9
-SPECIAL = Special("</s>", "<unk>", "<pad>")
+SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
 LINES = [
     "the dog sat",
     "  two   birds ",
@@ -74,7 +73,7 @@ def tokens(model):
 
 @pytest.fixture(scope="module")
 def mapped(model, tokens):
-    return mapped_sentence_piece.map_ids(model, tokens, SPECIAL)
+    return sentence_piece.map_ids(model, tokens, SPECIAL)
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +113,7 @@ def test_list_without_codes_reads_them_if_its_program_does(model, tokens):
     tokens = [token for token in tokens if token != ">>fr<<"]
     rows = []
     for reads_codes in (True, False):
-        mapped = mapped_sentence_piece.map_ids(
-            model, tokens, SPECIAL, reads_codes
-        )
+        mapped = sentence_piece.map_ids(model, tokens, SPECIAL, reads_codes)
         vocabulary = MappedSentencePiece(mapped.model)
         rows += vocabulary.encode([">>fr<< the cat", "the cat"])
     assert rows[0] == [vocabulary.unknown, *rows[1]]
@@ -124,7 +121,7 @@ def test_list_without_codes_reads_them_if_its_program_does(model, tokens):
 
 
 def test_graph_equals_python(vocabulary):
-    graph = sentence_piece_graph.MappedPieceGraph(vocabulary)
+    graph = graph_vocabularies.MappedPieceGraph(vocabulary)
     rows = [row[:-1] for row in vocabulary.encode(LINES)]
     assert graph.encode(tf.constant(LINES)).to_list() == rows
     texts = [
@@ -148,8 +145,8 @@ def test_outputs_may_have_tokens_that_the_model_lacks(vocabulary):
 
 
 def test_list_without_padding_gets_it(model, tokens):
-    mapped = mapped_sentence_piece.map_ids(
-        model, tokens[:-1], Special("</s>", "<unk>")
+    mapped = sentence_piece.map_ids(
+        model, tokens[:-1], SpecialTokens("</s>", "<unk>")
     )
     assert mapped.order[:2] == [-1, 0]
     assert MappedSentencePiece(mapped.model).size == len(tokens)
@@ -159,13 +156,13 @@ def test_list_without_padding_gets_it(model, tokens):
 def test_list_without_special_token_is_refused(model, tokens, name):
     others = [token for token in tokens if token != name]
     with pytest.raises(errors.UserError, match=f"lacks '{name}'"):
-        mapped_sentence_piece.map_ids(model, others, SPECIAL)
+        sentence_piece.map_ids(model, others, SPECIAL)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(50)])
 def test_file_that_is_no_model_is_refused(tokens, content):
     with pytest.raises(errors.UserError, match="not a SentencePiece model"):
-        mapped_sentence_piece.map_ids(content, tokens, SPECIAL)
+        sentence_piece.map_ids(content, tokens, SPECIAL)
 
 
 def test_model_of_other_size_is_refused(model):
@@ -176,9 +173,9 @@ def test_model_of_other_size_is_refused(model):
 def test_character_that_bytes_spell_is_refused():
     model = Bpe.learn(TEXT, 290).model
     tokens = ["</s>", "<unk>", "<pad>", *pieces_of(model)]
-    mapped_sentence_piece.map_ids(model, tokens, SPECIAL)
+    sentence_piece.map_ids(model, tokens, SPECIAL)
     with pytest.raises(errors.UserError, match="lacks: z ж"):
-        mapped_sentence_piece.map_ids(model, [*tokens, "z", "ж"], SPECIAL)
+        sentence_piece.map_ids(model, [*tokens, "z", "ж"], SPECIAL)
 
 
 def test_mapped_vocabulary_cannot_be_learned():

@@ -11,11 +11,13 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.data.bpe_dropout import BpeDropout
-from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.data.unigram_sampling import UnigramSampling
+from t2t_repro.data.subword_sampling import (
+    BpeDropout,
+    SubwordSampler,
+    UnigramSampling,
+)
 from t2t_repro.io import files
-from t2t_repro.serving.sentence_piece_graph import SentencePieceGraph
+from t2t_repro.serving.graph_vocabularies import SentencePieceGraph
 from t2t_repro.text.sentence_piece import Bpe, Characters, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD
 

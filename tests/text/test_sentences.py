@@ -5,24 +5,29 @@ import sys
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.text import language_tags, sentences
+from t2t_repro.text import languages, long_lines
 
 
 def test_line_is_split_into_sentences_without_loss():
     pytest.importorskip("sentencex")
-    split = sentences.splitter("de")
+    split = long_lines.sentence_splitter("de")
     line = " Es war z. B. am 3. Mai so.  Dr. Maier kam! Ende"
     parts = ["Es war z. B. am 3. Mai so.", "Dr. Maier kam!", "Ende"]
     assert split(line) == parts
     assert split("") == split(" \t") == []
-    assert sentences.splitter("xx")("Sing now. Fly.") == ["Sing now.", "Fly."]
+    assert long_lines.sentence_splitter("xx")("Sing now. Fly.") == [
+        "Sing now.",
+        "Fly.",
+    ]
 
 
 @pytest.mark.parametrize("tag", ["<2de>", "<2nd>"])
 def test_sentence_that_begins_like_a_tag_gets_the_tag_of_its_line(tag):
     pytest.importorskip("sentencex")
-    tagger = language_tags.Tagger(("de", "fr"), "fr")
-    split = sentences.splitter("en", tagger, language_tags.split, True)
+    tagger = languages.Tagger(("de", "fr"), "fr")
+    split = long_lines.sentence_splitter(
+        "en", tagger, languages.split_tag, True
+    )
     assert split(f"Good morning. {tag} is a tag.") == [
         "<2fr> Good morning.",
         f"<2fr> {tag} is a tag.",
@@ -33,10 +38,10 @@ def test_sentence_that_begins_like_a_tag_gets_the_tag_of_its_line(tag):
 
 def test_sentences_get_the_tag_of_their_line():
     pytest.importorskip("sentencex")
-    split = sentences.splitter(
+    split = long_lines.sentence_splitter(
         "en",
         str.lower,
-        lambda line: language_tags.split_known(line, {">>fra<<"}),
+        lambda line: languages.split_known_tag(line, {">>fra<<"}),
     )
     assert split(">>fra<< One. Two.") == [">>fra<< one.", ">>fra<< two."]
     assert split(">>deu<< One. Two.") == [">>deu<< one.", "two."]
@@ -45,4 +50,4 @@ def test_sentences_get_the_tag_of_their_line():
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(errors.UserError, match=r"extra sentences"):
-        sentences.splitter("de")
+        long_lines.sentence_splitter("de")

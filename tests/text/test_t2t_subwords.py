@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.serving.t2t_subwords_graph import T2TSubwordsGraph
+from t2t_repro.serving.graph_vocabularies import T2TSubwordsGraph
 from t2t_repro.text.t2t_subwords import T2TSubwords, split_words
 from t2t_repro.text.vocabulary import EOS
 

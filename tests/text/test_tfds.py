@@ -17,11 +17,11 @@ from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
-from t2t_repro.problems import tfds as tfds_module
+from t2t_repro.problems import wmt14
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
-wmt14_ende = importlib.import_module("t2t_repro.problems.wmt14_ende")
+wmt14_ende = importlib.import_module("t2t_repro.problems.wmt14")
 TRAIN = [(f"Satz {i} \u2028 ä", f"sentence {i} \u0085 'x'") for i in range(40)]
 TEST = [("eins", "one"), ("", "nothing"), ("zwei\r", "two ")]
 
@@ -74,26 +74,26 @@ def data_dir(tmp_path_factory):
 def test_dataset_with_code_of_others_is_refused(monkeypatch, tmp_path, name):
     monkeypatch.setattr(tfds, "builder", lambda *_, **__: pytest.fail(name))
     for call in (
-        lambda: tfds_module.languages(name),
-        lambda: next(tfds_module.read_pairs(name, "train", (), tmp_path)),
+        lambda: wmt14.tfds_languages(name),
+        lambda: next(wmt14.read_tfds_pairs(name, "train", (), tmp_path)),
     ):
         with pytest.raises(errors.UserError, match="has a name, and perhaps"):
             call()
 
 
 def test_pairs_are_read_in_order_with_unchanged_text(data_dir):
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "train", ("de", "en"), data_dir
     )
     assert list(read) == TRAIN
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "test", ("de", "en"), str(data_dir)
     )
     assert list(read) == TEST
 
 
 def test_languages_decide_which_side_is_which(data_dir):
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "test", ("en", "de"), data_dir
     )
     assert list(read) == [(english, german) for german, english in TEST]
@@ -108,7 +108,7 @@ def test_shards_are_read_in_order_without_interleaving(tmp_path):
         for example in tfds.as_numpy(builder.as_dataset(split=shard)):
             stored.append((example["de"].decode(), example["en"].decode()))
     assert sorted(stored) == sorted(TRAIN)
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "train", ("de", "en"), tmp_path
     )
     assert list(read) == stored
@@ -325,7 +325,7 @@ def test_archive_without_a_member_is_user_error(tmp_path, statmt, member):
 
 
 def test_unknown_dataset_is_user_error_that_suggests_raw_dir(tmp_path):
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "no_such_dataset_here/de-en", "train", ("de", "en"), tmp_path
     )
     with pytest.raises(errors.UserError) as raised:
@@ -345,7 +345,7 @@ def test_failed_download_is_user_error_that_suggests_raw_dir(
 
     for name in ("download", "download_and_extract"):
         monkeypatch.setattr(tfds.download.DownloadManager, name, refuse)
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "wmt14_translate/de-en", "train", ("de", "en"), tmp_path
     )
     with pytest.raises(errors.UserError, match="no route.*--raw_dir"):
@@ -353,7 +353,7 @@ def test_failed_download_is_user_error_that_suggests_raw_dir(
 
 
 def test_split_may_be_a_slice(data_dir):
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "train[3:5]", ("de", "en"), data_dir
     )
     assert list(read) == TRAIN[3:5]
@@ -369,7 +369,7 @@ def test_split_may_be_a_slice(data_dir):
 def test_missing_split_or_language_is_user_error(
     data_dir, split, languages, message
 ):
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", split, languages, data_dir
     )
     with pytest.raises(errors.UserError, match=message):
@@ -379,7 +379,7 @@ def test_missing_split_or_language_is_user_error(
 def test_line_feeds_within_sentences_become_spaces(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "TRAIN", [("eins\nzwei", "one\ntwo")])
     write("toy_translate", tmp_path, ordered=True)
-    read = tfds_module.read_pairs(
+    read = wmt14.read_tfds_pairs(
         "toy_translate/de-en", "train", ("de", "en"), tmp_path
     )
     assert list(read) == [("eins zwei", "one two")]
@@ -393,7 +393,7 @@ def test_line_feeds_within_sentences_become_spaces(tmp_path, monkeypatch):
     ],
 )
 def test_languages_are_the_features_of_the_dataset(name, languages):
-    assert tfds_module.languages(name) == languages
+    assert wmt14.tfds_languages(name) == languages
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_languages_are_the_features_of_the_dataset(name, languages):
 )
 def test_languages_of_other_datasets_are_user_error(name, message):
     with pytest.raises(errors.UserError, match=message) as raised:
-        tfds_module.languages(name)
+        wmt14.tfds_languages(name)
     assert "\n" not in str(raised.value)
 
 
@@ -434,14 +434,14 @@ def test_stored_arguments_of_tfds_translate_need_no_tfds(monkeypatch):
     def refuse(name):
         raise AssertionError("TFDS was asked again")
 
-    monkeypatch.setattr(tfds_module, "languages", refuse)
+    monkeypatch.setattr(wmt14, "tfds_languages", refuse)
     again = build_problem("tfds_translate_rev", built.arguments)
     assert again == built
 
 
 def test_language_of_tfds_may_have_a_hyphen(monkeypatch):
     registry.load_definitions()
-    monkeypatch.setattr(tfds_module, "languages", lambda name: ("en", "zh-cn"))
+    monkeypatch.setattr(wmt14, "tfds_languages", lambda name: ("en", "zh-cn"))
     built = build_problem("tfds_translate_rev", "name=ted_multi/en_to_zh-cn")
     assert built.arguments["languages"] == "en:zh-cn"
     for each in (built, build_problem("tfds_translate_rev", built.arguments)):

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import linear, svg
+from t2t_repro.text import svg, trees
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def draw(line, sentence):
     """Draw a tree; return {text: (x, y)}, the lines and the view box."""
-    tree = linear.read(line, sentence.split()).tree
-    root = ElementTree.fromstring(svg.svg(tree))
+    tree = trees.read_line(line, sentence.split()).tree
+    root = ElementTree.fromstring(svg.draw_tree(tree))
     assert root.find(f"{SVG}title").text == (sentence or None)
     texts = {
         text.text: (float(text.get("x")), float(text.get("y")))

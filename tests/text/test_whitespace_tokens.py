@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.serving.token_table import TokenTable
+from t2t_repro.serving.graph_vocabularies import TokenTable
 from t2t_repro.text import whitespace_tokens
-from t2t_repro.text.token_lists import Special
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
-NAMES = Special("</s>", "<unk>")
+NAMES = SpecialTokens("</s>", "<unk>")
 TEXT = ["b a a", "a\tc <unk> </s>", "", "  b  d\r"]
 
 

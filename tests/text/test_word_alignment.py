@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.decoding import word_alignment
-from t2t_repro.decoding.word_alignment import Alignment
+from t2t_repro.decoding import translation
+from t2t_repro.decoding.translation import Alignment
 
 PIECES = ["a", "b", " ", " c", "d ", "ef"]
 
@@ -30,7 +30,7 @@ def decode(rows):
 )
 def test_subwords_have_the_words_of_the_text(pieces, words):
     ids = [PIECES.index(piece) for piece in pieces]
-    assert word_alignment.word_indices(ids, decode) == words
+    assert translation.word_indices(ids, decode) == words
 
 
 @given(ids=st.lists(st.integers(0, len(PIECES) - 1), max_size=12))
@@ -45,15 +45,15 @@ def test_word_of_a_subword_is_that_of_its_last_letter(ids):
             expected.append(len(text[: letters[-1] + 1].split()) - 1)
         else:
             expected.append(min(len(text[:end].split()), last_word))
-    assert word_alignment.word_indices(ids, decode) == expected
+    assert translation.word_indices(ids, decode) == expected
 
 
 def test_words_are_aligned_if_any_of_their_subwords_are_linked():
     links = [(0, 0), (1, 1), (3, 2)]
-    found = word_alignment.align(links, [0, 0, 1, 2], [0, 1, 1])
+    found = translation.align_words(links, [0, 0, 1, 2], [0, 1, 1])
     assert found == Alignment(frozenset({(0, 0), (0, 1), (2, 1)}), 3, 2)
     assert found.pharaoh() == "0-0 0-1 2-1"
-    assert word_alignment.align([], [], []).pharaoh() == ""
+    assert translation.align_words([], [], []).pharaoh() == ""
 
 
 def test_pharaoh_is_sorted_by_number():
@@ -64,15 +64,15 @@ def test_pharaoh_is_sorted_by_number():
 def test_parts_of_a_line_are_joined_with_offsets():
     first = Alignment(frozenset({(0, 1), (2, 0)}), 3, 2)
     second = Alignment(frozenset({(0, 0)}), 1, 4)
-    found = word_alignment.join([first, second, first])
+    found = translation.join_alignments([first, second, first])
     assert found.pharaoh() == "0-1 2-0 3-2 4-7 6-6"
     assert found[1:] == (7, 8)
-    assert word_alignment.join([]) == (frozenset(), 0, 0)
+    assert translation.join_alignments([]) == (frozenset(), 0, 0)
 
 
 def test_default_layer_is_the_last_but_one():
-    indices = [word_alignment.layer_index(None, n) for n in (1, 2, 3, 6)]
+    indices = [translation.layer_index(None, n) for n in (1, 2, 3, 6)]
     assert indices == [0, 0, 1, 4]
-    assert word_alignment.layer_index(6, 6) == 5
+    assert translation.layer_index(6, 6) == 5
     with pytest.raises(errors.UserError, match="from 1 to 6, .* got 7"):
-        word_alignment.layer_index(7, 6)
+        translation.layer_index(7, 6)

@@ -12,7 +12,7 @@ from keras import ops
 
 from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import HParams
-from t2t_repro.layers import dropout, embedding
+from t2t_repro.layers import embedding, randomness
 from t2t_repro.models import seq2seq
 from t2t_repro.registry import hparams_sets, models
 
@@ -63,7 +63,7 @@ class Gru(seq2seq.Seq2Seq):
         self.embedding = embedding.Embedding(
             vocab_size, size, use_bias=True, name="embedding", **settings
         )
-        self.dropout = dropout.Dropout(
+        self.dropout = randomness.Dropout(
             hparams.embedding_dropout, name="dropout", **settings
         )
         self.encoder, self.decoder = (

@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.data import batch_plan
-from t2t_repro.metrics import suite
-from t2t_repro.runs import checkpoint_files, checkpoint_reader
+from t2t_repro.metrics import metric
+from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
     cross_entropy,
-    session_summary,
     step,
     train_log,
     train_loop,
@@ -86,7 +85,7 @@ class Runs:
 
     def summary(self, folder, **options):
         """Return the summary of a run without starting it."""
-        return session_summary.summary(self.session(folder, **options))
+        return train_loop.session_summary(self.session(folder, **options))
 
     def _task(self):
         return train_session.Task(
@@ -95,7 +94,7 @@ class Runs:
             self.plan,
             self.corpora,
             hparam.DecodeHParams(),
-            suite.Suite(),
+            metric.Suite(),
             self.sampler,
             directions={},
         )
@@ -103,13 +102,13 @@ class Runs:
     @staticmethod
     def saved_steps(folder):
         """Return the steps of the checkpoints of a run, in order."""
-        listed = checkpoint_files.list_checkpoints(folder / "checkpoints")
-        return [checkpoint_files.step_of(path) for path in listed]
+        listed = stored_run.list_checkpoints(folder / "checkpoints")
+        return [stored_run.step_of(path) for path in listed]
 
     @staticmethod
     def saved(folder, step):
         """Return {name: array} of weights, moments and step of a checkpoint."""
-        reader = checkpoint_reader.CheckpointReader(
+        reader = checkpoints.CheckpointReader(
             folder / "checkpoints" / f"ckpt-{step}"
         )
         kinds = ("weights/", "momentum/", "velocity/", "step")
@@ -191,10 +190,10 @@ def fake_steps(monkeypatch, reused_state):
         monkeypatch.setattr(step, "build_train_step", build_train_step)
         monkeypatch.setattr(step, "build_eval_step", build_eval_step)
         monkeypatch.setattr(
-            train_session.hardware, "parallel_microbatches", lambda *_: 1
+            train_session.devices, "parallel_microbatches", lambda *_: 1
         )
         monkeypatch.setattr(
-            train_session.hardware, "cpu_product_flops", lambda _: None
+            train_session.devices, "cpu_product_flops", lambda _: None
         )
         monkeypatch.setattr(train_session, "_build_state", reused_state)
 

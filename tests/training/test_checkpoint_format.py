@@ -21,9 +21,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import json_files
+from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.runs import checkpoints, slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.training import optimizer
 
 FOLDER = pathlib.Path(__file__).parents[1] / "fixtures" / "checkpoint"
@@ -66,7 +66,7 @@ encoder/layer_0/self_attention/norm/gamma
 @pytest.fixture(scope="module")
 def expected():
     """Return the settings of the checkpoint, and the logits of its weights."""
-    return json_files.read(FOLDER / "expected.json")
+    return files.read_json(FOLDER / "expected.json")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,9 @@ def test_training_resumes_from_stored_checkpoint(
     assert manager.restore_latest() == folder / "ckpt-5"
     assert int(adam.iterations) == 5
     for kind in ("momentum", "velocity"):
-        for moment in slots.slots_of_kind(adam, model.weights, kind).values():
+        for moment in checkpoints.slots_of_kind(
+            adam, model.weights, kind
+        ).values():
             assert moment.numpy().any(), moment.path
     np.testing.assert_allclose(
         _logits(model, expected), expected["logits"], rtol=0, atol=1e-5

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.models import building
-from t2t_repro.runs import slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.training import averaging, optimizer
 
@@ -123,6 +123,6 @@ def test_moving_average_is_restored_on_replicas(
 
 
 def ema(trainer):
-    return slots.slots_of_kind(
+    return checkpoints.slots_of_kind(
         trainer.optimizer, trainer.weights, "ema"
     ).values()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from t2t_repro.training import forecast
+from t2t_repro.training import train_log
 
 
 def test_forecast_is_made_once_from_the_mean_of_the_first_steps():
-    predicted = forecast.Forecast(steps=1_000)
+    predicted = train_log.Forecast(steps=1_000)
     assert predicted.add(0, 0.0) is None  # nothing but a compilation
     assert predicted.add(2, 3.0) is None
     assert predicted.add(4, 6.0) == pytest.approx(1_000 * 9 / 6)
@@ -14,4 +14,4 @@ def test_forecast_is_made_once_from_the_mean_of_the_first_steps():
 
 
 def test_session_of_few_steps_has_no_forecast():
-    assert forecast.Forecast(steps=3).add(3, 1.0) is None
+    assert train_log.Forecast(steps=3).add(3, 1.0) is None

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from t2t_repro.runtime import hardware
+from t2t_repro.runtime import devices
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def test_strategy_follows_distribution_and_devices(
     machine, distribution, cpus, replicas, mirrored
 ):
     machine(cpus=cpus)
-    strategy = hardware.strategy(distribution)
+    strategy = devices.strategy(distribution)
     assert strategy.num_replicas_in_sync == replicas
     assert isinstance(strategy, tf.distribute.MirroredStrategy) == mirrored
 
 
 def test_strategy_prefers_gpus_to_cpus(machine):
     machine(cpus=4, gpus=[(8, 0), (8, 0)])
-    assert hardware.strategy().num_replicas_in_sync == 2
+    assert devices.strategy().num_replicas_in_sync == 2
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_strategy_prefers_gpus_to_cpus(machine):
 )
 def test_xla_auto_compiles_on_gpus_only(machine, choice, gpus, expected):
     machine(gpus=gpus)
-    assert hardware.use_xla(choice) is expected
+    assert devices.use_xla(choice) is expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
     machine, choice, gpus, expected
 ):
     machine(gpus=gpus)
-    assert hardware.dtype_policy(choice) == expected
+    assert devices.dtype_policy(choice) == expected
 
 
 def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
@@ -97,35 +97,35 @@ def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
 ):
     machine()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(hardware.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
-    strategy = hardware.strategy("one_device")
-    line = hardware.summary(strategy, "float32", False)
+    monkeypatch.setattr(devices.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
+    strategy = devices.strategy("one_device")
+    line = devices.summary(strategy, "float32", False)
     assert "1 replica on one CPU (TensorFlow finds no GPU. " in line
     assert "pip install" in line
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "pip" not in hardware.summary(strategy, "float32", False)
+    assert "pip" not in devices.summary(strategy, "float32", False)
 
 
 def test_hardware_summary_names_replicas_cpu_precision_and_xla(
     machine, monkeypatch
 ):
     features = {"avx2", "avx512f", "avx512_bf16"}
-    monkeypatch.setattr(hardware.cpu, "features", lambda: features)
-    monkeypatch.setattr(hardware, "operation_threads", lambda: 3)
-    monkeypatch.delenv(hardware.cpu.ONEDNN, raising=False)
+    monkeypatch.setattr(devices.cpu, "features", lambda: features)
+    monkeypatch.setattr(devices, "operation_threads", lambda: 3)
+    monkeypatch.delenv(devices.cpu.ONEDNN, raising=False)
     machine(cpus=4)
-    assert hardware.summary(
-        hardware.strategy("one_device"), "float32", False
+    assert devices.summary(
+        devices.strategy("one_device"), "float32", False
     ) == (
         "1 replica on one CPU, AVX512_BF16, oneDNN on, 3 threads, float32, "
         "XLA off"
     )
     features.clear()  # not an x86 CPU on Linux
-    assert hardware.summary(hardware.strategy(), "float32", False) == (
+    assert devices.summary(devices.strategy(), "float32", False) == (
         "4 replicas on CPUs (MirroredStrategy), 3 threads, float32, XLA off"
     )
     machine(cpus=2, gpus=[(8, 0), (8, 0)])
-    assert hardware.summary(hardware.strategy(), "mixed_bfloat16", True) == (
+    assert devices.summary(devices.strategy(), "mixed_bfloat16", True) == (
         "2 replicas on GPUs (X, MirroredStrategy), mixed_bfloat16, XLA on"
     )
 
@@ -144,8 +144,8 @@ def test_hardware_summary_names_tf32(
     if override:
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
     machine(cpus=1, gpus=[capability])
-    strategy = hardware.strategy("one_device")
-    line = hardware.summary(strategy, "float32", False)
+    strategy = devices.strategy("one_device")
+    line = devices.summary(strategy, "float32", False)
     assert line == f"1 replica on one GPU (X), {expected}, XLA off"
 
 
@@ -154,9 +154,9 @@ def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
         tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0
     )
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
-    assert hardware.operation_threads() == 7
+    assert devices.operation_threads() == 7
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
-    assert hardware.operation_threads() == hardware.cpu.visible_cores()
+    assert devices.operation_threads() == devices.cpu.visible_cores()
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ def test_microbatches_run_in_parallel_where_operations_have_few_threads(
     machine, monkeypatch, cores, intra, inter, expected
 ):
     machine(cpus=2)
-    monkeypatch.setattr(hardware.cpu, "usable_cores", lambda: cores)
+    monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
     for kind, threads in ("intra", intra), ("inter", inter):
         getter = f"get_{kind}_op_parallelism_threads"
         monkeypatch.setattr(tf.config.threading, getter, lambda n=threads: n)
-    strategy = hardware.strategy("one_device")
-    assert hardware.parallel_microbatches(strategy, xla=False) == expected
-    assert hardware.parallel_microbatches(strategy, xla=True) == 1
-    assert hardware.parallel_microbatches(hardware.strategy(), False) == 1
+    strategy = devices.strategy("one_device")
+    assert devices.parallel_microbatches(strategy, xla=False) == expected
+    assert devices.parallel_microbatches(strategy, xla=True) == 1
+    assert devices.parallel_microbatches(devices.strategy(), False) == 1
     machine(gpus=[(8, 0)])
-    assert hardware.parallel_microbatches(strategy, False) == 1
+    assert devices.parallel_microbatches(strategy, False) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,21 +202,21 @@ def test_operations_have_one_thread_where_microbatches_can_have_the_cores(
 ):
     machine(gpus=gpus)
     chosen_threads = []
-    monkeypatch.setattr(hardware.cpu, "usable_cores", lambda: cores)
+    monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
     monkeypatch.setattr(
-        hardware.tensorflow_import,
+        devices.tensorflow_import,
         "set_threads",
         lambda _, *setting: chosen_threads.append(setting),
     )
-    hardware.choose_threads(distribution, xla)
+    devices.choose_threads(distribution, xla)
     assert chosen_threads == [("intra", 1)] * chosen
 
 
 def test_peak_of_a_product_is_measured_on_cpus_only(machine):
-    assert hardware.product_flops("float32", size=8, times=1) > 0
-    assert hardware.cpu_product_flops("mixed_bfloat16") > 0
+    assert devices.product_flops("float32", size=8, times=1) > 0
+    assert devices.cpu_product_flops("mixed_bfloat16") > 0
     machine(gpus=[(8, 0)])
-    assert hardware.cpu_product_flops("mixed_bfloat16") is None
+    assert devices.cpu_product_flops("mixed_bfloat16") is None
 
 
 def test_gpus_are_hidden_unless_tensorflow_has_used_them(monkeypatch):
@@ -224,11 +224,11 @@ def test_gpus_are_hidden_unless_tensorflow_has_used_them(monkeypatch):
     monkeypatch.setattr(
         tf.config, "set_visible_devices", lambda *args: calls.append(args)
     )
-    hardware.hide_gpus()
+    devices.hide_gpus()
     assert calls == [([], "GPU")]
 
     def refuse(*_):
         raise RuntimeError("Visible devices must be set before initialization")
 
     monkeypatch.setattr(tf.config, "set_visible_devices", refuse)
-    hardware.hide_gpus()
+    devices.hide_gpus()

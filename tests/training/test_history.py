@@ -6,7 +6,7 @@ import math
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import history
 
 

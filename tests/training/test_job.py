@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from t2t_repro.runs import run_json
+from t2t_repro.runs import stored_run
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
@@ -25,9 +25,9 @@ from t2t_repro.training.options import Options
 def test_resumed_run_keeps_its_best_checkpoints_unless_told(
     tmp_path, capsys, stored, given, expected
 ):
-    (tmp_path / run_json.CHECKPOINTS).mkdir()
-    (tmp_path / run_json.CHECKPOINTS / "ckpt-4.index").touch()
-    (tmp_path / run_json.RUN).write_text(json.dumps({"options": stored}))
+    (tmp_path / stored_run.CHECKPOINTS).mkdir()
+    (tmp_path / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
+    (tmp_path / stored_run.RUN).write_text(json.dumps({"options": stored}))
     options = job._continue_best_checkpoints(
         tmp_path, Options(keep_best_checkpoints=given)
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
 from t2t_repro.runtime import graph
-from t2t_repro.training import cross_entropy, loss
+from t2t_repro.training import cross_entropy, step
 
 SMOOTHING = 0.1
 
@@ -133,7 +133,7 @@ def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
     batch = plan.batch(0)
     assert len(batch.pairs) > batch.num_rows
     packed = batches.assemble(corpus, batch)
-    sums = loss.batch_loss(model, packed, None, SMOOTHING)
+    sums = step.batch_loss(model, packed, None, SMOOTHING)
     expected = np.zeros(5)
     for pair in batch.pairs:
         plan = batch_plan.PlannedBatch(
@@ -172,13 +172,13 @@ def test_sums_do_not_depend_on_chunks(num_chunks):
 def test_chunks_limit_the_size_of_logits():
     """25,000 slots of 37,000 subwords, as in the paper, are 3.4 GiB."""
     plan = types.SimpleNamespace(max_batch_slots=25_000, row_lengths=(256, 256))
-    assert loss.num_chunks(plan, 1, None, 37_000) == 2
-    assert loss.num_chunks(plan, 8, None, 37_000) == 1
-    assert loss.num_chunks(plan, 1, 12_500, 37_000) == 1
-    assert loss.num_chunks(plan, 1, None, 370_000) == 18
+    assert step.num_chunks(plan, 1, None, 37_000) == 2
+    assert step.num_chunks(plan, 8, None, 37_000) == 1
+    assert step.num_chunks(plan, 1, 12_500, 37_000) == 1
+    assert step.num_chunks(plan, 1, None, 370_000) == 18
     plan.row_lengths = (256, 128)  # half as many targets
-    assert loss.num_chunks(plan, 1, None, 37_000) == 1
-    assert loss.num_chunks(plan, 1, None, 370_000) == 9
+    assert step.num_chunks(plan, 1, None, 37_000) == 1
+    assert step.num_chunks(plan, 1, None, 370_000) == 9
 
 
 def test_gradient_equals_finite_differences():
@@ -255,5 +255,5 @@ def test_common_offset_of_the_logits_changes_nothing():
 
 def test_perplexity_stays_within_float32():
     """TensorBoard's events raise an error for larger numbers."""
-    assert loss.perplexity(2.0) == pytest.approx(math.e**2)
-    assert 1e30 < loss.perplexity(1e6) < float(np.finfo(np.float32).max)
+    assert step.perplexity(2.0) == pytest.approx(math.e**2)
+    assert 1e30 < step.perplexity(1e6) < float(np.finfo(np.float32).max)

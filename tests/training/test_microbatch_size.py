@@ -185,7 +185,7 @@ def test_search_tries_all_logits_at_once_before_chunks(
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
     monkeypatch.setattr(
-        microbatch_size.loss, "MAX_LOGITS", 64 * model.vocab_size
+        microbatch_size.step, "MAX_LOGITS", 64 * model.vocab_size
     )
     actual = on_gpus(model, adam, runs.plan, strategy_of(1), xla)
     assert (sizes, actual) == (tried, found)
@@ -216,7 +216,7 @@ def test_workers_agree_on_the_smallest_result(
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
-        microbatch_size.workers, "for_strategy", lambda strategy: others
+        microbatch_size.devices, "for_strategy", lambda strategy: others
     )
     assert on_gpus(model, adam, runs.plan, strategy_of(1), False).slots == 96
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.training import notes
+from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
 registry.load_definitions()
@@ -51,7 +51,9 @@ def test_settings_that_fit_badly_are_noted(
     hparams, options, pairs, length, note
 ):
     found = list(
-        notes.notes("base", hparams, Options(**options), pairs, length)
+        job.notes_on_settings(
+            "base", hparams, Options(**options), pairs, length
+        )
     )
     assert len(found) == (note is not None)
     assert all(re.search(note, each) for each in found)

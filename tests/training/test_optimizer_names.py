@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.runs import slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.training import optimizer
 
 RATE = 0.25
@@ -86,8 +86,17 @@ def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
             shape = (2,) if name == "bias" else (2, 2)
             weights.append(keras.Variable(np.ones(shape), name=name))
     muon = optimizer.build(hparams, weights)
-    assert list(slots.slots_of_kind(muon, weights, "momentum")) == [0, 1, 2, 3]
-    assert list(slots.slots_of_kind(muon, weights, "velocity")) == [1, 2, 3]
+    assert list(checkpoints.slots_of_kind(muon, weights, "momentum")) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert list(checkpoints.slots_of_kind(muon, weights, "velocity")) == [
+        1,
+        2,
+        3,
+    ]
     names = ("adam_beta_1", "adam_beta_2", "epsilon", "adam_weight_decay")
     assert _config(muon, *names) == (0.9, 0.98, 1e-9, 0.5)
 

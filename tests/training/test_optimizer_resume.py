@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.models import building
-from t2t_repro.runs import slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runtime import keras_compat
 from t2t_repro.training import arguments, optimizer
@@ -149,7 +149,7 @@ def test_resume_is_bit_identical(training_of, tmp_path, name, policy, settings):
 @pytest.mark.parametrize("name", NAMES)
 def test_checkpoint_has_every_variable_of_an_optimizer(training_of, name):
     training = training_of(optimizer=name, ema_decay=0.5)
-    state = slots.training_state(training.model, training.optimizer)
+    state = checkpoints.training_state(training.model, training.optimizer)
     stored = {id(variable) for variable in state.values()}
     left_out = [v for v in training.variables if id(v) not in stored]
     for variable in left_out:
@@ -184,7 +184,7 @@ def test_checkpoint_names_slots_by_kind_and_path(
     training_of, settings, kernel_slots, others
 ):
     training = training_of(**settings)
-    state = slots.training_state(training.model, training.optimizer)
+    state = checkpoints.training_state(training.model, training.optimizer)
     kinds = f"weights {kernel_slots}".split()
     assert {name for name in state if "dense/kernel" in name} == {
         f"{kind}/dense/kernel" for kind in kinds
@@ -233,7 +233,7 @@ def test_two_variables_of_one_name_are_refused(training_of):
     built.twins = [built.add_variable_from_reference(weight, "twin")]
     built.others = [built.add_variable_from_reference(weight, "twin")]
     with pytest.raises(errors.UserError) as raised:
-        slots.training_state(training.model, built)
+        checkpoints.training_state(training.model, built)
     first, second = (slot.path for slot in built.variables[-2:])
     path = weight.path.partition("/")[2]
     facts = (

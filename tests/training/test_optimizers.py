@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.runs import slots
+from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import optimizer
 
@@ -160,7 +160,7 @@ def test_moving_average_begins_with_the_first_update(
         weights.append([variable.numpy() for variable in variables])
     hparams = dataclasses.replace(hparams, ema_decay=0.75)
     variables, built = _train(hparams, strategy_of(replicas), gradients)
-    averages = slots.slots_of_kind(built, variables, "ema")
+    averages = checkpoints.slots_of_kind(built, variables, "ema")
     for i, variable in enumerate(variables):
         expected = weights[0][i]
         for later in weights[1:]:
@@ -190,7 +190,7 @@ def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
     variables, built = _train(
         hparams, strategy_of(replicas), gradients, "mixed_float16"
     )
-    averages = slots.slots_of_kind(built, variables, "ema")
+    averages = checkpoints.slots_of_kind(built, variables, "ema")
     for i, start in enumerate(_start()):
         after = np.asarray(variables[i])
         assert np.abs(after - start).max() > 0.1
@@ -218,7 +218,7 @@ def test_slots_of_kind_are_found_by_index_of_weight(
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())
         for kind, indices in (kinds | more).items():
-            by_index = slots.slots_of_kind(built, variables, kind)
+            by_index = checkpoints.slots_of_kind(built, variables, kind)
             assert list(by_index) == indices
             for slot in by_index.values():
                 assert slot.numpy().any()

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import profiler
+from t2t_repro.training import train_loop
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def profiled(monkeypatch):
 
 
 def run_steps(folder, enabled, count, profiled):
-    with profiler.Profiler(folder, enabled) as traced:
+    with train_loop.Profiler(folder, enabled) as traced:
         for number in range(1, count + 1):
             traced.before_step(number)
             profiled.append(number)
@@ -42,7 +42,7 @@ def test_no_profile_of_short_or_plain_sessions(
 
 
 def test_profile_ends_before_a_validation(tmp_path, profiled):
-    with profiler.Profiler(tmp_path, True) as traced:
+    with train_loop.Profiler(tmp_path, True) as traced:
         for number in range(11, 17):
             traced.before_step(number)
             if number == 12:
@@ -51,7 +51,7 @@ def test_profile_ends_before_a_validation(tmp_path, profiled):
 
 
 def test_profile_is_written_after_an_error(tmp_path, profiled):
-    traced = profiler.Profiler(tmp_path, True)
+    traced = train_loop.Profiler(tmp_path, True)
     with pytest.raises(RuntimeError), traced:
         traced.before_step(11)
         raise RuntimeError

@@ -11,12 +11,12 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.data.unigram_sampling import UnigramSampling
+from t2t_repro.data.subword_sampling import SubwordSampler, UnigramSampling
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import averaging, cross_entropy, loss, train_session
+from t2t_repro.training import averaging, cross_entropy, train_session
+from t2t_repro.training.step import batch_loss
 
 STOPPED_AT = 5
 
@@ -62,7 +62,7 @@ def validation_sums(runs, folder, step):
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
     plan = batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
-    return loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
+    return batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
 
 
 def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):

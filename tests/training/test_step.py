@@ -17,7 +17,7 @@ from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
-from t2t_repro.training import cross_entropy, loss, step
+from t2t_repro.training import cross_entropy, step
 
 
 class TinyModel:
@@ -141,7 +141,7 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
     rng = randomness.step_rng(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
+        sums = step.batch_loss(trial.model, arrays, rng, 0.1)
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
     values = [weight.value for weight in trial.model.weights]
     gradients = tape.gradient(mean, values)
@@ -164,7 +164,7 @@ def test_dropout_masks_depend_on_the_step(trial_of, expected):
     trial.run(steps=1)
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
     rng = randomness.step_rng(SEED, 1, 0, len(arrays["targets"]))
-    sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
+    sums = step.batch_loss(trial.model, arrays, rng, 0.1)
     np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
 
 
@@ -284,7 +284,7 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
     arrays = batches.assemble(
         corpus, batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
     )
-    expected = loss.batch_loss(trial.model, arrays, None, 0.1)
+    expected = step.batch_loss(trial.model, arrays, None, 0.1)
     summed = np.sum(sums, axis=0)
     np.testing.assert_allclose(summed, expected[:4], rtol=1e-5)
     assert expected.tokens == corpus.lengths["targets"].sum()

@@ -12,22 +12,17 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.models import building, cost
+from t2t_repro.models import building, seq2seq
 from t2t_repro.runs import history
-from t2t_repro.training import (
-    anomalies,
-    session_summary,
-    train_loop,
-    train_session,
-)
+from t2t_repro.training import anomalies, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.options import Options
 
 
 def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     # On a machine of one core, and where an operation may have but one thread.
-    monkeypatch.setattr(train_session.hardware.cpu, "usable_cores", lambda: 2)
-    monkeypatch.setattr(train_session.hardware, "operation_threads", lambda: 2)
+    monkeypatch.setattr(train_session.devices.cpu, "usable_cores", lambda: 2)
+    monkeypatch.setattr(train_session.devices, "operation_threads", lambda: 2)
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     parameters = building.build_abstract(runs.hparams, 20).count_params()
     actual = runs.summary(tmp_path)
@@ -80,7 +75,7 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
     The losses of two validations take as long as 20 steps.
     """
     monkeypatch.setattr(
-        session_summary.hardware, "cpu_product_flops", lambda policy: 1e11
+        train_loop.devices, "cpu_product_flops", lambda policy: 1e11
     )
     session = types.SimpleNamespace(
         policy="float32",
@@ -98,20 +93,20 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
         validation_steps=20.0,
         state=types.SimpleNamespace(step=60),
     )
-    assert session_summary._forecast(session) == {
+    assert train_loop._forecast(session) == {
         "time": "a step needs 0.3 TFLOP, and products of matrices reach 200 "
         "GFLOP/s, so that 40 steps and 2 validations take about 1 min 30 s or "
         "more"
     }
     session.worker.count = 2
-    assert "about 45 s or more" in session_summary._forecast(session)["time"]
+    assert "about 45 s or more" in train_loop._forecast(session)["time"]
     session.state.step = 100
-    assert session_summary._forecast(session) == {}
+    assert train_loop._forecast(session) == {}
     session.state.step = 60
     monkeypatch.setattr(
-        session_summary.hardware, "cpu_product_flops", lambda policy: None
+        train_loop.devices, "cpu_product_flops", lambda policy: None
     )
-    assert session_summary._forecast(session) == {}
+    assert train_loop._forecast(session) == {}
 
 
 def test_summary_compares_checkpoints_with_the_free_space(
@@ -126,13 +121,13 @@ def test_summary_compares_checkpoints_with_the_free_space(
     )
     free = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    found = session_summary._checkpoint_space(session)
+    found = train_loop._checkpoint_space(session)
     assert found == "at most 6, of 2.0 MB each; the disk has 5.0 GB free"
     # Six have 4 bytes of each float, and 8 of each integer.
     free = free._replace(free=6 * (4 * 500_000 + 8 * 7))
-    assert "too few" not in session_summary._checkpoint_space(session)
+    assert "too few" not in train_loop._checkpoint_space(session)
     free = free._replace(free=free.free - 1)
-    assert "too few: make room" in session_summary._checkpoint_space(session)
+    assert "too few: make room" in train_loop._checkpoint_space(session)
 
 
 def test_weights_are_checked_once_at_a_step(
@@ -298,7 +293,7 @@ def test_initial_weights_depend_on_the_seed(runs, tmp_path):
 def test_profiler_traces_steps_11_to_15_of_the_session(
     runs, fake_steps, tmp_path, monkeypatch
 ):
-    """This session begins with step 5. A validation ends a trace."""
+    """The session begins with step 5. A validation ends a trace."""
     calls = []
     fake_steps(lambda number, _: calls.append(number))
     profiler = tf.profiler.experimental
@@ -374,10 +369,10 @@ def test_share_of_peak_is_counted_flops_over_peak_flops(
 ):
     """The devices reach 10^6 FLOP/s."""
     fake_steps()
-    monkeypatch.setattr(train_loop.utilization, "peak_flops", lambda *_: 1e6)
+    monkeypatch.setattr(train_loop.train_log, "peak_flops", lambda *_: 1e6)
     runs.train(tmp_path, train_steps=3)
     lengths = runs.corpora["train"].lengths.values()
-    flops_per_token = cost.training_flops(
+    flops_per_token = seq2seq.training_flops(
         building.build_abstract(runs.hparams, 20),
         1,
         *(float(array.mean()) for array in lengths),

@@ -7,8 +7,8 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.io import object_store, storage
-from t2t_repro.runs import run_json
-from t2t_repro.training import callbacks, job, options, uploads
+from t2t_repro.runs import stored_run
+from t2t_repro.training import callbacks, job, options
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def run(machine):
     """Return the copy of a run with its settings."""
     folder = machine("first")
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / run_json.RUN).write_text("settings")
+    (folder / stored_run.RUN).write_text("settings")
     return folder
 
 
@@ -30,13 +30,13 @@ def save(folder, step):
 
 def observed(folder):
     return callbacks.Callbacks(
-        uploads.callbacks(folder), 10, contextlib.nullcontext
+        job.upload_callbacks(folder), 10, contextlib.nullcontext
     )
 
 
 def test_local_run_has_no_uploads(tmp_path):
-    assert uploads.callbacks(tmp_path) == []
-    with uploads.at_the_end(tmp_path):
+    assert job.upload_callbacks(tmp_path) == []
+    with job.upload_at_the_end(tmp_path):
         pass
 
 
@@ -85,10 +85,10 @@ def test_failed_upload_is_reported_and_made_up_for(run, monkeypatch, capsys):
     save(run, 12)
     monkeypatch.setattr(object_store, "put", fail)
     with pytest.raises(errors.UserError, match="The last files of .*The same"):
-        with uploads.at_the_end(run):
+        with job.upload_at_the_end(run):
             pass
     with pytest.raises(errors.UserError, match="not finite"):
-        with uploads.at_the_end(run):
+        with job.upload_at_the_end(run):
             raise errors.UserError("The loss is not finite.")
     assert "The last files of" in capsys.readouterr().out
     assert save(run, 12).with_suffix(".index").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import utilization
+from t2t_repro.training import train_log
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from t2t_repro.training import utilization
     ],
 )
 def test_peak_is_found_by_name_of_device(device_name, name):
-    assert utilization.named_peak(device_name) == utilization.PEAKS.get(name)
+    assert train_log.named_peak(device_name) == train_log.PEAKS.get(name)
 
 
 def test_half_precision_is_at_least_twice_as_fast():
     """Rates in the wrong column would fail."""
-    for name, peak in utilization.PEAKS.items():
+    for name, peak in train_log.PEAKS.items():
         assert peak.half > 1.9 * peak.single, name
 
 
@@ -70,7 +70,7 @@ def test_peak_flops_are_those_of_all_replicas(
     gpus, names, policy, replicas, peak
 ):
     gpus(*names)
-    assert utilization.peak_flops(policy, replicas) == peak
+    assert train_log.peak_flops(policy, replicas) == peak
 
 
 def test_device_memory_is_the_highest_peak(gpus, monkeypatch):
@@ -79,13 +79,13 @@ def test_device_memory_is_the_highest_peak(gpus, monkeypatch):
         tf.config.experimental, "get_memory_info", used.__getitem__
     )
     gpus("a", "b")
-    assert utilization.device_memory() == 5
+    assert train_log.peak_device_memory() == 5
     gpus()
-    assert utilization.device_memory() is None
+    assert train_log.peak_device_memory() is None
 
 
 def test_host_memory_grows_by_an_allocation():
-    before = utilization.host_memory()
+    before = train_log.peak_host_memory()
     block = np.ones(100_000_000, np.uint8)
-    assert utilization.host_memory() - before > 0.9 * block.nbytes
+    assert train_log.peak_host_memory() - before > 0.9 * block.nbytes
     assert before > 50_000_000  # Python and TensorFlow

@@ -10,9 +10,9 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus, write_shard
-from t2t_repro.io import stop_signals
+from t2t_repro.io import progress
 from t2t_repro.models import building
-from t2t_repro.training import cross_entropy, loss, validation
+from t2t_repro.training import cross_entropy, step, validation
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
 
@@ -92,7 +92,7 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     plan = batch_plan.PlannedBatch(
         pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH)
     )
-    sums = loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
+    sums = step.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
     measured = validate(max_tokens, max_length, max_pairs)
@@ -128,7 +128,7 @@ def test_batch_has_no_more_rows_than_the_corpus_fills(validate, fake_losses):
 
 def test_stopped_validation_takes_no_further_batch(validate, fake_losses):
     fake_losses([])
-    with pytest.raises(stop_signals.Stopped):
+    with pytest.raises(progress.Stopped):
         validate().measure(stop=lambda: True)
 
 

@@ -11,11 +11,11 @@ import pytest
 from t2t_repro import hparam
 from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.decoding.translation import Translation
-from t2t_repro.metrics.suite import Suite
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import validation_monitor, validation_sample
+from t2t_repro.training import train_loop, validation
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
@@ -72,12 +72,12 @@ def echo(monkeypatch):
             for line in lines:
                 yield Translation([line.upper()], [0.0])
 
-    monkeypatch.setattr(validation_sample.translate, "Translator", Echo)
+    monkeypatch.setattr(validation.translate, "Translator", Echo)
 
 
 def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
     settings = corpus, hparams, count, SEARCH, suite
-    return validation_sample.ValidationSample(model, vocabularies, *settings)
+    return validation.ValidationSample(model, vocabularies, *settings)
 
 
 def test_search_is_greedy_with_the_problems_other_settings(
@@ -242,9 +242,7 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
         measure=lambda stop: dict(results),
         sample_sizes={"perplexity_sentences": 3},
     )
-    monitor = validation_monitor.ValidationMonitor(
-        validation, None, tmp_path, 0
-    )
+    monitor = train_loop.ValidationMonitor(validation, None, tmp_path, 0)
     monitor.measure(7, log)
     assert calls == ["check", (7, results), "flush"]
     stored = json.loads((tmp_path / "validation.json").read_text())
@@ -257,7 +255,7 @@ def test_scores_are_means_of_directions(echo, corpus_of, hparams):
     inputs = [TARGET, "the", "the", TARGET, TARGET, "the"]
     corpus = corpus_of("directions", inputs, TARGET.upper())
     directions = {"en-de": 3, "de-en": 2, "en-fr": 1}
-    sample = validation_sample.ValidationSample(
+    sample = validation.ValidationSample(
         None, None, corpus, hparams, 6, SEARCH, EXACT, directions
     )
     results = sample.results(sample.measure())
@@ -273,7 +271,7 @@ def test_sample_that_lacks_a_direction_has_the_mean_of_others(
 ):
     corpus = corpus_of("few", [TARGET] * 9, TARGET.upper())
     directions = {"en-de": 4, "de-en": 1, "en-fr": 4}
-    sample = validation_sample.ValidationSample(
+    sample = validation.ValidationSample(
         None, None, corpus, hparams, 2, SEARCH, EXACT, directions
     )
     results = sample.results(sample.measure())

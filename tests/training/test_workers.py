@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.runtime import hardware, workers
+from t2t_repro.runtime import devices
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
@@ -55,7 +55,7 @@ def test_error_names_the_fault_of_tf_config(text, message, monkeypatch):
     # Without a cluster or task, "auto" is a single machine.
     for distribution in ("multi_worker", *["auto"] * (text not in ("", "{}"))):
         with pytest.raises(errors.UserError, match=f"HOST:PORT.*{message}"):
-            hardware.strategy(distribution)
+            devices.strategy(distribution)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_tf_config_without_a_task_is_that_of_a_single_machine(
     text, monkeypatch
 ):
     monkeypatch.setenv("TF_CONFIG", text)
-    assert not hardware.is_multi_worker("auto")
-    assert hardware.is_multi_worker("multi_worker")
+    assert not devices.is_multi_worker("auto")
+    assert devices.is_multi_worker("multi_worker")
 
 
 def test_devices_of_a_process_that_has_trained_are_explained():
@@ -80,7 +80,7 @@ def test_devices_of_a_process_that_has_trained_are_explained():
 def test_multi_worker_without_tf_config_is_refused(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(errors.UserError, match="Here it is not set"):
-        hardware.strategy("multi_worker")
+        devices.strategy("multi_worker")
 
 
 @pytest.mark.parametrize("distribution", ["auto", "multi_worker"])
@@ -90,8 +90,8 @@ def test_tf_config_selects_multi_worker(distribution, monkeypatch):
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: "several"
     )
-    assert hardware.strategy(distribution) == "several"
-    assert hardware.strategy("one_device") != "several"
+    assert devices.strategy(distribution) == "several"
+    assert devices.strategy("one_device") != "several"
 
 
 class Strategy:
@@ -122,7 +122,7 @@ class Strategy:
     ],
 )
 def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
-    worker = workers.for_strategy(Strategy(cluster, *task))
+    worker = devices.for_strategy(Strategy(cluster, *task))
     assert (worker.count, worker.index) == (2, index)
     assert worker.is_chief is (index == 0)
     with worker.folder_to_write(tmp_path) as folder:
@@ -134,33 +134,33 @@ def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
 def test_cluster_of_one_worker_does_not_reduce(monkeypatch):
     """TensorFlow cannot reduce a plain tensor over GPUs of one machine."""
     monkeypatch.setattr(Strategy, "reduce", None)
-    worker = workers.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
+    worker = devices.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
     assert worker.gather(7) == [7]
 
 
 def test_gather_returns_the_numbers_of_all_workers():
-    worker = workers.for_strategy(Strategy(PAIR, "worker", 1, others=[15, 0]))
+    worker = devices.for_strategy(Strategy(PAIR, "worker", 1, others=[15, 0]))
     assert worker.gather(2) == [15, 2]
 
 
 def test_different_flags_are_refused():
     same = zlib.crc32(b"'on'")
-    worker = workers.for_strategy(Strategy(PAIR, "worker", 1, others=[same, 0]))
-    workers.require_same_flags(worker, {"xla": "on"})
+    worker = devices.for_strategy(Strategy(PAIR, "worker", 1, others=[same, 0]))
+    devices.require_same_flags(worker, {"xla": "on"})
     message = "--xla is off for worker 1 of 2, and differs for another"
     with pytest.raises(errors.UserError, match=message):
-        workers.require_same_flags(worker, {"xla": "off"})
+        devices.require_same_flags(worker, {"xla": "off"})
 
 
 def test_hardware_summary_names_number_of_workers():
-    summary = hardware.summary(Strategy(PAIR, "worker", 1), "float32", False)
+    summary = devices.summary(Strategy(PAIR, "worker", 1), "float32", False)
     assert summary.startswith(
         "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
     )
 
 
 def test_lost_worker_ends_the_others():
-    worker = workers.for_strategy(Strategy(PAIR, "worker", 1))
+    worker = devices.for_strategy(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
     message = "Worker 1 of 2 has lost another.*Start all.*Socket closed"
     with (
@@ -181,7 +181,7 @@ def test_lost_worker_ends_the_others():
 
 def test_single_worker_is_the_chief(strategy_of, tmp_path):
     for replicas in (1, 2):
-        worker = workers.for_strategy(strategy_of(replicas))
+        worker = devices.for_strategy(strategy_of(replicas))
         assert (worker.count, worker.index, worker.is_chief) == (
             1,
             0,

@@ -83,9 +83,9 @@ if target == "step":
 
     step.build_train_step = build_with_fault
 elif target == "batch":
-    from t2t_repro.runtime import shards
+    from t2t_repro.runtime import devices
 
-    shards.map_shards = inject(shards.map_shards)
+    devices.map_shards = inject(devices.map_shards)
 elif target == "index":
     os.replace = inject(
         os.replace, lambda source, target: str(target).endswith(".index")

@@ -8,39 +8,8 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-COMMANDS = {
-    "avg_all": "avg_checkpoints",
-    "bleu": "evaluate",
-    "eval": "evaluate",
-    "query_server": "query",
-    "translate_all": "evaluate --all_checkpoints",
-}
-# Schedules of Keras instead of factors of the learning rate.
-FACTORS = {
-    "exp_decay": "exponential_decay",
-    "legacy": "noam",
-    "linear_decay": "polynomial_decay",
-    "multi_cycle_cos_decay": "cosine_decay_restarts",
-    "single_cycle_cos_decay": "cosine_decay",
-}
-_RENAMED = {
-    "batch_size": "batch_tokens",
-    "eval_freq": "eval_every",
-    "inputs_once": "inputs",
-    "learning_rate": "learning_rate_constant",
-    "learning_rate_decay_scheme": "learning_rate_schedule",
-    "local_eval_frequency": "eval_every",
-    "num_concurrent_processes": "num_workers",
-    "parsing_english_ptb16k": "wsj_parsing",
-    "parsing_english_ptb8k": "wsj_parsing",
-    "reference": "references",
-    "source": "sources",
-    "translation": "translations",
-}
-_WMT14 = re.compile(
-    r"translate_(ende|enfr)_wmt(?:8k|32k|_bpe32k|_clean32k|_characters)"
-    r"(?:_packed)?(_rev)?"
-)
+from t2t_repro import errors
+
 _REASONS = {  # why flags are not needed here: their names
     "the hparams set names the model": "model",
     "trainer trains and validates, evaluate scores": "schedule",
@@ -118,27 +87,13 @@ _HPARAMS = {
 }
 
 
-def names(name: str) -> tuple[str, ...]:
-    """Return what a name of tensor2tensor is called here.
-
-    Args:
-        name: name of a problem, a flag, a hparam, a factor or a command.
-    """
-    if match := _WMT14.fullmatch(name):
-        return (f"wmt14_{match[1]}{match[2] or ''}",)
-    if name.startswith("translate_"):  # other text
-        return "tfds_translate", "parallel_text"
-    known = _RENAMED.get(name) or FACTORS.get(name) or COMMANDS.get(name, "")
-    return tuple(known.split()[:1])
-
-
 def explain(
     command: str, arguments: Sequence[str], known: Collection[str] = ()
 ) -> str | None:
     """Explain a command line of tensor2tensor, and write the one to type.
 
     Args:
-        command: a name of COMMANDS or of a command here.
+        command: a name of errors.T2T_COMMANDS or of a command here.
         arguments: flags as they were typed.
         known: names of the flags of a command here.
 
@@ -150,14 +105,17 @@ def explain(
     foreign = [
         name
         for name, _ in given
-        if command in COMMANDS or not {name, name.removeprefix("no")} & {*known}
+        if command in errors.T2T_COMMANDS
+        or not {name, name.removeprefix("no")} & {*known}
     ]
-    table = _OMITTED | {name: f"--{to}" for name, to in _RENAMED.items()}
+    table = _OMITTED | {
+        name: f"--{to}" for name, to in errors.T2T_NAMES.items()
+    }
     table |= _OF_COMMAND.get(command, {})
-    if command not in COMMANDS and not {*foreign} & {*table}:
+    if command not in errors.T2T_COMMANDS and not {*foreign} & {*table}:
         return None
     gpus = dict(given).get("worker_gpu") or "1"
-    notes, line = [], [f"t2t {COMMANDS.get(command, command)}"]
+    notes, line = [], [f"t2t {errors.T2T_COMMANDS.get(command, command)}"]
     for name, value in given:
         typed = _typed(name, value)
         if name in foreign and (note := table.get(name)):
@@ -165,7 +123,7 @@ def explain(
             notes.append(f"{typed}: {'here ' * is_flag}{note}")
             if is_flag:
                 line.append(_typed(note[2:], value))
-        elif name in foreign and command not in COMMANDS:
+        elif name in foreign and command not in errors.T2T_COMMANDS:
             notes.append(f"{typed}: there is no such flag")
         else:
             value, more = _value(name, value, gpus)
@@ -200,8 +158,8 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 def _value(name, value, gpus):
     """Return the value of a flag that exists here, too, and notes on it."""
-    if name == "problem" and _WMT14.fullmatch(value or ""):
-        (problem,) = names(value)
+    if name == "problem" and errors.T2T_WMT14.fullmatch(value or ""):
+        (problem,) = errors.names_here(value)
         return problem, [f"--problem={value}: here {problem}, the paper's data"]
     if name != "hparams" or not value:
         return value, []
