@@ -7,9 +7,10 @@
 All systems have the same text, vocabulary, batches, search and scores, and as
 many FLOPs as --transformer_steps of the Transformer. First the learning rate of
 each is chosen, by the same search: a third, one and three times that of its
-hparams set, each for a third of the steps, by the perplexity of the validation
-split. Then each system is trained with each seed. --budget_minutes ends rows
-that need longer; they are marked. table3_variations describes how to resume.
+hparams set, and beyond as long as the best is at the edge, each for a third of
+the steps, by the perplexity of the validation split. Then each system is
+trained with each seed. --budget_minutes ends rows that need longer; they are
+marked. table3_variations describes how to resume.
 
 --decoding_speed first measures how fast each system translates, on a machine
 that is otherwise idle. Its weights are random and the length of its outputs is
@@ -44,6 +45,7 @@ from t2t_repro.data import manifest
 from t2t_repro.io import files
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
+MORE = 3  # values that may be added to a grid, each three times the last
 SEARCH_SHARE = 3  # a trial has a third of the steps
 SEARCH_SEED = 1
 RATES, SPEEDS = "learning_rates.json", "decoding.json"
@@ -110,10 +112,23 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
     lock = threading.Lock()
 
     def search(row, grid):
-        ranges = {_RATE: optuna.distributions.CategoricalDistribution(grid)}
+        ranges = {
+            _RATE: optuna.distributions.FloatDistribution(
+                grid[0] / FACTORS[-1] ** MORE,
+                grid[-1] * FACTORS[-1] ** MORE,
+                log=True,
+            )
+        }
         study = hparam_search.open_study(row, job, ranges, objective)
         run = functools.partial(hparam_search.run_trial, row, job, objective)
-        hparam_search.run_trials(study, len(grid), ranges, run)
+
+        def best_of(rates):
+            for rate in rates:
+                study.enqueue_trial({_RATE: rate}, skip_if_exists=True)
+            hparam_search.run_trials(study, len(rates), ranges, run)
+            return study.best_params[_RATE]
+
+        search_inside(grid, best_of)
         with lock:
             summary = hparam_search.summarize({row.name: study}, objective)
             found.update(summary.pop("rows"))
@@ -134,6 +149,24 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
     ]
     experiment_queue.run(tasks, job.processes)
     return {n: row["params"][_RATE] for n, row in found.items() if is_found(n)}
+
+
+def search_inside(grid: list[float], best_of) -> None:
+    """Extend an ascending grid until its best value is not at its edge.
+
+    Args:
+        grid: values to try first; up to MORE are added to it.
+        best_of: a function of the grid that returns its best value.
+    """
+    for _ in range(MORE):
+        best = best_of(grid)
+        if best == grid[0]:
+            grid.insert(0, float(f"{best / FACTORS[-1]:.3g}"))
+        elif best == grid[-1]:
+            grid.append(float(f"{best * FACTORS[-1]:.3g}"))
+        else:
+            return
+    best_of(grid)
 
 
 def learning_rates(name) -> list[float]:

@@ -1,5 +1,6 @@
 """Table 2 with the rivals: equal FLOPs, learning rates, and its layout."""
 
+import math
 import types
 
 import pytest
@@ -101,6 +102,24 @@ def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
     )
     assert searched == ["transformer, learning rate"]
     assert rates == {"gnmt": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("optimum", "grid"),
+    [
+        (0.3, [0.1, 0.3, 0.9]),
+        (0.03, [0.0111, 0.0333, 0.1, 0.3, 0.9]),
+        (3.0, [0.1, 0.3, 0.9, 2.7, 8.1]),
+        (1e9, [0.1, 0.3, 0.9, 2.7, 8.1, 24.3]),  # no more than three
+    ],
+)
+def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
+    rates = [0.1, 0.3, 0.9]
+    table2_rivals.search_inside(
+        rates,
+        lambda grid: min(grid, key=lambda rate: abs(math.log(rate / optimum))),
+    )
+    assert rates == pytest.approx(grid)
 
 
 def result(row, seed, bleu, converged=True):
