@@ -180,7 +180,16 @@ class Problem(VocabularySettings):
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Describe the origin of a split's text, for the manifest."""
-        return [dataclasses.asdict(file) for file in self.raw_files(split)]
+        described = map(dataclasses.asdict, self.raw_files(split))
+        # Data of earlier versions has no member.
+        return [
+            {
+                key: value
+                for key, value in each.items()
+                if key != "member" or value
+            }
+            for each in described
+        ]
 
     def pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path

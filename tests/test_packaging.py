@@ -14,7 +14,7 @@ import pytest
 from packaging import requirements
 
 import t2t_repro
-from t2t_repro import tensor2tensor_names
+from t2t_repro import errors
 from t2t_repro.__main__ import COMMANDS
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -146,7 +146,7 @@ def test_wheel_has_a_script_for_every_command(wheel):
     scripts = re.findall(
         r"(\S+) = t2t_repro.__main__:main\n", archive.read(name).decode()
     )
-    names = *COMMANDS, *tensor2tensor_names.COMMANDS
+    names = *COMMANDS, *errors.T2T_COMMANDS
     commands = [f"t2t-{name.replace('_', '-')}" for name in names]
     assert scripts == ["t2t", *sorted(commands)]
 

@@ -217,10 +217,11 @@ def split_paths(text: str) -> list[str]:
 
 
 def _exists(name):
-    if is_url(name):
+    try:
+        path = expand_path(name)
+        return path.exists() or pathlib.Path(f"{path}.index").exists()
+    except (errors.UserError, OSError, ValueError):  # no path of this machine
         return False
-    path = expand_path(name)
-    return path.exists() or pathlib.Path(f"{path}.index").exists()
 
 
 @functools.cache
@@ -456,9 +457,9 @@ def _json_difference(value, shape, path="it"):
 
 
 def _wrong(path, why, remedy):
-    own = remedy.startswith(RESTORE)
-    state = "is damaged" if own else "cannot be used"
-    return errors.UserError(f"The file {path} {state}: {why}. {remedy}")
+    if remedy.startswith(RESTORE):
+        return errors.UserError(f"The file {path} is damaged: {why}. {remedy}")
+    return errors.UserError(f"The file {path} cannot be used: {why}. {remedy}")
 
 
 # Locks of folders: one process at a time writes to them.

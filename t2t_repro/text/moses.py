@@ -6,6 +6,7 @@ them this module, and few need the 0.4 s.
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable
 
 # Since 2018 tokenizer.perl always splits off a full stop that ends the line,
@@ -85,15 +86,21 @@ def punctuation_normalizer(language: str) -> Callable[[str], str]:
 
     They are normalize-punctuation.perl and remove-non-printing-char.perl.
     """
-    import regex
     import sacremoses
 
     normalize = sacremoses.MosesPunctNormalizer(
         lang=language, perl_parity=True
     ).normalize
-    other = regex.compile(r"\p{C}")  # sacremoses removes them; perl does not
-    # The line feed is for a rule of the script, as in lowercase_tokenizer().
-    return lambda line: other.sub(" ", normalize(f"{line}\n")).strip()
+
+    def normalized(line):
+        # The line feed is for a rule of the script, as above.
+        return "".join(
+            # sacremoses removes characters of control; perl does not.
+            " " if unicodedata.category(character)[0] == "C" else character
+            for character in normalize(f"{line}\n")
+        ).strip()
+
+    return normalized
 
 
 def _sacremoses(language: str) -> Callable[[str], str]:
