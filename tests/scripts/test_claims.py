@@ -108,7 +108,7 @@ def test_exact_figure_is_judged_by_its_margin_around_the_target(tmp_path):
 def test_order_of_rows_is_judged_when_all_rows_are_there(tmp_path):
     perplexities = {
         name: [row.perplexity, 1.001 * row.perplexity]
-        for name, row in claims.paper.TABLE_3.items()
+        for name, row in claims.TABLE_3.items()
     }
     write_rows(tmp_path / "table3", perplexities)
     (order,) = claims.judge(BY_TITLE["Table 3 as a whole"], tmp_path)
@@ -150,7 +150,7 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
         (claim_rows.evaluation, "evaluate", evaluate),
         (claim_rows, "average", lambda run, number: number),
         (
-            claim_rows.runs,
+            claim_rows,
             "open_run",
             lambda seed: types.SimpleNamespace(
                 seed=seed, problem=problem, settings={"data_dir": "."}
