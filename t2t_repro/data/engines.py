@@ -14,6 +14,7 @@ import pickle
 import queue
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
@@ -26,6 +27,9 @@ from t2t_repro.io import extras
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
+TIMEOUT_SECONDS = 60  # for a scheduler to answer, and for a worker to come
+PENDING_PER_THREAD = 4  # chunks, so that no thread waits for the next one
+_ATTEMPTS = 3  # to send the function to all workers
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 Context = TypeVar("Context")
@@ -200,6 +204,122 @@ def process_index() -> int:
     return _process_index
 
 
+class DaskEngine(NamedTuple):
+    """Workers of a Dask cluster, which may be on other machines.
+
+    Dask repeats the calls of a worker that ends on the other workers.
+    """
+
+    address: str
+
+    def require_workers(self) -> None:
+        """Check that the cluster has a worker."""
+        self._connect().close()
+
+    @contextlib.contextmanager
+    def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
+        """Call the function on the workers; see Engine.
+
+        Raises:
+            UserError: there is no scheduler or no worker, or the cluster is
+                lost.
+        """
+        import distributed
+
+        lost = (
+            concurrent.futures.CancelledError,
+            distributed.CancelledError,
+            distributed.KilledWorker,
+            distributed.comm.CommClosedError,
+        )
+        # The function on each worker, sent once instead of with every chunk.
+        # It is loaded at its first call, since a worker's event loop, which
+        # has setup(), must not be delayed.
+        plugin: Any = distributed.WorkerPlugin()
+        plugin.function = SentFunction(function)
+        # Another command on the cluster may have the same function.
+        plugin.name = f"t2t-{uuid.uuid4().hex}"
+        with self._connect() as client:
+            try:
+                _register(client, plugin)
+                yield Calls(
+                    _lost_if_unreachable(
+                        lambda chunk: client.submit(
+                            _call_plugin, plugin.name, chunk, pure=False
+                        )
+                    ),
+                    # Asked for each chunk, since workers come and go.
+                    _lost_if_unreachable(
+                        lambda: (
+                            PENDING_PER_THREAD * sum(client.nthreads().values())
+                        )
+                    ),
+                )
+            except lost as error:
+                raise errors.UserError(
+                    f"The cluster lost a call: {error}. See the logs of its "
+                    "workers, and run the command again, which continues."
+                ) from error
+            finally:
+                # A lost cluster has no plugin.
+                with contextlib.suppress(OSError, ValueError, *lost):
+                    client.unregister_worker_plugin(plugin.name)
+
+    def _connect(self):
+        import dask
+        import distributed
+
+        try:
+            # By default, a connection keeps its last 1,000 messages, chunks
+            # included.
+            with dask.config.set({"distributed.admin.low-level-log-length": 0}):
+                client = distributed.Client(
+                    self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
+                )
+            client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
+            return client
+        except (OSError, TimeoutError, ValueError) as error:
+            raise errors.UserError(
+                f"There is no Dask cluster with a worker at {self.address}: "
+                f"{error}. Start `dask scheduler` and, on each machine, `dask "
+                "worker ADDRESS`."
+            ) from error
+
+
+def _lost_if_unreachable(call):
+    """Return a call of the scheduler that raises CommClosedError.
+
+    Dask raises OSError, as do the caller's own reading and writing.
+    """
+    import distributed
+
+    def checked(*args):
+        try:
+            return call(*args)
+        except OSError as error:
+            raise distributed.comm.CommClosedError(str(error)) from error
+
+    return checked
+
+
+def _register(client, plugin):
+    """Send a plugin to the workers, again if one of them ends meanwhile."""
+    import distributed
+
+    register = _lost_if_unreachable(client.register_plugin)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(distributed.comm.CommClosedError):
+            return register(plugin)
+    return register(plugin)
+
+
+def _call_plugin(name, chunk):
+    """Call the function of a plugin, on a worker."""
+    import distributed
+
+    return distributed.get_worker().plugins[name].function(chunk)
+
+
 def create(name: str, local: Engine) -> Engine:
     """Return the engine of a name.
 
@@ -219,8 +339,8 @@ def create(name: str, local: Engine) -> Engine:
             f"scheduler, as in dask:tcp://host:8786; got {name!r}."
         )
     with extras.needed("dask", f"--engine={name}"):
-        from t2t_repro.data import dask_engine
-    return dask_engine.DaskEngine(address)
+        import distributed  # noqa: F401 (its absence is reported here)
+    return DaskEngine(address)
 
 
 def for_python(engine: Engine) -> Engine:

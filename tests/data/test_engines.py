@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from t2t_repro import data, errors, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import engines, filtering
 from t2t_repro.data.filtering import PairFilters
 
@@ -49,10 +49,6 @@ def test_unknown_engine_is_user_error(name):
 
 def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(
-        sys.modules, "t2t_repro.data.dask_engine", raising=False
-    )
-    monkeypatch.delattr(data, "dask_engine", raising=False)
     with pytest.raises(errors.UserError, match="the extra dask"):
         engines.create("dask:tcp://localhost:1", engines.INLINE)
 
@@ -65,9 +61,7 @@ def test_tasks_without_pairs_are_not_called_and_keep_their_place():
 
 def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     pytest.importorskip("distributed")
-    from t2t_repro.data import dask_engine
-
-    monkeypatch.setattr(dask_engine, "TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(engines, "TIMEOUT_SECONDS", 1)
     engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         engine.require_workers()
@@ -92,10 +86,8 @@ class FakeClient(contextlib.nullcontext):
 
 def test_each_start_on_a_cluster_has_a_plugin_and_removes_it(monkeypatch):
     pytest.importorskip("distributed")
-    from t2t_repro.data import dask_engine
-
     client = FakeClient()
-    engine = dask_engine.DaskEngine("tcp://127.0.0.1:1")
+    engine = engines.DaskEngine("tcp://127.0.0.1:1")
     monkeypatch.setattr(type(engine), "_connect", lambda self: client)
     with engine.start(len):
         with pytest.raises(ZeroDivisionError), engine.start(len):
@@ -109,14 +101,13 @@ def test_lost_scheduler_is_user_error_unlike_the_callers_own_errors(
     monkeypatch,
 ):
     pytest.importorskip("distributed")
-    from t2t_repro.data import dask_engine
 
     def no_answer():
         raise OSError("Timed out trying to connect")
 
     client = FakeClient()
     client.nthreads = no_answer
-    engine = dask_engine.DaskEngine("tcp://127.0.0.1:1")
+    engine = engines.DaskEngine("tcp://127.0.0.1:1")
     monkeypatch.setattr(type(engine), "_connect", lambda self: client)
     with pytest.raises(errors.UserError, match="lost a call: Timed out"):
         with engine.start(len) as calls:
