@@ -13,7 +13,7 @@ is only one output, a row is its value, and the outputs are its column.
 import base64
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,15 +41,13 @@ class Body(NamedTuple):
     """Parsed body, of which only the signature is checked."""
 
     signature: str  # name of the signature; "": the default
-    content: dict[str, Any]  # the keys that were asked for
+    content: dict[str, Any]  # those of predict
 
 
-def parse_body(body: bytes, keys: Iterable[str]) -> Body:
-    """Parse a body.
+def parse(body: bytes) -> Body:
+    """Parse the body of a request; `read_inputs` checks its content.
 
-    Args:
-        body: the body.
-        keys: keys to keep. Others are ignored, and may be large.
+    Keys beside those of predict are ignored, and may be large.
 
     Raises:
         RequestError: it is no JSON object, or its signature is no string.
@@ -68,7 +66,8 @@ def parse_body(body: bytes, keys: Iterable[str]) -> Body:
     signature = content.get("signature_name", "")
     if not isinstance(signature, str):
         raise request_errors.invalid("'signature_name' must be a string.")
-    return Body(signature, {k: content[k] for k in keys if k in content})
+    kept = content.keys() & {"instances", "inputs"}
+    return Body(signature, {key: content[key] for key in kept})
 
 
 def _first_of_each(pairs):
@@ -77,15 +76,6 @@ def _first_of_each(pairs):
 
 
 _PIECE_VALUES = 1024  # encoded at once: less than a millisecond
-
-
-def parse(body: bytes) -> Body:
-    """Parse the body of a request; `read_inputs` checks its content.
-
-    Raises:
-        RequestError: it is no JSON object, or its signature is no string.
-    """
-    return parse_body(body, ("instances", "inputs"))
 
 
 def read_inputs(

@@ -62,6 +62,14 @@ def too_slow(message: str) -> RequestError:
     return RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, message, 408)
 
 
+def no_examples() -> RequestError:
+    """Return the error of classify, regress and MultiInference."""
+    return RequestError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        "The model has no signature for tf.Examples; only predict is served.",
+    )
+
+
 def no_answer(message: str) -> RequestError:
     """Return the error of a model that does not answer in time."""
     return RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, message)

@@ -10,7 +10,7 @@ import re
 import string
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, TypeVar
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -19,7 +19,6 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from t2t_repro.server import (
     batching,
     connections,
-    examples,
     json_predict,
     monitoring,
     request_errors,
@@ -130,10 +129,6 @@ _WEB = re.compile("https?://")
 _API = f"/{{path:(?i:{API_PREFIX[1:]}).*}}"
 # Prometheus's usual path, and TensorFlow Serving's.
 _METRICS = "/metrics", "/monitoring/prometheus/metrics"
-_METHOD_NAMES = {
-    "classify": examples.CLASSIFY,
-    "regress": examples.REGRESS,
-}
 # Larger and packed bodies are parsed in a thread: the parser holds Python's
 # lock, but the event loop has its turn between two bodies.
 _PARSED_AT_ONCE = 64 << 10
@@ -186,10 +181,10 @@ class Handlers:
             return self._status(target)
         if target.method == "metadata":
             return self._metadata(target)
+        if target.method != "predict":
+            raise request_errors.no_examples()
         with self._in_flight():
-            if target.method == "predict":
-                return await self._predict(request, target)
-            return await self._refuse_examples(request, target)
+            return await self._predict(request, target)
 
     @contextlib.contextmanager
     def _in_flight(self) -> Iterator[None]:
@@ -249,16 +244,6 @@ class Handlers:
                     self._encoder, encode
                 )
             )
-
-    async def _refuse_examples(
-        self, request: web.Request, target: Target
-    ) -> NoReturn:
-        """Refuse classification or regression, as TensorFlow Serving does."""
-        signature = await self._read(request, examples.read_signature)
-        model = self._service.versions.find(*target.model())
-        examples.refuse(
-            _METHOD_NAMES[target.method], signature, model.signature_defs
-        )
 
     async def _read(
         self, request: web.Request, parse: Callable[[bytes], _Parsed]

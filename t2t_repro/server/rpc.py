@@ -11,21 +11,17 @@ from google.protobuf import json_format, struct_pb2
 from google.protobuf import message as protobuf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
-    inference_pb2,
     model_management_pb2,
     model_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
-    regression_pb2,
 )
 
 from t2t_repro.server import (
     connections,
-    examples,
     proto_predict,
     request_errors,
     server_settings,
@@ -332,32 +328,11 @@ class _PredictionServicer(
         return name, version, signature
 
     async def Classify(
-        self,
-        request: classification_pb2.ClassificationRequest,
-        context: grpc.aio.ServicerContext,
+        self, request: protobuf.Message, context: grpc.aio.ServicerContext
     ) -> NoReturn:
-        self._refuse(examples.CLASSIFY, _spec(request))
+        raise request_errors.no_examples()
 
-    async def Regress(
-        self,
-        request: regression_pb2.RegressionRequest,
-        context: grpc.aio.ServicerContext,
-    ) -> NoReturn:
-        self._refuse(examples.REGRESS, _spec(request))
-
-    def _refuse(self, method: str, spec: model_pb2.ModelSpec) -> NoReturn:
-        model = self._service.versions.find(*_model(spec))
-        examples.refuse(method, spec.signature_name, model.signature_defs)
-
-    async def MultiInference(
-        self,
-        request: inference_pb2.MultiInferenceRequest,
-        context: grpc.aio.ServicerContext,
-    ) -> NoReturn:
-        specs = [task.model_spec for task in request.tasks]
-        spec = specs[0] if specs else model_pb2.ModelSpec()
-        model = self._service.versions.find(*_model(spec))
-        examples.refuse_tasks(request.tasks, model.signature_defs)
+    Regress = MultiInference = Classify
 
     async def GetModelMetadata(
         self,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from t2t_repro.server import examples, json_predict, request_errors
+from t2t_repro.server import json_predict, request_errors
 from t2t_repro.serving import limits
 
 UNKNOWN_NAME = (
@@ -18,7 +18,6 @@ MISSING_NAME = (
 )
 NOT_A_VALUE = "Expecting value/list but got object at item 1 of input list"
 NOT_AN_OBJECT = "Expecting object but got list at item 1 of input list"
-NO_OBJECT = "Example must be JSON object but got JSON "
 
 
 def read(body, *names):
@@ -121,26 +120,11 @@ def test_answers_are_encoded_in_small_pieces():
     ("body", "message"),
     [
         (b"", "JSON Parse error: The document is empty"),
-        (
-            b'{"examples": [{}], "signature_name": 1}',
-            "'signature_name' must be a string.",
-        ),
-        (
-            b"{}",
-            "When method is classify, key 'examples' is expected and was not "
-            "found",
-        ),
-        (b'{"examples": {}}', "Expecting 'examples' value to be an list/array"),
-        (b'{"examples": []}', "'examples' value is an empty array"),
-        (b'{"examples": [{}, null]}', NO_OBJECT + "Null"),
-        (b'{"examples": [true]}', NO_OBJECT + "True"),
-        (b'{"examples": [[]]}', NO_OBJECT + "Array"),
-        (b'{"examples": [1.5]}', NO_OBJECT + "Number"),
-        (b'{"examples": [{}], "context": "a"}', NO_OBJECT + "String"),
+        (b'{"signature_name": 1}', "'signature_name' must be a string."),
     ],
 )
-def test_wrong_examples_are_explained(body, message):
+def test_wrong_body_is_explained(body, message):
     with pytest.raises(request_errors.RequestError) as refused:
-        examples.read_signature(body)
+        json_predict.parse(body)
     assert refused.value.status == 400
     assert refused.value.message == message

@@ -192,7 +192,8 @@ def test_metrics_count_requests_by_outcome(export_dir, embedded):
         assert server.http("GET", "/metrics")[0] == 200
     assert status == 200
     for line in (
-        't2t_http_responses_total{status="400"} 6.0',
+        't2t_http_responses_total{status="400"} 5.0',
+        't2t_http_responses_total{status="501"} 1.0',
         't2t_requests_total{code="OK",protocol="rest",'
         'signature="serving_default"} 1.0',
         't2t_requests_total{code="INVALID_ARGUMENT",protocol="rest",'

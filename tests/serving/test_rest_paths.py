@@ -13,7 +13,6 @@ from t2t_repro.server.rest import Target
 MALFORMED = "Malformed request: "
 NO_NAME = "Missing model name in request."
 MAX_VERSION = 2**63 - 1
-EXAMPLES = {"examples": [{"inputs": "a"}]}
 LABEL = "Unrecognized servable version label: x"
 BODY = json.dumps({"instances": ["a"], "examples": [{}]})
 # What is special in a path, and parts of valid ones.
@@ -126,22 +125,8 @@ def test_malformed_path_is_400(method, path, message):
         ("/v1/models/t2t/versions/9:predict", {}, 404, "(t2t, 9)"),
         ("/v1/models/other/labels/x:predict", {}, 400, LABEL),
         ("/v1/models/t2t/labels/x:predict", b"", 400, "document is empty"),
-        ("/v1/models/t2t/labels/x:regress", EXAMPLES, 400, LABEL),
-        (
-            "/v1/models/other/labels/x:regress",
-            {},
-            400,
-            "'examples' is expected",
-        ),
-        ("/v1/models/other:classify", EXAMPLES, 404, "Latest(other)"),
-        ("/v1/models/t2t:classify", EXAMPLES, 400, "output Tensors, found 3"),
-        ("/v1/models/t2t:regress", EXAMPLES, 400, "Expected one output Tensor"),
-        (
-            "/v1/models/t2t:regress",
-            EXAMPLES | {"signature_name": "x"},
-            400,
-            "No signature was found with the name: x",
-        ),
+        ("/v1/models/t2t:classify", {"examples": [{}]}, 501, "tf.Examples"),
+        ("/v1/models/other:regress", b"", 501, "only predict is served"),
         ("/v1/models/../../etc/passwd", None, 400, "Malformed request: GET"),
         ("/v1/models/%2e%2e%2f%2e%2e", None, 404, "not find any versions"),
         ("/v1/x?y=z", None, 400, "Malformed request: GET /v1/x"),

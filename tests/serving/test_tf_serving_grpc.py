@@ -17,10 +17,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from t2t_repro.server import examples
-
 SECONDS = 60  # timeout
-CLASSIFY, REGRESS = examples.CLASSIFY, examples.REGRESS
 REQUESTS = {
     "Predict": predict_pb2.PredictRequest,
     "Classify": classification_pb2.ClassificationRequest,
@@ -34,7 +31,6 @@ INPUT = (
     'inputs { key: "%s" value { dtype: DT_STRING string_val: "a" '
     "tensor_shape { dim { size: 1 } } } }"
 )
-TASK = 'tasks { model_spec { name: "t2t" %s } method_name: "%s" }'
 OUTPUTS = "{outputs,scores,truncated}"
 
 
@@ -71,7 +67,7 @@ def refusal(call):
     return refusal
 
 
-WITH_SPEC = "Predict", "Classify", "Regress", "GetModelMetadata"
+WITH_SPEC = "Predict", "GetModelMetadata"
 
 
 @pytest.mark.parametrize("method", [*WITH_SPEC, "GetModelStatus"])
@@ -101,12 +97,10 @@ def test_request_without_model_spec_is_refused(refusal, method):
         ),
     ],
 )
-@pytest.mark.parametrize("method", [*WITH_SPEC, "MultiInference"])
+@pytest.mark.parametrize("method", WITH_SPEC)
 def test_unknown_model_is_refused(refusal, method, spec, code, message):
     text = f"model_spec {{ {spec} }}"
-    if method == "MultiInference":
-        text = f"tasks {{ {text} }}"
-    elif method == "GetModelMetadata":
+    if method == "GetModelMetadata":
         text += ' metadata_field: "signature_def"'
     assert refusal(method, text) == (code, message)
 
@@ -164,57 +158,11 @@ def test_output_filter_is_checked_before_the_model_runs(
         gate.open.set()
 
 
-NO_SIGNATURE = "No signature was found with the name: x"
-ONE_INPUT = "Expected one input Tensor."
-
-
-@pytest.mark.parametrize(
-    ("method", "signature", "message"),
-    [
-        ("Classify", "", "Expected one or two output Tensors, found 3"),
-        ("Classify", "n_best", "Expected one or two output Tensors, found 3"),
-        ("Classify", "score", ONE_INPUT),
-        ("Classify", "x", NO_SIGNATURE),
-        ("Regress", "", "Expected one output Tensor."),
-        ("Regress", "score", ONE_INPUT),
-        ("Regress", "x", NO_SIGNATURE),
-    ],
-)
-def test_signature_without_examples_is_refused(
-    refusal, method, signature, message
-):
-    text = f'model_spec {{ name: "t2t" signature_name: "{signature}" }}'
-    assert refusal(method, text) == ("INVALID_ARGUMENT", message)
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    [
-        ("", "INVALID_ARGUMENT", "ModelSpec has no name specified."),
-        (
-            TASK % ("", CLASSIFY),
-            "INVALID_ARGUMENT",
-            "Expected one or two output Tensors, found 3",
-        ),
-        (
-            TASK % ("", REGRESS),
-            "INVALID_ARGUMENT",
-            "Expected one output Tensor.",
-        ),
-        (
-            TASK % ("", "tensorflow/serving/predict"),
-            "UNIMPLEMENTED",
-            "Unsupported signature method_name: tensorflow/serving/predict",
-        ),
-        (
-            TASK % ('signature_name: "x"', CLASSIFY),
-            "INVALID_ARGUMENT",
-            "Requested signature not found in model graph: x",
-        ),
-    ],
-)
-def test_multi_inference_is_refused(refusal, text, code, message):
-    assert refusal("MultiInference", text) == (code, message)
+@pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])
+def test_request_of_examples_is_unimplemented(refusal, method):
+    code, message = refusal(method, "")
+    assert code == "UNIMPLEMENTED"
+    assert message.endswith("only predict is served.")
 
 
 @pytest.mark.parametrize(
