@@ -1,17 +1,16 @@
-"""Benchmark of the training step, with other libraries as peers.
+"""Benchmark of the training step, with PyTorch as the peer.
 
     python -m scripts.benchmarks.bench_train \\
         --text=train.en:train.de --pytorch=PYTHON
 
-PYTHON is a Python that has torch; --keras_hub and --tf_models name those of two
-more libraries. Without them, only our model is measured. All models train on
-the same sentences, in the batches that suit each: ours are packed, those of the
-peers are sorted by length and padded. They take turns, and the best turn of
-each counts. The last line is a JSON list of {name, value, unit, peer, ratio}.
+PYTHON is a Python that has torch; without it, only our model is measured. Both
+models train on the same sentences, in the batches that suit each: ours are
+packed, those of the peer are sorted by length and padded. They take turns, and
+the best turn of each counts. The last line is a JSON list of {name, value,
+unit, peer, ratio}.
 """
 
 import collections
-import json
 import os
 import pathlib
 import statistics
@@ -29,12 +28,6 @@ _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
 )
 _PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
-_KERAS_HUB = flags.DEFINE_string(
-    "keras_hub", None, "Python that has keras-hub."
-)
-_TF_MODELS = flags.DEFINE_string(
-    "tf_models", None, "Python that has tf-models-official."
-)
 _SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Model sizes.")
 _DTYPES = flags.DEFINE_list(
     "dtypes", ["float32", "bfloat16"], "Types to compute in."
@@ -92,27 +85,6 @@ def rate(measured):
     return measured["tokens"] / len(steps) / statistics.median(steps)
 
 
-def peers(arrays, settings):
-    """Yield the name of each peer that a flag names, with its measurement."""
-    if _PYTORCH.value:
-        yield "PyTorch", harness.pytorch(_PYTORCH.value, arrays, settings)
-    for library, python, environment in (
-        ("keras-hub", _KERAS_HUB.value, {}),
-        ("tf-models", _TF_MODELS.value, {"TF_USE_LEGACY_KERAS": "1"}),
-    ):
-        if python:
-            command = python, "-m", "scripts.benchmarks.bench_train_keras"
-            arguments = json.dumps(settings | {"library": library})
-            # oneDNN on every CPU, as in our commands.
-            environment |= {"TF_ENABLE_ONEDNN_OPTS": "1"}
-            yield (
-                library,
-                harness.last_json(
-                    *command, str(arrays), arguments, **environment
-                ),
-            )
-
-
 def peak_megabytes(measured):
     """Return the highest memory of a process, with its libraries."""
     return measured["peak megabytes"]
@@ -126,8 +98,9 @@ def measure_speed(size, dtype, shard, arrays):
     turns = collections.defaultdict(list)
     for _ in range(_TURNS.value):
         turns["ours"].append(probe(shard, "steps", **settings))
-        for peer, measured in peers(arrays, settings):
-            turns[peer].append(measured)
+        if _PYTORCH.value:
+            measured = harness.pytorch(_PYTORCH.value, arrays, settings)
+            turns["PyTorch"].append(measured)
     fastest = {name: max(runs, key=rate) for name, runs in turns.items()}
     best = fastest.pop("ours")
     name = f"{size}, {dtype}"

@@ -1,4 +1,4 @@
-"""A training step of our models with JAX, for bench_gpu and gpu_readiness.
+"""A training step of our models with JAX.
 
 The environment variable KERAS_BACKEND must be "jax" before this module is
 imported. The layers use keras.ops, so TensorFlow is not needed.

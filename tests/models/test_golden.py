@@ -76,7 +76,7 @@ def _assert_close(actual, expected, name=""):
 
 
 def test_golden_file_names_its_script(golden):
-    assert "golden_pytorch" in str(golden["command"])
+    assert "golden_pytorch transformer" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
 
 

@@ -1,8 +1,7 @@
 """Tests of ByteNet and of the Extended Neural GPU against PyTorch's layers.
 
-The scripts golden_bytenet and golden_neural_gpu in scripts/release/ computed
-the numbers in float64; the docstring of the first describes the files. The
-models compute in float32.
+scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+describes the files. The models compute in float32.
 """
 
 import dataclasses
@@ -63,7 +62,7 @@ def _loss(model, batch):
 
 
 def test_file_names_its_script_and_has_every_weight(golden, model):
-    assert f"golden_{golden['name']}" in str(golden["command"])
+    assert f"golden_pytorch {golden['name']}" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
     assert {
         f"gradients/{path}" for path in building.by_path(model.weights)

@@ -1,6 +1,6 @@
 """Tests of ConvS2S against PyTorch's layers, an independent implementation.
 
-scripts/release/golden_convs2s.py computed the numbers in float64, each pair of
+scripts/release/golden_pytorch.py computed the numbers in float64, each pair of
 sentences alone; its docstring describes the file. Here they share a padded
 batch, in float32.
 """
@@ -69,7 +69,7 @@ def _assert_close(actual, expected, name=""):
 
 
 def test_golden_file_names_its_script(golden):
-    assert "golden_convs2s" in str(golden["command"])
+    assert "golden_pytorch convs2s" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
 
 

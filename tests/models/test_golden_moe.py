@@ -1,6 +1,6 @@
 """Tests of the Transformer with mixtures of experts against PyTorch.
 
-scripts/release/golden_moe.py computed the numbers in float64; its docstring
+scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
 describes the file. The model computes in float32.
 """
 
@@ -64,7 +64,7 @@ def _assert_close(actual, expected, name=""):
 
 
 def test_golden_file_names_its_script(golden):
-    assert "golden_moe" in str(golden["command"])
+    assert "golden_pytorch transformer_moe" in str(golden["command"])
 
 
 def test_encoder_output_and_logits_equal_pytorch(model, golden, batch):

@@ -1,7 +1,7 @@
 """Tests of recurrent models against PyTorch's LSTM and GRU.
 
-scripts/release/golden_recurrent.py and golden_deep_att.py computed the numbers
-in float64; their docstrings describe the files. The models compute in float32.
+scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+describes the files. The models compute in float32.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def trial(request):
     file, folder, hparams_set, settings = TRIALS[request.param]
     with np.load(FOLDER / f"pytorch_{file}.npz") as arrays:
         golden = dict(arrays)
-    assert f"golden_{file}" in str(golden["command"])
+    assert f"golden_pytorch {file}" in str(golden["command"])
     hparams = dataclasses.replace(
         registry.build_hparams(hparams_set),
         **settings,

@@ -98,18 +98,6 @@ def test_bench_gpu_with_flash_attention_trains_on_a_cpu():
 
 
 @pytest.mark.slow
-def test_gpu_readiness_and_xla_count_the_same_flops():
-    predicted = results("gpu_readiness", *TINY, "--dtype=float32")
-    name = "tiny, float32, HLO of this CPU"
-    assert 0.8 < predicted[f"{name}: FLOPs"]["ratio"] < 1.0
-    overlapping, in_turn = (
-        predicted[f"{name}: predicted, arithmetic and memory {how}"]["ratio"]
-        for how in ("overlapping", "one after the other")
-    )
-    assert 0 < in_turn < overlapping <= 1
-
-
-@pytest.mark.slow
 def test_flash_attention_equals_attention_on_packed_rows():
     finished = run("-c", COMPARED)
     assert finished.returncode == 0, finished.stderr[-3000:]

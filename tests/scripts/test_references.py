@@ -80,7 +80,7 @@ def test_reference_of_unlike_runs_is_refused(monkeypatch, tmp_path):
             settings=run_settings("float32", batch_tokens=1), output_dir="two"
         ),
     }
-    monkeypatch.setattr(references.runs, "open_run", opened.get)
+    monkeypatch.setattr(references, "open_run", opened.get)
     monkeypatch.setattr(references, "FOLDER", tmp_path)
     with pytest.raises(
         errors.UserError,

@@ -5,11 +5,9 @@ import types
 
 import pytest
 
-from scripts.benchmarks import harness
 from scripts.paper import (
     rival_rows,
     rival_table,
-    rivals_number_words,
     table2_rivals,
     table_jobs,
     verdicts,
@@ -175,12 +173,3 @@ def test_one_seed_has_no_verdict():
     assert rival_table.judge({"transformer": results[:1]}, SPLIT, "ende") == {}
     text = rival_table.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
     assert "agrees" not in text and "contradicts" not in text
-
-
-def test_number_words_are_laid_out_for_any_model():
-    """The mixture of experts has no num_hidden_layers."""
-    folder = harness.ROOT / "scripts" / "results" / "rivals_number_words"
-    results = [files.read_json(folder / "moe-seed1.json")]
-    lines = rivals_number_words.lay_out(results).splitlines()
-    assert lines[2] == "| moe | 99.81 | 1.10 | 2.54 | 600 | 1.3e+13 | 20 |"
-    assert "2,048 tokens, 128 wide in the first row" in lines[-1]

@@ -85,6 +85,7 @@ def micro_table(monkeypatch, tmp_path):
         mixed_precision="float32",
         rows=[],
         seed=[1],
+        tuned=None,
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)
     job = table_jobs.Job(
@@ -183,7 +184,7 @@ def trainer(monkeypatch, micro_table):
 
     monkeypatch.setattr(commands.Commands, "run", run)
     scores = {"validation": {}}
-    monkeypatch.setattr(table_runs.runs, "stored_scores", lambda _: scores)
+    monkeypatch.setattr(table_runs, "stored_scores", lambda _: scores)
     monkeypatch.setattr(table_runs.row_files, "command_line", lambda: "c")
     return trainer
 
