@@ -176,12 +176,31 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
     if path.suffix == ".json":
         figures = files.read_json(path) if path.exists() else {}
         return _judge_figures(experiment, figures)
-    rows = table_layout.by_row(
-        [files.read_json(file) for file in sorted(path.glob("*-seed*.json"))]
-    )
+    rows = _read_rows(experiment, path)
     if experiment.claims[0].quantity == "correlation":
         return [_judge_order(experiment.claims[0], rows)]
     return [_judge_rows(claim, experiment, rows) for claim in experiment.claims]
+
+
+def _read_rows(experiment, folder) -> dict[str, list[dict]]:
+    """Return {row: results of its seeds} of an experiment."""
+    used = {n for claim in experiment.claims for n in (claim.row, claim.base)}
+    if experiment.claims[0].quantity == "correlation":
+        used = set(TABLE_3)
+    stored = map(files.read_json, sorted(folder.glob("*-seed*.json")))
+    return table_layout.by_row([r for r in stored if r["row"] in used])
+
+
+def _scores(quantity, rows) -> dict[str, verdicts.Row]:
+    """Return a quantity of each row and seed."""
+    return {
+        name: verdicts.Row(
+            [value_of(quantity, result) for result in results],
+            # All have the same number of steps, as in the paper.
+            all(r.get("ended_by") != "budget" for r in results),
+        )
+        for name, results in rows.items()
+    }
 
 
 def _judge_figures(experiment, figures):
@@ -214,17 +233,9 @@ def _judge_figures(experiment, figures):
 
 def _judge_rows(claim, experiment, rows):
     """Judge a claim about two rows, with the noise of the experiment's rows."""
-    used = {n for c in experiment.claims for n in (c.row, c.base)} & rows.keys()
-    scores = {
-        name: verdicts.Row(
-            [value_of(claim.quantity, result) for result in rows[name]],
-            # All have the same number of steps, as in the paper.
-            all(r.get("ended_by") != "budget" for r in rows[name]),
-        )
-        for name in used
-    }
-    if not {claim.row, claim.base} <= used:
+    if not {claim.row, claim.base} <= rows.keys():
         return Judged(claim, None)
+    scores = _scores(claim.quantity, rows)
     try:
         noise = verdicts.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
@@ -276,7 +287,7 @@ def _judge_order(claim, rows):
         correlation([statistics.fmean(v) for v in values]),
         (low, high),
         claim.direction,
-        math.nan,
+        None,
         None,
     )
     return Judged(claim, verdict)
@@ -310,11 +321,45 @@ def _section(experiment, group, results):
         f"Command: `{experiment.command}`",
         table,
     ]
-    if path.suffix == ".json" and path.exists():
+    if path.suffix != ".json":
+        parts += filter(None, [_describe_rows(experiment, path)])
+    elif path.exists():
         parts += filter(None, [files.read_json(path).get("table")])
     if experiment.picture:
         parts.append("![{}]({})".format(*experiment.picture))
     return "\n\n".join(parts)
+
+
+def _describe_rows(experiment, folder) -> str:
+    """Describe noise, hours, machine and dates of the rows that exist."""
+    rows = _read_rows(experiment, folder)
+    results = [result for each in rows.values() for result in each]
+    quantities = dict.fromkeys(claim.quantity for claim in experiment.claims)
+    if not results or "correlation" in quantities:
+        return ""
+    noise = []
+    for name in quantities if len(results) > len(rows) else ():
+        deviation, freedom = verdicts.pooled_deviation(_scores(name, rows))
+        unit = read_list()[0][name]["unit"]
+        noise.append(f"{deviation:.2f} {unit} ({freedom} degrees of freedom)")
+    hours = sum(result["minutes"] for result in results) / 60
+    means = [
+        f"{name} {statistics.fmean(scores.scores):.1f}"
+        for name, scores in _scores("BLEU", rows).items()
+    ]
+    machines, dates = (
+        ", ".join(sorted({result[key] for result in results}))
+        for key in ("machine", "date")
+    )
+    deviations = (
+        f"Standard deviation between seeds: {', '.join(noise)}. "
+        if noise
+        else ""
+    )
+    return (
+        f"{deviations}BLEU: {', '.join(means)}. {len(results)} trainings took "
+        f"{hours:.1f} hours ({machines}; {dates})."
+    )
 
 
 def _cells(judged):
@@ -335,7 +380,8 @@ def _cells(judged):
         low, high = map(form, verdict.interval)
         if low != high:
             ours += f" ({low} to {high})"
-            power = table_layout.number(verdict.detectable, quantity["digits"])
+            if verdict.detectable is not None:
+                power = f"{verdict.detectable:.{quantity['digits']}f}"
     published = ""
     if claim.paper is not None:
         published = form(claim.paper)

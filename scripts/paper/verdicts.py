@@ -57,7 +57,8 @@ class Verdict(NamedTuple):
     difference: float  # of means, row minus base
     interval: tuple[float, float]
     paper: float
-    detectable: float  # smallest true difference found with probability POWER
+    # Smallest true difference found with probability POWER, if it is known.
+    detectable: float | None
     # For a true difference of the margin, or else as large as the paper's.
     seeds_needed: int | None
 

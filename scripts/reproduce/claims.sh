@@ -5,10 +5,11 @@
 #     scripts/reproduce/claims.sh FOLDER [PART]...
 #
 # FOLDER/raw has train, validation and test in .en and .de: Tatoeba, divided by
-# scripts.reproduce.split_corpus, and Multi30k, one after the other. PARTs are
-# the functions below; without them, all run in their order. Run it again to
-# resume; finished rows are not trained again. CLAIMS_RESULTS is the folder of
-# the results, by default that of this checkout.
+# scripts.reproduce.split_corpus, and Multi30k, one after the other, and
+# FOLDER/multi30k the files of Multi30k. PARTs are the functions below; without
+# them, all run in their order. Run it again to resume; finished rows are not
+# trained again. CLAIMS_RESULTS is the folder of the results, by default that of
+# this checkout.
 set -euo pipefail
 folder=${1-}
 if [[ -z $folder ]]; then
@@ -52,11 +53,11 @@ rows() { # ROWS SEEDS [TRAINER FLAGS]: of Table 3
     --output_dir="$folder/table3" --results_dir="$results/table3"
 }
 
-variants() { # ROWS [FLAGS]
+variants() { # NAME ROWS: with results in the folder NAME
   run claim_rows "${text[@]}" "${small[@]}" --hparams_set=table3_base \
-    --rows="$1" --seed=1 --seed=2 --seed=3 --tuned="$searched" \
+    --rows="$2" --seed=1 --seed=2 --seed=3 --tuned="$searched" \
     --hparams="$hparams" --trainer_flags="$trainer" \
-    --output_dir="$folder/variants" --results_dir="$results/variants" "${@:2}"
+    --output_dir="$folder/$1" --results_dir="$results/$1"
 }
 
 figures() { # NAME: of the trainings of base
@@ -69,9 +70,12 @@ base() {
   tune table3_base "0.25|0.5|1.0|2.0" "0.0|0.1" 8
   rows base "1 2 3 4 5 6" "--keep_checkpoint_max=20"
 }
-warmup() { variants post_warmup,post_at_once,pre_warmup,pre_at_once; }
+warmup() {
+  variants variants post_warmup,post_at_once,pre_warmup,pre_at_once
+}
 attention() {
-  variants scaled_dk256,unscaled_dk8,unscaled_dk256,additive_dk8,additive_dk256
+  variants variants scaled_dk256,unscaled_dk8,unscaled_dk256
+  variants variants additive_dk8,additive_dk256
 }
 heads() { figures heads; }
 search() { figures search; }
@@ -80,11 +84,11 @@ heads_and_keys() {
   rows a_h1,b_dk16,a_h32,e_learned_positions,d_dropout0 "1 2 3"
 }
 small_differences() { rows a_h4,a_h16,b_dk32,d_dropout02 "1 2 3"; }
-positions() { variants short_sinusoids,short_learned,short_none; }
+positions() { variants variants short_sinusoids,short_learned,short_none; }
 overfitting() {
-  variants dropout_0,dropout_01,dropout_03 --problem=multi30k_ende \
-    --problem_args=vocab_size=4000 --raw_dir="$folder/multi30k" \
-    --output_dir="$folder/overfitting" --results_dir="$results/overfitting"
+  text=(--problem=multi30k_ende --problem_args=vocab_size=4000
+    --raw_dir="$folder/multi30k" --data_dir="$folder/data")
+  variants overfitting dropout_0,dropout_01,dropout_03
 }
 sizes() {
   tune table3_c_n2,table3_c_n4,table3_c_d256 "0.5|1.0|2.0" "0.0|0.1" 6
@@ -97,7 +101,7 @@ big() {
   rows big "1 2 3"
 }
 table3() { base; smoothing; heads_and_keys; sizes; big; small_differences; }
-restricted() { variants restricted_none,restricted_2,restricted_8; }
+restricted() { variants variants restricted_none,restricted_2,restricted_8; }
 rivals() {
   run table2_rivals "${text[@]}" --transformer_steps=2000 \
     --hparams=learning_rate_warmup_steps=400,batch_tokens=2048 \

@@ -30,6 +30,8 @@ def write_rows(folder, rows):
                     },
                     "ended_by": "steps",
                     "minutes": 30.0,
+                    "machine": "2 cores",
+                    "date": "2026-11-26",
                 },
             )
 
@@ -78,6 +80,8 @@ def test_rows_of_seeds_have_verdicts_and_others_are_not_run(tmp_path):
     page = claims.lay_out({BY_TITLE["Table 3 in small"]: judged}, tmp_path)
     assert "1 yes, 0 no, 1 cannot tell, 23 not run" in page
     assert "+9.5 (" in page  # 100 ln(5.5 / 5)
+    assert "1.00 BLEU (4 degrees of freedom)" in page
+    assert "6 trainings took 3.0 hours (2 cores; 2026-11-26)" in page
 
 
 def test_row_that_its_budget_ended_cannot_be_judged(tmp_path):
