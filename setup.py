@@ -11,9 +11,6 @@ import re
 from setuptools import setup
 
 ROOT = pathlib.Path(__file__).parent
-VERSION = re.search(
-    r'__version__ = "(.+)"', (ROOT / "t2t_repro/__init__.py").read_text()
-)[1]
 
 
 def long_description() -> str:
@@ -28,7 +25,6 @@ def long_description() -> str:
 
 
 setup(
-    version=VERSION,
     long_description=long_description(),
     long_description_content_type="text/markdown",
     packages=[

@@ -18,20 +18,27 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from t2t_repro.runtime import tensorflow_import
-
 if TYPE_CHECKING:
     from t2t_repro.api import ExportedModel, Model, load, train
 
 __all__ = ["ExportedModel", "Model", "load", "train"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import the interface for Python, and with it TensorFlow, on first use."""
+    """Return a name that is looked up, or imported, on first use.
+
+    The interface for Python imports TensorFlow.
+    """
+    if name == "__version__":
+        from t2t_repro.io import extras
+
+        return extras.version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from t2t_repro import api
+    from t2t_repro.runtime import tensorflow_import
+
+    with tensorflow_import.tuned():
+        from t2t_repro import api
 
     return getattr(api, name)
 
@@ -63,6 +70,5 @@ def _bridge_checkout(name):
     setattr(sys.modules[__name__], name, module)  # as an import would
 
 
-tensorflow_import.prepare()
 _bridge_checkout("problems")
 _bridge_checkout("hparams")

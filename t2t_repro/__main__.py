@@ -5,8 +5,9 @@ import pathlib
 import runpy
 import sys
 
-from t2t_repro import __version__, errors
+from t2t_repro import errors
 from t2t_repro.cli import tensor2tensor_names
+from t2t_repro.io import extras
 
 # In the order in which a newcomer needs them.
 COMMANDS = (
@@ -46,7 +47,7 @@ def main() -> int:
     if arguments[0] in ("--help", "-h", "help"):
         print(usage())
     elif arguments[0] == "--version":
-        print(__version__)
+        print(extras.version())
     elif name in COMMANDS:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.

@@ -214,11 +214,9 @@ def _missing_packages() -> Iterator[str]:
 
 
 def _versions() -> dict[str, str]:
-    from t2t_repro import __version__
-
     names = ["tensorflow", "keras", "tensorflow-text", "sentencepiece"]
     return {
-        "t2t_repro": __version__,
+        "t2t_repro": extras.version(),
         "python": platform.python_version(),
         "system": platform.platform(),
     } | {

@@ -52,6 +52,7 @@ def test_import_switches_onednn_on_unless_the_user_has_set_it(monkeypatch):
     monkeypatch.setattr(cpu, "features", lambda: AVX2)
     monkeypatch.setattr(tensorflow_import.sys, "modules", {})
     monkeypatch.setattr(tensorflow_import.sys, "meta_path", [])
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     monkeypatch.setenv(cpu.ONEDNN, "0")
     tensorflow_import.prepare()
     assert os.environ[cpu.ONEDNN] == "0"

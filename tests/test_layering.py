@@ -59,7 +59,7 @@ def imports(source):
             for name in names
             if name.startswith("t2t_repro.")
         }
-    return found - {"__version__"}
+    return found
 
 
 def violations(name, source):

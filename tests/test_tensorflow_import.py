@@ -22,6 +22,10 @@ class config:
         os.write(2, b"message of the devices\\n")
         config.listed += 1
 """
+PREPARE = (
+    "from t2t_repro.runtime import tensorflow_import; "
+    "tensorflow_import.prepare(); "
+)
 WITH_DRIVER = "import os, pathlib; pathlib.Path.exists = lambda path: True; "
 XLA_FLAGS = "os.write(2, os.environb.get(b'XLA_FLAGS', b'none'))"
 
@@ -55,10 +59,28 @@ needs_no_driver = pytest.mark.skipif(
 )
 
 
+STATE = """
+import os, sys
+def state():
+    descriptors = [(os.fstat(i).st_dev, os.fstat(i).st_ino) for i in range(3)]
+    hidden = [name for name, module in sys.modules.items() if module is None]
+    large = {"tensorflow", "keras", "numpy", "absl"} & sys.modules.keys()
+    return list(sys.meta_path), dict(os.environ), descriptors, hidden, large
+before = state()
+"""
+
+
+def test_import_of_the_package_changes_nothing_in_the_process(stderr_of):
+    stderr_of(
+        f"{STATE}\nimport t2t_repro, t2t_repro.problems, t2t_repro.hparams"
+        "\nassert state() == before, (before, state())"
+    )
+
+
 @needs_no_driver
 def test_import_is_silent_and_later_output_is_not(stderr_of):
     printed = stderr_of(
-        "import os, t2t_repro, tensorflow.part; os.write(2, b'later'); "
+        f"{PREPARE}import os, tensorflow.part; os.write(2, b'later'); "
         "assert tensorflow.config.listed == 1"
     )
     assert printed == "later"
@@ -66,7 +88,7 @@ def test_import_is_silent_and_later_output_is_not(stderr_of):
 
 def test_failing_import_is_not_silent(stderr_of, tmp_path):
     (tmp_path / "tensorflow" / "__init__.py").write_text(f"{FAKE}\n1 / 0")
-    code = "import t2t_repro\ntry: import tensorflow\nexcept Exception: raise"
+    code = f"{PREPARE}\ntry: import tensorflow\nexcept Exception: raise"
     with pytest.raises(AssertionError) as caught:
         stderr_of(code)
     assert "message of the import" in str(caught.value)
@@ -76,25 +98,18 @@ def test_failing_import_is_not_silent(stderr_of, tmp_path):
 def test_driver_is_not_started_by_the_import(stderr_of):
     """CUDA works in no fork of a process that has started it."""
     assert not stderr_of(
-        f"{WITH_DRIVER}import t2t_repro, tensorflow; "
+        f"{WITH_DRIVER}{PREPARE}import tensorflow; "
         "assert not tensorflow.config.listed"
     )
 
 
 def test_user_gets_all_messages_by_the_log_level(stderr_of):
-    code = "import t2t_repro, tensorflow"
+    code = f"{PREPARE}import tensorflow"
     assert "message of the import" in stderr_of(code, TF_CPP_MIN_LOG_LEVEL="0")
 
 
 def test_nothing_is_discarded_if_tensorflow_is_imported_first(stderr_of):
-    code = "import tensorflow, t2t_repro"
-    printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
-    assert printed == "message of the import\n"
-
-
-@needs_no_driver
-def test_devices_are_listed_silently_if_tensorflow_is_imported_first(stderr_of):
-    code = "import tensorflow, t2t_repro; assert tensorflow.config.listed == 1"
+    code = f"import tensorflow; {PREPARE}"
     printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
     assert printed == "message of the import\n"
 
@@ -110,11 +125,11 @@ def test_tensorflow_logs_less_within_the_context_only():
 def test_log_level_is_set_during_the_import_only(stderr_of):
     stderr_of(
         "import os; os.environ.pop('TF_CPP_MIN_LOG_LEVEL', None); "
-        "import t2t_repro, tensorflow; assert tensorflow.level == '1'; "
+        f"{PREPARE}import tensorflow; assert tensorflow.level == '1'; "
         "assert 'TF_CPP_MIN_LOG_LEVEL' not in os.environ"
     )
     stderr_of(
-        "import os, t2t_repro, tensorflow; assert tensorflow.level == '3'; "
+        f"{PREPARE}import os, tensorflow; assert tensorflow.level == '3'; "
         "assert os.environ['TF_CPP_MIN_LOG_LEVEL'] == '3'",
         TF_CPP_MIN_LOG_LEVEL="3",
     )
@@ -135,27 +150,29 @@ def test_log_level_is_set_during_the_import_only(stderr_of):
 def test_triton_is_off_in_tensorflow_unless_the_user_chooses(
     stderr_of, given, used
 ):
-    code = f"{WITH_DRIVER}import t2t_repro, tensorflow; {XLA_FLAGS}"
+    code = f"{WITH_DRIVER}{PREPARE}import tensorflow; {XLA_FLAGS}"
     assert stderr_of(code, XLA_FLAGS=given) == used
 
 
 def test_xla_flags_of_other_libraries_are_not_changed(stderr_of, tmp_path):
     """Keras has other backends."""
-    (tmp_path / "keras.py").touch()
-    code = f"{WITH_DRIVER}import t2t_repro, keras; {XLA_FLAGS}"
+    (tmp_path / "keras.py").write_text(
+        "class config: set_floatx = set_epsilon = lambda value: None"
+    )
+    code = f"{WITH_DRIVER}{PREPARE}import keras; {XLA_FLAGS}"
     assert stderr_of(code, XLA_FLAGS="") == ""
 
 
 @needs_no_driver
 def test_xla_flags_are_not_changed_without_a_driver(stderr_of):
-    code = f"import os, t2t_repro, tensorflow; {XLA_FLAGS}"
+    code = f"{PREPARE}import os, tensorflow; {XLA_FLAGS}"
     assert stderr_of(code, XLA_FLAGS="") == ""
 
 
 def test_tensorflow_knows_the_flag_of_triton():
     """An unknown flag would end every process that uses XLA."""
     code = (
-        f"{WITH_DRIVER}import t2t_repro, tensorflow as tf; "
+        f"{WITH_DRIVER}{PREPARE}import tensorflow as tf; "
         "print(tf.function(lambda: tf.ones(3) + 1, jit_compile=True)())"
     )
     result = subprocess.run(
@@ -164,36 +181,21 @@ def test_tensorflow_knows_the_flag_of_triton():
     assert result.returncode == 0, result.stderr
 
 
-def test_package_does_not_import_tensorflow(stderr_of):
-    code = "import sys, t2t_repro; assert 'tensorflow' not in sys.modules"
-    assert stderr_of(code) == ""
-
-
 IMPORT = "import tensorflow; assert bool(tensorflow.jax) is "
 
 
 @pytest.mark.parametrize(
-    ("code", "backend", "found"),
-    [
-        ("pass", "tensorflow", True),
-        ("t2t_repro.runtime.tensorflow_import.prepare_command()", "jax", True),
-        (
-            "t2t_repro.runtime.tensorflow_import.prepare_command()",
-            "tensorflow",
-            False,
-        ),
-    ],
-    ids=["Python program", "command on JAX", "command"],
+    ("backend", "found"), [("jax", True), ("tensorflow", False)]
 )
-def test_commands_omit_packages_that_tensorflow_does_not_need(
-    stderr_of, tmp_path, code, backend, found
+def test_packages_that_tensorflow_does_not_need_are_omitted(
+    stderr_of, tmp_path, backend, found
 ):
     (tmp_path / "tensorflow" / "__init__.py").write_text(
         f"{FAKE}\ntry:\n    import jax\nexcept ImportError:\n    jax = None\n"
     )
     (tmp_path / "jax.py").touch()
     stderr_of(
-        f"import t2t_repro; {code}; {IMPORT}{found}; import jax",
+        f"{PREPARE}{IMPORT}{found}; import jax",
         KERAS_BACKEND=backend,
     )
 
@@ -232,9 +234,8 @@ def test_command_ignores_what_keras_json_says(
     (tmp_path / "keras.json").write_text(json.dumps(stored))
     defaults = {"floatx": "float32", "epsilon": 1e-7, "backend": "tensorflow"}
     printed = stderr_of(
-        "import sys, t2t_repro\n"
-        "from t2t_repro import errors, tensorflow_import\n"
-        "tensorflow_import.prepare_command()\n"
+        f"{PREPARE}\nimport sys\n"
+        "from t2t_repro import errors\n"
         "try:\n"
         "    import keras\n"
         f"    assert keras.settings == {defaults}\n"
@@ -248,6 +249,6 @@ def test_command_ignores_what_keras_json_says(
 
 def test_garbage_is_collected_again_after_the_import(stderr_of):
     stderr_of(
-        "import gc, t2t_repro, tensorflow; assert gc.isenabled(); "
+        f"{PREPARE}import gc, tensorflow; assert gc.isenabled(); "
         "assert gc.get_freeze_count()"
     )

@@ -105,7 +105,7 @@ def run(
         except KeyboardInterrupt:
             return _report_interrupt()
 
-    tensorflow_import.prepare_command()
+    tensorflow_import.prepare()
     app.run(start, flags_parser=parse)
 
 

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from t2t_repro import errors, registry
 from t2t_repro.io import extras
+from t2t_repro.runtime import tensorflow_import
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
@@ -83,6 +84,7 @@ class SentFunction:
         """Call the function of a chunk, in another process."""
         with _loading:
             if self._function is None:
+                tensorflow_import.prepare()
                 registry.load_definitions(self._definitions)
                 self._function = pickle.loads(self._pickled)
         return self._function(chunk)

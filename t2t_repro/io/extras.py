@@ -1,4 +1,4 @@
-"""Packages of extras, which the base installation lacks."""
+"""Installed packages: this one, and those of extras."""
 
 import contextlib
 import re
@@ -9,6 +9,14 @@ from importlib import metadata
 from t2t_repro import errors
 
 _EXTRA = re.compile(r"""\bextra == ["']([\w-]+)["']""")  # in a marker
+
+
+def version() -> str:
+    """Return the version of t2t_repro, "unknown" if it is not installed."""
+    try:
+        return metadata.version("t2t_repro")
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        return "unknown"
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, TypeAlias
 
-from t2t_repro import __version__, errors, fields, hparam, registry
+from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
-from t2t_repro.io import files, storage
+from t2t_repro.io import extras, files, storage
 from t2t_repro.problem import Problem, arguments_with_defaults, build_problem
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -441,7 +441,7 @@ def versions() -> dict[str, str]:
     """Return versions of Python, this project and its main packages."""
     return {
         "python": platform.python_version(),
-        "t2t_repro": __version__,
+        "t2t_repro": extras.version(),
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 

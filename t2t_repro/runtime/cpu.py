@@ -43,7 +43,7 @@ def _read(path, name):
     """Return the value of the first line "name : value", "" if there is none.
 
     On ARM, the line has another name than "flags". The file repeats the lines
-    for each core, and every import of the package reads it.
+    for each core, and every command reads it.
     """
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:

@@ -33,21 +33,39 @@ _TRITON_GEMM = "xla_gpu_enable_triton_gemm"
 
 
 def prepare() -> None:
-    """Make the first import of TensorFlow fast and silent, whoever imports it.
+    """Make the first import of TensorFlow in this process fast and silent.
 
-    Messages of the import are printed if it fails. After it, messages below
-    WARNING are hidden. Users get all by TF_CPP_MIN_LOG_LEVEL=0. oneDNN is
-    switched on where it is faster and TensorFlow leaves it off; for GPUs, XLA's
-    matrix multiplications by Triton are switched off.
+    It is for processes of which the project does all: commands and their
+    workers. A package that the import of TensorFlow does not need is omitted,
+    keras.json is ignored, and the settings are those of tuned(). Messages of
+    the import are printed if it fails. After it, messages below WARNING are
+    hidden. Users get all by TF_CPP_MIN_LOG_LEVEL=0.
     """
-    if "tensorflow" not in sys.modules:
-        if cpu.needs_onednn(cpu.features(), os.environ):
-            os.environ[cpu.ONEDNN] = "1"
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    os.environ["KERAS_BACKEND"] = backend
+    _switch_onednn_on()
+    if "tensorflow" not in sys.modules and not any(
+        isinstance(finder, _TensorFlowFinder) for finder in sys.meta_path
+    ):
         sys.meta_path.insert(0, _TensorFlowFinder())
-    elif not NVIDIA_DRIVER.exists():
-        with _silent_stderr():
-            # Prints once that there is none.
-            sys.modules["tensorflow"].config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def tuned() -> Iterator[None]:
+    """Import TensorFlow in the context, with settings that make it faster.
+
+    oneDNN is switched on where it is faster and TensorFlow leaves it off. There
+    are no more threads than the container has cores. For GPUs, XLA's matrix
+    multiplications by Triton are switched off. Variables of the user take
+    precedence.
+    """
+    _switch_onednn_on()
+    yield
+    # Keras may have imported another library.
+    if tensorflow := sys.modules.get("tensorflow"):
+        _switch_triton_off()
+        with contextlib.suppress(RuntimeError):  # it has started its threads
+            limit_threads(tensorflow.config)
 
 
 @contextlib.contextmanager
@@ -63,19 +81,6 @@ def logging_only(level: int) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def prepare_command() -> None:
-    """Let the import omit what no command needs, and ignore keras.json.
-
-    A Python program keeps both, since it may use all of TensorFlow and Keras.
-    """
-    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
-    os.environ["KERAS_BACKEND"] = backend
-    for finder in sys.meta_path:
-        if isinstance(finder, _TensorFlowFinder):
-            finder.is_command = True
-            finder.omitted = _UNUSED if backend == "tensorflow" else ()
 
 
 def limit_threads(config: Any) -> None:
@@ -139,9 +144,6 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
     TensorFlow imports Keras, and Keras TensorFlow. Whichever is first counts.
     """
 
-    omitted: Sequence[str] = ()  # packages that the import must not find
-    is_command = False  # False: of a Python program
-
     def find_spec(
         self,
         fullname: str,
@@ -157,24 +159,20 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_prepared(module):
+                backend = os.environ["KERAS_BACKEND"]
                 with (
                     _fewer_messages(),
                     _silent_stderr(),
                     _without_collections(),
-                    _without(self.omitted),
+                    _without(_UNUSED if backend == "tensorflow" else ()),
+                    tuned(),
                 ):
-                    if self.is_command:
-                        _execute_with_defaults(execute, module)
-                    else:
-                        execute(module)
-                    # Keras may have imported another library.
-                    if tensorflow := sys.modules.get("tensorflow"):
-                        limit_threads(tensorflow.config)
-                        _switch_triton_off()
-                        if not NVIDIA_DRIVER.exists():
-                            # Prints that there is none. With a driver, it would
-                            # start CUDA, which fails in forks of the process.
-                            tensorflow.config.list_physical_devices()
+                    _execute_with_defaults(execute, module)
+                    tensorflow = sys.modules.get("tensorflow")
+                    if tensorflow and not NVIDIA_DRIVER.exists():
+                        # Prints that there is none. With a driver, it would
+                        # start CUDA, which fails in forks of the process.
+                        tensorflow.config.list_physical_devices()
 
             spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec
@@ -228,6 +226,14 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def _switch_onednn_on():
+    """Change the variable that TensorFlow reads during its import."""
+    if "tensorflow" not in sys.modules and cpu.needs_onednn(
+        cpu.features(), os.environ
+    ):
+        os.environ[cpu.ONEDNN] = "1"
 
 
 def _switch_triton_off():

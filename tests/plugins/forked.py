@@ -17,6 +17,10 @@ import tempfile
 
 import pytest
 
+from t2t_repro.runtime import tensorflow_import
+
+tensorflow_import.prepare()  # as commands do; the fork server imports this, too
+
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 3600  # seconds; a command that takes longer hangs
 # Modules that commands import. A command is not preloaded: it defines flags.
@@ -118,7 +122,10 @@ class Forks:
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
-            ["pytest", *(f"t2t_repro.{name}" for name in PRELOADED)]
+            [
+                "tests.plugins.forked",
+                *(f"t2t_repro.{name}" for name in PRELOADED),
+            ]
         )
 
     def start(self, *arguments, **settings) -> Command:
