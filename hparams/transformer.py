@@ -288,3 +288,169 @@ def parsing(parent: TransformerHParams) -> TransformerHParams:
         layer_prepostprocess_dropout=0.2,
         max_length=512,  # tensor2tensor; the paper does not say
     )
+
+
+# Small models, for CPUs and corpora of up to a million pairs.
+
+
+@hparams_sets.register("tiny", parent="base")
+def tiny(parent: TransformerHParams) -> TransformerHParams:
+    """Two layers, 128 wide: learns number words on a laptop's CPU."""
+    return dataclasses.replace(
+        parent,
+        hidden_size=128,
+        filter_size=512,
+        num_heads=4,
+        num_hidden_layers=2,
+        learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
+        learning_rate_constant=0.06,  # peak 0.06 / sqrt(400) = 0.003
+        learning_rate_warmup_steps=400,
+        batching="packed",
+        batch_tokens=2_048,
+        max_length=64,
+        train_steps=600,
+        save_checkpoints_steps=50,
+    )
+
+
+@hparams_sets.register("multi30k_tiny", parent="base")
+def multi30k_tiny(parent: TransformerHParams) -> TransformerHParams:
+    """The small Multi30k model of Wu et al. 2021 (arXiv 2105.14462)."""
+    return dataclasses.replace(
+        parent,
+        hidden_size=128,
+        filter_size=256,
+        num_heads=4,
+        num_hidden_layers=4,
+        layer_prepostprocess_dropout=0.3,
+        learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
+        learning_rate_constant=0.2236,  # peak 0.005 * sqrt(2000 steps)
+        learning_rate_warmup_steps=2_000,
+        batching="packed",
+        batch_tokens=8_192,  # two GPUs of at most 4,096 tokens each
+        max_length=128,
+        train_steps=8_000,
+        save_checkpoints_steps=200,
+        num_averaged_checkpoints=10,
+    )
+
+
+@hparams_sets.register(
+    "small", parent="multi30k_tiny", corpus_pairs=range(80_000)
+)
+def small(parent: TransformerHParams) -> TransformerHParams:
+    """Four layers, 128 wide: about 30,000 pairs in half an hour on a CPU."""
+    # A fifth of the tokens of multi30k_tiny: a shorter warm-up, a lower peak of
+    # the learning rate and less dropout. Batches of 4,096 tokens are 1.2 BLEU
+    # worse after as many epochs (scripts/results/recipes_multi30k).
+    return dataclasses.replace(
+        parent,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate_constant=0.1,  # peak 0.1 / sqrt(1000) = 0.0032
+        learning_rate_warmup_steps=1_000,
+        batch_tokens=2_048,
+        train_steps=6_000,
+    )
+
+
+@hparams_sets.register(
+    "medium", parent="small", corpus_pairs=range(80_000, 1_000_000)
+)
+def medium(parent: TransformerHParams) -> TransformerHParams:
+    """`small` for twice as many steps: about 200,000 pairs in an hour."""
+    # In half an hour a model 256 wide is far behind the narrow one, and both
+    # still improve (scripts/results/recipes_tatoeba).
+    return dataclasses.replace(parent, train_steps=12_000)
+
+
+# Variants that the paper mentions, later ones, and fine-tuning.
+
+
+@hparams_sets.register("base_prenorm", parent="base")
+def base_prenorm(parent: TransformerHParams) -> TransformerHParams:
+    """Base with pre-norm: trains without warm-up (Xiong et al. 2020)."""
+    return dataclasses.replace(
+        parent,
+        layer_preprocess_sequence="n",
+        layer_postprocess_sequence="da",
+        # Base's peak, 512^-0.5 * 4000^-0.5, from the first update to the
+        # 4,000th; then base's decay.
+        learning_rate_schedule="rsqrt_decay*rsqrt_hidden_size",
+    )
+
+
+@hparams_sets.register("base_additive", parent="base")
+def base_additive(parent: TransformerHParams) -> TransformerHParams:
+    """Base with additive attention (section 3.2.1; Bahdanau et al. 2014)."""
+    return dataclasses.replace(parent, attention_type="additive")
+
+
+@hparams_sets.register("base_unscaled", parent="base")
+def base_unscaled(parent: TransformerHParams) -> TransformerHParams:
+    """Base without 1 / sqrt(d_k): section 3.2.1, footnote 4."""
+    return dataclasses.replace(parent, attention_type="dot_product_unscaled")
+
+
+@hparams_sets.register("base_restricted", parent="base")
+def base_restricted(parent: TransformerHParams) -> TransformerHParams:
+    """Base with self-attention at distances below 8 (section 4)."""
+    # Seven positions to each side, so r = 15 in the paper's terms: half a
+    # sentence of WMT14, which has about 30 subwords. 6 layers reach 42
+    # positions, across most sentences (paths of O(n / r)).
+    return dataclasses.replace(parent, restricted_attention=8)
+
+
+@hparams_sets.register("base_adafactor", parent="base")
+def base_adafactor(parent: TransformerHParams) -> TransformerHParams:
+    """Base with Adafactor, as Shazeer and Stern trained it (1804.04235)."""
+    return dataclasses.replace(
+        parent,
+        optimizer="adafactor",
+        # min(0.01, step^-0.5), relative to a weight's size: section 8; so T2T.
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_warmup_steps=10_000,
+    )
+
+
+@hparams_sets.register("base_adamw", parent="base")
+def base_adamw(parent: TransformerHParams) -> TransformerHParams:
+    """Base with AdamW (Loshchilov and Hutter, arXiv 1711.05101)."""
+    return dataclasses.replace(
+        parent,
+        optimizer="adamw",
+        weight_decay=0.01,  # BERT's (arXiv 1810.04805, A.2)
+    )
+
+
+@hparams_sets.register("base_lion", parent="base")
+def base_lion(parent: TransformerHParams) -> TransformerHParams:
+    """Base with Lion (Chen et al., arXiv 2302.06675)."""
+    # Section 5: a rate 3 to 10 times lower than AdamW's, and a weight decay as
+    # many times higher; beta2 as in algorithm 2.
+    return dataclasses.replace(
+        parent,
+        optimizer="lion",
+        optimizer_adam_beta2=0.99,
+        weight_decay=0.05,
+        learning_rate_constant=0.2,
+    )
+
+
+# Training of a model that is trained already, such as an imported one.
+
+
+@hparams_sets.register("fine_tuning", parent="base")
+def fine_tuning(parent: TransformerHParams) -> TransformerHParams:
+    """A small constant learning rate; the importer sets the model's hparams."""
+    return dataclasses.replace(
+        parent,
+        learning_rate_schedule="constant*linear_warmup",
+        # The default of Hugging Face's run_translation.py; here with Adam of
+        # section 5.3, and warm-up, since its moments start at zero.
+        learning_rate_constant=5e-5,
+        learning_rate_warmup_steps=100,
+        batch_tokens=4_096,
+        max_length=512,  # OPUS-MT's max_position_embeddings
+        train_steps=2_000,
+        save_checkpoints_steps=200,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from t2t_repro import errors, fields, registry
-from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
+from t2t_repro.decoding.score import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translator
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation

@@ -29,10 +29,9 @@ _CHECKPOINTS = common_flags.define_list(
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.runs import stored_run
+    from t2t_repro.runs import checkpoints, stored_run
     from t2t_repro.runs.run import best_checkpoints, last_checkpoints, open_run
     from t2t_repro.runtime import devices
-    from t2t_repro.training import averaging
 
     if _CHECKPOINTS.value and _BEST.value:
         raise errors.UserError(
@@ -46,7 +45,7 @@ def main() -> None:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         choose = best_checkpoints if _BEST.value else last_checkpoints
         paths = choose(run, number)
-    averaged = averaging.average(paths, run.output_dir / stored_run.AVERAGED)
+    averaged = checkpoints.average(paths, run.output_dir / stored_run.AVERAGED)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
 

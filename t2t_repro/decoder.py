@@ -226,10 +226,10 @@ def _converse(translator, normalize, max_length):
 
 def _trace(models, run, hparams, normalize, total):
     """Write the attention weights of the only model for each line."""
-    from t2t_repro.decoding import attention_trace
+    from t2t_repro.decoding import score
 
     (model,) = models
-    tracer = attention_trace.AttentionTracer(model, run.vocabularies, hparams)
+    tracer = score.AttentionTracer(model, run.vocabularies, hparams)
     lines = progress.bar(
         decoder_flags.read_lines(),
         "trace",

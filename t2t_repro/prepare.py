@@ -13,7 +13,7 @@ from t2t_repro.data import engines, generate, manifest
 from t2t_repro.data.generate import Spec
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
-from t2t_repro.text import parallel_files, raw_archive, vocabulary_pair
+from t2t_repro.text import parallel_files, vocabulary_pair
 
 # Of a manifest, what an archive has, too.
 _DESCRIBED = ("problem", "arguments", "languages", "sources", "versions")
@@ -171,7 +171,7 @@ def archive(
         for vocabulary in manifest.vocabulary_files(contents):
             shutil.copyfile(folder / vocabulary, raw / vocabulary)
         described = {key: contents[key] for key in _DESCRIBED}
-        files.write_json(raw / raw_archive.DESCRIPTION, described)
+        files.write_json(raw / parallel_files.DESCRIPTION, described)
         try:  # what the archive's reader will do
             splits = _splits(problem, (raw, raw))
             changed = generate.changed_splits(folder, splits, contents)
@@ -183,7 +183,7 @@ def archive(
                 "each split, so that an archive cannot have it. Copy "
                 f"{raw_dir or folder.parent / 'downloads'} instead."
             )
-        raw_archive.pack(raw, path)
+        parallel_files.pack(raw, path)
     print(f"Wrote {path}, {path.stat().st_size:,} bytes.")
 
 
@@ -194,7 +194,7 @@ def _unpacked(raw_dir, folder):
     path = files.expand_path(raw_dir)
     if not path.is_file():
         return raw_dir
-    return raw_archive.unpack(path, folder.parent / "downloads")
+    return parallel_files.unpack(path, folder.parent / "downloads")
 
 
 def _archived_vocabularies(problem, raw):
@@ -202,7 +202,7 @@ def _archived_vocabularies(problem, raw):
 
     They are those of an archive, whose problem had the same arguments.
     """
-    described = raw and raw / raw_archive.DESCRIPTION
+    described = raw and raw / parallel_files.DESCRIPTION
     if not (described and described.is_file()):
         return []
     stored = files.read_json(described, {"problem": str, "arguments": dict})

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.decoding import beam_search, decode_loop, rules, search
 from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import devices, graph
@@ -91,7 +91,7 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
             past, position, tf.fill(tf.shape(before), 2)
         )
         sources = tf.repeat(state["inputs"], beams, axis=0)
-        batch = features.one_sentence_per_row(
+        batch = batches.one_sentence_per_row(
             sources, tf.reshape(whole, (-1, room))
         )
         logits = model(batch)[:, position]

@@ -22,7 +22,7 @@ from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
-from t2t_repro.layers import feed_forward, position
+from t2t_repro.layers import embedding, residual
 from t2t_repro.layers.attention import Additive, DotProduct, UnscaledDotProduct
 from t2t_repro.models import building, seq2seq
 
@@ -139,7 +139,7 @@ def attention() -> dict:
 
 def positions() -> dict:
     """Return figures of the sinusoids of width 512."""
-    layer = position.Sinusoids()
+    layer = embedding.Sinusoids()
     layer.build((None, None, 512), (None, None))
     table = layer.encode(tf.range(POSITIONS)).numpy().astype(np.float64)
     sine, cosine = table[:, 0::2], table[:, 1::2]  # [position, D / 2]
@@ -255,7 +255,7 @@ def layers() -> dict:
 def _separable(n):
     """Return operations of a separable convolution with k = n = d, relative."""
     convolution = keras.layers.SeparableConv1D(n, n, padding="same")
-    network = feed_forward.FeedForward(n, 4 * n, 0.0)
+    network = residual.FeedForward(n, 4 * n, 0.0)
     return flops(convolution, n, n) / (
         flops(table1_layers.self_attention(n), n, n) + flops(network, n, n)
     )

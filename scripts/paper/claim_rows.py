@@ -31,11 +31,11 @@ from scripts.paper import (
 from t2t_repro import prepare
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.data import manifest
-from t2t_repro.decoding import attention_trace
+from t2t_repro.decoding import score
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
 from t2t_repro.metrics import scores
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.runs.run import (
     Run,
     build_model,
@@ -45,7 +45,6 @@ from t2t_repro.runs.run import (
 )
 from t2t_repro.text import parallel_files
 from t2t_repro.text.test_sets import TestSet
-from t2t_repro.training import averaging
 
 SPLIT = "test"  # of rows
 BLEU = "bleu_compound_split"
@@ -251,7 +250,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
 def average(run: Run, number: int) -> pathlib.Path:
     """Return the path of an average of the last checkpoints of a run."""
     paths = last_checkpoints(run, number)
-    return averaging.average(paths, run.output_dir / f"averaged_{number}")
+    return checkpoints.average(paths, run.output_dir / f"averaged_{number}")
 
 
 def head_figures(folders, path: pathlib.Path) -> None:
@@ -285,7 +284,7 @@ def _variety(run, model):
     search = dataclasses.replace(
         run.problem.search, beam_size=1, extra_length=0
     )
-    tracer = attention_trace.AttentionTracer(model, run.vocabularies, search)
+    tracer = score.AttentionTracer(model, run.vocabularies, search)
     distances = []  # of each sentence, [layers, H]
     for line in corpus.text("inputs")[:TRACED]:
         weights = tracer.trace(line).weights.encoder  # [layers, H, L, L]

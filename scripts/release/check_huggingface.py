@@ -33,7 +33,7 @@ from absl import app, flags, logging
 from scripts.benchmarks import harness
 from scripts.release import random_marian
 from t2t_repro import hparam, registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, run_writer
 from t2t_repro.io import files
@@ -222,7 +222,7 @@ def report_logits(name, model, theirs, tokenizer, orders, lines):
         tf.constant(np.argsort(order)[rows.numpy()], tf.int32)
         for order, rows in zip(orders, (sources["input_ids"], ids), strict=True)
     ]
-    found = np.asarray(model(features.one_sentence_per_row(*our_ids)))
+    found = np.asarray(model(batches.one_sentence_per_row(*our_ids)))
     real = targets["attention_mask"].numpy() > 0
     difference = np.abs(found - expected[..., orders[1]])[real].max()
     harness.report(

@@ -24,7 +24,7 @@ from t2t_repro import errors
 from t2t_repro.importing import arrays, fairseq, imported, weights
 from t2t_repro.importing.imported import Imported
 from t2t_repro.io import files
-from t2t_repro.layers.position import SinesThenCosines
+from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.text.sentence_piece import MappedSentencePiece
 from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies

@@ -5,7 +5,7 @@
     data.yml                        names the vocabularies; search
     src.vocab, tgt.vocab            see opennmt_tf_vocabularies.py
 
-Sources: models/transformer.py, layers/transformer.py, layers/position.py,
+Sources: models/transformer.py, layers/transformer.py, layers/embedding.py,
 encoders/ and decoders/ of OpenNMT-tf.
 """
 

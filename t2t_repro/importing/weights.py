@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.layers import position
+from t2t_repro.layers import embedding
 
 
 class Dense(NamedTuple):
@@ -210,7 +210,7 @@ def position_formula(table: np.ndarray) -> dict[str, Any]:
     tolerance = _TOLERANCE * max(1, len(table) / 100)
     for first in _FIRST_POSITIONS:
         for name in _FORMULAS:
-            layer = position.build(name, 0, first, dtype="float32")
+            layer = embedding.build(name, 0, first, dtype="float32")
             encoded = np.asarray(layer(zeros, numbers[None]))[0]
             if np.abs(encoded - table).max() <= tolerance:
                 return {"pos": name, "first_position": first}

@@ -1,5 +1,6 @@
-"""Embeddings of subwords, and the output layer (section 3.4)."""
+"""Embeddings of subwords and positions, and the output layer (3.4, 3.5)."""
 
+import math
 from typing import Any
 
 import keras
@@ -117,3 +118,137 @@ class LookupTable(keras.layers.Layer):
         """Return vectors […, D] of indices […]."""
         last = ops.cast(self.rows - 1, indices.dtype)
         return ops.take(self.table, ops.minimum(indices, last), axis=0)
+
+
+# Positional encodings (section 3.5): layers that add them to embeddings.
+
+MAX_WAVELENGTH = 10_000.0
+
+
+class _Positions(keras.layers.Layer):
+    """Base class of layers that add an encoding of each vector's position.
+
+    Subclasses define ``encode(positions)``, int32 […] -> […, D]. Encodings are
+    computed in float32: bfloat16 cannot tell position 257 from 256.
+    """
+
+    def build(self, x_shape: tuple, positions_shape: tuple) -> None:
+        self.hidden_size = x_shape[-1]
+
+    def encode(self, positions: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def call(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add encodings to x [B, T, D], of positions [B, T] below T."""
+        table = self.encode(ops.arange(ops.shape(x)[1]))  # T rows, not B * T
+        return x + ops.cast(ops.take(table, positions, axis=0), x.dtype)
+
+    def step(self, x: Tensor, position: Tensor) -> Tensor:
+        """Add the encoding of one position [] to all of x [B, W, D]."""
+        return x + ops.cast(self.encode(position), x.dtype)
+
+
+class _Formula(_Positions):
+    """Base class of encodings that are a formula of the position.
+
+    Subclasses define ``_exponents(half)``, D / 2 exponents of wavelengths.
+    """
+
+    def __init__(self, first_position: int = 0, **kwargs: Any) -> None:
+        """Store the number that the formula has for the first position."""
+        super().__init__(**kwargs)
+        self.first_position = first_position
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        """Return pos / 10000^exponent, […, D / 2] float32, of [...]."""
+        exponents = self._exponents(self.hidden_size // 2)
+        rates = ops.exp(-math.log(MAX_WAVELENGTH) * exponents)
+        numbers = ops.cast(positions + self.first_position, "float32")
+        return numbers[..., None] * rates
+
+    def _exponents(self, half: int) -> Tensor:
+        return ops.arange(half, dtype="float32") / half  # 2i / D
+
+    def encode(self, positions: Tensor) -> Tensor:
+        angles = self._angles(positions)
+        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+
+
+class Sinusoids(_Formula):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine."""
+
+    def encode(self, positions: Tensor) -> Tensor:
+        angles = self._angles(positions)
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        return ops.reshape(pairs, (*ops.shape(positions), self.hidden_size))
+
+
+class SinesThenCosines(_Formula):
+    """The paper's formula, all sines before all cosines: Hugging Face's."""
+
+
+class TimingSignal(_Formula):
+    """tensor2tensor's get_timing_signal_1d: all sines, then all cosines.
+
+    Its shortest and longest wavelengths are 2π and 10000 · 2π. The paper's
+    formula has D / 2 in place of D / 2 - 1 and does not reach the longest.
+    """
+
+    def _exponents(self, half: int) -> Tensor:
+        return ops.arange(half, dtype="float32") / max(half - 1, 1)
+
+
+class LearnedPositions(_Positions):
+    """Table of weights [max_length, D]: row (E) of Table 3.
+
+    Positions beyond the table get its last row.
+    """
+
+    def __init__(self, max_length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_length = max_length
+
+    def build(self, x_shape: tuple, positions_shape: tuple) -> None:
+        super().build(x_shape, positions_shape)
+        self.table = self.add_weight(
+            name="table", shape=(self.max_length, self.hidden_size)
+        )
+
+    def encode(self, positions: Tensor) -> Tensor:
+        rows = ops.minimum(positions, self.max_length - 1)
+        return ops.take(self.table, rows, axis=0)
+
+
+class NoPositions(keras.layers.Layer):
+    """Identity, for models whose relative positions are enough."""
+
+    def call(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x
+
+    def step(self, x: Tensor, position: Tensor) -> Tensor:
+        return x
+
+
+_FORMULAS: dict[str, type[_Formula]] = {
+    "sinusoids": Sinusoids,
+    "sines_then_cosines": SinesThenCosines,
+    "timing": TimingSignal,
+}
+
+
+def build(
+    pos: str, max_length: int, first_position: int, **kwargs: Any
+) -> keras.layers.Layer:
+    """Build the layer of the hparam `pos`.
+
+    Args:
+        pos: value of the hparam.
+        max_length: number of learned positions.
+        first_position: number of the first position in a formula.
+        **kwargs: arguments of keras.layers.Layer.
+    """
+    if pos == "none":
+        return NoPositions(**kwargs)
+    if pos == "emb":
+        return LearnedPositions(max_length, **kwargs)
+    return _FORMULAS[pos](first_position, **kwargs)

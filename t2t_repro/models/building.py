@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from t2t_repro import errors
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.randomness import Dropout
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -105,7 +105,7 @@ def _new(
 def _one_sentence() -> dict[str, Any]:
     """Return a batch of 8 subwords, for the call in which Keras builds."""
     ids = ops.ones((1, 8), "int32")
-    return features.one_sentence_per_row(ids, ids)
+    return batches.one_sentence_per_row(ids, ids)
 
 
 def _check_random_numbers(model: Seq2Seq) -> None:

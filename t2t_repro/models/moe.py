@@ -53,7 +53,7 @@ def auxiliary_losses(
 
     Args:
         losses: of each mixture, in encoder and decoder.
-        batch: features of data/features.py.
+        batch: features of data/batches.py.
         hparams: MixtureHParams.
     """
     losses = list(losses)

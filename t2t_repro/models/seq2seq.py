@@ -47,7 +47,7 @@ class AuxiliaryLoss(NamedTuple):
 
     name: str  # in TensorBoard: train/NAME
     total: Tensor  # [] float32, a sum over rows
-    per: str  # one of data.features.DENOMINATORS
+    per: str  # one of data.batches.DENOMINATORS
 
 
 class HiddenStates(NamedTuple):
@@ -143,7 +143,7 @@ class Seq2Seq(keras.Model):
         """Run encoder and decoder on given targets.
 
         Args:
-            batch: features of data/features.py: inputs, targets and their
+            batch: features of data/batches.py: inputs, targets and their
                 segments and positions, [B, L] and [B, T] int32.
             rng: state of random numbers; None at inference.
         """

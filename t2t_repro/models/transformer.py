@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import attention, embedding, position
+from t2t_repro.layers import attention, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models import seq2seq, transformer_ctranslate2
@@ -80,7 +80,7 @@ class Transformer(Seq2Seq):
         )
 
     def _new_positions(self, name: str) -> keras.layers.Layer:
-        return position.build(
+        return embedding.build(
             self.hparams.pos,
             self.hparams.max_length,
             self.hparams.first_position,

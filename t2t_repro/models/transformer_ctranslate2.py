@@ -137,7 +137,7 @@ def _embedding(spec: Any, layer: Embedding, start: np.ndarray) -> None:
 
 
 def _positions(layer: keras.layers.Layer, count: int, size: int) -> np.ndarray:
-    """Return the encodings [count, D] of a layer of layers/position.py."""
+    """Return the encodings [count, D] of a layer of layers/embedding.py."""
     zeros = np.zeros((1, count, size), np.float32)
     return np.array(layer(zeros, np.arange(count)[None])[0])
 

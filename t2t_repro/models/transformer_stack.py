@@ -17,8 +17,8 @@ from t2t_repro.layers.attention import (
     StepKernels,
 )
 from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers.residual import FeedForward
 from t2t_repro.runtime.keras_compat import Tensor
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
-from t2t_repro.decoding import attention_trace
+from t2t_repro.decoding import score
 from t2t_repro.io import extras, files, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Path
@@ -216,9 +216,7 @@ def _attention(run, data, options):
     except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
     (model,), _ = load_models(run, [path])
-    tracer = attention_trace.AttentionTracer(
-        model, run.vocabularies, run.problem.search
-    )
+    tracer = score.AttentionTracer(model, run.vocabularies, run.problem.search)
     traces = map(tracer.trace, lines)
     plots = [attention_plots.plot_sentence(*trace) for trace in traces]
     return path.name, plots, ""

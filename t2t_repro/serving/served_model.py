@@ -9,7 +9,7 @@ Signatures (strings in and out, so that no caller needs to pad ids):
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
 
-The last one reads at most attention_trace.MAX_SUBWORDS subwords. Its pieces end
+The last one reads at most score.MAX_SUBWORDS subwords. Its pieces end
 in EOS and are padded with "". Its weights are means over heads; they are also
 means over layers if models of an ensemble differ in the number of layers. Every
 output has a row for each sentence, by which a server splits a batch. (TF
@@ -33,7 +33,7 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding import attention_trace, search
+from t2t_repro.decoding import score, search
 from t2t_repro.decoding.score import is_text, mean_attention, sentence_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -187,7 +187,7 @@ class ServedModel(tf.Module):
     def _translate_with_attention(self, inputs):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
-        max_length = min(self._max_length, attention_trace.MAX_SUBWORDS)
+        max_length = min(self._max_length, score.MAX_SUBWORDS)
         ids, lengths, truncated = self._encode(self.source, inputs, max_length)
         blank = self._is_blank(ids)
         best = self._search_ids(ids, return_beams=False).ids[:, 0]

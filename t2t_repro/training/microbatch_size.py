@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data import batches, features
+from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -178,7 +178,7 @@ def _full_batch(plan, longest):
     return {
         name: np.ones((rows, length), np.int32)
         for side, length in zip(SIDES, plan.row_lengths, strict=True)
-        for name in features.ROW_FEATURES
+        for name in batches.ROW_FEATURES
         if name.startswith(side)
     }
 

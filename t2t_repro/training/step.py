@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.batches import distributed_spec
-from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
+from t2t_repro.data.batches import DENOMINATORS, ROW_FEATURES, distributed_spec
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng
@@ -236,7 +235,7 @@ def batch_loss(
 
     Args:
         model: a sequence-to-sequence model.
-        batch: row features of data/features.py.
+        batch: row features of data/batches.py.
         rng: random numbers of dropout, or None at inference.
         label_smoothing: as for cross_entropy.smoothed_cross_entropy().
         num_chunks: as for cross_entropy.smoothed_cross_entropy().

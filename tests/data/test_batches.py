@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.data import batch_plan, batches, corpus, features
+from t2t_repro.data import batch_plan, batches, corpus
 
 SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
 KINDS = ("packed", "bucketed")
@@ -59,7 +59,7 @@ def assemble_by_brute_force(pairs, batch):
     row_length = dict(zip(corpus.SIDES, batch.row_lengths, strict=True))
     arrays = {
         name: np.zeros((batch.num_rows, row_length[name.split("_")[0]]), int)
-        for name in features.ROW_FEATURES
+        for name in batches.ROW_FEATURES
     }
     used = collections.Counter()
     for pair, row in zip(batch.pairs, batch.rows, strict=True):
@@ -100,7 +100,7 @@ def test_assemble_gives_example_of_docstring(tmp_path):
         "targets_position": [[0, 1, 2, 0, 1, 0]],
     }
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
-    assert tuple(arrays) == features.ROW_FEATURES
+    assert tuple(arrays) == batches.ROW_FEATURES
 
 
 def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
@@ -124,7 +124,7 @@ def test_assemble_equals_brute_force(toy, batching):
         batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch)
         expected = assemble_by_brute_force(ids, batch)
-        for name in features.ROW_FEATURES:
+        for name in batches.ROW_FEATURES:
             np.testing.assert_array_equal(arrays[name], expected[name], name)
 
 
@@ -155,7 +155,7 @@ def arrays_of(rows, row_lengths=(4, 4)):
     arrays = {}
     for side, length in zip(corpus.SIDES, row_lengths, strict=True):
         values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
-        for name in features.ROW_FEATURES:
+        for name in batches.ROW_FEATURES:
             if name.startswith(side):
                 arrays[name] = values + 1
     arrays["targets_segment"] = np.ones((rows, row_lengths[1]), np.int32)
@@ -280,8 +280,7 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     read, tokens = [], 0
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
-            name: np.concatenate(element[name])
-            for name in features.ROW_FEATURES
+            name: np.concatenate(element[name]) for name in batches.ROW_FEATURES
         }
         read += read_back(rows)
         tokens += element["target_tokens"] if number % replicas == 0 else 0
@@ -302,7 +301,7 @@ def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
         shares = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
         expected = batches.assemble(pairs, batch)
-        for name in features.ROW_FEATURES:
+        for name in batches.ROW_FEATURES:
             rows = np.concatenate([share[name] for share in shares], axis=1)[0]
             np.testing.assert_array_equal(
                 rows[: batch.num_rows], expected[name]

@@ -8,13 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, registry
-from t2t_repro.data import (
-    batch_plan,
-    batches,
-    corpus,
-    features,
-    subword_sampling,
-)
+from t2t_repro.data import batch_plan, batches, corpus, subword_sampling
 from t2t_repro.data.subword_sampling import BpeDropout
 from t2t_repro.problem import build_problem
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -204,7 +198,7 @@ def test_rows_do_not_depend_on_replicas_workers_or_the_first_step(
         batch = plan.batch(5 + number)
         expected = batches.assemble(pairs, batch, chosen, 5 + number)
         elements = [e for share in shares for e in share[number]]
-        for name in features.ROW_FEATURES:
+        for name in batches.ROW_FEATURES:
             rows = np.concatenate([np.concatenate(e[name]) for e in elements])
             np.testing.assert_array_equal(
                 rows[: batch.num_rows], expected[name]

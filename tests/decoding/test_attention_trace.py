@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import attention_trace, score
+from t2t_repro.decoding import score
 from t2t_repro.models import building
 
 LINES = ["two birds sing", "the cat sat on the mat"]
@@ -17,7 +17,7 @@ def tracer(model, vocabularies):
     hparams = hparam.DecodeHParams(
         beam_size=2, extra_length=4, return_beams=True
     )
-    return attention_trace.AttentionTracer(model, vocabularies, hparams)
+    return score.AttentionTracer(model, vocabularies, hparams)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.io import files, storage
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
-from t2t_repro.training import averaging
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
@@ -198,7 +197,7 @@ def test_damaged_average_is_named_or_unaffected(
     state, folder, damage, tmp_path, ending, count
 ):
     paths = [folder / "ckpt-4", folder / "ckpt-8"]
-    averaged = averaging.average(paths, tmp_path / "averaged")
+    averaged = checkpoints.average(paths, tmp_path / "averaged")
 
     def open_it():
         state.kernel.assign(np.full(state.kernel.shape, -1))
@@ -226,7 +225,7 @@ def test_damaged_checkpoint_is_not_averaged(folder, tmp_path):
     _cut(folder / f"ckpt-8.{DATA}")
     paths = [folder / "ckpt-4", folder / "ckpt-8"]
     with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
-        averaging.average(paths, tmp_path / "averaged")
+        checkpoints.average(paths, tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 

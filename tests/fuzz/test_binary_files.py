@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
-from t2t_repro.text import moses, raw_archive
+from t2t_repro.text import moses, parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -35,7 +35,7 @@ def archive(folder):
     (folder / "kit").mkdir()
     for name, content in TEXTS.items():
         (folder / "kit" / name).write_bytes(content)
-    raw_archive.pack(folder / "kit", folder / "kit.tar")
+    parallel_files.pack(folder / "kit", folder / "kit.tar")
     return (folder / "kit.tar").read_bytes()
 
 
@@ -77,7 +77,7 @@ def test_edited_archive_is_whole_or_is_named(folder, archive, data):
     content = data.draw(edited_bytes(archive))
     parent = pathlib.Path(tempfile.mkdtemp(dir=folder))
     found = read_or_refuse(
-        lambda path: raw_archive.unpack(path, parent),
+        lambda path: parallel_files.unpack(path, parent),
         folder / "kit.tar",
         content,
     )

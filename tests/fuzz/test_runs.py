@@ -21,7 +21,6 @@ from t2t_repro.server import batching, proto_predict, request_errors
 from t2t_repro.serving import client, limits, version_folders
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import averaging
 
 registry.load_definitions()
 PROBLEM = build_problem("number_words_ende")
@@ -174,7 +173,7 @@ def test_checkpoint_without_a_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
         checkpoints.CheckpointReader(path)
     with pytest.raises(errors.UserError, match="No checkpoint"):
-        averaging.average([path], tmp_path)
+        checkpoints.average([path], tmp_path)
 
 
 @given(st.one_of(st.text(max_size=20), st.from_regex(r"\A[a.:\[\]]*:\d+\Z")))

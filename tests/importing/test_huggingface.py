@@ -13,10 +13,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 from t2t_repro import errors, fields, hparam
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, imported, run_writer
-from t2t_repro.layers.position import SinesThenCosines
+from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.runs.run import load_models, open_run
 from t2t_repro.serving import exporting
 from t2t_repro.serving.client import LocalClient
@@ -78,7 +78,7 @@ def test_logits_equal_those_of_transformers(model, orders, expected):
     count = len(expected["logits"])
     sources = expected["inputs"][:count]
     targets = expected["targets"][count : 2 * count]
-    batch = features.one_sentence_per_row(
+    batch = batches.one_sentence_per_row(
         *(
             tf.constant(
                 score.pad_rows([np.argsort(order)[row] for row in rows]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t2t_repro.layers import feed_forward, randomness
+from t2t_repro.layers import randomness, residual
 
 
 def _x(*shape):
@@ -11,7 +11,7 @@ def _x(*shape):
 
 def test_feed_forward_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
-        feed_forward.FeedForward,
+        residual.FeedForward,
         {"hidden_size": 4, "filter_size": 6, "dropout_rate": 0.1},
         (_x(2, 3, 4),),
         (2, 3, 4),
@@ -26,7 +26,7 @@ def test_feed_forward_passes_layer_checks(run_layer_test, dtype):
 
 
 def test_output_equals_equation_2_with_and_without_dropout():
-    layer, x = feed_forward.FeedForward(4, 6, 0.4), _x(2, 3, 4)
+    layer, x = residual.FeedForward(4, 6, 0.4), _x(2, 3, 4)
     layer(x)
     weights = [_x(4, 6), _x(6), _x(6, 4), _x(4)]
     layer.set_weights(weights)
@@ -41,7 +41,7 @@ def test_output_equals_equation_2_with_and_without_dropout():
 
 
 def test_output_of_position_depends_on_its_input_only():
-    layer, x = feed_forward.FeedForward(4, 6, 0.0), _x(1, 5, 4)
+    layer, x = residual.FeedForward(4, 6, 0.0), _x(1, 5, 4)
     expected = np.asarray(layer(x))
     changed = x.copy()
     changed[:, 2] += 1

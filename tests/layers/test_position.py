@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import position
+from t2t_repro.layers import embedding
 
 SINUSOIDS = [
-    position.Sinusoids,
-    position.SinesThenCosines,
-    position.TimingSignal,
+    embedding.Sinusoids,
+    embedding.SinesThenCosines,
+    embedding.TimingSignal,
 ]
 
 
@@ -24,14 +24,14 @@ def _table(layer, length, size):
 
 def _angle(layer_class, pos, i, size):
     """Return the angle of pair i: exponent 2i / D, or tensor2tensor's."""
-    if layer_class is position.TimingSignal:
+    if layer_class is embedding.TimingSignal:
         return pos / 10_000 ** (i / max(size // 2 - 1, 1))
     return pos / 10_000 ** (2 * i / size)
 
 
 def _pairs(layer_class, table):
     """Return the sines and cosines [T, D / 2] of a table [T, D]."""
-    if layer_class is position.Sinusoids:
+    if layer_class is embedding.Sinusoids:
         return table[:, 0::2], table[:, 1::2]
     return np.split(table, 2, axis=1)
 
@@ -39,11 +39,11 @@ def _pairs(layer_class, table):
 @pytest.mark.parametrize(
     ("layer_class", "settings"),
     [
-        (position.Sinusoids, {}),
-        (position.SinesThenCosines, {"first_position": 2}),
-        (position.TimingSignal, {}),
-        (position.LearnedPositions, {"max_length": 3}),
-        (position.NoPositions, {}),
+        (embedding.Sinusoids, {}),
+        (embedding.SinesThenCosines, {"first_position": 2}),
+        (embedding.TimingSignal, {}),
+        (embedding.LearnedPositions, {"max_length": 3}),
+        (embedding.NoPositions, {}),
     ],
 )
 def test_position_encoding_passes_layer_checks(
@@ -62,7 +62,7 @@ def test_sinusoids_of_size_4_have_literal_values():
         [0.8414710, 0.5403023, 0.0099998, 0.9999500],
         [0.9092974, -0.4161468, 0.0199987, 0.9998000],
     ]
-    table = _table(position.Sinusoids(), 3, 4)
+    table = _table(embedding.Sinusoids(), 3, 4)
     np.testing.assert_allclose(table, expected, atol=1e-5)
 
 
@@ -73,7 +73,7 @@ def test_timing_signal_equals_literals_of_tensor2tensor():
         [0.8414710, 0.0099998, 0.0001, 0.5403023, 0.9999500, 1.0],
         [0.9092974, 0.0199987, 0.0002, -0.4161468, 0.9998000, 1.0],
     ]
-    table = _table(position.TimingSignal(), 3, 6)
+    table = _table(embedding.TimingSignal(), 3, 6)
     np.testing.assert_allclose(table, expected, atol=1e-5)
 
 
@@ -128,9 +128,9 @@ def test_positions_above_256_differ_in_16_bits(layer_class, dtype):
 def _layers():
     """Return every kind that adds an encoding, built for D = 6."""
     layers = [
-        position.Sinusoids(),
-        position.TimingSignal(),
-        position.LearnedPositions(4),
+        embedding.Sinusoids(),
+        embedding.TimingSignal(),
+        embedding.LearnedPositions(4),
     ]
     return [(layer, _table(layer, 4, 6)) for layer in layers]
 
@@ -152,7 +152,7 @@ def test_step_adds_encoding_of_its_position():
 
 
 def test_positions_beyond_learned_table_get_last_row():
-    layer = position.LearnedPositions(3)
+    layer = embedding.LearnedPositions(3)
     table = _table(layer, 5, 2)
     layer.table.assign([[1, 2], [3, 4], [5, 6]])
     expected = [[1, 2], [3, 4], [5, 6], [5, 6], [5, 6]]
@@ -163,7 +163,7 @@ def test_positions_beyond_learned_table_get_last_row():
 
 
 def test_layer_without_positions_returns_its_input():
-    x, layer = ops.ones((1, 2, 4)), position.NoPositions()
+    x, layer = ops.ones((1, 2, 4)), embedding.NoPositions()
     np.testing.assert_array_equal(layer(x, np.array([[0, 1]])), x)
     np.testing.assert_array_equal(layer.step(x, ops.convert_to_tensor(1)), x)
 

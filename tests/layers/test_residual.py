@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import (
-    attention,
-    feed_forward,
-    mixture_of_experts,
-    randomness,
-    residual,
-)
+from t2t_repro.layers import attention, mixture_of_experts, randomness, residual
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
@@ -64,7 +58,7 @@ def _expected(block, sequences, x, kept=1.0):
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_residual_passes_layer_checks(run_layer_test, dtype, sequences):
     settings = {
-        "sublayer": feed_forward.FeedForward(
+        "sublayer": residual.FeedForward(
             8, 6, 0.1, name="sublayer", dtype=dtype
         ),
         "preprocess_sequence": sequences[0],

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro.layers import dense, embedding, feed_forward
+from t2t_repro.layers import dense, embedding, residual
 
 D = 5
 
@@ -69,7 +69,7 @@ def test_joined_layers_give_the_outputs_of_each(sizes, use_bias, form):
 def test_step_of_a_feed_forward_network_equals_its_call(
     activation, filter_size, form
 ):
-    layer = feed_forward.FeedForward(D, filter_size, 0.1, activation)
+    layer = residual.FeedForward(D, filter_size, 0.1, activation)
     layer(_x(1, 1, D))
     for weight in layer.weights:  # biases, too
         weight.assign(_x(*weight.shape))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam, registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.decoding import search
 from t2t_repro.models import building
 
@@ -42,7 +42,7 @@ def _every_output(model, row, limit):
     for target, ids in zip(targets, outputs, strict=True):
         target[: len(ids)] = ids
     inputs = np.repeat(row[None], len(outputs), axis=0)
-    logits = model(features.one_sentence_per_row(inputs, targets))
+    logits = model(batches.one_sentence_per_row(inputs, targets))
     log_probs = tf.nn.log_softmax(logits).numpy()
     log_probs = np.take_along_axis(log_probs, targets[..., None], -1)[..., 0]
     lengths = (targets > 0).sum(1)

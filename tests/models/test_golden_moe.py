@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data.features import DENOMINATORS
+from t2t_repro.data.batches import DENOMINATORS
 from t2t_repro.hparams.moe import TransformerMoeHParams
 from t2t_repro.models import building
 from t2t_repro.training import step

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.models import building
 from t2t_repro.runtime import graph
 from t2t_repro.training import step
@@ -41,7 +41,7 @@ def build(randomize):
 
 
 def _logits(model, inputs=INPUTS, targets=TARGETS):
-    batch = features.one_sentence_per_row(inputs, targets)
+    batch = batches.one_sentence_per_row(inputs, targets)
     return np.asarray(model(batch))
 
 
@@ -131,7 +131,7 @@ def test_16_bits_approximate_32(build, dtype):
 )
 def test_all_weights_have_gradients(build, xla):
     model = build()
-    batch = features.one_sentence_per_row(INPUTS, TARGETS)
+    batch = batches.one_sentence_per_row(INPUTS, TARGETS)
     batch = {name: tf.constant(array) for name, array in batch.items()}
 
     def compute(batch):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.decoding import rules, search
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
@@ -72,7 +72,7 @@ def _every_output(model, inputs, limit):
     for row, output in enumerate(outputs):
         ids[row, : len(output)] = output
     inputs = np.tile(inputs[inputs > 0], (len(outputs), 1))
-    batch = features.one_sentence_per_row(inputs, ids)
+    batch = batches.one_sentence_per_row(inputs, ids)
     log_probs = tf.nn.log_softmax(model(batch)).numpy()
     attention = model.attention_weights(batch).cross.numpy()
     attention = attention.mean(axis=(0, 2))  # [outputs, T, L]
@@ -135,7 +135,7 @@ def test_gradients_with_xla_equal_those_of_graph(
 ):
     model = build(hparams_set, {"dropout": 0.2}, dtype)
     randomize(model, matrices=matrices)
-    batch = features.one_sentence_per_row(INPUTS, TARGETS)
+    batch = batches.one_sentence_per_row(INPUTS, TARGETS)
     weights = [weight.value for weight in model.weights]
 
     def gradients():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.models import building
 
 V = 20
@@ -47,7 +47,7 @@ def test_paper_model_has_8_7_billion_weights(hparams):
 
 def test_padding_does_not_change_losses(model):
     def losses(inputs, targets):
-        batch = features.one_sentence_per_row(inputs, targets)
+        batch = batches.one_sentence_per_row(inputs, targets)
         found = model.hidden_states(batch).auxiliary_losses
         assert [loss.name for loss in found] == ["importance", "load"]
         return [float(loss.total) for loss in found]
@@ -61,7 +61,7 @@ def test_padding_does_not_change_losses(model):
 def test_every_weight_has_a_gradient(model):
     import tensorflow as tf
 
-    batch = features.one_sentence_per_row(INPUTS, TARGETS)
+    batch = batches.one_sentence_per_row(INPUTS, TARGETS)
     real = batch["targets_segment"][..., None] > 0
     with tf.GradientTape() as tape:
         hidden = model.hidden_states(batch)

@@ -78,7 +78,7 @@ PACKED = {
 
 
 def features(inputs=INPUTS, targets=TARGETS):
-    """Return the features of data/features.py for one sentence per row."""
+    """Return the features of data/batches.py for one sentence per row."""
     batch = {}
     for side, ids in (("inputs", inputs), ("targets", targets)):
         real = ids > 0

@@ -27,7 +27,7 @@ LIMIT = 3600  # seconds; a command that takes longer hangs
 PRELOADED = (
     "evaluation.evaluation reports.reporting metrics.translation "
     "serving.client server.version_process serving.saved_model "
-    "serving.to_ctranslate2 training.averaging training.train_loop"
+    "serving.to_ctranslate2 runs.checkpoints training.train_loop"
 ).split()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.data import features
+from t2t_repro.data import batches
 from t2t_repro.importing import run_writer
 from t2t_repro.models import building
 
@@ -25,7 +25,7 @@ def logits(found, inputs, targets):
     model = building.build(hparams, **found.vocabularies.sizes)
     for path, weight in building.by_path(model.weights).items():
         weight.assign(variables[f"weights/{path}"])
-    batch = features.one_sentence_per_row(
+    batch = batches.one_sentence_per_row(
         np.array([inputs], np.int32), np.array([targets], np.int32)
     )
     return np.asarray(model(batch))[0]

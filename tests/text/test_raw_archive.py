@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.text import parallel_files, raw_archive
+from t2t_repro.text import parallel_files
 
 PAIRS = [
     ("\ufeff\ufeffa b", "ä\r"),
@@ -24,12 +24,12 @@ def archive(tmp_path):
     folder.mkdir()
     parallel_files.write_pairs(folder, ("train.en", "train.de"), PAIRS)
     (folder / "vocab.model").write_bytes(bytes(range(256)))
-    raw_archive.pack(folder, tmp_path / "kit.tar")
+    parallel_files.pack(folder, tmp_path / "kit.tar")
     return tmp_path / "kit.tar"
 
 
 def test_same_text_is_read_from_an_unpacked_archive(archive, tmp_path):
-    folder = raw_archive.unpack(archive, tmp_path / "downloads")
+    folder = parallel_files.unpack(archive, tmp_path / "downloads")
     assert folder.parent == tmp_path / "downloads"
     paths = (
         parallel_files.find(f"train.{side}", folder) for side in ("en", "de")
@@ -43,11 +43,11 @@ def test_same_files_make_the_same_archive_which_is_unpacked_once(
 ):
     again = tmp_path / "again.tar"
     (tmp_path / "files" / "SHA256SUMS").unlink()
-    raw_archive.pack(tmp_path / "files", again)
+    parallel_files.pack(tmp_path / "files", again)
     assert again.read_bytes() == archive.read_bytes()
-    folder = raw_archive.unpack(archive, tmp_path / "downloads")
+    folder = parallel_files.unpack(archive, tmp_path / "downloads")
     (folder / "vocab.model").unlink()
-    assert raw_archive.unpack(archive, tmp_path / "downloads") == folder
+    assert parallel_files.unpack(archive, tmp_path / "downloads") == folder
     assert not (folder / "vocab.model").exists()
 
 
@@ -94,7 +94,7 @@ def test_other_archives_are_refused_and_leave_nothing(tmp_path, message):
     message = message.replace("no list", "first member is not SHA256SUMS")
     write_tar(tmp_path / "kit.tar", *members)
     with pytest.raises(errors.UserError, match=message):
-        raw_archive.unpack(tmp_path / "kit.tar", tmp_path / "downloads")
+        parallel_files.unpack(tmp_path / "kit.tar", tmp_path / "downloads")
     left = tmp_path.rglob("*")
     assert {path.suffix for path in left if path.is_file()} <= {".tar", ".lock"}
 
@@ -106,7 +106,7 @@ def test_part_of_an_archive_is_refused_and_leaves_nothing(
     content = archive.read_bytes()
     archive.write_bytes(content[: int(len(content.rstrip(b"\0")) * kept)])
     with pytest.raises(errors.UserError, match="Copy it again"):
-        raw_archive.unpack(archive, tmp_path / "downloads")
+        parallel_files.unpack(archive, tmp_path / "downloads")
     left = (tmp_path / "downloads").glob("*")
     assert {path.suffix for path in left} <= {".lock"}
 
@@ -114,4 +114,4 @@ def test_part_of_an_archive_is_refused_and_leaves_nothing(
 def test_text_file_is_no_archive(tmp_path):
     (tmp_path / "train.en").write_text("one\n" * 1000)
     with pytest.raises(errors.UserError, match="is not an archive of raw text"):
-        raw_archive.unpack(tmp_path / "train.en", tmp_path / "downloads")
+        parallel_files.unpack(tmp_path / "train.en", tmp_path / "downloads")

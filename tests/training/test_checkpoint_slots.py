@@ -9,7 +9,7 @@ import tensorflow as tf
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
-from t2t_repro.training import averaging, optimizer
+from t2t_repro.training import optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
@@ -100,7 +100,7 @@ def test_average_of_checkpoints_ignores_their_moving_average(
 ):
     """Section 6.1 averages the weights themselves."""
     paths = [averaged / "ckpt-2", averaged / "ckpt-3"]
-    written, model = averaging.average(paths, tmp_path), trainer_of().model
+    written, model = checkpoints.average(paths, tmp_path), trainer_of().model
     restore_weights(model, written, VOCABULARY)
     readers = [tf.train.load_checkpoint(str(path)) for path in paths]
     for weight in model.weights:

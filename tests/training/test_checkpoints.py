@@ -12,9 +12,9 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
-from t2t_repro.training import averaging, optimizer
+from t2t_repro.training import optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
@@ -202,7 +202,7 @@ def test_step_of_path_is_its_last_number():
 def test_average_equals_the_mean(saved, target, state, tmp_path):
     folder, values = saved
     paths = [folder / f"ckpt-{step}" for step in (100, 200, 1000)]
-    written = averaging.average(paths, tmp_path)
+    written = checkpoints.average(paths, tmp_path)
     assert written == tmp_path / "ckpt-1000"
     target.set(7)
     restore_weights(target.model, written, VOCABULARY)
@@ -222,7 +222,7 @@ def test_average_equals_the_mean(saved, target, state, tmp_path):
 def test_average_names_the_missing_checkpoint(saved, tmp_path):
     paths = [saved[0] / f"ckpt-{step}" for step in (100, 200, 300)]
     with pytest.raises(errors.UserError, match="ckpt-300.*2 of 3 exist"):
-        averaging.average(paths, tmp_path / "averaged")
+        checkpoints.average(paths, tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 
@@ -262,7 +262,7 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
         target.model, target.adam, tmp_path, 1, "cd" * 32
     ).save(100)
     with pytest.raises(errors.UserError, match="different vocabulary.*cdcd"):
-        averaging.average([path, foreign], tmp_path / "averaged")
+        checkpoints.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 
@@ -284,7 +284,7 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
         tf.train.Checkpoint(weights=weights).write(str(tmp_path / name))
     paths = [tmp_path / "ckpt-1", tmp_path / "ckpt-2"]
     with pytest.raises(errors.UserError, match="ckpt-2 is of a diff.* model"):
-        averaging.average(paths, tmp_path / "averaged")
+        checkpoints.average(paths, tmp_path / "averaged")
 
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "b?", "c d", "[!e]", "f\\g"])
@@ -296,7 +296,7 @@ def test_folder_may_have_the_characters_of_patterns(
     assert target.checkpoints(folder).restore_latest() == folder / "ckpt-1000"
     target.assert_is(saved[1][1000])
     paths = stored_run.list_checkpoints(folder)
-    averaged = averaging.average(paths, folder / "averaged")
+    averaged = checkpoints.average(paths, folder / "averaged")
     assert averaged == folder / "averaged" / "ckpt-1000"
     restore_weights(target.model, averaged, VOCABULARY)
 
@@ -307,8 +307,8 @@ def test_second_average_into_a_folder_is_refused(saved, tmp_path):
         files.locked(tmp_path),
         pytest.raises(errors.UserError, match=f"{tmp_path} is taken"),
     ):
-        averaging.average(paths, tmp_path)
+        checkpoints.average(paths, tmp_path)
     left = tmp_path / f"ckpt-200.json.{'0' * 16}.t2t.tmp"
     left.touch()
-    averaging.average(paths, tmp_path)
+    checkpoints.average(paths, tmp_path)
     assert not left.exists()

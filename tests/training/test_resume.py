@@ -15,7 +15,7 @@ from t2t_repro.data.subword_sampling import SubwordSampler, UnigramSampling
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import averaging, cross_entropy, train_session
+from t2t_repro.training import cross_entropy, train_session
 from t2t_repro.training.step import batch_loss
 
 STOPPED_AT = 5
@@ -218,7 +218,7 @@ def test_warm_start_on_replicas_from_an_average(
     uninterrupted_run, runs, fake_steps, tmp_path, strategy_of
 ):
     fake_steps()
-    path = averaging.average(
+    path = checkpoints.average(
         [
             uninterrupted_run / "checkpoints" / f"ckpt-{step}"
             for step in (20, 24)
