@@ -45,7 +45,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the names for completion, also of what is not imported yet."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 def _bridge_checkout(name):

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import t2t_repro
 from scripts.release import page_commands
 from t2t_repro import errors, fields, hparam, registry
 
@@ -120,16 +121,42 @@ def test_settings_in_flags_are_valid(page):
 
 
 def defines(module, name):
-    """Return whether a module file defines a name at its top level."""
-    tree = ast.parse(module.read_text("utf-8"))
-    targets = [
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
-    return name in targets + [getattr(node, "name", "") for node in tree.body]
+    """Return whether a module file defines a name, or a class's method."""
+    body = ast.parse(module.read_text("utf-8")).body
+    for part in name.split("."):
+        found = [
+            node
+            for node in body
+            if getattr(node, "name", None) == part
+            or isinstance(node, ast.Assign)
+            and part in [getattr(target, "id", "") for target in node.targets]
+        ]
+        body = found[0].body if found and hasattr(found[0], "body") else []
+    return bool(found)
+
+
+def test_stops_of_each_journey_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    section = text.partition("## Four journeys")[2].partition("\n## ")[0]
+    journeys = re.split(r"^1\. ", section, flags=re.M)[1:]
+    assert len(journeys) == 4
+    for journey in journeys:
+        stops = re.findall(r"^(?:\d+\. )?`([\w.]+)`: ", journey, re.M)
+        assert 5 < len(stops) <= 10
+        for stop in stops:
+            module, name = re.fullmatch(
+                r"((?:[a-z]\w*\.)*[a-z]\w*)\.((?:_?[A-Z]\w*\.)?\w+)", stop
+            ).groups()
+            file = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+            assert defines(file, name), stop
+
+
+def test_api_page_lists_what_the_package_exports():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`t2t_repro`) \| ([^|]*) \|$", text, re.M)
+    ((_, names),) = rows
+    listed = re.findall(r"`(\w+)`", names)
+    assert listed == [*t2t_repro.__all__, "__version__"]
 
 
 def test_names_in_api_page_exist():
@@ -226,7 +253,7 @@ def test_errors_refer_to_sections_of_troubleshooting():
 
 def messages_of_code():
     """Yield the texts of the package, with … for each inserted value."""
-    for path in PACKAGE.rglob("*.py"):
+    for path in [*PACKAGE.rglob("*.py"), *ROOT.glob("problems/*.py")]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(
