@@ -11,30 +11,25 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers.convolution import DilatedStack
-from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     DecodingState,
+    EmbeddingSeq2Seq,
     HiddenStates,
-    Seq2Seq,
     StepOutputs,
     shift_right,
 )
 from t2t_repro.runtime.keras_compat import Tensor
 
 
-class ByteNet(Seq2Seq):
+class ByteNet(EmbeddingSeq2Seq):
     """Dilated convolutions, in the sizes of ByteNetHParams."""
 
     default_name = "bytenet"
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        self.inputs_embedding, self.targets_embedding, self.softmax = (
-            seq2seq.build_vocabulary_layers(self)
-        )
         self.encoder, self.decoder = (
             DilatedStack(
                 hparams.hidden_size,
@@ -47,10 +42,6 @@ class ByteNet(Seq2Seq):
             )
             for name, causal in (("encoder", False), ("decoder", True))
         )
-
-    @property
-    def output_layer(self) -> Embedding:
-        return self.softmax
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
         """Encode inputs [B, L] to the columns that the decoder reads.
@@ -79,9 +70,6 @@ class ByteNet(Seq2Seq):
         y = shift_right(self.targets_embedding(batch["targets"]))
         return HiddenStates(self.decoder(y + columns, rng=rng))
 
-    def decoding_constants(self) -> Projection:
-        return self.softmax.step_kernel()
-
     def start_decoding(
         self,
         inputs: Tensor,
@@ -96,9 +84,8 @@ class ByteNet(Seq2Seq):
     def decode_step(
         self, ids: Tensor, step: Tensor, state: DecodingState
     ) -> StepOutputs:
-        y = self.targets_embedding(ids)  # [B, W, D]
-        y = y * ops.cast(step > 0, y.dtype)
-        x = y + seq2seq.take_column(state.sentences, step)[:, None]
+        x = self.embed_previous(ids, step)
+        x = x + seq2seq.take_column(state.sentences, step)[:, None]
         x, rings = self.decoder.step(x, state.hypotheses, step)
         logits = self.softmax.logits(x, state.constants)
         return StepOutputs(logits, state._replace(hypotheses=rings))

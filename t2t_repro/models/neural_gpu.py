@@ -14,30 +14,25 @@ from keras import ops
 
 from t2t_repro.layers import randomness
 from t2t_repro.layers.convolution import ConvolutionalGru
-from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     DecodingState,
+    EmbeddingSeq2Seq,
     HiddenStates,
-    Seq2Seq,
     StepOutputs,
     shift_right,
 )
 from t2t_repro.runtime.keras_compat import Tensor
 
 
-class NeuralGpu(Seq2Seq):
+class NeuralGpu(EmbeddingSeq2Seq):
     """Extended Neural GPU, in the sizes of NeuralGpuHParams."""
 
     default_name = "neural_gpu"
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        self.inputs_embedding, self.targets_embedding, self.softmax = (
-            seq2seq.build_vocabulary_layers(self)
-        )
         self.inputs_dropout, self.targets_dropout, self.states_dropout = (
             randomness.Dropout(
                 hparams.layer_prepostprocess_dropout,
@@ -66,10 +61,6 @@ class NeuralGpu(Seq2Seq):
         super().build(batch_shape)
         for unit in (*self.encoder, *self.decoder):
             unit.build()
-
-    @property
-    def output_layer(self) -> Embedding:
-        return self.softmax
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
         return seq2seq.column_counts(input_lengths, self.hparams)
@@ -163,9 +154,6 @@ class NeuralGpu(Seq2Seq):
         state = seq2seq.take_column(image, step)[:, 0]
         return state, image, tuple(written)
 
-    def decoding_constants(self) -> Projection:
-        return self.softmax.step_kernel()
-
     def start_decoding(
         self,
         inputs: Tensor,
@@ -186,10 +174,8 @@ class NeuralGpu(Seq2Seq):
         beams = ids.shape[1]
         visible = ops.repeat(state.sentences, beams, axis=0)
         image, tapes = state.hypotheses
-        y = self.targets_embedding(ids)  # [B, W, m]
-        y = y * ops.cast(step > 0, y.dtype)
         x, new_image, new_tapes = self._decode(
-            _merge_beams(y),
+            _merge_beams(self.embed_previous(ids, step)),
             step,
             visible,
             _merge_beams(image),

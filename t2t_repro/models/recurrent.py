@@ -13,8 +13,6 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import dense
-from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.layers.recurrence import (
     AttentiveLayer,
@@ -22,12 +20,11 @@ from t2t_repro.layers.recurrence import (
     RecurrentLayer,
     Source,
 )
-from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
+    EmbeddingSeq2Seq,
     HiddenStates,
-    Seq2Seq,
     StepOutputs,
     shift_right,
 )
@@ -79,21 +76,27 @@ class Decoder(dense.Composite):
             hparams.hidden_size,
             hparams.attention_size or hparams.hidden_size,
             hparams.attention_type,
-            hparams.attention_hops,
-            hparams.dropout,
+            *self._hops_and_dropout(hparams),
             name="layer_0",
             dtype=self.dtype_policy,
         )
         self.upper = [
-            RecurrentLayer(
-                hparams.cell,
-                hparams.hidden_size,
-                hparams.dropout,
-                name=f"layer_{i}",
-                dtype=self.dtype_policy,
-            )
+            self._new_upper(hparams, f"layer_{i}")
             for i in range(1, hparams.num_decoder_layers)
         ]
+
+    def _hops_and_dropout(self, hparams: Any) -> tuple[int, float]:
+        """Return the number of hops and the dropout of the bottom layer."""
+        return hparams.attention_hops, hparams.dropout
+
+    def _new_upper(self, hparams: Any, name: str) -> Any:
+        return RecurrentLayer(
+            hparams.cell,
+            hparams.hidden_size,
+            hparams.dropout,
+            name=name,
+            dtype=self.dtype_policy,
+        )
 
     def call(
         self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
@@ -141,7 +144,7 @@ class Decoder(dense.Composite):
         return x, weights, tuple(new_states)
 
 
-class Recurrent(Seq2Seq):
+class Recurrent(EmbeddingSeq2Seq):
     """Recurrent encoder and decoder, in the variants of RecurrentHParams."""
 
     default_name = "recurrent"
@@ -149,9 +152,6 @@ class Recurrent(Seq2Seq):
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        self.inputs_embedding, self.targets_embedding, self.softmax = (
-            seq2seq.build_vocabulary_layers(self)
-        )
         self.encoder = self._new_encoder()
         self.decoder = self._new_decoder()
 
@@ -160,10 +160,6 @@ class Recurrent(Seq2Seq):
 
     def _new_decoder(self) -> Decoder:
         return Decoder(self.hparams, name="decoder", dtype=self.dtype_policy)
-
-    @property
-    def output_layer(self) -> Embedding:
-        return self.softmax
 
     def encode(
         self, inputs: Tensor, rng: Rng | None = None
@@ -195,9 +191,6 @@ class Recurrent(Seq2Seq):
         weights = ops.transpose(self._run(batch)[1], (2, 0, 1, 3))
         return AttentionWeights(cross=weights[:, :, None])
 
-    def decoding_constants(self) -> Projection:
-        return self.softmax.step_kernel()
-
     def start_decoding(
         self,
         inputs: Tensor,
@@ -214,8 +207,7 @@ class Recurrent(Seq2Seq):
         self, ids: Tensor, step: Tensor, state: DecodingState
     ) -> StepOutputs:
         kernel, source, states = state
-        x = self.targets_embedding(ids)  # [B, W, D]
-        x = x * ops.cast(step > 0, x.dtype)
+        x = self.embed_previous(ids, step)
         x, weights, states = self.decoder.step(x, states, source)
         return StepOutputs(
             self.softmax.logits(x, kernel),
@@ -275,6 +267,11 @@ class FastForwardLayer(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
+    @property
+    def cell(self) -> Any:
+        """Cell of the recurrent part."""
+        return self.recurrent.cell
+
     def build(self, f_shape: tuple, h_shape: tuple) -> None:
         width = f_shape[-1] // 2 + h_shape[-1]
         self.recurrent.build((*h_shape[:-1], width))
@@ -300,7 +297,7 @@ class FastForwardLayer(keras.layers.Layer):
     def feed_forward(self, f: Tensor, h: Tensor) -> Tensor:
         """Return f […, gates] of this layer, from those of the layer below."""
         half = f[..., : f.shape[-1] // 2]
-        return self.recurrent.cell.project(ops.concatenate([half, h], axis=-1))
+        return self.cell.project(ops.concatenate([half, h], axis=-1))
 
 
 class DeepAttEncoder(keras.layers.Layer):
@@ -361,75 +358,35 @@ class DeepAttEncoder(keras.layers.Layer):
         return self.projection(ops.concatenate(tops, axis=-1))
 
 
-class DeepAttDecoder(dense.Composite):
+class DeepAttDecoder(Decoder):
     """A layer that attends, below others that are connected to it."""
 
-    def __init__(self, hparams: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.bottom = AttentiveLayer(
-            hparams.cell,
-            hparams.hidden_size,
-            hparams.attention_size or hparams.hidden_size,
-            hparams.attention_type,
-            1,
-            0.0,
-            name="layer_0",
-            dtype=self.dtype_policy,
+    def _hops_and_dropout(self, hparams: Any) -> tuple[int, float]:
+        return 1, 0.0
+
+    def _new_upper(self, hparams: Any, name: str) -> FastForwardLayer:
+        return FastForwardLayer(
+            hparams, reverse=False, name=name, dtype=self.dtype_policy
         )
-        self.upper = [
-            FastForwardLayer(
-                hparams,
-                reverse=False,
-                name=f"layer_{i}",
-                dtype=self.dtype_policy,
-            )
-            for i in range(1, hparams.num_decoder_layers)
-        ]
 
     def call(
         self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Decode given x [B, T, D] with memory [B, L, C] and its mask [B, L].
-
-        Returns:
-            states [B, T, D], weights [B, T, 1, L] float32.
-        """
         h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
         f = self.bottom.gates(x, contexts)
         for layer in self.upper:
             f, h = layer(f, h, rng=rng)
         return h, weights
 
-    def initial_states(self, shape: Sequence) -> tuple:
-        """Return the states of all layers before the first step.
-
-        Args:
-            shape: B and W.
-        """
-        cells = [layer.recurrent.cell for layer in self.upper]
-        cells = [self.bottom.cell, *cells]
-        return tuple(cell.initial_states(shape) for cell in cells)
-
     def step(
         self, x: Tensor, states: Sequence, source: Source
     ) -> tuple[Tensor, Tensor, tuple]:
-        """Decode one position of W beams.
-
-        Args:
-            x: [B, W, D].
-            states: of all layers, [B, W, D] each.
-            source: result of bottom.attention.project().
-
-        Returns:
-            output [B, W, D], weights [B, 1, W, L], next states.
-        """
         h, context, weights, first = self.bottom.step(x, states[0], source)
         f, new_states = self.bottom.gates(x, context), [first]
         for layer, layer_states in zip(self.upper, states[1:], strict=True):
             f = layer.feed_forward(f, h)
-            cell = layer.recurrent.cell
-            new_states.append(cell.step(f, layer_states))
-            h = cell.output(new_states[-1])
+            new_states.append(layer.cell.step(f, layer_states))
+            h = layer.cell.output(new_states[-1])
         return h, weights, tuple(new_states)
 
 

@@ -282,43 +282,58 @@ def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
 # Embeddings of inputs and targets, and the softmax: one to three matrices.
 
 
-class VocabularyLayers(NamedTuple):
-    """Layers whose weights have a row for each subword."""
-
-    inputs: Embedding
-    targets: Embedding
-    softmax: Embedding
-
-
-def build_vocabulary_layers(model: Seq2Seq) -> VocabularyLayers:
-    """Build the layers for the vocabularies of a model.
+class EmbeddingSeq2Seq(Seq2Seq):
+    """Model with embeddings of both sides and a softmax, each an Embedding.
 
     hparams.shared_embedding_and_softmax_weights makes them one layer;
     shared_targets_embedding_and_softmax_weights, if the model has it, the last
     two.
-
-    Raises:
-        UserError: all should be one, and there are two vocabularies.
     """
-    if model.hparams.shared_embedding_and_softmax_weights:
-        _require_one_vocabulary(model)
-        shared = _build_embedding(
-            model, "embedding", model.vocab_size, softmax=True
+
+    inputs_embedding: Embedding
+    targets_embedding: Embedding
+    softmax: Embedding
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        """Build the layers; see Seq2Seq.
+
+        Raises:
+            UserError: all should be one, and there are two vocabularies.
+        """
+        super().__init__(hparams, vocab_size, **kwargs)
+        if hparams.shared_embedding_and_softmax_weights:
+            _require_one_vocabulary(self)
+            shared = _build_embedding(
+                self, "embedding", vocab_size, softmax=True
+            )
+            self.inputs_embedding = self.targets_embedding = shared
+            self.softmax = shared
+            return
+        self.inputs_embedding = _build_embedding(
+            self, "inputs_embedding", self.source_vocab_size
         )
-        return VocabularyLayers(shared, shared, shared)
-    inputs = _build_embedding(
-        model, "inputs_embedding", model.source_vocab_size
-    )
-    if getattr(
-        model.hparams, "shared_targets_embedding_and_softmax_weights", False
-    ):
-        targets = _build_embedding(
-            model, "targets_embedding", model.vocab_size, softmax=True
+        shares = "shared_targets_embedding_and_softmax_weights"
+        is_tied = getattr(hparams, shares, False)
+        self.targets_embedding = _build_embedding(
+            self, "targets_embedding", vocab_size, softmax=is_tied
         )
-        return VocabularyLayers(inputs, targets, targets)
-    targets = _build_embedding(model, "targets_embedding", model.vocab_size)
-    softmax = _build_embedding(model, "softmax", model.vocab_size, softmax=True)
-    return VocabularyLayers(inputs, targets, softmax)
+        self.softmax = (
+            self.targets_embedding
+            if is_tied
+            else _build_embedding(self, "softmax", vocab_size, softmax=True)
+        )
+
+    @property
+    def output_layer(self) -> Embedding:
+        return self.softmax
+
+    def decoding_constants(self) -> Any:
+        return self.softmax.step_kernel()
+
+    def embed_previous(self, ids: Tensor, step: Tensor) -> Tensor:
+        """Embed the previous subwords [B, W]: [B, W, D], zeros at step 0."""
+        y = self.targets_embedding(ids)
+        return y * ops.cast(step > 0, y.dtype)
 
 
 def _build_embedding(model, name, vocab_size, softmax=False):

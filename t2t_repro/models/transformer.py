@@ -10,12 +10,12 @@ from keras import ops
 from t2t_repro.layers import attention, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.models import seq2seq, transformer_ctranslate2
+from t2t_repro.models import transformer_ctranslate2
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
+    EmbeddingSeq2Seq,
     HiddenStates,
-    Seq2Seq,
     StepOutputs,
     shift_right,
 )
@@ -30,7 +30,7 @@ from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.text.vocabulary import EOS
 
 
-class Transformer(Seq2Seq):
+class Transformer(EmbeddingSeq2Seq):
     """Encoder-decoder of section 3, in the variants of TransformerHParams."""
 
     default_name = "transformer"
@@ -40,9 +40,6 @@ class Transformer(Seq2Seq):
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        self.inputs_embedding, self.targets_embedding, self.softmax = (
-            seq2seq.build_vocabulary_layers(self)
-        )
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
         # [D], added to embedded inputs; None: zeros
@@ -87,10 +84,6 @@ class Transformer(Seq2Seq):
             name=name,
             dtype=self.dtype_policy,
         )
-
-    @property
-    def output_layer(self) -> embedding.Embedding:
-        return self.softmax
 
     def encode(
         self,
