@@ -200,8 +200,8 @@ def _hint_of_setting(name):
 def _program(path):
     """Return how a user calls this command."""
     name = pathlib.Path(path)
-    here = pathlib.Path(__file__).parent
-    return f"t2t {name.stem}" if name.parent == here else name.name
+    commands = pathlib.Path(__file__).parents[1]
+    return f"t2t {name.stem}" if name.parent == commands else name.name
 
 
 def show(
