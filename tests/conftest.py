@@ -20,6 +20,7 @@ from t2t_repro import registry
 # In tests/plugins/.
 pytest_plugins = [
     "dask_cluster",
+    "exported_models",
     "forked",
     "memory_store",
     "shared_folders",

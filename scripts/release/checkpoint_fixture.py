@@ -2,7 +2,7 @@
 
     python -m scripts.release.checkpoint_fixture tests/fixtures/checkpoint
 
-tests/training/test_checkpoint_format.py reads both. The folder must be new: a
+tests/runs/test_checkpoint_format.py reads both. The folder must be new: a
 committed checkpoint represents those of users, and is kept when a later version
 writes another format.
 """

@@ -1,6 +1,6 @@
 """Private parts of Keras that this package relies on, and its type of tensors.
 
-tests/test_keras_compat.py tests each assumption.
+tests/runtime/test_keras_compat.py tests each assumption.
 """
 
 import collections

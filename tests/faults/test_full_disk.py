@@ -19,7 +19,7 @@ WRITE = {
 }
 
 
-# tests/test_files.py has the same without processes.
+# tests/io/test_files.py has the same without processes.
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 @pytest.mark.parametrize("writer", WRITE)

@@ -5,7 +5,11 @@ Their session fixtures train or export a model; each worker would build its own.
 
 import pytest
 
-SHARED_FOLDERS = ("tests/commands/", "tests/serving/")
+# Each row is run by one worker.
+SHARED_FOLDERS = [
+    ("tests/commands/",),
+    ("tests/serving/", "tests/server/"),
+]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -19,9 +23,9 @@ def pytest_xdist_make_scheduler(config, log):
         """Scheduler whose scopes are files, or whole folders."""
 
         def _split_scope(self, nodeid):
-            for folder in SHARED_FOLDERS:
-                if nodeid.startswith(folder):
-                    return folder
+            for folders in SHARED_FOLDERS:
+                if nodeid.startswith(folders):
+                    return folders[0]
             return super()._split_scope(nodeid)
 
     return SharedFolderScheduling(config, log)

@@ -252,8 +252,8 @@ def test_export_that_lost_its_card_is_refused(copy):
     assert saved_model.read_verified_card(copy) == card
 
 
-def test_model_of_another_program_has_no_card(toys):
-    assert saved_model.read_verified_card(toys / "1") == {}
+def test_model_of_another_program_has_no_card(toy_exports):
+    assert saved_model.read_verified_card(toy_exports / "1") == {}
 
 
 @pytest.fixture

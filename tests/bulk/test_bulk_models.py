@@ -11,7 +11,7 @@ from t2t_repro.bulk import bulk_decoding
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runs import stored_run
 
-RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
+RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
 
 class Client:

@@ -68,7 +68,7 @@ def exported(build_exportable, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def toys(tmp_path_factory):
+def toy_exports(tmp_path_factory):
     """Return a folder with versions 1 and 2 of a model that loads fast.
 
     Outputs are the inputs; scores are -1 for version 1, and -2 for version 2.
@@ -101,18 +101,18 @@ def toys(tmp_path_factory):
 
 
 @pytest.fixture
-def export_dir(toys, tmp_path):
+def export_dir(toy_exports, tmp_path):
     """Return a folder with version 1 of the toy."""
-    shutil.copytree(toys / "1", tmp_path / "export" / "1")
+    shutil.copytree(toy_exports / "1", tmp_path / "export" / "1")
     return tmp_path / "export"
 
 
 @pytest.fixture
-def publish(toys, export_dir):
+def publish(toy_exports, export_dir):
     """Return a function that publishes version 2 in export_dir by a rename."""
 
     def publish():
-        shutil.copytree(toys / "2", export_dir / "2.tmp")
+        shutil.copytree(toy_exports / "2", export_dir / "2.tmp")
         (export_dir / "2.tmp").rename(export_dir / "2")
 
     return publish

@@ -62,9 +62,11 @@ def test_new_version_replaces_old_under_load(export_dir, publish, embedded):
         assert server.predict(BODY, path)[0] == 404
 
 
-def test_removed_version_is_replaced_by_the_previous(toys, tmp_path, embedded):
+def test_removed_version_is_replaced_by_the_previous(
+    toy_exports, tmp_path, embedded
+):
     folder = tmp_path / "export"
-    shutil.copytree(toys, folder)
+    shutil.copytree(toy_exports, folder)
     with embedded(folder) as server:
         _, answer = server.predict(BODY)
         assert answer["predictions"][0]["scores"] == -2.0
@@ -89,19 +91,19 @@ def test_broken_version_is_skipped(export_dir, embedded):
 
 
 def test_failed_version_is_retried_after_its_files_change(
-    toys, export_dir, embedded
+    toy_exports, export_dir, embedded
 ):
     """A copy file by file has this effect."""
     with embedded(export_dir) as server:
         (export_dir / "2").mkdir()
         wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
-        shutil.copytree(toys / "2", export_dir / "2", dirs_exist_ok=True)
+        shutil.copytree(toy_exports / "2", export_dir / "2", dirs_exist_ok=True)
         wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
         assert server.predict(BODY)[0] == 200
 
 
 def test_failed_load_is_repeated_and_reported(
-    toys, export_dir, embedded, tmp_path, monkeypatch, caplog
+    toy_exports, export_dir, embedded, tmp_path, monkeypatch, caplog
 ):
     """The cause passes, and the files stay the same."""
     caplog.set_level("INFO", "t2t_repro.serving")
@@ -114,7 +116,7 @@ def test_failed_load_is_repeated_and_reported(
         return await load(folder, *settings)
 
     monkeypatch.setattr(versions.LoadedVersion, "load", fail_at_first)
-    shutil.copytree(toys / "2", tmp_path / "2")
+    shutil.copytree(toy_exports / "2", tmp_path / "2")
     with embedded(export_dir, retries=(3, 0.0)) as server:
         (tmp_path / "2").rename(export_dir / "2")
         wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
@@ -203,9 +205,9 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
 
 
 def test_version_with_failed_warm_up_is_skipped(
-    toys, export_dir, embedded, tmp_path
+    toy_exports, export_dir, embedded, tmp_path
 ):
-    shutil.copytree(toys / "2", tmp_path / "2")
+    shutil.copytree(toy_exports / "2", tmp_path / "2")
     write_warm_up(tmp_path / "2", "made_up")
     with embedded(export_dir) as server:
         (tmp_path / "2").rename(export_dir / "2")
