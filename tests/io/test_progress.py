@@ -95,7 +95,8 @@ def test_bar_of_a_command_moves_the_cursor(monkeypatch):
 
 def test_command_writes_no_control_characters_to_a_terminal():
     script = """
-from t2t_repro import command_line, errors
+from t2t_repro import errors
+from t2t_repro.cli import command_line
 
 def main():
     print("output \\x1b[2J")
@@ -179,7 +180,7 @@ def test_command_runs_with_closed_standard_streams(closed, code, printed):
 def test_reading_closed_input_is_an_error():
     program = """if True:
         import os, sys
-        from t2t_repro import progress
+        from t2t_repro.io import progress
         assert progress.open_closed_streams() == ["stdin", "stderr"]
         assert os.open(os.devnull, os.O_RDONLY) > 2  # no data gets messages
         print("lost", file=sys.stderr)

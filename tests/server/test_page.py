@@ -13,12 +13,11 @@ import types
 import aiohttp
 import pytest
 
-from t2t_repro import serving
 from t2t_repro.server import rest
 from t2t_repro.serving import limits
 
 SECONDS = 60  # timeout
-STATIC = pathlib.Path(serving.__file__).parent / "static"
+STATIC = pathlib.Path(rest.__file__).parent / "static"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
