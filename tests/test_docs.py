@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import t2t_repro
-from scripts.release import page_commands
+from scripts.release import cold_start
 from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -288,8 +288,8 @@ def data_folder(tmp_path_factory):
 def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     text = page.read_text("utf-8")
     (tmp_path / "data").symlink_to(data_folder)
-    page_commands.write_files(text, tmp_path)
-    script = page_commands.script(page_commands.shell_commands(text))
+    cold_start.write_files(text, tmp_path)
+    script = cold_start.script(cold_start.shell_commands(text))
     entry_point = tmp_path / "bin" / "t2t"
     entry_point.parent.mkdir()
     entry_point.write_text(ENTRY_POINT)

@@ -136,7 +136,11 @@ def main(_):
                 if python:
                     module = f"scripts.benchmarks.bench_gpu_{framework}"
                     measured = harness.measure_in_process(
-                        module, "steps", python, **settings
+                        module,
+                        "steps",
+                        python,
+                        {"KERAS_BACKEND": framework},
+                        **settings,
                     )
                     name = f"{size}, {dtype}, {framework}"
                     report(name, settings, measured, peer)

@@ -5,7 +5,7 @@ It prints one JSON object.
 
 import tensorflow as tf
 
-from scripts.benchmarks import bench_train_probe, harness
+from scripts.benchmarks import bench_train, harness
 from t2t_repro.data import batches
 from t2t_repro.models import building, seq2seq
 from t2t_repro.runtime import devices
@@ -66,7 +66,7 @@ def measure_steps(settings):
             training.model, pairs.num_elements(), length, length
         ),
         "peak megabytes": memory,
-        "peak": bench_train_probe.peak_flops(
+        "peak": bench_train.peak_flops(
             settings["dtype"], harness.peak_matrix(settings)
         ),
         "machine": f"TensorFlow {tf.__version__}, "

@@ -47,6 +47,7 @@ MODEL_SIZES = {
 }
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras
 _RESULTS = []
+_PROBE = "--probe"
 
 
 def argument_parser(description):
@@ -115,8 +116,10 @@ def last_json(*command, **environment):
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def measure_in_process(module, measure, python=sys.executable, **settings):
-    """Return a measurement by a new Python process.
+def measure_in_process(
+    module, measure, python=sys.executable, environment=None, **settings
+):
+    """Return a measurement by a new Python process, `module --probe`.
 
     The memory and the threads of earlier measurements would disturb it here.
 
@@ -124,16 +127,23 @@ def measure_in_process(module, measure, python=sys.executable, **settings):
         module: full name of a module that ends with run_measurement().
         measure: name of one of its measurements.
         python: the Python to run it with.
+        environment: variables to set; None: none.
         **settings: JSON values.
     """
     arguments = json.dumps(settings | {"measure": measure})
-    return last_json(python, "-m", module, arguments)
+    command = python, "-m", module, _PROBE, arguments
+    return last_json(*command, **environment or {})
 
 
 def pytorch(python, arrays, settings):
     """Return the measurement of bench_train_pytorch by a Python with torch."""
     module = "scripts.benchmarks.bench_train_pytorch"
     return last_json(python, "-m", module, str(arrays), json.dumps(settings))
+
+
+def is_probe():
+    """Return whether this process is one of measure_in_process()."""
+    return sys.argv[1:2] == [_PROBE]
 
 
 def run_measurement(measures, threading=None):
@@ -145,7 +155,7 @@ def run_measurement(measures, threading=None):
             settings: "threads" operations at the same time, with
             "intra_threads" threads each (by default as many).
     """
-    settings = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[2])
     if threading:
         threads = settings["threads"]
         intra_threads = settings.get("intra_threads", threads)

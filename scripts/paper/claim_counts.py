@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import flags
 from matplotlib import pyplot
 
-from scripts.paper import power_law, table1_layers, table_layout
+from scripts.paper import table1, table_layout
 from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation import published
@@ -32,7 +32,7 @@ KEYS = 64  # of the softmax
 VOCAB_SIZE = 37_000  # section 5.1
 TOKENS = 25_000  # of each side in a batch: section 5.1
 LENGTH = 30  # subwords of a sentence, as WMT14 has on average
-KERNEL = table1_layers.KERNEL
+KERNEL = table1.KERNEL
 REACH = 2_048  # r, far above the widths
 POSITIONS = 256  # max_length of base; float32 has an error of 1e-4 at 2,000
 PATH_REACH = 5  # r of path lengths
@@ -112,7 +112,7 @@ def attention() -> dict:
     n, d = 64, 512
 
     def heads(number):
-        layer = table1_layers.attention.MultiHeadAttention(
+        layer = table1.attention.MultiHeadAttention(
             d, number, d, d, "dot_product", 0.0
         )
         mask = tf.ones((1, 1, 1, 1), "bool")
@@ -196,12 +196,12 @@ def layers() -> dict:
     """Return exponents of operations, chains and path lengths."""
     long, short = (4_096, 16_384), (8, 32)
     restricted = functools.partial(
-        table1_layers.restricted_self_attention, reach=REACH
+        table1.restricted_self_attention, reach=REACH
     )
     # Sizes for which the products of the paper's formulas are the largest: n
     # and r far above d, which is far above the operations of a softmax.
     grids = {
-        "self-attention": (table1_layers.self_attention, long, (16, 64)),
+        "self-attention": (table1.self_attention, long, (16, 64)),
         "recurrence": (_recurrence, short, (64, 256)),
         "convolution": (_convolution, short, (64, 256)),
         "restricted self-attention": (restricted, long, (16, 64)),
@@ -211,7 +211,7 @@ def layers() -> dict:
         grid = [(n, d) for n in lengths for d in widths]
         counted = [flops(build(d), n, d) for n, d in grid]
         for size, exponent in zip(
-            "nd", power_law.fit_exponents(grid, counted), strict=True
+            "nd", table1.fit_exponents(grid, counted), strict=True
         ):
             figures[f"{name}: operations by {size}"] = [float(exponent)]
     for name in ("self-attention", "recurrence", "convolution"):
@@ -219,10 +219,10 @@ def layers() -> dict:
         chains = [longest_chain(build(16), n, 16) for n in lengths]
         figures[f"{name}: chain by n"] = [_exponent(lengths, chains)]
     paths = {
-        "self-attention": lambda layer: table1_layers.self_attention(8),
+        "self-attention": lambda layer: table1.self_attention(8),
         "convolution": lambda layer: _convolution(8),
         "restricted self-attention": lambda layer: (
-            table1_layers.restricted_self_attention(8, PATH_REACH)
+            table1.restricted_self_attention(8, PATH_REACH)
         ),
     }
     for name, build in paths.items():
@@ -242,8 +242,7 @@ def layers() -> dict:
     ]
     n, d = 64, 256
     figures["recurrence / self-attention, n = d / 4"] = [
-        flops(_recurrence(d), n, d)
-        / flops(table1_layers.self_attention(d), n, d)
+        flops(_recurrence(d), n, d) / flops(table1.self_attention(d), n, d)
     ]
     ratios = [_separable(n) for n in (64, 128, 256, 512)]
     figures["separable convolution / attention and feed-forward, k = n"] = [
@@ -257,7 +256,7 @@ def _separable(n):
     convolution = keras.layers.SeparableConv1D(n, n, padding="same")
     network = residual.FeedForward(n, 4 * n, 0.0)
     return flops(convolution, n, n) / (
-        flops(table1_layers.self_attention(n), n, n) + flops(network, n, n)
+        flops(table1.self_attention(n), n, n) + flops(network, n, n)
     )
 
 

@@ -21,8 +21,6 @@ import numpy as np
 from absl import flags
 
 from scripts.paper import (
-    recipes,
-    reference_runs,
     table_jobs,
     table_layout,
     table_rows,
@@ -144,8 +142,8 @@ def main():
     table_runs.run_all(
         table_rows.Variants(variants, BASE),
         job,
-        lambda results: reference_runs.summarize(results, score),
-        lambda results: recipes.lay_out(results, score),
+        lambda results: table_layout.summarize(results, score),
+        lambda results: table_layout.by_score(results, score),
         measure,
         score=score,
     )

@@ -18,15 +18,16 @@ import itertools
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 
 import optuna
 from absl import flags
+from optuna import distributions
 from optuna.storages import journal
 from optuna.trial import TrialState
 
 from scripts.paper import (
     experiment_queue,
-    hparam_ranges,
     row_files,
     table_jobs,
     table_layout,
@@ -34,7 +35,7 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import CommandError, Commands
-from t2t_repro import errors, registry
+from t2t_repro import errors, fields, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
 from t2t_repro.runs import history
@@ -64,9 +65,7 @@ def main():
     if not values.rows:
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
-    ranges = hparam_ranges.parse(
-        settings, common_flags.required(values["range"])
-    )
+    ranges = parse_ranges(settings, common_flags.required(values["range"]))
     table = table_rows.Table(
         {name: name for name in values.rows}, values.rows[0]
     )
@@ -275,6 +274,69 @@ def lay_out(studies, objective) -> str:
     ]
     columns = "row", f"best {objective.name}", "trials", "--hparams=…"
     return f"{table_layout.markdown(columns, rows)}\n"
+
+
+# Ranges of hparams for a search, from the command line.
+#
+# learning_rate_constant=0.05:1.0:log     a number, uniform in its logarithm
+# layer_prepostprocess_dropout=0.0:0.4    a number, uniform num_heads=2|4|8
+# one of these values
+
+
+def parse_ranges(
+    cls: type, texts: Sequence[str]
+) -> dict[str, distributions.BaseDistribution]:
+    """Return {hparam: distribution}.
+
+    Args:
+        cls: dataclass of the hparams.
+        texts: ranges.
+
+    Raises:
+        UserError: an hparam is unknown or has two ranges, or a range is not
+            of one of the three forms.
+    """
+    ranges = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise _error(text, "It has no values")
+        if name in ranges:
+            raise _error(text, f"{name} has two ranges")
+        ranges[name] = _distribution(cls, text, name, values)
+    return ranges
+
+
+def _distribution(cls, text, name, values):
+    if "|" in values:
+        choices = [_value(cls, name, each) for each in values.split("|")]
+        return distributions.CategoricalDistribution(choices)
+    ends, log = values.removesuffix(":log"), values.endswith(":log")
+    if ends.count(":") != 1:
+        raise _error(text, "It has not two ends")
+    low, high = (_value(cls, name, end) for end in ends.split(":"))
+    kinds = {
+        int: distributions.IntDistribution,
+        float: distributions.FloatDistribution,
+    }
+    if type(low) not in kinds:
+        raise _error(text, f"{name} is not a number")
+    if not low < high or (log and low <= 0):
+        raise _error(
+            text, "Its ends are not in ascending order, or not above 0"
+        )
+    return kinds[type(low)](low, high, log=log)
+
+
+def _value(cls, name, text):
+    return fields.parse(cls, f"{name}={text}")[name]
+
+
+def _error(text, reason):
+    return errors.UserError(
+        f"--range takes NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=A|B|C. "
+        f"{reason}; got --range={text}."
+    )
 
 
 if __name__ == "__main__":

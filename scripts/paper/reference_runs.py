@@ -14,7 +14,7 @@ resume.
 from absl import flags
 
 from scripts.paper import (
-    references,
+    reference_curves,
     row_files,
     table_jobs,
     table_layout,
@@ -41,7 +41,7 @@ def main():
     table_runs.run_all(
         table,
         job,
-        lambda results: summarize(results, score),
+        lambda results: table_layout.summarize(results, score),
         lambda results: lay_out(results, score),
         score=score,
     )
@@ -52,7 +52,7 @@ def main():
 
 def record(name, table, job):
     """Write the reference of a row; return the path of its file."""
-    return references.record(
+    return reference_curves.record(
         f"{job.problem.requested_name}_{name}",
         [
             table_runs.training_folder(table.row(name, seed), job)
@@ -61,20 +61,6 @@ def record(name, table, job):
         row_files.command_line(),
         job.machine,
     )
-
-
-def summarize(results, score) -> list[dict]:
-    """Return means, ranges and deviations, a dict per row."""
-    return [
-        {
-            "row": name,
-            "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(
-                row_results, score, "perplexity", "padding"
-            ),
-        }
-        for name, row_results in table_layout.by_row(results).items()
-    ]
 
 
 def lay_out(results, score) -> str:

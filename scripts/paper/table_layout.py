@@ -120,3 +120,37 @@ def provenance(results: Sequence[dict], score: str = "bleu") -> str:
         f"{first['mixed_precision']}; mean and range of seeds "
         f"{distinct('seed')}; {distinct('machine')}; {distinct('date')}."
     )
+
+
+def summarize(results, score) -> list[dict]:
+    """Return means, ranges and deviations, a dict per row."""
+    return [
+        {
+            "row": name,
+            "seeds": [result["seed"] for result in row_results],
+            **statistics_of_seeds(row_results, score, "perplexity", "padding"),
+        }
+        for name, row_results in by_row(results).items()
+    ]
+
+
+def by_score(results, score) -> str:
+    """Format rows in Markdown, the best score first."""
+    rows = by_row(results)
+    title = heading(score)
+
+    def mean(name):
+        return statistics.fmean(values_of_seeds(rows[name], score))
+
+    lines = [
+        (
+            name,
+            spread_of_seeds(rows[name], score, 2),
+            spread_of_seeds(rows[name], "perplexity", 3),
+            f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
+            ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
+        )
+        for name in sorted(rows, key=lambda name: -mean(name))
+    ]
+    columns = "row", title, "perplexity", "10⁶ parameters", "minutes"
+    return f"{markdown(columns, lines)}\n\n{provenance(results, score)}\n"

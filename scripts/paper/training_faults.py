@@ -16,8 +16,7 @@ import shutil
 import statistics
 
 from scripts.paper import (
-    curve_bands,
-    references,
+    reference_curves,
     table_jobs,
     table_layout,
     table_rows,
@@ -75,7 +74,7 @@ def measure(folder, stored) -> dict:
         UserError: there is no reference with its settings.
     """
     run = open_run(folder)
-    choice = references.choose(run.settings, references.load())
+    choice = reference_curves.choose(run.settings, reference_curves.load())
     if not choice or choice.differing:
         raise errors.UserError(
             f"There is no reference with the settings of {folder}. Record one "
@@ -84,12 +83,12 @@ def measure(folder, stored) -> dict:
     return {
         "scores": {key: stored[key] for key in stored["signatures"]},
         "signatures": stored["signatures"],
-        "training": references.read_training(run),
+        "training": reference_curves.read_training(run),
         "reference": choice.name,
     }
 
 
-def deviations(result, known) -> tuple[int, list[curve_bands.Deviation]]:
+def deviations(result, known) -> tuple[int, list[reference_curves.Deviation]]:
     """Return how many values were compared, and those outside their bands.
 
     Args:
@@ -97,10 +96,10 @@ def deviations(result, known) -> tuple[int, list[curve_bands.Deviation]]:
         known: {name: reference}.
     """
     reference = known[result["figures"]["reference"]]
-    training, _ = references.comparable(
+    training, _ = reference_curves.comparable(
         result, result["figures"]["training"], reference
     )
-    shared, found = curve_bands.compare(training, reference)
+    shared, found = reference_curves.compare_curves(training, reference)
     return len(shared), found
 
 
@@ -111,7 +110,7 @@ def summarize(results, known=None) -> list[dict]:
         results: of all rows.
         known: {name: reference}; None: those that are recorded.
     """
-    known = known or references.load()
+    known = known or reference_curves.load()
     table = []
     for name, row_results in table_layout.by_row(results).items():
         compared = [deviations(result, known) for result in row_results]
@@ -132,7 +131,7 @@ def summarize(results, known=None) -> list[dict]:
 
 def _as_json(deviation):
     """Return a deviation without infinity, which JSON does not have."""
-    end = deviation.step == curve_bands.LAST
+    end = deviation.step == reference_curves.LAST
     return deviation._asdict() | {"step": END if end else deviation.step}
 
 

@@ -31,7 +31,7 @@ import transformers
 from absl import app, flags, logging
 
 from scripts.benchmarks import harness
-from scripts.release import random_marian
+from scripts.release import golden_huggingface
 from t2t_repro import hparam, registry
 from t2t_repro.data import batches
 from t2t_repro.decoding import score, search, translate
@@ -136,7 +136,7 @@ def write_model(name, tokenizer_dir, folder, seed):
     shutil.copytree(tokenizer_dir, folder, ignore=lambda *_: {"config.json"})
     changes, eos_bias = CONFIGURATIONS[name]
     size = len(json.loads((folder / "vocab.json").read_text("utf-8")))
-    model = random_marian.build(
+    model = golden_huggingface.random_model(
         size, seed, eos_bias, max_position_embeddings=512, **_SMALL | changes
     )
     with contextlib.redirect_stderr(io.StringIO()):

@@ -9,13 +9,12 @@ that it printed.
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
 
 from absl import app, flags
-
-from scripts.release import page_commands
 
 ROOT = pathlib.Path(__file__).parents[2]
 MARK = "t2t-cold-start"
@@ -29,7 +28,7 @@ def run(commands, folder, path):
         [(command, seconds, lines that it printed)].
     """
     file = folder / "commands.sh"
-    file.write_text(page_commands.script([*commands, ":"], MARK), "utf-8")
+    file.write_text(script([*commands, ":"], MARK), "utf-8")
     shell = subprocess.Popen(
         ["bash", file.name],
         cwd=folder,
@@ -70,8 +69,8 @@ def main(arguments):
     extras = "t2t_repro/.venv/bin/pip install -qe './t2t_repro[report,serve]'"
     results = run([clone, "make -C t2t_repro demo", extras], folder, path)
     page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
-    page_commands.write_files(page, tutorial)
-    commands = page_commands.shell_commands(page)
+    write_files(page, tutorial)
+    commands = shell_commands(page)
     results += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
     with open(flags.FLAGS.transcript, "w", encoding="utf-8") as file:
         file.write("```\n")
@@ -82,6 +81,52 @@ def main(arguments):
                 file.write(f"{'':11}{line.rstrip()[:WIDTH]}\n")
         total = sum(seconds for _, seconds, _ in results)
         file.write(f"{total:7.1f} s  in all\n```\n")
+
+
+# Files and shell commands of a documentation page.
+
+BLOCK = re.compile(r"^```(sh|python|yaml)\n(.*?)^```$", re.M | re.S)
+
+
+def write_files(page, folder):
+    """Write the Python and YAML blocks of a page to the files that they name.
+
+    Raises:
+        ValueError: a block does not begin with "# name.py" or "# name.yaml".
+    """
+    for kind, text in BLOCK.findall(page):
+        if kind == "sh":
+            continue
+        name = re.match(r"# ([\w/]+\.(?:py|yaml))\n", text)
+        if not name:
+            raise ValueError(
+                f"a {kind} block must begin with its file's name: {text[:60]!r}"
+            )
+        path = folder / name[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def shell_commands(page):
+    """Return the shell commands of a page, in order and unchanged."""
+    blocks = [text for kind, text in BLOCK.findall(page) if kind == "sh"]
+    # A backslash at the end of a line continues the command.
+    return re.findall(r"(?:.*\\\n)*.+", "".join(blocks))
+
+
+def script(commands, mark=""):
+    """Return a bash script of commands, which stops at the first failure.
+
+    Processes in the background are killed at the end.
+
+    Args:
+        commands: list of commands.
+        mark: a line to print before each command.
+    """
+    lines = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
+    for command in commands:
+        lines += [f"echo {mark}"] * bool(mark) + [command]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ import torch
 import transformers
 
 from scripts.benchmarks import harness
-from scripts.release import random_marian
 
 FOLDER = pathlib.Path(__file__).parents[2] / "tests/golden/huggingface"
 EXTRA_LENGTH = 12
@@ -61,7 +60,7 @@ def main():
     }
     tokens = write_tokenizer(lines)
     # These outputs differ in words and length.
-    model = random_marian.build(len(tokens), 3, 10.0, **_SETTINGS)
+    model = random_model(len(tokens), 3, 10.0, **_SETTINGS)
     model.save_pretrained(FOLDER)
     tokenizer = transformers.MarianTokenizer.from_pretrained(FOLDER)
     text = [
@@ -146,6 +145,43 @@ def generate(model, ids, beams):
 def _pad(rows, pad):
     longest = max(map(len, rows))
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+
+
+# Random MarianMTModels of transformers, for comparisons with the importer.
+
+
+def random_model(vocab_size, seed, eos_bias=None, **settings):
+    """Return a MarianMTModel whose last token is PAD, and the first EOS.
+
+    Args:
+        vocab_size: V.
+        seed: seed of the weights.
+        eos_bias: bias of EOS's logit, with which outputs differ in length;
+            biases and norms are then random, too. None: transformers' initial
+            weights.
+        **settings: further arguments of MarianConfig.
+    """
+    config = transformers.MarianConfig(
+        vocab_size=vocab_size,
+        pad_token_id=vocab_size - 1,
+        decoder_start_token_id=vocab_size - 1,
+        eos_token_id=0,
+        forced_eos_token_id=0,
+        bad_words_ids=[[vocab_size - 1]],
+        **settings,
+    )
+    torch.manual_seed(seed)
+    model = transformers.MarianMTModel(config).eval()
+    model.generation_config.num_beams = 4
+    if eos_bias is None:
+        return model
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            if path.endswith("bias") or "layer_norm" in path:
+                weight.add_(0.3 * torch.randn_like(weight))
+        model.final_logits_bias.normal_(0, 0.5)
+        model.final_logits_bias[0, 0] = eos_bias
+    return model
 
 
 if __name__ == "__main__":

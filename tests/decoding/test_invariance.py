@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from scripts.benchmarks import bench_decode_variants
+from scripts.benchmarks import search_variants
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, score, search
 from t2t_repro.runtime import devices
@@ -35,7 +35,7 @@ def assert_same(found, expected, name, max_ties=1):
     np.testing.assert_allclose(
         found.scores[:, 0], expected.scores[:, 0], rtol=1e-4, atol=1e-5
     )
-    comparison = bench_decode_variants.compare(found, expected)
+    comparison = search_variants.compare(found, expected)
     print(f"{name}: {comparison}")
     assert comparison.different == comparison.ties <= max_ties
 
@@ -66,16 +66,14 @@ def test_blocks_xla_shards_order_and_padding_keep_result(
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
-    for name, found in bench_decode_variants.variants(
-        models[:1], rows, hparams, xla
-    ):
+    for name, found in search_variants.variants(models[:1], rows, hparams, xla):
         assert_same(found, expected, name)
 
 
 def test_cache_keeps_result(models):
     rows = many_inputs()
     hparams = hparam.DecodeHParams(beam_size=4, extra_length=6)
-    expected = bench_decode_variants.without_cache(models[0], rows, hparams)
+    expected = search_variants.without_cache(models[0], rows, hparams)
     found = search.search(models[:1], ids(rows), hparams)
     assert_same(found, expected, "no cache")
 
@@ -89,7 +87,7 @@ def test_comparison_counts_differences_and_ties():
         ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
         tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
     )
-    assert bench_decode_variants.compare(found, expected) == (4, 2, 1)
+    assert search_variants.compare(found, expected) == (4, 2, 1)
 
 
 @pytest.mark.parametrize(("members", "sampling_temp"), [(1, 0.0), (2, 1.0)])

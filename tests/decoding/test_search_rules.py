@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from scripts.release import page_commands
+from scripts.release import cold_start
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import rules, score, search
 from t2t_repro.runtime import graph
@@ -174,7 +174,7 @@ def test_unknown_rule_is_refused_by_translator(translator_of, register):
 
 def test_documented_rule_forbids_digits(tmp_path, vocabulary, register):
     page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
-    page_commands.write_files(page.read_text("utf-8"), tmp_path)
+    cold_start.write_files(page.read_text("utf-8"), tmp_path)
     registry.load_definitions(tmp_path / "definitions")
     size = vocabulary.size
     texts = [vocabulary.decode([[i]])[0] for i in range(size)]

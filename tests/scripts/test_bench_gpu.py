@@ -13,7 +13,7 @@ from t2t_repro.models import building
 
 pytest.importorskip("jax")
 
-from scripts.benchmarks import flash_attention  # noqa: E402
+from scripts.benchmarks import bench_gpu_jax  # noqa: E402
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -36,7 +36,7 @@ COMPARED = """
 import os
 os.environ["KERAS_BACKEND"] = "jax"
 import jax, numpy as np
-from scripts.benchmarks import flash_attention, harness, jax_step
+from scripts.benchmarks import bench_gpu_jax, harness
 from t2t_repro.models import building
 
 rows = harness.full_rows({"tokens": 96, "length": 16, "vocab_size": 50})
@@ -52,8 +52,8 @@ states = []
 for flash in (False, True):
     model = building.build(harness.build_hparams({"hparams_set": "tiny"}), 50)
     if flash:
-        flash_attention.install(model, "xla")
-    step = jax_step.Step(model)
+        bench_gpu_jax.install(model, "xla")
+    step = bench_gpu_jax.Step(model)
     if not states:
         weights = [v.value for v in model.trainable_variables]
     state = weights, [v.value for v in step.adam.variables]
@@ -119,4 +119,4 @@ def test_flash_attention_refuses_what_its_kernel_cannot_compute(
     hparams = dataclasses.replace(registry.build_hparams("tiny"), **changes)
     model = building.build(hparams, 50, dtype)
     with pytest.raises(errors.UserError, match=received):
-        flash_attention.install(model, "cudnn")
+        bench_gpu_jax.install(model, "cudnn")

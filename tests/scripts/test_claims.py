@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from scripts.paper import claim_counts, claim_rows, claims, table1_layers
+from scripts.paper import claim_counts, claim_rows, claims, table1
 from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
@@ -194,7 +194,7 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
             ),
             2,
         ),
-        (lambda layer: table1_layers.self_attention(8), 1),
+        (lambda layer: table1.self_attention(8), 1),
     ],
 )
 def test_path_length_is_the_number_of_layers_to_the_other_end(build, layers):

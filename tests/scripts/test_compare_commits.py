@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scripts.release import compare_commits
-from scripts.release.speed_measures import Measured
+from scripts.release.compare_commits import Measured
 
 
 def _measured(values, unit="tokens/s"):

@@ -5,12 +5,14 @@ import pytest
 from optuna import distributions
 from optuna.trial import TrialState
 
-from scripts.paper import commands, hparam_ranges, hparam_search
+from scripts.paper import commands, hparam_search
 from t2t_repro import errors
 from t2t_repro.hparams.transformer import TransformerHParams
 
 SETTINGS = TransformerHParams
-RANGES = hparam_ranges.parse(SETTINGS, ["layer_prepostprocess_dropout=0.0:0.5"])
+RANGES = hparam_search.parse_ranges(
+    SETTINGS, ["layer_prepostprocess_dropout=0.0:0.5"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,7 @@ def study():
 
 
 def test_each_form_of_a_range_is_a_distribution():
-    ranges = hparam_ranges.parse(
+    ranges = hparam_search.parse_ranges(
         SETTINGS,
         [
             "learning_rate_constant=0.05:1.0:log",
@@ -59,12 +61,12 @@ def test_each_form_of_a_range_is_a_distribution():
 )
 def test_wrong_range_is_an_error(text, message):
     with pytest.raises(errors.UserError, match=message):
-        hparam_ranges.parse(SETTINGS, [text])
+        hparam_search.parse_ranges(SETTINGS, [text])
 
 
 def test_hparam_with_two_ranges_is_an_error():
     with pytest.raises(errors.UserError, match="has two ranges"):
-        hparam_ranges.parse(SETTINGS, ["num_heads=2|4", "num_heads=4|8"])
+        hparam_search.parse_ranges(SETTINGS, ["num_heads=2|4", "num_heads=4|8"])
 
 
 def test_search_runs_as_many_trials_as_asked_over_all_calls(study):
@@ -118,7 +120,7 @@ def test_search_without_a_successful_trial_is_an_error(study):
 
 
 def test_choices_with_as_many_combinations_as_trials_are_a_grid(study):
-    ranges = hparam_ranges.parse(
+    ranges = hparam_search.parse_ranges(
         SETTINGS, ["num_heads=2|4", "layer_prepostprocess_dropout=0.0|0.1"]
     )
     seen = []

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from scripts.release import cold_start, page_commands
+from scripts.release import cold_start
 
 PAGE = """
 ```python
@@ -26,8 +26,8 @@ echo one \\
 
 
 def test_files_are_written_and_commands_run(tmp_path):
-    page_commands.write_files(PAGE, tmp_path)
-    commands = page_commands.shell_commands(PAGE)
+    cold_start.write_files(PAGE, tmp_path)
+    commands = cold_start.shell_commands(PAGE)
     assert commands == ["python folder/hello.py", "echo one \\\n    two | cat"]
     results = cold_start.run(commands, tmp_path, os.environ["PATH"])
     assert [command for command, _, _ in results] == commands
@@ -36,11 +36,11 @@ def test_files_are_written_and_commands_run(tmp_path):
 
 def test_python_block_without_file_name_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="must begin with.*print"):
-        page_commands.write_files("```python\nprint()\n```\n", tmp_path)
+        cold_start.write_files("```python\nprint()\n```\n", tmp_path)
 
 
 def test_script_stops_at_first_failure_and_kills_servers(tmp_path):
-    script = page_commands.script(["sleep 600 &", "echo a", "false", "echo b"])
+    script = cold_start.script(["sleep 600 &", "echo a", "false", "echo b"])
     result = subprocess.run(
         ["bash", "-c", script], capture_output=True, encoding="utf-8"
     )

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from scripts.paper import curve_bands, reference_curves, references
+from scripts.paper import reference_curves
 from t2t_repro import errors, fields, registry
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
@@ -72,11 +72,11 @@ def compare(settings, reference):
     ],
 )
 def test_band_is_range_of_seeds_plus_floor(metric, values, low, high):
-    assert curve_bands.band(metric, values) == pytest.approx((low, high))
+    assert reference_curves.band(metric, values) == pytest.approx((low, high))
 
 
 def test_band_includes_nearby_values():
-    assert curve_bands.band("bleu", [10.0], [8.0, 13.0]) == (7.0, 14.0)
+    assert reference_curves.band("bleu", [10.0], [8.0, 13.0]) == (7.0, 14.0)
 
 
 @pytest.mark.parametrize(
@@ -85,19 +85,19 @@ def test_band_includes_nearby_values():
         (100, [10.0 * 2**0.3, 10.0]),  # 85 is 0.3 of the way back to step 50
         (50, [20.0 * 2**0.15, 20.0 / 2**0.15]),  # extrapolated
         (150, [10.0, 10.0]),  # flat after the last validation
-        (curve_bands.LAST, []),
+        (reference_curves.LAST, []),
     ],
 )
 def test_nearby_perplexities_are_interpolated_as_logarithms(step, expected):
     curve = {50: 20.0, 100: 10.0, 150: 10.0}
-    nearby = curve_bands.nearby_values("perplexity", curve, step)
+    nearby = reference_curves.nearby_values("perplexity", curve, step)
     assert nearby == pytest.approx(expected)
 
 
 def test_nearby_scores_are_interpolated_linearly():
-    nearby = curve_bands.nearby_values("bleu", {100: 10.0, 200: 20.0}, 200)
+    nearby = reference_curves.nearby_values("bleu", {100: 10.0, 200: 20.0}, 200)
     assert nearby == pytest.approx([17.0, 20.0])
-    assert curve_bands.nearby_values("bleu", {100: 10.0}, 100) == []
+    assert reference_curves.nearby_values("bleu", {100: 10.0}, 100) == []
 
 
 def test_median_shows_a_small_difference_of_level():
@@ -117,19 +117,23 @@ def test_median_shows_a_small_difference_of_level():
         }
 
     seeds = [curve(1.500), curve(1.505, jump_at=6), curve(1.498)]
-    _, none = curve_bands.compare(curve(1.51, jump_at=5), {"seeds": seeds})
+    _, none = reference_curves.compare_curves(
+        curve(1.51, jump_at=5), {"seeds": seeds}
+    )
     assert none == []
-    _, found = curve_bands.compare(curve(1.56), {"seeds": seeds})
-    assert {deviation.metric for deviation in found} == {curve_bands.MEDIAN}
+    _, found = reference_curves.compare_curves(curve(1.56), {"seeds": seeds})
+    assert {deviation.metric for deviation in found} == {
+        reference_curves.MEDIAN
+    }
     assert found[0].step == 250  # the first median of five
     # Two seeds say too little about the noise.
-    _, none = curve_bands.compare(curve(1.56), {"seeds": seeds[:2]})
+    _, none = reference_curves.compare_curves(curve(1.56), {"seeds": seeds[:2]})
     assert none == []
 
 
 def test_precisions_of_number_words_agree():
     """Trainings in bfloat16 lie in the bands of float32, and vice versa."""
-    known = references.load()
+    known = reference_curves.load()
     for batching in ("packed", "bucketed"):
         single, half = (
             known[f"number_words_ende_{batching}_{precision}"]
@@ -137,7 +141,7 @@ def test_precisions_of_number_words_agree():
         )
         for one, other in ((single, half), (half, single)):
             for seed in one["seeds"]:
-                assert curve_bands.compare(seed, other)[1] == []
+                assert reference_curves.compare_curves(seed, other)[1] == []
 
 
 @pytest.mark.parametrize("values", [*SEEDS, [22.0, 4.2, 2.1], [21.0, 4.2]])
@@ -252,7 +256,7 @@ def test_setting_of_buckets_matters_only_to_bucketed_batches(settings):
             settings | {"hparams": hparams | {"reshuffle_buckets": value}}
             for value in (True, False)
         )
-        return references.differences(first, second)
+        return reference_curves.differences(first, second)
 
     assert differing("packed") == []
     assert differing("bucketed") == ["reshuffle_buckets is True, not False"]
@@ -303,10 +307,10 @@ def test_damaged_validations_are_named(tmp_path, text):
         problem=types.SimpleNamespace(suite=Suite()),
     )
     with pytest.raises(errors.UserError, match=r"validation\.json is damaged"):
-        references.read_training(run)
+        reference_curves.read_training(run)
 
 
-COMMITTED = sorted(references.FOLDER.glob("*.json"))
+COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 
 
 def test_number_words_and_multi30k_have_references():

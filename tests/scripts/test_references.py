@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from scripts.paper import references
+from scripts.paper import reference_curves
 from t2t_repro import errors, registry
 
 
@@ -35,13 +35,13 @@ def run_settings(session, **hparams):
     ],
 )
 def test_precision_is_that_of_the_last_session(session, precision):
-    assert references.precision(run_settings(session)) == precision
+    assert reference_curves.precision(run_settings(session)) == precision
 
 
 def test_run_from_before_hardware_was_stored_is_in_float32():
     settings = run_settings("")
     del settings["hardware"]
-    assert references.precision(settings) == "float32"
+    assert reference_curves.precision(settings) == "float32"
 
 
 def test_nearest_settings_come_before_the_same_precision():
@@ -52,7 +52,7 @@ def test_nearest_settings_come_before_the_same_precision():
     }
 
     def choose(precision, *names):
-        return references.choose(
+        return reference_curves.choose(
             run_settings(precision), {name: known[name] for name in names}
         )
 
@@ -68,7 +68,7 @@ def test_nearest_settings_come_before_the_same_precision():
 
 def test_other_problems_have_no_reference():
     settings = run_settings("float32") | {"problem": "wmt14_ende"}
-    assert references.choose(settings, {"number": reference()}) is None
+    assert reference_curves.choose(settings, {"number": reference()}) is None
 
 
 def test_reference_of_unlike_runs_is_refused(monkeypatch, tmp_path):
@@ -80,11 +80,11 @@ def test_reference_of_unlike_runs_is_refused(monkeypatch, tmp_path):
             settings=run_settings("float32", batch_tokens=1), output_dir="two"
         ),
     }
-    monkeypatch.setattr(references, "open_run", opened.get)
-    monkeypatch.setattr(references, "FOLDER", tmp_path)
+    monkeypatch.setattr(reference_curves, "open_run", opened.get)
+    monkeypatch.setattr(reference_curves, "FOLDER", tmp_path)
     with pytest.raises(
         errors.UserError,
         match="two is not one with another seed: batch_tokens is 1, not 2048",
     ):
-        references.record("name", ["one", "two"], "command", "machine")
+        reference_curves.record("name", ["one", "two"], "command", "machine")
     assert not list(tmp_path.iterdir())

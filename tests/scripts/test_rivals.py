@@ -5,13 +5,7 @@ import types
 
 import pytest
 
-from scripts.paper import (
-    rival_rows,
-    rival_table,
-    table2_rivals,
-    table_jobs,
-    verdicts,
-)
+from scripts.paper import table2_rivals, table_jobs, verdicts
 from t2t_repro import registry
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
@@ -33,19 +27,21 @@ def values(monkeypatch):
         rows=["gnmt", "transformer"],
         seed=[1, 2],
     )
-    monkeypatch.setattr(rival_rows.flags, "FLAGS", values)
+    monkeypatch.setattr(table2_rivals.flags, "FLAGS", values)
     return values
 
 
 def test_systems_have_as_many_flops_as_the_transformer(values, monkeypatch):
     flops = {"transformer": 6e9, "gnmt": 4e9, "moe": 7e12}
-    monkeypatch.setattr(rival_rows, "step_flops", lambda name, job: flops[name])
-    steps = rival_rows.equal_steps(["gnmt", "moe"], 200, job=None)
+    monkeypatch.setattr(
+        table2_rivals, "step_flops", lambda name, job: flops[name]
+    )
+    steps = table2_rivals.equal_steps(["gnmt", "moe"], 200, job=None)
     assert steps == {"gnmt": 300, "moe": 1}
 
 
 def test_rows_have_steps_rates_and_overrides(values):
-    table = rival_rows.Rivals({"gnmt": 90, "transformer": 60}, {"gnmt": 0.5})
+    table = table2_rivals.Rivals({"gnmt": 90, "transformer": 60}, {"gnmt": 0.5})
     rows = table.selected_rows()
     assert [(row.name, row.seed) for row in rows] == [
         ("gnmt", 1),
@@ -63,9 +59,9 @@ def test_rows_have_steps_rates_and_overrides(values):
     assert "learning_rate_constant" not in rows[1].changes
 
 
-@pytest.mark.parametrize("name", rival_rows.SYSTEMS)
+@pytest.mark.parametrize("name", table2_rivals.SYSTEMS)
 def test_every_system_has_a_set_and_rates_around_its_own(name):
-    hparams_set = rival_rows.SYSTEMS[name].hparams_set
+    hparams_set = table2_rivals.SYSTEMS[name].hparams_set
     own = registry.build_hparams(hparams_set).learning_rate_constant
     low, middle, high = table2_rivals.learning_rates(name)
     assert (low, middle, high) == pytest.approx((own / 3, own, 3 * own), 0.01)
@@ -151,7 +147,8 @@ def test_paper_difference_is_judged_by_the_rule():
         *(result("deep_att", seed, 30.0) for seed in (1, 2)),
     ]
     summary = {
-        row["row"]: row for row in rival_table.summarize(results, SPLIT, "ende")
+        row["row"]: row
+        for row in table2_rivals.summarize(results, SPLIT, "ende")
     }
     claim = summary["gnmt"]["claim"]
     assert claim["verdict"] == verdicts.AGREES
@@ -161,7 +158,7 @@ def test_paper_difference_is_judged_by_the_rule():
     assert "claim" not in summary["deep_att"]  # en-fr only
     assert not summary["convs2s"]["converged"]
 
-    text = rival_table.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
+    text = table2_rivals.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
     assert "| gnmt | 24.6 | 2.3e+19 | 30.15 (30.10–30.20) | 29.15 " in text
     assert "paper -2.70: agrees" in text
     assert "| convs2s (not converged) | 25.16 |" in text
@@ -170,6 +167,8 @@ def test_paper_difference_is_judged_by_the_rule():
 
 def test_one_seed_has_no_verdict():
     results = [result("transformer", 1, 38.0), result("gnmt", 1, 30.0)]
-    assert rival_table.judge({"transformer": results[:1]}, SPLIT, "ende") == {}
-    text = rival_table.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
+    assert (
+        table2_rivals.judge({"transformer": results[:1]}, SPLIT, "ende") == {}
+    )
+    text = table2_rivals.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
     assert "agrees" not in text and "contradicts" not in text

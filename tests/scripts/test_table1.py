@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from scripts.paper import power_law, table1_complexity, table1_layers
+from scripts.paper import table1
 from t2t_repro import errors
 from t2t_repro.layers import attention
 
@@ -15,14 +15,14 @@ GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
 @pytest.mark.parametrize(("a", "b"), [(2, 1), (1.5, 0)])
 def test_fit_returns_the_exponents_of_a_power_law(a, b):
     values = [3e-7 * n**a * d**b for n, d in GRID]
-    exponents = power_law.fit_exponents(GRID, values)
+    exponents = table1.fit_exponents(GRID, values)
     assert exponents == pytest.approx((a, b), abs=1e-9)
 
 
 def test_fit_is_robust_to_noise():
     noise = np.random.default_rng(0).normal(1, 0.02, len(GRID))
     values = [n**2 * d * x for (n, d), x in zip(GRID, noise, strict=True)]
-    exponents = power_law.fit_exponents(GRID, values)
+    exponents = table1.fit_exponents(GRID, values)
     assert exponents == pytest.approx((2, 1), abs=0.05)
 
 
@@ -31,7 +31,7 @@ def test_fit_is_robust_to_noise():
 )
 def test_fit_to_too_few_sizes_is_an_error(sizes):
     with pytest.raises(errors.UserError, match="two n and two d"):
-        power_law.fit_exponents(sizes, [1.0] * len(sizes))
+        table1.fit_exponents(sizes, [1.0] * len(sizes))
 
 
 @pytest.mark.parametrize(
@@ -49,20 +49,20 @@ def test_wrong_flags_are_errors_before_the_measurements(
 ):
     grid = {"n": [64, 256], "d": widths}
     with pytest.raises(errors.UserError, match=message):
-        table1_complexity.check_flags(grid, layers, fit_from, picture)
+        table1.check_flags(grid, layers, fit_from, picture)
 
 
 def test_sizes_are_positive_integers():
-    assert table1_complexity.parse_sizes("n", ["64", "128"]) == [64, 128]
+    assert table1.parse_sizes("n", ["64", "128"]) == [64, 128]
     for texts in (["abc"], ["1.5", "64"], ["0"], ["-4"]):
         with pytest.raises(errors.UserError, match=f"got --n={texts[0]}"):
-            table1_complexity.parse_sizes("n", texts)
+            table1.parse_sizes("n", texts)
 
 
-@pytest.mark.parametrize("name", table1_layers.TYPES)
+@pytest.mark.parametrize("name", table1.TYPES)
 def test_operations_have_the_exponents_of_the_formula(name):
     """n >> d for n^2 d; d >> n for n d^2, next to n k d."""
-    kind = table1_layers.TYPES[name]
+    kind = table1.TYPES[name]
     n, d = {(2, 1): (2**20, 64), (1, 2): (64, 2**20), (1, 1): (2**20, 1)}[
         kind.exponents
     ]
@@ -78,10 +78,10 @@ def test_restricted_attention_in_blocks_equals_masked_attention(length):
     width, reach = 16, 4
     x = np.random.default_rng(0).normal(size=(1, length, width)).astype("f")
     keras.utils.set_random_seed(0)
-    blocks = table1_layers.restricted_self_attention(width, reach)
+    blocks = table1.restricted_self_attention(width, reach)
     actual = blocks(ops.convert_to_tensor(x))
     keras.utils.set_random_seed(0)  # for the same weights
-    layer = table1_layers.attention_layer(width)
+    layer = table1.attention_layer(width)
     positions = ops.arange(length)
     expected, _ = layer(
         x, attention.restricted_mask(positions, positions, reach)
@@ -89,9 +89,9 @@ def test_restricted_attention_in_blocks_equals_masked_attention(length):
     assert np.allclose(actual, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", table1_layers.TYPES)
+@pytest.mark.parametrize("name", table1.TYPES)
 def test_layer_keeps_the_shape(name):
-    layer = table1_layers.TYPES[name].build(8)
+    layer = table1.TYPES[name].build(8)
     assert layer(ops.ones((1, 5, 8))).shape == (1, 5, 8)
 
 
@@ -102,7 +102,7 @@ def test_table_has_exponents_of_measurements():
         for d in (32, 64)
     ]
     results = {"self-attention": measured, "convolutional": measured}
-    rows = table1_complexity.lay_out(results, fit_from=128).splitlines()
+    rows = table1.lay_out(results, fit_from=128).splitlines()
     # 4 n^2 d + 8 n d^2 between n = 128, 256 and d = 32, 64.
     assert rows[2] == (
         "| self-attention | O(n²·d) | O(1) | O(1) | 2.0, 1.0 | 1.7, 1.3 "

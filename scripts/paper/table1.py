@@ -1,0 +1,587 @@
+"""Table 1 of the paper, measured: layers by n and d, and models by length.
+
+    python -m scripts.paper.table1 \\
+        --results=table1.json --plot=table1.png
+
+For each layer type the table has the exponents of n and d in the paper's
+formula, in the number of operations on this grid (including projections), and
+in the measured time and memory. They are fitted to sizes from --fit_from on,
+where the overhead of calling a layer is negligible. Memory is that of tensors
+other than weights and input.
+
+A time is the fastest of several forward passes of one sentence. Measure on a
+machine that is otherwise idle.
+
+    python -m scripts.paper.table1 --results=table1_models.json \\
+        --models=transformer,recurrent,convs2s,bytenet,transformer_moe
+
+Each model has an encoder of one layer (ByteNet: one set of blocks). For each
+length the table has the milliseconds in which it encodes one sentence, and in
+which its decoder of one layer writes a subword, as a mean over outputs as long
+as the input. A path length is the number of encoder layers through which the
+gradient of the state in the middle of a sentence reaches an input at a
+distance, on both sides.
+"""
+
+import functools
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from keras import ops
+from matplotlib import pyplot
+
+from scripts.benchmarks import harness
+from scripts.paper import model_kinds, table_layout
+from t2t_repro import errors
+from t2t_repro.cli import command_line
+from t2t_repro.decoding import search
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files
+from t2t_repro.layers import attention
+from t2t_repro.runtime import graph
+
+# Layer types of Table 1, with their operations.
+#
+# Recurrent and convolutional layers are those of Keras; self-attention is ours,
+# with heads of 64 as in the paper. Each maps [1, n, d] to [1, n, d]. Operations
+# are multiplications and additions. They include the projections, n d^2, which
+# the paper's formulas of self-attention, n^2 d, omit.
+
+KERNEL = 3  # k
+NEIGHBOURHOOD = 32  # r: a position attends to |i - j| < r
+HEAD = 64  # d_k = d_v: section 3.2.2
+
+
+class LayerType(NamedTuple):
+    """A row of Table 1."""
+
+    complexity: str  # per layer, in the paper
+    exponents: tuple[float, float]  # of n and d in it, for large n and d
+    sequential: str  # number of sequential operations
+    path: str  # maximum path length between two positions
+    build: Callable  # d -> a function of x [1, n, d]
+    operations: Callable  # n, d -> number of operations
+
+
+def attention_layer(d):
+    """Build our attention layer of width d."""
+    heads = max(1, d // HEAD)
+    return attention.MultiHeadAttention(d, heads, d, d, "dot_product", 0.0)
+
+
+def self_attention(d):
+    """Build self-attention of every position to every other."""
+    layer = attention_layer(d)
+    return lambda x: layer(x, ops.ones((1, 1, 1, 1), "bool"))[0]
+
+
+def restricted_self_attention(d, reach=NEIGHBOURHOOD):
+    """Build self-attention to |i - j| < reach, which computes nothing else.
+
+    Blocks of `reach` queries attend to their own block of keys and to the two
+    neighbours. (The model's restricted_attention masks the whole square.)
+    """
+    layer = attention_layer(d)
+
+    def call(x):  # [1, n, d]
+        n = x.shape[1]
+        blocks = -(-n // reach)
+        rest = blocks * reach - n
+        queries = ops.pad(x, ((0, 0), (0, rest), (0, 0)))
+        queries = ops.reshape(queries, (blocks, reach, d))
+        # Block i of the padded keys is block i - 1 of the queries.
+        keys = ops.pad(x, ((0, 0), (reach, rest + reach), (0, 0)))
+        keys = ops.reshape(keys, (blocks + 2, reach, d))
+        memory = ops.concatenate([keys[:-2], keys[1:-1], keys[2:]], axis=1)
+        offsets = ops.arange(3 * reach) - reach  # [3 r], from a block's start
+        starts = ops.arange(blocks)[:, None] * reach
+        real = ops.logical_and(starts + offsets >= 0, starts + offsets < n)
+        near = attention.restricted_mask(
+            ops.arange(reach), offsets, reach
+        )  # [1, 1, r, 3 r]
+        mask = ops.logical_and(near, real[:, None, None])
+        outputs, _ = layer(queries, mask, memory)
+        return ops.reshape(outputs, (1, blocks * reach, d))[:, :n]
+
+    return call
+
+
+def _recurrent(layer, gates):
+    """Describe a recurrent layer: two d x d products per gate and position."""
+    return LayerType(
+        "n·d²",
+        (1, 2),
+        "n",
+        "n",
+        lambda d: layer(d, return_sequences=True),
+        lambda n, d: 4 * gates * n * d**2,
+    )
+
+
+def _convolutional(layer=keras.layers.Conv1D, **settings):
+    return lambda d: layer(d, KERNEL, padding="same", **settings)
+
+
+TYPES = {
+    "self-attention": LayerType(
+        "n²·d",
+        (2, 1),
+        "1",
+        "1",
+        self_attention,
+        lambda n, d: 4 * n**2 * d + 8 * n * d**2,
+    ),
+    "restricted self-attention": LayerType(
+        "r·n·d",
+        (1, 1),
+        "1",
+        "n/r",
+        restricted_self_attention,
+        # For each block, the keys and values of three blocks are projected.
+        lambda n, d: 4 * 3 * NEIGHBOURHOOD * n * d + 16 * n * d**2,
+    ),
+    "recurrent (SimpleRNN)": _recurrent(keras.layers.SimpleRNN, 1),
+    "recurrent (GRU)": _recurrent(keras.layers.GRU, 3),
+    "recurrent (LSTM)": _recurrent(keras.layers.LSTM, 4),
+    "convolutional": LayerType(
+        "k·n·d²",
+        (1, 2),
+        "1",
+        "n/k",
+        _convolutional(),
+        lambda n, d: 2 * KERNEL * n * d**2,
+    ),
+    "dilated convolutional": LayerType(
+        "k·n·d²",
+        (1, 2),
+        "1",
+        "log_k n",
+        _convolutional(dilation_rate=KERNEL),
+        lambda n, d: 2 * KERNEL * n * d**2,
+    ),
+    "separable convolutional": LayerType(
+        "k·n·d + n·d²",
+        (1, 2),
+        "1",
+        "log_k n",
+        _convolutional(keras.layers.SeparableConv1D, dilation_rate=KERNEL),
+        lambda n, d: 2 * KERNEL * n * d + 2 * n * d**2,
+    ),
+}
+
+
+# Process of table1 that measures one layer type over n and d.
+#
+# It prints one JSON list. Its settings are {"layer", "n", "d", "times"}.
+
+# It counts the memory of tensors, not of the process, whose allocators keep
+# freed memory.
+MEMORY = tf.config.experimental
+
+
+def measure_layer(kind, n, d, times):
+    """Return seconds of the fastest forward pass, and its temporary memory."""
+    layer = kind.build(d)
+    call = tf.function(lambda x: layer(x), autograph=False)
+    x = tf.random.normal((1, n, d))
+    call(x)  # traces, and creates weights
+    device = x.device.rpartition("device:")[2]
+    before = MEMORY.get_memory_info(device)["current"]
+    MEMORY.reset_memory_stats(device)
+    seconds = min(harness.time_calls(lambda: call(x).numpy(), times))
+    used = MEMORY.get_memory_info(device)["peak"] - before
+    return {"n": n, "d": d, "seconds": seconds, "bytes": used}
+
+
+def measure_grid(settings):
+    """Return a measurement for each pair of n and d."""
+    kind = TYPES[settings["layer"]]
+    return [
+        measure_layer(kind, n, d, settings["times"])
+        for n in settings["n"]
+        for d in settings["d"]
+    ]
+
+
+COLUMNS = (
+    "layer type",
+    "complexity",
+    "sequential operations",
+    "path",
+    "formula: n, d",
+    "operations",
+    "time",
+    "memory",
+)
+LAYER_DEFAULTS = {
+    "n": "64,128,256,512,1024,2048,4096",
+    "d": "64,128,256,512",
+    "fit_from": 512,
+}
+MODEL_DEFAULTS = {"n": "32,64,128,256,512", "d": "256", "fit_from": 64}
+
+
+def define_flags():
+    flags.DEFINE_list(
+        "n",
+        None,
+        "Lengths of sentences (default: powers of 2 from 64 to 4096; for "
+        "models 32 to 512).",
+    )
+    flags.DEFINE_list(
+        "d",
+        None,
+        "Widths of layers (default: 64 to 512), or one of models (256).",
+    )
+    flags.DEFINE_list("layers", list(TYPES), "Layer types.")
+    flags.DEFINE_integer("times", 3, "Timed passes.", lower_bound=1)
+    flags.DEFINE_integer(
+        "fit_from",
+        None,
+        "Shortest length in the fit (default: 512; for models 64).",
+    )
+    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_string("plot", None, "PNG or SVG file of layers to write.")
+    flags.DEFINE_list(
+        "models",
+        [],
+        "Instead of layers, measure these kinds of models: "
+        f"{', '.join(model_kinds.KINDS)}.",
+    )
+    flags.DEFINE_list("distances", "1,2,4,8,16,32,64", "Distances of paths.")
+
+
+def main():
+    values = flags.FLAGS
+    defaults = MODEL_DEFAULTS if values.models else LAYER_DEFAULTS
+    for name, value in defaults.items():
+        values.set_default(name, value)
+    harness.print_machine()
+    if values.models:
+        main_of_models()
+    else:
+        main_of_layers()
+
+
+def main_of_layers():
+    values = flags.FLAGS
+    grid = {name: parse_sizes(name, values[name].value) for name in "nd"}
+    check_flags(grid, values.layers, values.fit_from, values.plot)
+    results = {}
+    for name in values.layers:
+        results[name] = measure(name, grid, values.times)
+        print(f"{name}: {len(results[name])} sizes measured.", flush=True)
+    print(f"\n{lay_out(results, values.fit_from)}")
+    if values.results:
+        files.write_json(
+            pathlib.Path(values.results),
+            {
+                "machine": harness.machine(),
+                "fit_from": values.fit_from,
+                "exponents": fit(results, values.fit_from),
+                "measured": results,
+            },
+        )
+    if values.plot:
+        plot(results, values.plot)
+
+
+def parse_sizes(name, texts) -> list[int]:
+    """Return the values of --n or --d.
+
+    Raises:
+        UserError: one is not a positive integer.
+    """
+    if not all(text.isdecimal() and int(text) > 0 for text in texts):
+        raise errors.UserError(
+            f"--{name} takes positive integers, separated by commas; got "
+            f"--{name}={','.join(texts)}."
+        )
+    return list(map(int, texts))
+
+
+def check_flags(grid, layers, fit_from, picture):
+    """Raise a UserError for wrong flags, before the measurements."""
+    if picture and pathlib.Path(picture).suffix not in (".png", ".svg"):
+        raise errors.UserError(
+            f"--plot takes a .png or an .svg file; got --plot={picture}."
+        )
+    for name in layers:
+        if name not in TYPES:
+            raise errors.UserError(
+                f"There is no layer type {name!r}; known: {', '.join(TYPES)}."
+            )
+    fitted_to = [n for n in grid["n"] if n >= fit_from]
+    if len(set(fitted_to)) < 2 or len(set(grid["d"])) < 2:
+        raise errors.UserError(
+            "Exponents need two lengths from --fit_from on, and two widths; "
+            f"got --n={grid['n']} with --fit_from={fit_from}, --d={grid['d']}."
+        )
+    if not layers:
+        raise errors.UserError(
+            "--layers is empty. Name layer types, or omit it."
+        )
+
+
+def measure(name, grid, times):
+    """Return the measurements of a layer type by another process."""
+    return harness.measure_in_process(
+        "scripts.paper.table1",
+        "layer",
+        # TensorFlow's other allocators of CPU memory count nothing, or leave
+        # out small tensors. It reads the variable when it is imported.
+        environment={"TF_CPU_ALLOCATOR_USE_BFC": "1"},
+        layer=name,
+        times=times,
+        **grid,
+    )
+
+
+def fit(results, fit_from) -> dict:
+    """Return {layer type: {quantity: exponents of n and d}}."""
+    exponents = {}
+    for name, measured in results.items():
+        kind = TYPES[name]
+        large = [m for m in measured if m["n"] >= fit_from]
+        exponents[name] = {
+            "formula": kind.exponents,
+            "operations": _fit(
+                large, [kind.operations(m["n"], m["d"]) for m in large]
+            ),
+            "time": _fit(large, [m["seconds"] for m in large]),
+            "memory": _fit(large, [m["bytes"] for m in large]),
+        }
+    return exponents
+
+
+def _fit(measured, values):
+    return fit_exponents([(m["n"], m["d"]) for m in measured], values)
+
+
+def lay_out(results, fit_from) -> str:
+    """Format Table 1 with the exponents in Markdown."""
+    rows = []
+    for name, exponents in fit(results, fit_from).items():
+        kind = TYPES[name]
+        pairs = [
+            ", ".join(f"{value:.1f}" for value in exponents[quantity])
+            for quantity in ("formula", "operations", "time", "memory")
+        ]
+        theory = f"O({kind.complexity})", f"O({kind.sequential})"
+        rows.append((name, *theory, f"O({kind.path})", *pairs))
+    return table_layout.markdown(COLUMNS, rows)
+
+
+def plot(results, path):
+    """Plot time and memory over n and over d, each at the largest of the other.
+
+    Dotted lines next to the time are the paper's formulas.
+    """
+    figure, axes = pyplot.subplots(
+        2,
+        2,
+        figsize=(11, 8.5),
+        sharex="col",
+        sharey="row",
+        layout="constrained",
+    )
+    for row, quantity in zip(axes, ("seconds", "bytes"), strict=True):
+        for axis, over, fixed in zip(row, "nd", "dn", strict=True):
+            for name, measured in results.items():
+                _plot_layer(axis, name, measured, quantity, over, fixed)
+            axis.set_xscale("log", base=2)
+            axis.set(yscale="log")
+    for axis, over, fixed in zip(axes[1], "nd", "dn", strict=True):
+        most = max(m[fixed] for ms in results.values() for m in ms)
+        axis.set_xlabel(f"{over}, {fixed} = {most}")
+    axes[0][0].set_ylabel("seconds; dotted: the formula, from the last point")
+    axes[1][0].set_ylabel("bytes")
+    axes[0][0].legend(fontsize="small")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _plot_layer(axis, name, measured, quantity, over, fixed):
+    """Plot the measurements of a layer, and the formula next to its time."""
+    most = max(m[fixed] for m in measured)
+    line = sorted(
+        (m[over], m[quantity])
+        for m in measured
+        if m[fixed] == most and m[quantity]
+    )
+    sizes, values = zip(*line, strict=True) if line else ((), ())
+    (curve,) = axis.plot(sizes, values, marker="o", markersize=3, label=name)
+    if quantity == "seconds":
+        exponent = TYPES[name].exponents["nd".index(over)]
+        ideal = [values[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
+        axis.plot(sizes, ideal, linestyle=":", color=curve.get_color())
+
+
+# Models of each kind, measured by length.
+
+
+def main_of_models():
+    values = flags.FLAGS
+    lengths = parse_sizes("n", values.n)
+    (width,) = parse_sizes("d", values.d)
+    distances = parse_sizes("distances", values.distances)
+    for name in values.models:
+        if name not in model_kinds.KINDS:
+            raise errors.UserError(
+                f"There is no kind of model {name!r}; known: "
+                f"{', '.join(model_kinds.KINDS)}."
+            )
+    if sum(n >= values.fit_from for n in lengths) < 2:
+        raise errors.UserError(
+            "An exponent needs two lengths from --fit_from on; got "
+            f"--n={','.join(values.n)} with --fit_from={values.fit_from}."
+        )
+    results = {}
+    for name in values.models:
+        kind = model_kinds.KINDS[name]
+        results[name] = {
+            "times": measure_model(kind, width, lengths, values.times),
+            "paths": measure_paths(kind, distances),
+        }
+        print(f"{name} is measured.", flush=True)
+    print(f"\n{lay_out_models(results, values.fit_from)}")
+    if values.results:
+        files.write_json(
+            pathlib.Path(values.results),
+            {
+                "machine": harness.machine(),
+                "width": width,
+                "measured": results,
+            },
+        )
+
+
+def measure_model(kind, width, lengths, times) -> list[dict]:
+    """Return seconds of encoding and of a decoding step for each length."""
+    model = model_kinds.build(kind, layers=1, width=width)
+    encode = graph.function(
+        lambda ids: (
+            model.start_decoding(
+                ids, 1, capacity=1, constants=model.decoding_constants()
+            ).sentences
+        )
+    )
+    measured = []
+    for n in lengths:
+        ids = tf.constant(model_kinds.sentence(n)[None])
+        hparams = DecodeHParams(beam_size=1, min_length=n, extra_length=0)
+        decode = graph.function(
+            lambda ids, hparams=hparams: (
+                search.search([model], ids, hparams).ids
+            )
+        )
+        encoding, both = (
+            min(harness.time_calls(functools.partial(call, ids), times))
+            for call in (encode, decode)
+        )
+        measured.append(
+            {"n": n, "encode": encoding, "decode_step": (both - encoding) / n}
+        )
+    return measured
+
+
+def measure_paths(kind, distances) -> dict[int, int | None]:
+    """Return {distance: encoder layers}; None: beyond MAX_LAYERS."""
+    paths: dict[int, int | None] = dict.fromkeys(distances)
+    waiting = sorted(distances)
+    for layers in range(1, model_kinds.MAX_LAYERS + 1):
+        model = model_kinds.build(kind, layers, width=16)
+        reach = model_kinds.reach(model, max(distances))
+        while waiting and waiting[0] <= reach:
+            paths[waiting.pop(0)] = layers * kind.layers_at_a_time
+        if not waiting:
+            break
+    return paths
+
+
+def lay_out_models(results, fit_from) -> str:
+    """Format times, exponents and path lengths in Markdown."""
+    first = next(iter(results.values()))
+    lengths = [m["n"] for m in first["times"]]
+    columns = (
+        "model",
+        *(f"encode, n={n}: ms" for n in lengths),
+        "exponent of n",
+        *(f"step, n={n}: ms" for n in lengths),
+    )
+    times = [
+        (
+            name,
+            *(f"{m['encode'] * 1e3:.2f}" for m in result["times"]),
+            f"{exponent(result['times'], fit_from):.1f}",
+            *(f"{m['decode_step'] * 1e3:.2f}" for m in result["times"]),
+        )
+        for name, result in results.items()
+    ]
+    paths = [
+        (
+            name,
+            *(
+                f"over {model_kinds.MAX_LAYERS}" if p is None else str(p)
+                for p in result["paths"].values()
+            ),
+            model_kinds.KINDS[name].sequential,
+        )
+        for name, result in results.items()
+    ]
+    path_columns = (
+        "layers of a path",
+        *(f"distance {d}" for d in first["paths"]),
+        "sequential operations of a layer",
+    )
+    return (
+        f"{table_layout.markdown(columns, times)}\n\n"
+        f"{table_layout.markdown(path_columns, paths)}\n"
+    )
+
+
+def exponent(measured, fit_from) -> float:
+    """Return a of time = c n^a, by least squares of the logarithms."""
+    large = [m for m in measured if m["n"] >= fit_from]
+    logs = np.log([(m["n"], m["encode"]) for m in large])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+# Fit of a power law c · n^a · d^b to measurements.
+
+
+def fit_exponents(
+    sizes: Sequence[tuple[float, float]], values: Sequence[float]
+) -> tuple[float, float]:
+    """Return a and b, by least squares of the logarithms.
+
+    Args:
+        sizes: (n, d) of each measurement.
+        values: the measured values, above 0.
+
+    Raises:
+        UserError: there are too few different n or d.
+    """
+    logs = np.log(np.asarray(sizes, float).reshape(-1, 2))
+    columns = np.column_stack([logs, np.ones(len(logs))])
+    if len(columns) < 3 or np.linalg.matrix_rank(columns) < 3:
+        raise errors.UserError(
+            "Exponents of n and d need measurements at two n and two d or "
+            f"more; got {sorted(set(sizes))}."
+        )
+    (a, b, _), *_ = np.linalg.lstsq(columns, np.log(values), rcond=None)
+    return float(a), float(b)
+
+
+if __name__ == "__main__":
+    if harness.is_probe():
+        harness.run_measurement({"layer": measure_grid})
+    else:
+        define_flags()
+        command_line.run(main)
