@@ -71,7 +71,6 @@ models.declare(
     "bytenet",
     "t2t_repro.models.bytenet.ByteNet",
     ByteNetHParams,
-    "ByteNet: dilated convolutions, the decoder stacked on the encoder.",
 )
 
 

@@ -98,7 +98,6 @@ models.declare(
     "convs2s",
     "t2t_repro.models.convs2s.ConvS2S",
     ConvS2SHParams,
-    "Gated convolutions with attention in every decoder layer.",
 )
 
 

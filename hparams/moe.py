@@ -83,7 +83,6 @@ models.declare(
     "transformer_moe",
     "t2t_repro.models.moe.TransformerMoe",
     TransformerMoeHParams,
-    "The Transformer with mixtures of experts as feed-forward networks.",
 )
 
 
@@ -162,7 +161,6 @@ models.declare(
     "recurrent_moe",
     "t2t_repro.models.moe.RecurrentMoe",
     RecurrentMoeHParams,
-    "GNMT with mixtures of experts between its layers.",
 )
 
 

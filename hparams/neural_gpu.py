@@ -70,7 +70,6 @@ models.declare(
     "neural_gpu",
     "t2t_repro.models.neural_gpu.NeuralGpu",
     NeuralGpuHParams,
-    "Extended Neural GPU: convolutions over an image, step by step.",
 )
 
 

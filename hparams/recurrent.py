@@ -79,7 +79,6 @@ models.declare(
     "recurrent",
     "t2t_repro.models.recurrent.Recurrent",
     RecurrentHParams,
-    "GNMT: stacked LSTM or GRU layers with attention from the bottom one.",
 )
 
 
@@ -208,7 +207,6 @@ models.declare(
     "deep_att",
     "t2t_repro.models.recurrent.DeepAtt",
     DeepAttHParams,
-    "Deep LSTMs with fast-forward connections and attention.",
 )
 
 

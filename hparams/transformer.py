@@ -200,7 +200,6 @@ models.declare(
     "transformer",
     "t2t_repro.models.transformer.Transformer",
     TransformerHParams,
-    "The encoder-decoder of section 3, in the variants of its hparams.",
 )
 
 

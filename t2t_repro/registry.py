@@ -11,12 +11,14 @@ A definition registers itself when its module is imported:
     @callbacks.register("csv_tracker")
     @pair_filters.register("no_urls")
 
-A built-in model is declared with its hparams instead, so that names and
-settings are known without importing Keras; built-in metrics are declared, too.
+Built-in models, metrics, vocabularies and filters are declared instead, so that
+their names are known without importing them: models with their hparams, the
+others in a table at the end of this module.
 
 Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
 """
 
+import ast
 import dataclasses
 import hashlib
 import importlib
@@ -59,7 +61,6 @@ class Declared:
 
     name: str
     target: str  # "package.module.Name"
-    summary: str
     parent: None = None
 
     @property
@@ -73,6 +74,17 @@ class Declared:
         """Path of the module, which is not imported."""
         spec = importlib.util.find_spec(self.target.rpartition(".")[0])
         return str(spec and spec.origin)
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring, in the source."""
+        source = pathlib.Path(self.file).read_text("utf-8")
+        name = self.target.rpartition(".")[2]
+        return next(
+            (ast.get_docstring(node) or "").partition("\n")[0]
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef) and node.name == name
+        )
 
 
 class _Entries:
@@ -147,15 +159,9 @@ class Registry(_Entries):
         """Return a decorator that enters a class or function under `name`."""
         return lambda value: self._enter(name, value)
 
-    def declare(self, name: str, target: str, summary: str) -> None:
-        """Enter a definition that is imported at its first use.
-
-        Args:
-            name: under which it is registered.
-            target: "package.module.Name".
-            summary: a sentence for --registry_help.
-        """
-        self._entries[name] = Declared(name, target, summary)
+    def declare(self, name: str, target: str) -> None:
+        """Enter "package.module.Class", which is imported at its first use."""
+        self._entries[name] = Declared(name, target)
 
 
 class HParamsSets(Registry):
@@ -229,16 +235,10 @@ class Models(_Entries):
 
         return enter
 
-    def declare(
-        self,
-        name: str,
-        target: str,
-        hparams: type,
-        summary: str,
-    ) -> None:
+    def declare(self, name: str, target: str, hparams: type) -> None:
         """Enter a model that is imported at its first use."""
         self._hparams_classes[name] = hparams
-        self._entries[name] = Declared(name, target, summary)
+        self._entries[name] = Declared(name, target)
 
     def hparams_class(self, name: str) -> type[Any]:
         """Return the dataclass of a model's settings, without the model.
@@ -605,60 +605,52 @@ models = Models()
 # Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
 search_rules = Registry("search rule")
 vocabularies = Registry("vocabulary type")
-vocabularies.declare(
-    "bpe",
-    "t2t_repro.text.sentence_piece.Bpe",
-    "Byte pair encoding, by SentencePiece.",
-)
-vocabularies.declare(
-    "unigram",
-    "t2t_repro.text.sentence_piece.Unigram",
-    "Unigram model, by SentencePiece.",
-)
-vocabularies.declare(
-    "char",
-    "t2t_repro.text.sentence_piece.Characters",
-    "Characters, by SentencePiece.",
-)
-vocabularies.declare(
-    "mapped_sentence_piece",
-    "t2t_repro.text.sentence_piece.MappedSentencePiece",
-    "SentencePiece model with another program's ids, made by the importer.",
-)
-vocabularies.declare(
-    "t2t_subwords",
-    "t2t_repro.text.t2t_subwords.T2TSubwords",
-    "tensor2tensor's SubwordTextEncoder, which the importer reads.",
-)
-vocabularies.declare(
-    "bpe_codes",
-    "t2t_repro.text.bpe_codes.BpeCodes",
-    "Codes of subword-nmt or fastBPE, perhaps after Moses, by the importer.",
-)
-vocabularies.declare(
-    "whitespace_tokens",
-    "t2t_repro.text.whitespace_tokens.WhitespaceTokens",
-    "Tokens of text that is tokenized already, separated by spaces.",
-)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
-for _name, _class, _summary in (
-    ("max_characters", "MaxCharacters", "Characters of a side: 1000."),
-    ("max_words", "MaxWords", "Words of a side: 200."),
-    ("character_ratio", "CharacterRatio", "Ratio of characters: 3."),
-    ("word_ratio", "WordRatio", "Ratio of words: 3."),
-    ("letters", "Letters", "Least share of letters: 0.5."),
-    ("script", "Script", "Least share of the language's script: 0.5."),
-    ("different", "Different", "Sides that differ."),
-    ("language", "Language", "Sides in their language, by py3langid: 0.9."),
-    ("unique", "Unique", "The first of equal pairs."),
+# Built-in definitions, as name=Class, which are imported at their first use.
+for _kind, _module, _pairs in (
+    (
+        vocabularies,
+        "text.sentence_piece",
+        "bpe=Bpe unigram=Unigram char=Characters "
+        "mapped_sentence_piece=MappedSentencePiece",
+    ),
+    (vocabularies, "text.t2t_subwords", "t2t_subwords=T2TSubwords"),
+    (vocabularies, "text.bpe_codes", "bpe_codes=BpeCodes"),
+    (
+        vocabularies,
+        "text.whitespace_tokens",
+        "whitespace_tokens=WhitespaceTokens",
+    ),
+    (
+        pair_filters,
+        "text.pair_filters",
+        "max_characters=MaxCharacters max_words=MaxWords "
+        "character_ratio=CharacterRatio word_ratio=WordRatio "
+        "letters=Letters script=Script different=Different "
+        "language=Language unique=Unique",
+    ),
+    (
+        metrics,
+        "metrics.translation",
+        "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
+        "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
+        "bleu_compound_split=BleuCompoundSplit chrf=Chrf ter=Ter "
+        "exact_match=ExactMatch length_ratio=LengthRatio",
+    ),
+    (
+        metrics,
+        "metrics.parsing",
+        "bracketing_f1=F1 bracketing_precision=Precision "
+        "bracketing_recall=Recall bracketing_exact_match=ExactMatch "
+        "unbalanced_trees=UnbalancedTrees miscounted_trees=MiscountedTrees",
+    ),
 ):
-    pair_filters.declare(
-        _name, f"t2t_repro.text.pair_filters.{_class}", _summary
-    )
+    for _name, _, _class in (pair.partition("=") for pair in _pairs.split()):
+        _kind.declare(_name, f"t2t_repro.{_module}.{_class}")
 
 
 def build_hparams(name: str) -> Any:

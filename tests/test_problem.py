@@ -228,7 +228,7 @@ def test_reversed_metrics_replace_metrics_of_reversal(monkeypatch):
     ],
 )
 def test_wrong_metrics_are_user_errors(monkeypatch, metrics, complaint):
-    registry.metrics.declare("loss", "none.of.These", "")
+    registry.metrics.declare("loss", "none.of.These")
     toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", metrics)
     with pytest.raises(errors.UserError, match=complaint):

@@ -110,50 +110,6 @@ PARSING = (
     "unbalanced_trees",
     "miscounted_trees",
 )
-# {name: (module and class in this package, summary)}
-_TARGETS = {
-    "bleu": ("translation.Bleu", "sacreBLEU, cased, detokenized"),
-    "bleu_lc": ("translation.BleuLc", "the same, lowercased"),
-    "bleu_intl": (
-        "translation.BleuIntl",
-        "international tokenization (t2t-bleu)",
-    ),
-    "bleu_intl_lc": ("translation.BleuIntlLc", "the same, lowercased"),
-    "bleu_tok": ("translation.BleuTok", "Moses tokenization (multi-bleu)"),
-    "bleu_compound_split": (
-        "translation.BleuCompoundSplit",
-        "Moses tokenization, hyphens split "
-        "(get_ende_bleu.sh, the paper's en-de)",
-    ),
-    "chrf": ("translation.Chrf", "chrF2"),
-    "ter": ("translation.Ter", "TER, lower is better"),
-    "exact_match": (
-        "translation.ExactMatch",
-        "% of lines that equal the reference",
-    ),
-    "length_ratio": (
-        "translation.LengthRatio",
-        "tokens of the system / of the reference",
-    ),
-    "bracketing_f1": (
-        "parsing.F1",
-        "labelled bracketing, EVALB with COLLINS.prm",
-    ),
-    "bracketing_precision": ("parsing.Precision", "its precision"),
-    "bracketing_recall": ("parsing.Recall", "its recall"),
-    "bracketing_exact_match": (
-        "parsing.ExactMatch",
-        "% of trees without a difference",
-    ),
-    "unbalanced_trees": (
-        "parsing.UnbalancedTrees",
-        "% of trees whose brackets were repaired",
-    ),
-    "miscounted_trees": (
-        "parsing.MiscountedTrees",
-        "% of trees with tags for more or fewer words",
-    ),
-}
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = (
     "step",
@@ -163,8 +119,6 @@ RESERVED = (
     "signature",
     "headline",  # a value of --early_stopping_metric
 )
-for _name, (_target, _summary) in _TARGETS.items():
-    registry.metrics.declare(_name, f"{__package__}.{_target}", _summary)
 
 
 class Suite(NamedTuple):

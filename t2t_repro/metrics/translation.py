@@ -111,7 +111,10 @@ _PUNCTUATION = "replace-unicode-punctuation.perl"
 
 
 class Bleu(SacreBleuMetric):
-    """sacreBLEU with its tokenizer of the language, cased: publish this one."""
+    """sacreBLEU, cased, detokenized: publish this one.
+
+    The tokenizer is that of the language.
+    """
 
     settings: dict[str, Any] = {}  # arguments of sacreBLEU's BLEU
 

@@ -24,7 +24,7 @@ from t2t_repro.runtime.keras_compat import Tensor
 
 
 class ByteNet(EmbeddingSeq2Seq):
-    """Dilated convolutions, in the sizes of ByteNetHParams."""
+    """ByteNet: dilated convolutions, the decoder stacked on the encoder."""
 
     default_name = "bytenet"
 

@@ -27,7 +27,7 @@ from t2t_repro.runtime.keras_compat import Tensor
 
 
 class NeuralGpu(EmbeddingSeq2Seq):
-    """Extended Neural GPU, in the sizes of NeuralGpuHParams."""
+    """Extended Neural GPU: convolutions over an image, step by step."""
 
     default_name = "neural_gpu"
 

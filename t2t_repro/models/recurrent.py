@@ -145,7 +145,7 @@ class Decoder(dense.Composite):
 
 
 class Recurrent(EmbeddingSeq2Seq):
-    """Recurrent encoder and decoder, in the variants of RecurrentHParams."""
+    """GNMT: stacked LSTM or GRU layers with attention from the bottom one."""
 
     default_name = "recurrent"
     attention_kinds = ("cross",)
@@ -397,7 +397,7 @@ class DeepAttDecoder(Decoder):
 
 
 class DeepAtt(Recurrent):
-    """Deep-Att, in the variants of DeepAttHParams."""
+    """Deep LSTMs with fast-forward connections and attention."""
 
     default_name = "deep_att"
 

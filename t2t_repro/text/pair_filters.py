@@ -75,7 +75,7 @@ class _Limit(PairFilter):
 
 
 class MaxCharacters(_Limit):
-    """Drop pairs with a side of more than VALUE characters."""
+    """Drop pairs with a side of more than VALUE (1000) characters."""
 
     default = 1_000
 
@@ -84,7 +84,7 @@ class MaxCharacters(_Limit):
 
 
 class MaxWords(_Limit):
-    """Drop pairs with a side of more than VALUE words between spaces."""
+    """Drop pairs with a side of more than VALUE (200) words between spaces."""
 
     default = 200
 
@@ -93,7 +93,7 @@ class MaxWords(_Limit):
 
 
 class CharacterRatio(_Limit):
-    """Drop pairs with VALUE times more characters on one side."""
+    """Drop pairs with VALUE (3) times more characters on one side."""
 
     default = 3
 
@@ -103,7 +103,7 @@ class CharacterRatio(_Limit):
 
 
 class WordRatio(_Limit):
-    """Drop pairs with VALUE times more words on one side."""
+    """Drop pairs with VALUE (3) times more words on one side."""
 
     default = 3
 
@@ -113,7 +113,7 @@ class WordRatio(_Limit):
 
 
 class Letters(_Limit):
-    """Drop pairs with a share of letters below VALUE on one side.
+    """Drop pairs with a share of letters below VALUE (0.5) on one side.
 
     Spaces are not counted. Marks, such as vowel signs, are letters.
     """
@@ -130,7 +130,7 @@ class Letters(_Limit):
 
 
 class Script(_Limit):
-    """Drop pairs with a share of a language's script below VALUE on one side.
+    """Drop pairs with a side below VALUE (0.5) of its language's script.
 
     It is the share of all letters. A side without letters is kept. A region in
     a language's code, as in zh_TW, is ignored.
@@ -168,7 +168,7 @@ class Different(PairFilter):
 
 
 class Language(_Limit):
-    """Drop pairs with a side in another language, of probability >= VALUE.
+    """Drop pairs with a side in another language, by VALUE (0.9) or more.
 
     The language of a short sentence is uncertain, and such a side is kept.
     """
