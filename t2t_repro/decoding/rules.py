@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.decoding.translation import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS, PAD
 
-FORBIDDEN = -1e9  # log-probability of forbidden subwords
 Bound: TypeAlias = tf.Tensor | float | None  # result of Rule.upper_bound()
 
 

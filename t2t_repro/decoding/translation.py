@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.io import progress
+
+# Log-probability of forbidden subwords. Commands import this module without
+# TensorFlow.
+FORBIDDEN = -1e9
 
 # Alignments of words, computed from alignments of subwords.
 #

@@ -170,7 +170,7 @@ def test_choices_of_flags_are_those_of_the_libraries():
         ("exporter", exporting.FORMATS),
         ("exporter", served_model.WEIGHTS_DTYPES),
         ("query", client.PROTOCOLS),
-        ("decoder_flags", translation.OUTPUT_FORMATS),
+        ("cli/decoder_flags", translation.OUTPUT_FORMATS),
     ):
         source = (ROOT / "t2t_repro" / f"{name}.py").read_text("utf-8")
         listed = ", ".join(f'"{choice}"' for choice in choices)
