@@ -115,10 +115,6 @@ def _gigabytes(number):
     return f"{number / 1e9:,.1f} GB"
 
 
-if __name__ == "__main__":
-    command_line.run(main, {"Folders": ("data_dir", "output_dir")})
-
-
 # Facts about a machine and an installation, and advice.
 
 _GIGABYTE = 10**9
@@ -374,3 +370,7 @@ def _advice_on_cpu(
         yield (
             f"KERAS_BACKEND={backend}, but commands need TensorFlow: unset it."
         )
+
+
+if __name__ == "__main__":
+    command_line.run(main, {"Folders": ("data_dir", "output_dir")})

@@ -40,8 +40,9 @@ class GraphVocabulary(tf.Module):
 
     def _lacks(self, name):
         return errors.UserError(
-            f"{type(self).__name__} has no {name}, which a vocabulary in a "
-            "graph must have (serving/graph_vocabularies.py)."
+            f"{type(self).__name__} has no {name}: "
+            "serving/graph_vocabularies.py lists the methods of a vocabulary "
+            "in a graph."
         )
 
 
