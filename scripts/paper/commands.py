@@ -27,7 +27,6 @@ class Commands(NamedTuple):
 
     log: pathlib.Path | None = None  # appended to; None: the terminal
     processes: int = 1  # that share the cores
-    code: pathlib.Path | None = None  # folder of the package; None: this one
 
     def run(
         self,
@@ -63,9 +62,8 @@ class Commands(NamedTuple):
             raise CommandError(command, status, place)
 
     def _call(self, line, budget, **output):
-        # Python finds a package in the working directory first.
         with experiment_queue.process(
-            line, env=self._environment(), cwd=self.code, **output
+            line, env=self._environment(), **output
         ) as process:
             return budget.wait(process) if budget else process.wait()
 

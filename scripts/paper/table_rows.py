@@ -37,7 +37,6 @@ class Row(NamedTuple):
     changes: dict  # hparams that differ from those of the set
     seed: int
     mixed_precision: str
-    code: pathlib.Path | None = None  # folder of the package; None: this one
 
 
 def define_flags():
@@ -213,7 +212,6 @@ class Variant(NamedTuple):
 
     changes: dict = {}  # hparams
     mixed_precision: str | None = None  # None: --mixed_precision
-    code: pathlib.Path | None = None  # folder of the package; None: this one
 
 
 class Variants(NamedTuple):
@@ -236,7 +234,6 @@ class Variants(NamedTuple):
             | variant.changes,
             seed,
             variant.mixed_precision or values.mixed_precision,
-            variant.code,
         )
 
     def selected_rows(self) -> list[Row]:

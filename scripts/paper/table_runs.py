@@ -124,7 +124,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     if job.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
-    commands = Commands(log, job.processes, row.code)
+    commands = Commands(log, job.processes)
     ended = train_row(row, job, commands)
     commands.run(
         "evaluate",
