@@ -35,7 +35,7 @@ from scripts.benchmarks.served import Server, expected_translations
 from t2t_repro import errors
 from t2t_repro.serving import client, version_folders
 
-# Honest clients: the process that measures a server under attack.
+# Honest clients: a process of its own that measures a server under attack.
 #
 # Each sends one sentence at a time and pauses, so that the server is not busy
 # by them alone. A server that asks for a retry (503) gets it; a connection that

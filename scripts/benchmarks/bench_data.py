@@ -32,10 +32,8 @@ from t2t_repro.data import (
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
-# Process of bench_data that opens a corpus, plans it and reads batches.
-#
-# It prints one JSON object. Memory left behind by another measurement would
-# hide what this one takes.
+# Opening, planning and reading a corpus, in a process of its own: memory left
+# behind by another measurement would hide what this one takes.
 
 BATCH_TOKENS = 25_000
 MAX_LENGTH = 256

@@ -36,10 +36,8 @@ from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# Process of bench_decode that searches with a model of random weights.
-#
-# It prints one JSON value. The number of threads is set before TensorFlow
-# starts.
+# Searches with a model of random weights, each in a process of its own: the
+# number of threads is set before TensorFlow starts.
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 
@@ -226,9 +224,7 @@ def measure_operations(settings):
     return {"seconds": seconds, "operations": used}
 
 
-# Process of bench_decode that translates with a trained run.
-#
-# It prints one JSON value.
+# Translations with a trained run, each measured in a process of its own.
 
 SCORED_AT_ONCE = 32  # sentences
 

@@ -74,10 +74,8 @@ def measure_steps(settings):
     }
 
 
-# A training step of our models with JAX.
-#
-# The environment variable KERAS_BACKEND must be "jax" before this module is
-# imported. The layers use keras.ops, so TensorFlow is not needed.
+# A training step of our models. The layers use keras.ops, so TensorFlow is not
+# needed.
 
 
 def smoothed_loss(logits, targets, smoothing):

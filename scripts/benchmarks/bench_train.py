@@ -30,9 +30,7 @@ from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import optimizer, step
 
-# Process of bench_train that trains our model.
-#
-# It prints one JSON object.
+# Trainings of our model, each in a process of its own.
 
 MATRIX = 2048  # rows and columns of the product that measures the peak
 

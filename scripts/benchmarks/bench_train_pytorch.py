@@ -2,7 +2,7 @@
 
     python -m scripts.benchmarks.bench_train_pytorch FILE.npz SETTINGS
 
-The batches are those of padded_batches. The program prints one JSON object: the
+Batches are of pairs of similar lengths. The program prints one JSON object: the
 seconds of each step, real tokens of all steps, and the highest memory.
 """
 

@@ -9,8 +9,8 @@ A comparison of two models is fair only if both have been tuned, with the same
 effort. Each trial is a run of the trainer with values that Optuna's TPE sampler
 proposes, or of a grid if the choices of all ranges have --trials combinations;
 its value is the lowest perplexity of its validations, or the best headline
-metric. Run the program again to resume. hparam_ranges describes the
-ranges; table3_variations describes the other flags.
+metric. Run the program again to resume. parse_ranges() describes
+the ranges; table3_variations describes the other flags.
 """
 
 import functools
@@ -276,11 +276,11 @@ def lay_out(studies, objective) -> str:
     return f"{table_layout.markdown(columns, rows)}\n"
 
 
-# Ranges of hparams for a search, from the command line.
+# Ranges of hparams, from the command line.
 #
 # learning_rate_constant=0.05:1.0:log     a number, uniform in its logarithm
-# layer_prepostprocess_dropout=0.0:0.4    a number, uniform num_heads=2|4|8
-# one of these values
+# layer_prepostprocess_dropout=0.0:0.4    a number, uniform
+# num_heads=2|4|8                         one of these values
 
 
 def parse_ranges(

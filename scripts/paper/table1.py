@@ -162,9 +162,8 @@ TYPES = {
 }
 
 
-# Process of table1 that measures one layer type over n and d.
-#
-# It prints one JSON list. Its settings are {"layer", "n", "d", "times"}.
+# Measurements of one layer type over n and d, in a process of its own. The
+# settings are {"layer", "n", "d", "times"}.
 
 # It counts the memory of tensors, not of the process, whose allocators keep
 # freed memory.

@@ -205,7 +205,7 @@ def speeds(job) -> dict[str, float]:
     return files.read_json(path) if path.exists() else {}
 
 
-# Rows of table2_rivals: systems that train with the same number of FLOPs.
+# Rows: systems that train with the same number of FLOPs.
 
 # Checkpoints of a training, of which the last num_averaged_checkpoints are
 # averaged: as often as in `small`.
@@ -320,7 +320,7 @@ def _lengths_and_sizes(data: pathlib.Path, reverse: bool) -> tuple:
     return corpus.lengths, vocabularies.sizes
 
 
-# Layout of table2_rivals: systems beside those of the paper, and verdicts.
+# Layout: systems beside those of the paper, and verdicts.
 
 # The search whose speed is measured, as the decoder searches a file.
 DECODING = {
