@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro.server import json_predict, request_errors
-from t2t_repro.server.examples import read_signature
 from t2t_repro.serving import limits
 
 WHOLE = (
@@ -20,7 +19,6 @@ WHOLE = (
     {"signature_name": "score", "inputs": {"inputs": ["a"], "targets": ["b"]}},
     {"inputs": ["a", "b"]},
 )
-EXAMPLES = {"context": {"a": 1}, "examples": [{"a": ["b"]}, {}]}
 TEXT = st.one_of(LINES, st.text(st.characters()))
 LIMITS = limits.Limits(max_batch_size=4)
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
@@ -56,16 +54,6 @@ def test_any_body_gives_inputs_or_an_explained_failure(body, names):
         assert {type(value) for value in column} <= {bytes}
         for value in column:
             value.decode("utf-8", "replace")
-
-
-@given(edited_json(EXAMPLES))
-@example(b'{"examples": [true]}')
-def test_any_examples_are_objects_or_an_explained_failure(body):
-    if read_or_explain(read_signature, body) is not None:
-        examples = json_predict.parse_body(body, ["examples"]).content[
-            "examples"
-        ]
-        assert {type(example) for example in examples} == {dict}
 
 
 @given(
