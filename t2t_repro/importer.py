@@ -74,8 +74,9 @@ def main() -> None:
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{system}")
     path = files.expand_path(common_flags.required(_INPUT))
+    options = _options(system, reader.read)
     _check_input(system, path)
-    found = reader.read(path, **_options(system, reader.read))
+    found = reader.read(path, **options)
     languages = _LANGUAGES.value or imported.languages_of(found)
     path = run_writer.write(
         found,

@@ -400,10 +400,15 @@ def find_vocabularies(
         spm = [folder / name for name in names]
         if all(path.is_file() for path in spm):
             return _pieces(spm, lists, special, tokens.files[-1])
-    mapped = [
-        whitespace_tokens.map_ids(names, one)
-        for names, one in zip(lists, special, strict=True)
-    ]
+    try:
+        mapped = [
+            whitespace_tokens.map_ids(names, one)
+            for names, one in zip(lists, special, strict=True)
+        ]
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"The vocabulary of {folder}: {error}"
+        ) from error
     pair = Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped))
     orders = [order for _, order in mapped]
     return FoundVocabularies(pair, "whitespace_tokens", orders, ())

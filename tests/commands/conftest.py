@@ -166,7 +166,7 @@ class Toy:
         )
 
     def train(self, output_dir, *flags, **settings):
-        """Train for 60 steps; later flags win."""
+        """Train for 60 steps; later flags win, but those of settings add up."""
         return self.command(
             "trainer",
             self.usr,

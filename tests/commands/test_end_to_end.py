@@ -45,7 +45,7 @@ def test_trainer_prints_settings_and_progress(trained):
         "parameters:",
         "1 replica on one CPU",
         "target tokens, ",
-        "% padding of both sides (batch_tokens=512, in real tokens)",
+        "% padding of both sides (batch_tokens=512, in real tokens",
         "60 = ",
         "peak 0.0099 at step 51",
         "step 60: validation",

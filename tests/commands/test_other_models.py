@@ -1,5 +1,6 @@
 """Models that are not in the library, through the commands: tests/toys."""
 
+import copy
 import pathlib
 
 import numpy as np
@@ -102,8 +103,9 @@ def test_trainer_refuses_what_a_model_lacks(toy, flags, message, tmp_path):
 
 def test_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
     data = f"--data_dir={tmp_path / 'data'}"
-    flags = ("--hparams_set=tiny", "--hparams=model=toy_gru", data)
-    message = error(train_toy("toy_gru").train(tmp_path / "run", *flags))
+    toy = copy.copy(train_toy("toy_gru"))
+    toy.hparams = ("--hparams_set=tiny", "--hparams=model=toy_gru")
+    message = error(toy.train(tmp_path / "run", data))
     assert message.startswith(
         "The model 'toy_gru' has settings of GruHParams; got TransformerHParams"
     )

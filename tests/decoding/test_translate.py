@@ -131,7 +131,8 @@ def test_lines_are_consumed_lazily(echo, monkeypatch):
     assert texts([first, *rest]) == [line.strip() for line in LINES]
 
 
-def test_progress_bar_counts_blank_lines(echo, capsys):
+def test_progress_bar_counts_blank_lines(echo, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
     list(echo().translate(LINES, total=len(LINES)))
     assert f"{len(LINES)}/{len(LINES)}" in capsys.readouterr().err
     list(echo().translate(LINES))

@@ -159,7 +159,7 @@ def logits(args, weights, inputs, targets, old=False):
     def ffn(x, at, number):
         weights = dense(f"{at}.fc1"), dense(f"{at}.fc2")
         name = layer_norm(at, number, "final_layer_norm")
-        return layers.residual(x, weights, name)
+        return layers.feed_forward(x, weights, name)
 
     x = embed("encoder", inputs)
     for i in range(args["encoder_layers"]):

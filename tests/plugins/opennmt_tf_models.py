@@ -136,7 +136,7 @@ def logits(tensors, inputs, targets, gelu=False):
 
     def ffn(x, at):
         pair = [dense(f"{at}/ffn/layer/{name}") for name in ("inner", "outer")]
-        return layers.residual(x, pair, sublayer_norm(f"{at}/ffn"))
+        return layers.feed_forward(x, pair, sublayer_norm(f"{at}/ffn"))
 
     source = get("examples_inputter/features_inputter/embedding")
     target = get("examples_inputter/labels_inputter/embedding")

@@ -204,7 +204,7 @@ def logits(hparams, tensors, sizes, inputs, targets, target_space=0):
         at = f"encoder/layer_{i}"
         name = f"{at}/self_attention"
         x = layers.self_attention(x, attention(name), norm(name))
-        x = layers.residual(x, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
+        x = layers.feed_forward(x, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
     x = layers.norm(x, norm("encoder")) if layers.pre_norm else x
     for i in range(_count(hparams, "decoder")):
         at = f"decoder/layer_{i}"
@@ -212,6 +212,6 @@ def logits(hparams, tensors, sizes, inputs, targets, target_space=0):
         y = layers.self_attention(y, attention(name), norm(name), causal=True)
         name = f"{at}/encdec_attention"
         y = layers.cross_attention(y, x, attention(name), norm(name))
-        y = layers.residual(y, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
+        y = layers.feed_forward(y, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
     y = layers.norm(y, norm("decoder")) if layers.pre_norm else y
     return y @ softmax.T
