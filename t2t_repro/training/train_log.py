@@ -235,7 +235,7 @@ class TrainLog:
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,
-            "host_memory_gb": peak_host_memory() / 1e9,
+            "host_memory_gb": host_memory() / 1e9,
         }
         metrics |= {
             name: values.mean() for name, values in sums.auxiliary.items()
@@ -465,7 +465,7 @@ def named_peak(device_name: str) -> PeakFlops | None:
     return None
 
 
-def peak_host_memory() -> int:
+def host_memory() -> int:
     """Return the bytes of this process in memory.
 
     Linux reports the present size; macOS the largest so far, in bytes.

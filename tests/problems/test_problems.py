@@ -193,7 +193,7 @@ def test_wmt14_reads_stored_sides_in_both_directions(
         return iter([("one", "eins")])
 
     module = importlib.import_module("t2t_repro.problems.wmt14")
-    monkeypatch.setattr(module, "read_pairs", read_pairs)
+    monkeypatch.setattr(module, "read_tfds_pairs", read_pairs)
     built = build_problem(name)
     assert list(built.pairs("train", None, tmp_path)) == [("one", "eins")]
     assert asked == [("wmt14_translate/de-en", "train", ("en", "de"), tmp_path)]

@@ -23,7 +23,7 @@ def clock(monkeypatch):
 def _memory(monkeypatch):
     """Simulate 3 GB in use, and no GPU."""
     monkeypatch.setattr(train_log, "host_memory", lambda: 3 * 10**9)
-    monkeypatch.setattr(train_log, "device_memory", lambda: None)
+    monkeypatch.setattr(train_log, "peak_device_memory", lambda: None)
 
 
 def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
@@ -68,7 +68,7 @@ def test_logged_means_equal_those_by_hand(
     tmp_path, clock, read_events, monkeypatch
 ):
     """The first step, which compiles, does not count; then 3 steps in 1.5 s."""
-    monkeypatch.setattr(train_log, "device_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(train_log, "peak_device_memory", lambda: 5 * 10**8)
     _train(
         tmp_path,
         clock,
@@ -324,7 +324,7 @@ def test_log_without_terminal_prints_lines(
     tmp_path, clock, capsys, monkeypatch
 ):
     """With a known GPU they have its memory and the share of its peak."""
-    monkeypatch.setattr(train_log, "device_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(train_log, "peak_device_memory", lambda: 5 * 10**8)
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3, 7, 10, peak_speed=8.0)
     shown = capsys.readouterr().err
     line = shown.splitlines()[-1]
