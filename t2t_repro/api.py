@@ -300,7 +300,12 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):
         is_run = stored_run.RUN in names
-        (stored_run if is_run else version_folders).open_folder(folder)
+        open_folder = (
+            stored_run.open_checkpoints
+            if is_run
+            else version_folders.open_folder
+        )
+        open_folder(folder)
     if not (folder / stored_run.RUN).exists():
         if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)

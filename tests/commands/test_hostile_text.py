@@ -69,7 +69,7 @@ def learned(run, raw_writer, flags_of, tmp_path_factory):
     ok(
         run(
             "trainer",
-            *flags_of(folder),
+            *(f for f in flags_of(folder) if "problem_args" not in f),
             "--problem_args=name=made_up,languages=xx-yy,vocab_size=400",
             "--hparams_set=tiny",
             "--hparams=hidden_size=16,filter_size=16,num_heads=1,"

@@ -181,7 +181,9 @@ class Commands:
             "--eval_bleu_sentences=0",  # tracing a search takes seconds
             *flags,
         ]
-        return self.faulty(arguments, output_dir, fault)
+        # Settings that are given twice would add up: the last ones count.
+        last = {flag.partition("=")[0]: flag for flag in arguments}
+        return self.faulty([*last.values()], output_dir, fault)
 
     def faulty(self, arguments, folder, fault):
         """Return flags and environment of a command; fault=None: without."""
