@@ -9,8 +9,11 @@ A comparison of two models is fair only if both have been tuned, with the same
 effort. Each trial is a run of the trainer with values that Optuna's TPE sampler
 proposes, or of a grid if the choices of all ranges have --trials combinations;
 its value is the lowest perplexity of its validations, or the best headline
-metric. Run the program again to resume. parse_ranges() describes
-the ranges; table3_variations describes the other flags.
+metric. Run the program again to resume. The journal of all trials,
+RESULTS_DIR/hparam_search.jsonl, is text for version control: a search resumes
+from it with a new --output_dir, too, where only an unfinished trial starts
+again. parse_ranges() describes the ranges; table3_variations describes the
+other flags.
 """
 
 import functools
@@ -41,6 +44,7 @@ from t2t_repro.io import files
 from t2t_repro.runs import history
 
 PERPLEXITY = "perplexity"
+JOURNAL = "hparam_search.jsonl"  # trials of all rows, beside the results
 # Statuses of a trainer that SIGHUP, Ctrl-C or SIGTERM ended.
 _INTERRUPTED = (-1, -2, -15, 129, 130, 143)
 _ENDED = (TrialState.COMPLETE, TrialState.FAIL)
@@ -96,7 +100,6 @@ def main():
     ]
     experiment_queue.run(tasks, job.processes)
     path = job.results_dir / "hparam_search.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     summary = summarize(studies, objective)
     if path.exists():  # rows of earlier calls
         summary["rows"] = files.read_json(path)["rows"] | summary["rows"]
@@ -141,8 +144,8 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
     Raises:
         UserError: the stored study has other settings.
     """
-    job.output_dir.mkdir(parents=True, exist_ok=True)
-    path = str(job.output_dir / "studies.log")
+    job.results_dir.mkdir(parents=True, exist_ok=True)
+    path = str(job.results_dir / JOURNAL)
     storage = optuna.storages.JournalStorage(journal.JournalFileBackend(path))
     study = optuna.create_study(
         study_name=row.name,
@@ -168,7 +171,7 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
         differing = [k for k in settings if stored.get(k) != settings[k]]
         raise errors.UserError(
             f"{path} has trials of {row.name} with another "
-            f"{' and '.join(differing)}. Name another --output_dir."
+            f"{' and '.join(differing)}. Name another --results_dir."
         )
     study.set_user_attr("settings", settings)
     return study

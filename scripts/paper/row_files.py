@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import pathlib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -26,6 +27,8 @@ _MACHINE_FLAGS = (
     "monolingual",
     "processes",
 )
+# The folder of an absolute path, where an argument or a part of it begins.
+_FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,\s]*/")
 
 
 def path(row: Row, job: Job) -> pathlib.Path:
@@ -166,7 +169,10 @@ def _flatten(settings):
 
 
 def command_line() -> str:
-    """Return the command of this process, without folders of this machine."""
+    """Return the command of this process, without folders of this machine.
+
+    Flags of folders are left out; other absolute paths become file names.
+    """
     values = flags.FLAGS
     given = [
         argument
@@ -175,4 +181,5 @@ def command_line() -> str:
         for argument in values[name].serialize().splitlines()
     ]
     module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"
+    given = [_FOLDER.sub("", argument) for argument in given]
     return shlex.join(["python", "-m", module, *given])

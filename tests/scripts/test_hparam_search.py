@@ -1,13 +1,18 @@
 """Hyperparameter search: ranges, budget of trials, resuming."""
 
+import functools
+
 import optuna
 import pytest
 from optuna import distributions
 from optuna.trial import TrialState
 
-from scripts.paper import commands, hparam_search
+from scripts.paper import commands, hparam_search, table_jobs, table_rows
 from t2t_repro import errors
 from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.io import files
+from t2t_repro.problem import build_problem
+from t2t_repro.runs import history
 
 SETTINGS = TransformerHParams
 RANGES = hparam_search.parse_ranges(
@@ -132,3 +137,56 @@ def test_choices_with_as_many_combinations_as_trials_are_a_grid(study):
     hparam_search.run_trials(study, 4, ranges, run)
     hparam_search.run_trials(study, 4, ranges, run)
     assert seen == [(2, 0.0), (2, 0.1), (4, 0.0), (4, 0.1)]
+
+
+def test_search_resumes_on_another_machine_from_the_results(
+    monkeypatch, tmp_path
+):
+    """The journal has finished trials; their folders are not needed."""
+    trained = []
+
+    def train(trial, job, commands_):
+        folder = hparam_search.table_runs.training_folder(trial, job)
+        trained.append(folder.relative_to(tmp_path).as_posix())
+        if len(trained) == 2:
+            raise commands.CommandError("trainer", 143, "above")
+        folder.mkdir(parents=True)
+        curve = [{"step": 5, "perplexity": 9.0 - len(trained)}]
+        files.write_json(folder / history.VALIDATION, curve)
+
+    monkeypatch.setattr(hparam_search.table_runs, "train_row", train)
+    row = table_rows.Row("base", "base", {"train_steps": 5}, 1, "float32")
+    here = table_jobs.Job(
+        build_problem("multi30k_ende", {}),
+        "validation",
+        averaged=False,
+        data=tmp_path / "data",
+        output_dir=tmp_path / "here",
+        results_dir=tmp_path / "results",
+        problem_flags=(),
+        datagen_flags=(),
+        trainer_flags=(),
+        machine="m",
+    )
+    objective = hparam_search.Objective("perplexity", here.problem)
+
+    def search(job):
+        study = hparam_search.open_study(row, job, RANGES, objective)
+        run = functools.partial(hparam_search.run_trial, row, job, objective)
+        hparam_search.run_trials(study, 3, RANGES, run)
+        return study
+
+    with pytest.raises(errors.UserError, match="status 143"):
+        search(here)
+    study = search(here._replace(output_dir=tmp_path / "there"))
+    assert trained == [
+        "here/base-trial0-seed1-float32",
+        "here/base-trial1-seed1-float32",
+        "there/base-trial1-seed1-float32",
+        "there/base-trial2-seed1-float32",
+    ]
+    assert [trial.value for trial in study.get_trials()] == [8.0, 6.0, 5.0]
+    stored = (here.results_dir / hparam_search.JOURNAL).read_text()
+    assert str(tmp_path) not in stored
+    with pytest.raises(errors.UserError, match="Name another --results_dir"):
+        hparam_search.open_study(row._replace(seed=2), here, RANGES, objective)

@@ -59,6 +59,27 @@ def test_urls_of_folders_are_given_as_they_are(monkeypatch, tmp_path):
     ]
 
 
+def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
+    known = flags.FlagValues()
+    arguments = {
+        "output_dir": str(tmp_path),
+        "problem_args": f"name=a,vocabulary={tmp_path}/a.model:~/b/b.model",
+        "rows": "base,big",
+        "tuned": str(tmp_path / "hparam_search.json"),
+        "usr_dir": "gs://b/definitions",
+    }
+    for name in arguments:
+        flags.DEFINE_string(name, None, "", flag_values=known)
+    known(["program", *(f"--{k}={v}" for k, v in arguments.items())])
+    monkeypatch.setattr(row_files.flags, "FLAGS", known)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "claim_rows.py")])
+    assert row_files.command_line() == (
+        "python -m scripts.paper.claim_rows "
+        "--problem_args=name=a,vocabulary=a.model:b.model --rows=base,big "
+        "--tuned=hparam_search.json --usr_dir=gs://b/definitions"
+    )
+
+
 def test_trainer_flags_that_contradict_a_rows_file_are_errors():
     table_jobs.require_allowed(["--eval_bleu_sentences=0"])
     for flag, instead in (
