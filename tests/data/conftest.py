@@ -1,24 +1,8 @@
 """Small corpora, generated from a few words."""
 
-import random
-
 import pytest
 
 from t2t_repro.data import engines, generate
-
-
-@pytest.fixture
-def draw_pairs():
-    """A function that draws lines of short words and their reversals."""
-
-    def draw(count, seed=0):
-        choices = random.Random(seed)
-        words = ["an", "bed", "can", "dan", "ebb", "fad"]
-        sizes = choices.choices(range(2, 7), k=count)
-        lines = [" ".join(choices.choices(words, k=size)) for size in sizes]
-        return [(line, line[::-1]) for line in lines]
-
-    return draw
 
 
 @pytest.fixture

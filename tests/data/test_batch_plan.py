@@ -111,6 +111,8 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
         batch = plan.batch(step)
         shapes.add((batch.num_rows, batch.row_lengths))
         assert batch.num_rows % 8 == 0
+        slots = batch.num_rows * max(batch.row_lengths)
+        assert slots <= plan.max_batch_slots
         assert np.all(np.diff(batch.rows) >= 0)
         for row in rows_of(batch):
             for side in (0, 1):
@@ -287,20 +289,15 @@ def test_summary_has_mean_counts_of_a_batch(batching):
 @every_kind
 def test_single_pass_has_each_usable_pair_once(batching):
     lengths = draw_lengths(500)
-    batches = build(lengths, batching, 2000).single_pass()
+    plan = build(lengths, batching, 2000)
+    batches = list(plan.single_pass())
     seen = [pair for batch in batches for pair in batch.pairs.tolist()]
     usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
     assert sorted(seen) == usable
-
-
-def test_single_pass_of_packed_plan_has_batches_of_one_shape():
-    lengths = draw_lengths(500)
-    plan = build(lengths, "packed", 2000)
-    batches = list(plan.single_pass())
-    assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
-    for batch in batches:
-        assert batch.num_rows == plan.rows_per_batch
-        assert batch.rows.max() < batch.num_rows
+    if batching in PACKED:
+        assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
+        for batch in batches:
+            assert batch.rows.max() < batch.num_rows == plan.rows_per_batch
 
 
 @every_kind
@@ -309,3 +306,21 @@ def test_build_without_usable_pairs_is_user_error(batching, pairs):
     message = f"of {len(pairs)} training pairs none has at most 64 subwords"
     with pytest.raises(errors.UserError, match=message):
         build(as_lengths(pairs), batching)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(0.1, 8), (8, 8), (11.9, 8), (12.1, 16), (97, 96)]
+)
+def test_round_rows_gives_nearest_multiple_of_8(rows, expected):
+    assert batch_plan.round_rows(rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"), [(8, {8}), (41, {8, 16, 24, 32, 40, 41})]
+)
+def test_longest_bucket_is_max_length(max_length, expected):
+    lengths = np.arange(max_length, 0, -1).repeat(9)
+    starts, shapes = batch_plan.fill_buckets(lengths, None, 100, max_length)
+    assert {length for _, length in shapes} == expected
+    assert (starts[0], starts[-1]) == (0, len(lengths))
+    assert len(starts) == len(shapes) + 1

@@ -23,16 +23,6 @@ def write(folder, pairs):
     return corpus.Corpus([folder / "a.arrow"])
 
 
-def draw(count, seed=0, longest=20):
-    """Draw pairs of random ids from 2 to 99 that end in EOS."""
-    random = np.random.default_rng(seed)
-
-    def side():
-        return random.integers(2, 100, random.integers(0, longest)).tolist()
-
-    return [([*side(), 1], [*side(), 1]) for _ in range(count)]
-
-
 def context_of(replicas, workers=1, index=0):
     return tf.distribute.InputContext(workers, index, replicas)
 
@@ -76,8 +66,13 @@ def assemble_by_brute_force(pairs, batch):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A corpus and its pairs."""
-    pairs = draw(200)
+    """A corpus of random ids that end in EOS, and its pairs."""
+    random = np.random.default_rng(0)
+
+    def side():
+        return [*random.integers(2, 100, random.integers(20)).tolist(), 1]
+
+    pairs = [(side(), side()) for _ in range(200)]
     return write(tmp_path_factory.mktemp("corpus"), pairs), pairs
 
 
@@ -103,19 +98,6 @@ def test_assemble_gives_example_of_docstring(tmp_path):
     assert tuple(arrays) == batches.ROW_FEATURES
 
 
-def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
-    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(
-        np.array([1, 0]), np.array([0, 2]), 4, row_lengths=(3, 4)
-    )
-    arrays = batches.assemble(pairs, batch)
-    zeros = [0, 0, 0]
-    assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
-    segments = arrays["targets_segment"].tolist()
-    zeros = [0, 0, 0, 0]
-    assert segments == [[1, 1, 0, 0], zeros, [1, 1, 1, 0], zeros]
-
-
 @pytest.mark.parametrize("batching", KINDS)
 def test_assemble_equals_brute_force(toy, batching):
     pairs, ids = toy
@@ -126,28 +108,6 @@ def test_assemble_equals_brute_force(toy, batching):
         expected = assemble_by_brute_force(ids, batch)
         for name in batches.ROW_FEATURES:
             np.testing.assert_array_equal(arrays[name], expected[name], name)
-
-
-@pytest.mark.parametrize("batching", KINDS)
-@hypothesis.settings(**SETTINGS)
-@hypothesis.given(st.integers(1, 60), st.integers(0, 5))
-def test_one_epoch_contains_every_pair_of_the_corpus(
-    tmp_path_factory, batching, count, seed
-):
-    ids = draw(count, seed)
-    pairs = write(tmp_path_factory.mktemp("corpus"), ids)
-    plan = build(pairs, batching)
-    if batching == "packed":
-        epoch = plan.single_pass()
-    else:
-        epoch = map(plan.batch, range(int(plan.steps_per_epoch)))
-    read = [
-        pair
-        for batch in epoch
-        for pair in read_back(batches.assemble(pairs, batch))
-    ]
-    expected = [(tuple(a), tuple(b)) for a, b in ids]
-    assert sorted((tuple(a), tuple(b)) for a, b in read) == sorted(expected)
 
 
 def arrays_of(rows, row_lengths=(4, 4)):
@@ -177,26 +137,6 @@ def test_split_rows_gives_replicas_consecutive_rows():
     assert split["target_tokens"].dtype == np.float32
     assert split["source_tokens"].tolist() == [16.0, 16.0]
     assert split["sentences"].tolist() == [8.0, 8.0]
-
-
-def test_split_rows_accumulates_as_little_as_the_limit_allows():
-    arrays = arrays_of(8)  # 32 tokens
-    for limit, accumulation in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
-        split = batches.split_rows(arrays, 2, batches.Microbatches(limit))
-        assert split["inputs"].shape == (2, accumulation, 4 // accumulation, 4)
-        rows = split["inputs"].reshape(-1, 4)
-        assert rows.tolist() == arrays["inputs"].tolist()
-    assert split["first_row"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_split_rows_adds_rows_of_padding():
-    arrays = arrays_of(8)
-    split = batches.split_rows(arrays, 3)
-    assert split["inputs"].shape == (3, 1, 3, 4)
-    assert split["first_row"].tolist() == [[0], [3], [6]]
-    assert split["inputs"][2, 0, 2].tolist() == [0, 0, 0, 0]
-    assert split["targets_segment"][2, 0, 2].tolist() == [0, 0, 0, 0]
-    assert split["target_tokens"].tolist() == [24.0] * 3
 
 
 @hypothesis.settings(**SETTINGS)
@@ -286,25 +226,3 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
         tokens += element["target_tokens"] if number % replicas == 0 else 0
     assert sorted(read) == sorted((a, b) for a, b in ids)
     assert tokens == sum(len(targets) for _, targets in ids)
-
-
-@pytest.mark.parametrize("batching", KINDS)
-@pytest.mark.parametrize("replicas", [1, 2, 8])
-def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
-    toy, batching, replicas
-):
-    pairs, _ = toy
-    plan, context = build(pairs, batching), context_of(replicas)
-    dataset = batches.training_dataset(pairs, plan, 5, 9, context)
-    elements = dataset.as_numpy_iterator()
-    for step in range(5, 9):
-        shares = [next(elements) for _ in range(replicas)]
-        batch = build(pairs, batching).batch(step)
-        expected = batches.assemble(pairs, batch)
-        for name in batches.ROW_FEATURES:
-            rows = np.concatenate([share[name] for share in shares], axis=1)[0]
-            np.testing.assert_array_equal(
-                rows[: batch.num_rows], expected[name]
-            )
-            assert not rows[batch.num_rows :].any()
-    assert next(elements, None) is None

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from small_pairs import draw_pairs
 
 from t2t_repro import errors, registry
 from t2t_repro.data import encode, engines, filtering, generate, manifest
@@ -16,7 +17,7 @@ BAD = [("12 34", "5"), ("an", "an"), ("an " * 20, "x")]
 
 
 @pytest.fixture
-def dirty_pairs(draw_pairs):
+def dirty_pairs():
     """Pairs, some of which are bad or repeated."""
     pairs = list(dict.fromkeys(draw_pairs(70)))[:50]
     return [*pairs[:20], *BAD, pairs[3], *pairs[20:], BAD[0], pairs[3]]
@@ -111,7 +112,7 @@ def test_text_whose_length_changes_after_filtering_is_user_error(
         generate_corpus(tmp_path, lambda: next(readings), filters=filters)
 
 
-def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
+def test_filters_that_drop_every_pair_are_user_error(tmp_path):
     filters = PairFilters("max_words=0:different", LANGUAGES)
     message = "dropped 9 of 9 training pairs: max_words 9, different 0. Give"
     with pytest.raises(errors.UserError, match=message):

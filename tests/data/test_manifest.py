@@ -1,6 +1,7 @@
 """Manifests: the vocabularies of a corpus, and errors of opening it."""
 
 import pytest
+from small_pairs import draw_pairs
 
 from t2t_repro import errors
 from t2t_repro.data import generate, manifest
@@ -9,7 +10,7 @@ from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 
-def test_unknown_split_is_user_error(tmp_path, draw_pairs, generate_corpus):
+def test_unknown_split_is_user_error(tmp_path, generate_corpus):
     generate_corpus(tmp_path, draw_pairs(50))
     with pytest.raises(errors.UserError, match="'dev' in .*: train, test"):
         manifest.open_corpus(tmp_path, "dev")
@@ -20,17 +21,8 @@ def test_verify_without_manifest_is_user_error(tmp_path):
         manifest.verify(tmp_path)
 
 
-def test_shared_vocabulary_is_learned_from_both_sides_of_training(
-    tmp_path, draw_pairs, generate_corpus
-):
-    train = draw_pairs(50)
-    generate_corpus(tmp_path, train)
-    learned = Bpe.learn([line for pair in train for line in pair], 300)
-    assert (tmp_path / "vocab.model").read_bytes() == learned.model
-
-
 def test_vocabulary_is_learned_from_a_sample_of_limited_size(
-    tmp_path, monkeypatch, capsys, draw_pairs, generate_corpus
+    tmp_path, monkeypatch, capsys, generate_corpus
 ):
     monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
     train = draw_pairs(50)
@@ -42,9 +34,7 @@ def test_vocabulary_is_learned_from_a_sample_of_limited_size(
     assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
 
 
-def test_given_vocabulary_replaces_learning(
-    tmp_path, draw_pairs, generate_corpus
-):
+def test_given_vocabulary_replaces_learning(tmp_path, generate_corpus):
     lines = [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw_pairs(90))]
     given = Bpe.learn(lines, 320)
     path = tmp_path / "given.model"
@@ -60,7 +50,7 @@ def test_given_vocabulary_replaces_learning(
 
 
 def test_separate_vocabularies_are_learned_from_their_side_alone(
-    tmp_path, draw_pairs, generate_corpus
+    tmp_path, generate_corpus
 ):
     train = draw_pairs(50)
     contents = generate_corpus(
@@ -92,7 +82,7 @@ def test_separate_vocabularies_are_learned_from_their_side_alone(
 
 
 def test_given_separate_vocabularies_replace_learning(
-    tmp_path, draw_pairs, generate_corpus
+    tmp_path, generate_corpus
 ):
     lines = [f"{a} w{i}" for i, (a, _) in enumerate(draw_pairs(90))]
     given = [Bpe.learn(lines, size) for size in (310, 320)]
@@ -111,27 +101,8 @@ def test_given_separate_vocabularies_replace_learning(
     assert [v.model for v in opened] == [v.model for v in given]
 
 
-def test_flipped_bit_of_either_vocabulary_is_user_error(
-    tmp_path, draw_pairs, generate_corpus
-):
-    generate_corpus(
-        tmp_path, draw_pairs(50), vocab_size=275, separate_vocabularies=True
-    )
-    for side in ("inputs", "targets"):
-        path = tmp_path / f"vocab.{side}.model"
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        message = f"{path.name} is damaged"
-        with pytest.raises(errors.UserError, match=message):
-            manifest.open_vocabularies(tmp_path)
-        with pytest.raises(errors.UserError, match=message):
-            manifest.verify(tmp_path)
-        path.write_bytes(content)
-    manifest.verify(tmp_path)
-
-
 def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
-    tmp_path, draw_pairs, generate_corpus
+    tmp_path, generate_corpus
 ):
     train = draw_pairs(50)
     contents = generate_corpus(
@@ -145,7 +116,7 @@ def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../../../../etc/passwd"])
 def test_shard_outside_the_folder_is_never_read(
-    tmp_path, monkeypatch, draw_pairs, generate_corpus, name
+    tmp_path, monkeypatch, generate_corpus, name
 ):
     contents = generate_corpus(tmp_path, draw_pairs(50))
     contents["splits"]["train"]["shards"][0]["file"] = name
@@ -164,9 +135,7 @@ def test_shard_outside_the_folder_is_never_read(
     assert {path.parent for path in read} <= {tmp_path}
 
 
-def test_leftovers_of_a_killed_datagen_are_removed(
-    tmp_path, draw_pairs, generate_corpus
-):
+def test_leftovers_of_a_killed_datagen_are_removed(tmp_path, generate_corpus):
     (tmp_path / f"manifest.json.{'0' * 16}.t2t.tmp").write_text("half")
     generate_corpus(tmp_path, draw_pairs(50))
     assert not list(tmp_path.glob("*.tmp"))

@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.cli import common_flags
 
 PACKAGE = pathlib.Path(common_flags.__file__).parents[1]
@@ -35,7 +35,6 @@ VALUES = st.one_of(
 @pytest.fixture(scope="module", params=COMMANDS)
 def names(command, request):
     """Return the names of a command's flags, which exist for one module."""
-    registry.load_definitions()
     with command(request.param):
         yield sorted(
             flag.name

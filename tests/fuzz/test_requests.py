@@ -91,20 +91,6 @@ def test_any_output_becomes_a_response(texts, by_row, has_scores):
     assert said == [text.decode("utf-8", "replace") for text in texts]
 
 
-@given(
-    st.lists(TEXT, max_size=9),
-    st.integers(1, 4),
-    st.integers(1, 40),
-)
-def test_client_splits_requests_within_the_servers_limits(lines, size, most):
-    taken = limits.Limits(max_batch_size=size, max_batch_bytes=most)
-    parts = list(limits.split(lines, taken))
-    assert [line for part in parts for line in part] == lines
-    for part in parts:
-        longest = max(len(line.encode()) for line in part)
-        assert len(part) == 1 or taken.allow(len(part), longest)
-
-
 @pytest.mark.parametrize("names", [["inputs"], ["inputs", "targets"]])
 @given(content=JSON, by_row=st.booleans())
 def test_any_content_gives_inputs_or_an_explained_failure(

@@ -3,17 +3,15 @@
 import dataclasses
 import math
 import pathlib
-import types
 
 import pytest
 from file_strategies import JSON
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.problem import build_problem
 
-registry.load_definitions()
 NAMES = [
     *(entry.name for entry in registry.problems),
     *(f"{entry.name}_rev" for entry in registry.problems),
@@ -73,23 +71,6 @@ def test_any_text_is_typed_settings_or_explained(text):
         key: KINDS[key] for key in values
     }
     fields.check_keys(Settings, values)
-
-
-@given(SOME.filter(bool))
-def test_setting_given_twice_is_refused(values):
-    key, value = next(iter(values.items()))
-    assume(value != "")
-    with pytest.raises(errors.UserError, match="given twice"):
-        fields.parse(Settings, f"{key}={value},{key}={value}")
-
-
-@given(st.sampled_from(sorted(KINDS)), st.text(max_size=3))
-def test_unknown_key_is_named_with_known_ones(key, letters):
-    wrong = f"{key}x{letters.replace(',', '').replace('=', '')}".strip()
-    with pytest.raises(errors.UserError) as raised:
-        fields.parse(Settings, f"{wrong}=1")
-    assert repr(wrong) in str(raised.value)
-    assert "Known: flag, whole, real, text." in str(raised.value)
 
 
 ANYTHING = st.one_of(*VALUES.values(), JSON)
@@ -177,13 +158,3 @@ def test_any_problem_is_built_or_explained(name, arguments):
     assert pathlib.Path(built.full_name).name == built.full_name
     again = build_problem(name, built.arguments)
     assert again.arguments == built.arguments
-
-
-@given(st.text(), st.text())
-def test_any_name_can_be_registered(name, other):
-    some = registry.Registry("thing")
-    some.register(name)(types.SimpleNamespace)
-    assert some[name].value is types.SimpleNamespace
-    if other != name:
-        with pytest.raises(errors.UserError, match="Unknown thing"):
-            some[other]

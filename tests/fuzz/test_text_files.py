@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
 from t2t_repro.text import parallel_files, trees, weighted_corpora
@@ -37,29 +37,22 @@ def read_all(path):
 
 
 @given(edited_bytes(TEXT))
-def test_lines_are_those_between_line_feeds(folder, content):
-    lines = read_or_refuse(read_all, folder / "text", content)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        assert lines is None
-        return
-    expected = text.removesuffix("\n").split("\n") if content else []
-    assert lines == [line.removesuffix("\r") for line in expected]
-
-
-@given(edited_bytes(TEXT))
-def test_first_line_that_is_not_utf8_is_named(folder, content):
-    path = folder / "text"
+def test_lines_end_at_line_feeds_and_the_first_bad_one_is_named(
+    folder, content
+):
+    path, lines = folder / "text", []
     path.write_bytes(content)
-    good = []
     try:
         for line in parallel_files.read_lines(path):
-            good.append(line)
+            lines.append(line)
     except errors.UserError as error:
-        assert f"{path}, line {len(good) + 1}," in str(error)
+        assert f"{path}, line {len(lines) + 1}," in str(error)
         with pytest.raises(UnicodeDecodeError):
-            content.split(b"\n")[len(good)].decode()
+            content.split(b"\n")[len(lines)].decode()
+        return
+    text = content.decode("utf-8-sig")
+    expected = text.removesuffix("\n").split("\n") if content else []
+    assert lines == [line.removesuffix("\r") for line in expected]
 
 
 @given(edited_bytes(gzip.compress(TEXT), gzip.compress(b"a\n") * 2))
@@ -145,7 +138,6 @@ def test_edited_file_of_trees_is_read_or_named_by_line(folder, content):
 @given(edited_bytes(TREES))
 def test_treebank_pairs_score_as_their_own_parses(folder, content):
     """Each parse that datagen accepts is its own perfect parse."""
-    registry.load_definitions()
     wsj = build_problem("wsj_parsing")
     pairs = read_or_refuse(
         lambda path: list(wsj.pairs("train", folder, None)),
@@ -162,10 +154,8 @@ def test_treebank_pairs_score_as_their_own_parses(folder, content):
         found = scores.score(wsj.suite, sides[1], [sides[1]], sides[0])
         assert found["unbalanced_trees"].value == 0
         assert found["miscounted_trees"].value == 0
-        assert found["bracketing_exact_match"].value in (
-            0,
-            100,
-        )  # 0: nothing to score in any
+        # 0: nothing to score in any.
+        assert found["bracketing_exact_match"].value in (0, 100)
 
 
 WORDS = st.text(alphabet="aB.,-*'$é", min_size=1, max_size=4)

@@ -131,8 +131,3 @@ def test_other_content_is_refused(changes, message):
 def test_other_file_is_refused(model):
     with pytest.raises(errors.UserError, match="not a vocabulary of byte pair"):
         BpeCodes(model)
-
-
-def test_learning_is_refused():
-    with pytest.raises(errors.UserError, match="are not learned here"):
-        BpeCodes.learn(["a"], 9)

@@ -1,10 +1,13 @@
-"""Splitting of long text: fragments fit, and no character is lost."""
+"""Splitting of long lines and of sentences, which loses no character."""
+
+import sys
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.text import long_lines
+from t2t_repro import errors
+from t2t_repro.text import languages, long_lines
 
 
 def at_most(length):
@@ -37,34 +40,15 @@ def test_split_prefers_ends_of_sentences_then_clauses_then_words(
 
 
 @hypothesis.given(
-    st.text(alphabet="ab .,!?;。\u00a0\u0085\x00é"), st.integers(1, 9)
+    st.text(alphabet='ab .,!?;。"—\u00a0\u0085\x00é'), st.integers(0, 20)
 )
 def test_fragments_fit_and_keep_every_character(text, length):
+    """A character is kept even where none fits."""
     result = long_lines.split(text, at_most(length))
-    assert all(len(fragment) <= length for fragment in result)
+    assert all(len(fragment) <= max(length, 1) for fragment in result)
     assert all(fragment == fragment.strip() != "" for fragment in result)
     assert "".join("".join(result).split()) == "".join(text.split())
-
-
-@hypothesis.settings(max_examples=30)
-@hypothesis.given(st.text(min_size=1, max_size=30))
-def test_text_that_never_fits_is_split_into_characters(text):
-    result = long_lines.split(text, lambda fragment: False)
-    assert all(len(fragment) == 1 for fragment in result)
-
-
-@hypothesis.given(
-    st.lists(
-        st.sampled_from([".", "...", "。", "!?", '"', "a", " ", ",;", "—"]),
-        max_size=30,
-    ).map("".join),
-    st.integers(1, 20),
-)
-def test_text_that_fits_is_one_fragment(text, most):
-    result = long_lines.split(text, lambda fragment: len(fragment) <= most)
-    assert "".join("".join(result).split()) == "".join(text.split())
-    assert all(0 < len(fragment) <= most for fragment in result)
-    if len(text.strip()) <= most:
+    if len(text.strip()) <= length:
         assert result == ([text.strip()] if text.strip() else [])
 
 
@@ -74,3 +58,48 @@ def test_split_takes_linear_time_in_a_run_of_marks(mark):
     text = mark * 50_000
     result = long_lines.split(text, lambda fragment: len(fragment) <= 1_000)
     assert "".join(result) == text and len(result) == len(text) // 1_000
+
+
+def test_line_is_split_into_sentences_without_loss():
+    pytest.importorskip("sentencex")
+    split = long_lines.sentence_splitter("de")
+    line = " Es war z. B. am 3. Mai so.  Dr. Maier kam! Ende"
+    parts = ["Es war z. B. am 3. Mai so.", "Dr. Maier kam!", "Ende"]
+    assert split(line) == parts
+    assert split("") == split(" \t") == []
+    assert long_lines.sentence_splitter("xx")("Sing now. Fly.") == [
+        "Sing now.",
+        "Fly.",
+    ]
+
+
+@pytest.mark.parametrize("tag", ["<2de>", "<2nd>"])
+def test_sentence_that_begins_like_a_tag_gets_the_tag_of_its_line(tag):
+    pytest.importorskip("sentencex")
+    tagger = languages.Tagger(("de", "fr"), "fr")
+    split = long_lines.sentence_splitter(
+        "en", tagger, languages.split_tag, True
+    )
+    assert split(f"Good morning. {tag} is a tag.") == [
+        "<2fr> Good morning.",
+        f"<2fr> {tag} is a tag.",
+    ]
+    assert split("<2de> One. Two.") == ["<2de> One.", "<2de> Two."]
+    assert split("") == []
+
+
+def test_sentences_get_the_tag_of_their_line():
+    pytest.importorskip("sentencex")
+    split = long_lines.sentence_splitter(
+        "en",
+        str.lower,
+        lambda line: languages.split_known_tag(line, {">>fra<<"}),
+    )
+    assert split(">>fra<< One. Two.") == [">>fra<< one.", ">>fra<< two."]
+    assert split(">>deu<< One. Two.") == [">>deu<< one.", "two."]
+
+
+def test_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(errors.UserError, match=r"extra sentences"):
+        long_lines.sentence_splitter("de")

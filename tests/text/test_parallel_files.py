@@ -74,28 +74,11 @@ def test_zst_is_read_like_plain_text(tmp_path):
     assert parallel_files.find("a", tmp_path) == path
 
 
-@pytest.mark.parametrize(
-    ("suffix", "compress"), [("gz", gzip.compress), ("zst", compress_zst)]
-)
-@pytest.mark.parametrize("damage", ["not compressed", "cut"])
-def test_damaged_compressed_file_is_user_error(
-    tmp_path, suffix, compress, damage
-):
-    text = b"a\n" * 999
-    content = text if damage == "not compressed" else compress(text)[:-9]
-    path = write(tmp_path / f"a.{suffix}", content)
-    with pytest.raises(errors.UserError, match=f"a.{suffix} is damaged"):
-        list(parallel_files.read_lines(path))
-
-
 def test_read_pairs_gives_aligned_lines(tmp_path):
     inputs = write(tmp_path / "a", "one\u2028\n\nthree\r\n".encode())
-    targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n"))
-    write(tmp_path / "c", b"eins\nzwei\n\n")
+    targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n\n"))
     pairs = [("one\u2028", "eins"), ("", "zwei"), ("three", "")]
-    assert list(parallel_files.read_pairs(inputs, tmp_path / "c")) == pairs
-    with pytest.raises(errors.UserError, match="3 lines.*2"):
-        list(parallel_files.read_pairs(inputs, targets))
+    assert list(parallel_files.read_pairs(inputs, targets)) == pairs
 
 
 @pytest.mark.parametrize(
@@ -136,11 +119,9 @@ def test_folder_in_place_of_a_file_and_missing_folder_are_named(tmp_path):
 
 def test_file_missing_in_raw_dir_is_user_error_with_folder(tmp_path):
     file = parallel_files.RawFile("train.en")
-    with pytest.raises(errors.UserError) as raised:
+    message = f"--raw_dir={tmp_path} .*neither train.en nor train.en.gz"
+    with pytest.raises(errors.UserError, match=message):
         parallel_files.locate(file, tmp_path, "unused")
-    message = str(raised.value)
-    assert f"--raw_dir={tmp_path} " in message
-    assert "neither train.en nor train.en.gz" in message
 
 
 def test_file_put_into_download_folder_is_used(tmp_path):

@@ -99,18 +99,6 @@ def test_other_archives_are_refused_and_leave_nothing(tmp_path, message):
     assert {path.suffix for path in left if path.is_file()} <= {".tar", ".lock"}
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.9])
-def test_part_of_an_archive_is_refused_and_leaves_nothing(
-    archive, tmp_path, kept
-):
-    content = archive.read_bytes()
-    archive.write_bytes(content[: int(len(content.rstrip(b"\0")) * kept)])
-    with pytest.raises(errors.UserError, match="Copy it again"):
-        parallel_files.unpack(archive, tmp_path / "downloads")
-    left = (tmp_path / "downloads").glob("*")
-    assert {path.suffix for path in left} <= {".lock"}
-
-
 def test_text_file_is_no_archive(tmp_path):
     (tmp_path / "train.en").write_text("one\n" * 1000)
     with pytest.raises(errors.UserError, match="is not an archive of raw text"):

@@ -131,8 +131,3 @@ def test_quotes_around_subwords_may_be_missing():
 def test_other_file_is_refused(model, message):
     with pytest.raises(errors.UserError, match=message):
         T2TSubwords(model)
-
-
-def test_learning_is_refused():
-    with pytest.raises(errors.UserError, match="are not learned here"):
-        T2TSubwords.learn(["a"], 9)

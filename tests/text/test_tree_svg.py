@@ -1,4 +1,4 @@
-"""Pictures of trees: the order of texts, and lines without crossings."""
+"""Pictures of trees, and estimated widths of their text."""
 
 import re
 from xml.etree import ElementTree
@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import font_manager, textpath
 
 from t2t_repro.text import svg, trees
 
@@ -73,3 +74,24 @@ def test_several_roots_are_side_by_side():
 def test_text_of_picture_is_escaped():
     texts, _, _ = draw("(S&<T> XX XX )S&<T>", 'R&D "<b>')
     assert set(texts) == {"S&<T>", "R&D", '"<b>'}
+
+
+FONT = font_manager.FontProperties(family="DejaVu Sans", size=14)
+GAP = 14  # pixels that pictures leave between words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Feuerwehrmänner", "Mammutbaum", "undsechzig", "firefighters", "été"],
+)
+def test_width_fits_a_word_without_much_waste(text):
+    actual = textpath.text_to_path.get_text_width_height_descent(
+        text, FONT, ismath=False
+    )[0]
+    assert actual - GAP <= svg.text_width(text) <= 1.5 * actual
+
+
+def test_east_asian_letters_are_squares_and_marks_have_no_width():
+    assert svg.text_width("日本") == 2 * 14
+    assert svg.text_width("e\u0301") == svg.text_width("\u00e9")
+    assert svg.text_width("") == 0

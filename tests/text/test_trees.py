@@ -1,9 +1,14 @@
-"""Bracketed text: reading, errors, and the normal form."""
+"""Trees: bracketed text, their normal form, and linearized lines."""
+
+import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.text import trees
+from t2t_repro.text import parallel_files, trees
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.trees import Span, Tree
 
 # The treebank's format: an empty root, functions, a trace, two layouts.
@@ -41,21 +46,11 @@ def read(text):
     return list(trees.read(text.split("\n"), "a.mrg"))
 
 
-@pytest.mark.parametrize("text", [ONE_LINE, INDENTED])
-def test_both_layouts_give_the_same_tree(text):
-    assert read(text) == [CAT]
-
-
 def test_read_yields_trees_in_order():
     text = f"{ONE_LINE}\n\n{INDENTED}\n(NP (NN tea)) (UH Yes)\n"
     tea = Tree(("tea",), ("NN",), (Span("NP", 0, 1),))
     assert read(text) == [CAT, CAT, tea, Tree(("Yes",), ("UH",), ())]
     assert read("") == []
-
-
-def test_white_space_within_a_tree_is_ignored():
-    (tree,) = read("( NP\t( DT  the ) (NN cat)\n )  ")
-    assert tree == Tree(("the", "cat"), ("DT", "NN"), (Span("NP", 0, 2),))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +117,133 @@ def test_normal_form_has_these_labels_and_tags(text, labels, tags):
     assert trees.normalize(normal) == normal
 
 
-def test_deep_tree_is_read_without_recursion():
-    text = "(S " * 2000 + "(NN a)" + ")" * 2000
-    (tree,) = read(text)
-    assert len(trees.normalize(tree).spans) == 2000
+WORDS = "John has a dog .".split()
+TREE = trees.Tree(
+    tuple(WORDS),
+    ("XX", "XX", "XX", "XX", "."),
+    (Span("S", 0, 5), Span("NP", 0, 1), Span("VP", 1, 4), Span("NP", 2, 4)),
+)
+LINE = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
+# A Penn Treebank, which the repository may not contain.
+TREEBANK = os.environ.get("T2T_TREEBANK")
+
+
+def test_tree_is_written_as_line_and_read_back():
+    assert trees.write_line(TREE) == LINE
+    assert trees.read_line(LINE, WORDS) == trees.LineReading(TREE)
+    assert trees.read_line(LINE, WORDS).is_well_formed
+
+
+def test_sentence_without_constituents_is_its_tags():
+    yes = trees.Tree(("Yes", "."), ("XX", "."), ())
+    assert trees.write_line(yes) == "XX ."
+    assert trees.read_line("XX .", ["Yes", "."]) == trees.LineReading(yes)
+    nothing = trees.Tree((), (), ())
+    assert trees.write_line(nothing) == ""
+    assert trees.read_line("", []) == trees.LineReading(nothing)
+
+
+def nested(children):
+    """Define a strategy: lists are constituents, strings are tags."""
+    return st.tuples(
+        st.sampled_from(["S", "NP", "VP"]),
+        st.lists(children, min_size=1, max_size=3),
+    )
+
+
+TREES = st.recursive(st.sampled_from(["XX", ",", "``"]), nested, max_leaves=20)
+
+
+def build(nodes):
+    builder = trees.Builder()
+
+    def add(node):
+        if isinstance(node, str):
+            builder.add(node, "word")
+            return
+        builder.open(node[0])
+        for child in node[1]:
+            add(child)
+        builder.close()
+
+    for node in nodes:
+        add(node)
+    return builder.tree()
+
+
+@given(st.lists(TREES, max_size=3).map(build))
+def test_any_forest_is_read_back(forest):
+    reading = trees.read_line(trees.write_line(forest), forest.words)
+    assert reading == trees.LineReading(forest)
+
+
+def repaired(text, words):
+    """Read a malformed line; return it repaired, and the three counts."""
+    reading = trees.read_line(text, words.split())
+    assert not reading.is_well_formed
+    return (trees.write_line(reading.tree), *reading[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line", "counts"),
+    [
+        # A closing bracket closes inner constituents.
+        (
+            "(S (NP XX (VP XX )S",
+            "a b",
+            "(S (NP XX (VP XX )VP )NP )S",
+            (2, 0, 0),
+        ),
+        ("(S XX )VP )S", "a", "(S XX )S", (1, 0, 0)),
+        ("(S XX ) ( )S", "a", "(S XX )S", (2, 0, 0)),
+        ("(S XX (NP XX", "a b", "(S XX (NP XX )NP )S", (2, 0, 0)),
+        # Without words.
+        ("(S (NP )NP XX )S", "a", "(S XX )S", (1, 0, 0)),
+        ("(S (VP (NP )NP )VP XX )S", "a", "(S XX )S", (2, 0, 0)),
+        # More or fewer tags than words.
+        ("(S (NP XX XX )NP )S", "a", "(S (NP XX )NP )S", (0, 0, 1)),
+        ("(S (NP XX )NP )S", "a b", "(S (NP XX )NP XX )S", (0, 1, 0)),
+        ("(S (NP XX", "a b c", "(S (NP XX )NP XX XX )S", (2, 2, 0)),
+        ("", "a b", "XX XX", (0, 2, 0)),
+        (")S", "a", "XX", (1, 1, 0)),
+        ("(S XX )S (NP XX )NP", "a", "(S XX )S", (1, 0, 1)),
+        # Missing spaces.
+        ("(S(NP XX)NP XX)S)S", "a b", "(S (NP XX )NP XX )S", (1, 0, 0)),
+    ],
+)
+def test_malformed_line_is_repaired(text, words, line, counts):
+    assert repaired(text, words) == (line, *counts)
+
+
+@given(
+    st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
+    st.integers(0, 5),
+)
+def test_any_line_is_read_as_tree_of_the_sentence(tokens, length):
+    words = tuple("abcdef"[:length])
+    tree = trees.read_line(" ".join(tokens), words).tree
+    assert tree.words == words
+    assert trees.read_line(trees.write_line(tree), words) == trees.LineReading(
+        tree
+    )
+
+
+@pytest.mark.skipif(not TREEBANK, reason="T2T_TREEBANK names no file")
+def test_treebank_is_read_back_after_tokenization():
+    lines = parallel_files.read_lines(TREEBANK)
+    normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
+    texts = [trees.write_line(tree) for tree in normal]
+    learned = Bpe.learn(texts, 400, split_by_unicode_script=False)
+    assert learned.decode(learned.encode(texts)) == texts
+    for tree, text in zip(normal, texts, strict=True):
+        assert trees.read_line(text, tree.words) == trees.LineReading(tree)
+
+
+def test_deep_trees_are_read_without_recursion_in_linear_time():
+    """A search of all open constituents at each bracket would be quadratic."""
+    depth = 20_000
+    (tree,) = trees.read(["(S " * depth + "(NN a)" + ")" * depth], "a.mrg")
+    assert len(trees.normalize(tree).spans) == depth
+    reading = trees.read_line(trees.write_line(tree), ["a"])
+    assert reading.is_well_formed and len(reading.tree.spans) == depth
+    assert trees.read_line("(S " * depth + "XX", ["a"]).brackets == depth

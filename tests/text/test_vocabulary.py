@@ -44,6 +44,14 @@ def test_vocabulary_class_is_that_of_the_type():
     assert vocabulary_pair.vocabulary_class("unigram") is Unigram
 
 
+@pytest.mark.parametrize(
+    "kind", ["bpe_codes", "t2t_subwords", "mapped_sentence_piece"]
+)
+def test_vocabulary_of_another_system_is_not_learned(kind):
+    with pytest.raises(errors.UserError, match="(are|be) (not )?learned"):
+        vocabulary_pair.vocabulary_class(kind).learn(["a"], 9)
+
+
 def test_type_that_is_not_a_vocabulary_is_user_error(monkeypatch):
     entries = dict(registry.vocabularies._entries)
     monkeypatch.setattr(registry.vocabularies, "_entries", entries)

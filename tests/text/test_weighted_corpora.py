@@ -163,12 +163,6 @@ def test_parquet_without_columns_of_text_is_user_error(
         list(weighted_corpora.read_parquet(path, LANGUAGES))
 
 
-def test_damaged_parquet_is_user_error(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
-    with pytest.raises(errors.UserError, match="Cannot read .*a.parquet"):
-        read("a", tmp_path)
-
-
 @hypothesis.given(
     st.lists(st.integers(1, 50_000_000), min_size=1, max_size=8),
     st.integers(1, 12),
@@ -185,12 +179,8 @@ def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
         assert size <= count <= largest
 
 
-def test_temperature_changes_sizes_to_equal_ones():
-    sizes = [900, 100, 9]
-    mixed = weighted_corpora.mixed_counts
-    assert mixed(sizes, 1) == sizes
-    assert mixed(sizes, 2) == [900, 300, 90]
-    assert mixed(sizes, 1e9) == [900, 900, 900]
+def test_high_temperature_makes_sizes_equal():
+    assert weighted_corpora.mixed_counts([900, 100, 9], 1e9) == [900] * 3
 
 
 @hypothesis.given(st.integers(1, 60), st.integers(1, 200))

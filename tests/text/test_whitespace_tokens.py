@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.serving.graph_vocabularies import TokenTable
 from t2t_repro.text import whitespace_tokens
-from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens
+from t2t_repro.text.vocabulary import EOS, SpecialTokens
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 NAMES = SpecialTokens("</s>", "<unk>")
@@ -53,21 +53,6 @@ def test_graph_equals_the_vocabulary(lines, text):
     pieces = in_graph.pieces(ids).to_list()
     assert [[p.decode() for p in row] for row in pieces] == [
         vocabulary.pieces(row) for row in expected
-    ]
-
-
-def test_saved_graph_has_its_table(learned, tmp_path):
-    module = tf.Module()
-    module.sides = [TokenTable(learned), TokenTable(learned)]
-    module.encode = tf.function(
-        lambda lines: module.sides[1].encode(lines).to_tensor(),
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    tf.saved_model.save(module, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded.encode(["a x c", "b"]).numpy().tolist() == [
-        [3, 2, 5],
-        [4, PAD, PAD],
     ]
 
 

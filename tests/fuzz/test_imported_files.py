@@ -1,0 +1,187 @@
+"""Edited files of other systems' models: each is read, or refused."""
+
+import functools
+import json
+import pathlib
+import runpy
+import shutil
+
+import fairseq_models
+import marian_models
+import opennmt_tf_models
+import pytest
+import tensor2tensor_models
+from file_strategies import JSON, edited_bytes, edited_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.importing import (
+    ctranslate2,
+    fairseq,
+    huggingface,
+    marian,
+    opennmt_tf,
+    run_writer,
+    tensor2tensor,
+)
+from t2t_repro.text.t2t_subwords import T2TSubwords
+
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+TESTS = pathlib.Path(__file__).parents[1]
+FAIRSEQ_FILES = {
+    "dict.en.txt": fairseq_models.dictionary(fairseq_models.SUBWORDS),
+    "dict.de.txt": fairseq_models.dictionary(fairseq_models.OTHERS),
+    "bpecodes": fairseq_models.CODES,
+}
+MARIAN_OPTIONS = marian_models.OPTIONS | {"enc-depth": 1}
+FILES = {
+    "ctranslate2": ["model.bin", "config.json", "shared_vocabulary.json"],
+    "fairseq": [*FAIRSEQ_FILES],
+    "huggingface": [
+        *("config.json", "generation_config.json", "model.safetensors"),
+        *("source.spm", "vocab.json"),
+    ],
+    "marian": ["model.npz", "decoder.yml", "vocab.yml", "source.spm"],
+    "marian_binary": ["model.bin"],
+    "opennmt_tf": ["data.yml", "model_description.py", "src.vocab"],
+    "tensor2tensor": [
+        *("hparams.json", "model.ckpt-7.index"),
+        *("model.ckpt-7.data-00000-of-00001", "vocab.translate_ende.subwords"),
+    ],
+}
+
+
+# Each function writes a model into a folder, and returns its reader.
+
+
+def write_ctranslate2(folder):
+    pytest.importorskip("ctranslate2")
+    helpers = runpy.run_path(str(TESTS / "importing" / "ctranslate2_specs.py"))
+    helpers["save"](helpers["build"](layers=1), folder, "int8")
+    return lambda: ctranslate2.read(folder)
+
+
+def write_fairseq(folder, changes=()):
+    for name, content in FAIRSEQ_FILES.items():
+        (folder / name).write_text(content)
+    args = fairseq_models.arguments()
+    sizes = (
+        4 + len(fairseq_models.SUBWORDS),
+        4 + len(fairseq_models.OTHERS),
+    )
+    state = fairseq_models.state(args, sizes)
+    checkpoint = {"args": args | dict(changes), "model": state}
+    return lambda: fairseq.convert(checkpoint, folder / "model.pt", "none")
+
+
+def write_huggingface(folder):
+    golden = TESTS / "golden" / "huggingface"
+    shutil.copytree(golden, folder, dirs_exist_ok=True)
+    return lambda: huggingface.read(folder)
+
+
+def write_marian(folder, name="model.npz"):
+    spm = marian_models.sentence_piece()
+    tokens = marian_models.pieces(spm)
+    arrays = marian_models.random_arrays(MARIAN_OPTIONS, [len(tokens)] * 2)
+    files = {
+        "decoder.yml": {"models": ["model.npz"], "vocabs": ["vocab.yml"]},
+        "vocab.yml": {token: i for i, token in enumerate(tokens)},
+        "source.spm": spm,
+        "target.spm": spm,
+    }
+    marian_models.write(folder, MARIAN_OPTIONS, arrays, **files)
+    stored = {"special:model.yml": marian_models.special(MARIAN_OPTIONS)}
+    binary = marian_models.binary(stored | arrays)
+    (folder / "model.bin").write_bytes(binary)
+    return lambda: marian.read(folder / name)
+
+
+def write_opennmt_tf(folder):
+    models = opennmt_tf_models
+    rows = len(models.SOURCE) + 1, len(models.TARGET) + 1
+    models.write(folder, models.arrays(rows))
+    return lambda: opennmt_tf.read(folder)
+
+
+def write_tensor2tensor(folder):
+    models = tensor2tensor_models
+    hparams, vocabulary = models.settings(), models.subwords()
+    tensors = models.arrays(hparams, [T2TSubwords(vocabulary).size] * 2)
+    models.write(folder, hparams, tensors, subwords=vocabulary)
+    return lambda: tensor2tensor.read(folder)
+
+
+WRITERS = {
+    "ctranslate2": write_ctranslate2,
+    "fairseq": write_fairseq,
+    "huggingface": write_huggingface,
+    "marian": write_marian,
+    "marian_binary": functools.partial(write_marian, name="model.bin"),
+    "opennmt_tf": write_opennmt_tf,
+    "tensor2tensor": write_tensor2tensor,
+}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """Return a function of a system: folder of its model, and reader."""
+
+    @functools.cache
+    def write(system):
+        folder = tmp_path_factory.mktemp(system)
+        return folder, WRITERS[system](folder)
+
+    return write
+
+
+def read_or_refuse(read):
+    """Check that a model is refused, or can be written as a run."""
+    try:
+        found = read()
+        run_writer.build_variables(found, run_writer.build_hparams(found))
+    except errors.UserError as error:
+        assert str(error)
+        return
+    vocabulary = found.vocabularies.source
+    (ids,) = vocabulary.encode(["the cat"])
+    assert ids[-1] == 1 and max(ids) < vocabulary.size
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [(system, name) for system, names in FILES.items() for name in names],
+)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_edited_file_is_read_or_refused(make, system, name, data):
+    folder, read = make(system)
+    whole = (folder / name).read_bytes()
+    if name.endswith(".json"):
+        content = data.draw(edited_json(json.loads(whole)))
+    else:
+        content = data.draw(edited_bytes(whole[:2_000]))
+        content += whole[2_000:] * data.draw(st.booleans())
+    (folder / name).write_bytes(content)
+    try:
+        read_or_refuse(read)
+    finally:
+        (folder / name).write_bytes(whole)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(fairseq_models.arguments())), JSON)
+def test_changed_setting_of_fairseq_is_read_or_refused(make, key, value):
+    folder, _ = make("fairseq")
+    read_or_refuse(write_fairseq(folder, {key: value}))
+
+
+@given(edited_bytes(marian_models.special(MARIAN_OPTIONS).tobytes()))
+def test_edited_options_of_marian_are_read_or_named(content):
+    """Edits of the whole .npz mostly break its checksums."""
+    try:
+        options = marian.parse_options(content, pathlib.Path("model.npz"))
+        options.hparams(has_positions=False)
+    except errors.UserError as error:
+        assert "model.npz" in str(error)
