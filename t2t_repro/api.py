@@ -21,7 +21,7 @@ from t2t_repro.io import files, storage
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import stored_run
-from t2t_repro.runs.run import Run, load_models, open_run
+from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import client, exporting, limits, version_folders
 from t2t_repro.text import parallel_files
 from t2t_repro.training import job
@@ -160,17 +160,16 @@ _MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
 class Model:
     """Trained model of a run."""
 
-    def __init__(
-        self, run: Run, checkpoint_path: stored_run.Checkpoints = None
-    ):
+    def __init__(self, run: Run, checkpoint_path: Checkpoints = None):
         """Load the weights.
 
         Args:
-            run: result of runs.open_run().
-            checkpoint_path: argument of runs.load_models().
+            run: result of Run.open().
+            checkpoint_path: argument of Run.checkpoints().
         """
         self.run = run
-        self._models, self._checkpoints = load_models(run, checkpoint_path)
+        self._checkpoints = run.checkpoints(checkpoint_path)
+        self._models = run.models(self._checkpoints)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
             functools.partial(Translator, self._models, run.vocabularies)
@@ -225,7 +224,7 @@ class Model:
         source, target = self._normalizers(target_language)
         sources, targets = require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
-        translator = self._translator(self.run.problem.search)
+        translator = self._translator(self.run.search)
         return [score.total for score in translator.score(pairs)]
 
     def attention(
@@ -279,7 +278,7 @@ class Model:
         return self.run.problem.toward(target_language).normalizers
 
     def _search(self, changes, n_best=1):
-        hparams = fields.override(self.run.problem.search, changes)
+        hparams = fields.override(self.run.search, changes)
         require_beams(n_best, hparams.beam_size)
         return hparams
 
@@ -321,7 +320,7 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
             "not a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
         )
     registry.load_definitions(usr_dir)
-    return Model(open_run(run_dir), checkpoint_path)
+    return Model(Run.open(run_dir), checkpoint_path)
 
 
 def train(
@@ -369,4 +368,4 @@ def train(
         raise KeyboardInterrupt
     if status:
         raise SystemExit(status)
-    return Model(open_run(output_dir))
+    return Model(Run.open(output_dir))

@@ -4,10 +4,16 @@ t2t avg_checkpoints --output_dir=…
 t2t avg_checkpoints --output_dir=… --best
 """
 
+import pathlib
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+
+if TYPE_CHECKING:
+    from t2t_repro.runs.run import Run
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -27,28 +33,32 @@ _CHECKPOINTS = common_flags.define_list(
 )
 
 
-def main() -> None:
+def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.runs import checkpoints, stored_run
-    from t2t_repro.runs.run import best_checkpoints, last_checkpoints, open_run
+    from t2t_repro.runs import checkpoints
     from t2t_repro.runtime import devices
 
+    devices.hide_gpus()
+    run, paths = chosen
+    averaged = checkpoints.average(paths, run.averaged_folder)
+    names = ", ".join(path.name for path in paths)
+    print(f"Averaged {names} into {averaged}.")
+
+
+def _choose():
+    """Return the run, and its checkpoints that the flags choose."""
     if _CHECKPOINTS.value and _BEST.value:
         raise errors.UserError(
             "--best chooses the checkpoints; got --checkpoints="
             f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
         )
-    devices.hide_gpus()
-    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
-    paths = list(map(stored_run.require_checkpoint, _CHECKPOINTS.value))
-    if not paths:
-        number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
-        choose = best_checkpoints if _BEST.value else last_checkpoints
-        paths = choose(run, number)
-    averaged = checkpoints.average(paths, run.output_dir / stored_run.AVERAGED)
-    names = ", ".join(path.name for path in paths)
-    print(f"Averaged {names} into {averaged}.")
+    run = common_flags.open_run()
+    if _CHECKPOINTS.value:
+        return run, run.checkpoints(_CHECKPOINTS.value)
+    number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
+    choose = run.best_checkpoints if _BEST.value else run.last_checkpoints
+    return run, choose(number)
 
 
 if __name__ == "__main__":
-    command_line.run(main, common_flags.RUN)
+    command_line.run(main, common_flags.RUN, _choose)

@@ -23,11 +23,11 @@ flags.adopt_module_key_flags(decoder_flags)
 flags.adopt_module_key_flags(decoder_flags)
 
 
-def main(inputs: int | None | decoder_flags.BulkJob) -> None:
-    if isinstance(inputs, decoder_flags.BulkJob):
-        _translate_files(inputs)
+def main(job: decoder_flags.Job | decoder_flags.BulkJob) -> None:
+    if isinstance(job, decoder_flags.BulkJob):
+        _translate_files(job)
     else:
-        _decode(inputs)
+        _decode(*job)
 
 
 def _translate_files(job):
@@ -50,11 +50,10 @@ def _translate_files(job):
         raise errors.UserError(message)
 
 
-def _decode(total):
+def _decode(model, total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.decoding import translate
-    from t2t_repro.runs.run import line_functions, load_models, open_run
     from t2t_repro.runtime import graph
 
     interactive, attention, score = (
@@ -67,18 +66,17 @@ def _decode(total):
     )
     if total is not None:
         graph.optimize_for(total)
-    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
-    checkpoint = common_flags.checkpoint_paths(run)
-    _choose_threads(run, checkpoint)
-    hparams = common_flags.decode_hparams(run.problem)
+    model.print_checkpoints()
+    run, paths, hparams = model
+    _choose_threads(paths)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
     _, target = problem.normalizers
-    source, split = line_functions(
+    source, split = translate.line_functions(
         problem,
         run.vocabularies.source,
         decoder_flags.SPLIT_SENTENCES.value,
     )
-    models, _ = load_models(run, checkpoint)
+    models = run.models(paths)
     if attention:
         _trace(models, run, hparams, source, total)
         return
@@ -100,15 +98,17 @@ def _decode(total):
         _translate(translator, source, target, total)
 
 
-def _choose_threads(run, checkpoint):
+def _choose_threads(paths):
     """Choose TensorFlow's threads for the work that the flags name."""
-    from t2t_repro.runs.run import num_weights
+    from t2t_repro.runs.checkpoints import CheckpointReader
     from t2t_repro.runtime import devices
 
     # A file's batches are split into shards, each on a thread. Tracing and
     # scoring have large operations: there, threads share an operation.
     if decoder_flags.INTERACTIVE.value:
-        devices.choose_threads_for_one_sentence(num_weights(run, checkpoint))
+        devices.choose_threads_for_one_sentence(
+            sum(CheckpointReader(path).num_weights for path in paths)
+        )
     elif not (decoder_flags.ATTENTION.value or decoder_flags.SCORE_FILE.value):
         devices.use_one_thread_per_operation()
 

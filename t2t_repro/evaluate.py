@@ -5,9 +5,10 @@ t2t evaluate --output_dir=… --all_checkpoints
 t2t evaluate --translations=out --references=ref --language=de
 """
 
+import dataclasses
 import json
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
@@ -17,6 +18,9 @@ from t2t_repro.io import files
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 from t2t_repro.text.test_sets import TestSet
+
+if TYPE_CHECKING:
+    from t2t_repro.runs.run import Run
 
 # Flags of evaluate that name texts: translations, references, languages.
 
@@ -62,11 +66,6 @@ _TOKENIZED = flags.DEFINE_bool(
 )
 
 
-def has_run() -> bool:
-    """Return whether a run is to be opened: it translates, or is named."""
-    return not _TRANSLATIONS.value or bool(flags.FLAGS.output_dir)
-
-
 def require_only_the_run() -> None:
     """Require that no flag names translations or a checkpoint.
 
@@ -86,8 +85,10 @@ class Texts(NamedTuple):
 
     problem: Problem  # how the text is scored
     test_set: str | TestSet  # the text, or the name of a split
-    translations: list[str] | None  # None: the run translates
+    translations: list[str] | None  # None: the model translates
     baseline: list[str] | None
+    run: "Run | None"  # of `problem`
+    model: common_flags.TrainedModel | None
 
 
 def read_texts() -> Texts:
@@ -97,9 +98,12 @@ def read_texts() -> Texts:
         UserError: files cannot be read or differ in their number of lines, the
             language is unknown, or there is no such run or checkpoint.
     """
-    run = None
-    if has_run():
-        run = common_flags.read_run(translates=not _TRANSLATIONS.value)
+    run = model = None
+    if not _TRANSLATIONS.value:
+        model = common_flags.trained_model()
+        run = model.run
+    elif flags.FLAGS.output_dir:
+        run = common_flags.open_run()
     test_set: str | TestSet = _SPLIT.value
     if _REFERENCES.value or _SOURCES.value:
         test_set = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
@@ -113,7 +117,8 @@ def read_texts() -> Texts:
     problem = run.problem if run else _problem(test_set)
     problem = _of_languages(problem, test_set)
     problem.tokenized |= _TOKENIZED.value
-    return Texts(problem, test_set, translations, baseline)
+    run = run and dataclasses.replace(run, problem=problem)
+    return Texts(problem, test_set, translations, baseline, run, model)
 
 
 def _problem(test_set):
@@ -205,24 +210,20 @@ def main(texts: Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.evaluation import evaluation
 
-    run = None
-    if has_run():
-        from t2t_repro.runs.run import open_run
-
-        run = open_run(common_flags.output_dir())
-        run = run._replace(problem=texts.problem)
+    problem, *given, run, model = texts
     if _ALL.value:
         _evaluate_checkpoints(run, texts.test_set)
         return
-    translates = run if texts.translations is None else None
+    if model:
+        model.print_checkpoints()
     result = evaluation.evaluate(
-        run or texts.problem,
-        *texts[1:],
+        run or problem,
+        *given,
         data_dir=common_flags.given_data_dir()
         if run
         else common_flags.data_dir(),
-        checkpoint_path=translates and common_flags.checkpoint_paths(run),
-        decode_hparams=common_flags.decode_hparams(texts.problem),
+        checkpoint_path=model.checkpoint_paths if model else None,
+        decode_hparams=common_flags.decode_hparams(problem),
         samples=_SAMPLES.value,
     )
     print(result.text)

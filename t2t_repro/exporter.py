@@ -27,22 +27,21 @@ _WEIGHTS_DTYPE = flags.DEFINE_enum(
 )
 
 
-def main(_: object) -> None:
+def main(model: common_flags.TrainedModel) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.runs.run import open_run
     from t2t_repro.serving import exporting
 
-    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
+    model.print_checkpoints()
     folder = exporting.write(
-        run,
+        model.run,
         _EXPORT_DIR.value,
         _FORMAT.value,
-        common_flags.checkpoint_paths(run),
-        common_flags.decode_hparams(run.problem),
+        model.checkpoint_paths,
+        model.decode_hparams,
         _WEIGHTS_DTYPE.value,
     )
     print(f"Exported {storage.url_of(folder) or folder}.")
 
 
 if __name__ == "__main__":
-    command_line.run(main, common_flags.RUN, common_flags.read_run)
+    command_line.run(main, common_flags.RUN, common_flags.trained_model)

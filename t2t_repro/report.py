@@ -7,9 +7,14 @@ The page is one file, of one run or of several side by side. Attention maps
 show --sentence, which may be repeated, or sentences of the validation split.
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from t2t_repro.cli import command_line, common_flags
+
+if TYPE_CHECKING:
+    from t2t_repro.runs.run import Run
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence for attention maps; may be repeated."
@@ -39,14 +44,10 @@ _SUSTAINED_TFLOPS = common_flags.define_number(
 )
 
 
-def main() -> None:
+def main(runs: list["Run"]) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.reports import reporting
-    from t2t_repro.runs import run
 
-    expected = common_flags.expected_settings()
-    folders = common_flags.output_dirs()
-    opened_runs = [run.open_run(folder, expected) for folder in folders]
     sustained = _SUSTAINED_TFLOPS.value
     options = reporting.ReportOptions(
         data_dir=common_flags.given_data_dir(),
@@ -55,11 +56,15 @@ def main() -> None:
         pictures=_PICTURES.value,
         flops_per_second=sustained and _DEVICES.value * sustained * 1e12,
     )
-    report = reporting.write(opened_runs, options)
+    report = reporting.write(runs, options)
     print(f"Wrote {report.page}.")
     for folder, count in report.pictures.items():
         print(f"Wrote {count} pictures to {folder}.")
 
 
 if __name__ == "__main__":
-    command_line.run(main, common_flags.RUN | {"Folders": ("data_dir",)})
+    command_line.run(
+        main,
+        common_flags.RUN | {"Folders": ("data_dir",)},
+        common_flags.open_runs,
+    )

@@ -13,7 +13,7 @@ import t2t_repro
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -59,8 +59,9 @@ def test_scores_are_log_probabilities(model):
 
 def test_folder_may_have_a_comma(folder):
     named = shutil.copytree(folder / "run", folder / "lr=1,wd=2")
-    path = stored_run.find_checkpoint(named)
-    assert stored_run.find_checkpoints(named, [path]) == [path]
+    run = Run.open(named)
+    (path,) = run.checkpoints()
+    assert run.checkpoints([path]) == [path]
     assert t2t_repro.load(named)._checkpoints == [path]
 
 

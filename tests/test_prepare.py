@@ -12,7 +12,7 @@ from t2t_repro import errors, prepare, registry
 from t2t_repro.data import encode, engines, generate, manifest
 from t2t_repro.io import files, object_store
 from t2t_repro.problem import SPLITS, build_problem
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 from t2t_repro.text.sentence_piece import Bpe
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
@@ -476,10 +476,11 @@ def test_data_made_again_of_the_same_text_is_that_of_the_run(
                 file.write(path.read_bytes())
             path.unlink()
     again = prepare.prepare(build(), tmp_path / "data", given)
-    before = {"manifest_sha256": "", "data": manifest.checksums(again)}
+    settings = {"manifest_sha256": "", "data": manifest.checksums(again)}
+    run = Run(tmp_path, settings, None, None)
     assert manifest.sha256(again) != manifest.sha256(data_dir / FOLDER)
     for split in SPLITS:
-        assert stored_run.is_data_of(before, data_dir / FOLDER, split)
+        assert run.has_split(data_dir / FOLDER, split)
     stored = manifest.read(again)["sources"]["test"][0]["raw_dir"]
     assert pathlib.Path(stored).is_absolute()
     # The existing data has the text of each such folder.

@@ -17,7 +17,7 @@ from absl import flags
 from t2t_repro import errors, registry
 from t2t_repro.cli import config_file
 from t2t_repro.io import files
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 
 RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
 MODULE = "from t2t_repro import registry\nLOADED = {}\n"
@@ -116,7 +116,7 @@ def open_run(request):
         known(["command"])
         return config_file.apply(run / "run.json", known)
 
-    return stored_run.read if request.param == "stored_run" else repeat
+    return Run.open if request.param == "stored_run" else repeat
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from scripts.benchmarks import harness, search_variants
 from t2t_repro import hparam, registry
 from t2t_repro.decoding import rules, score, search, translate
 from t2t_repro.models import building
-from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text import parallel_files
@@ -234,8 +234,8 @@ class RunAndText:
 
     def __init__(self, settings):
         registry.load_definitions()
-        run = open_run(pathlib.Path(settings["output_dir"]))
-        self.models, _ = load_models(run)
+        run = Run.open(settings["output_dir"])
+        self.models = run.models()
         self.vocabularies = run.vocabularies
         self.lines = list(parallel_files.read_lines(settings["inputs"]))
 

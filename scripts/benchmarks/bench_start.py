@@ -21,7 +21,7 @@ import time
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 from t2t_repro.serving import version_folders
 
 RUN = harness.ROOT / "tests" / "fixtures" / "run" / "run"  # of number words
@@ -73,7 +73,7 @@ def commands(folder):
     """
     run = folder / "run"
     shutil.copytree(_OUTPUT_DIR.value, run)
-    checkpoint = stored_run.find_checkpoint(run)
+    (checkpoint,) = Run.open(run).checkpoints()
     text, export = folder / "sentence", folder / "export"
     text.write_text(f"{_SENTENCE.value}\n", "utf-8")
     t2t = "-m", "t2t_repro"

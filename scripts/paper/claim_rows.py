@@ -33,15 +33,8 @@ from t2t_repro.decoding import score
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
 from t2t_repro.metrics import scores
-from t2t_repro.runs import checkpoints, stored_run
-from t2t_repro.runs.run import (
-    Run,
-    build_model,
-    last_checkpoints,
-    load_models,
-    open_run,
-)
-from t2t_repro.text import parallel_files
+from t2t_repro.runs import checkpoints
+from t2t_repro.runs.run import Run
 from t2t_repro.text.test_sets import TestSet
 
 SPLIT = "test"  # of rows
@@ -149,23 +142,21 @@ def main():
     )
 
 
-def measure(folder: pathlib.Path, stored: dict) -> dict:
+def measure(run: Run, stored: dict) -> dict:
     """Return the figures of a training, with BLEU beyond its length.
 
     Longer sources than max_length were not in the training.
     """
-    run = open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, SPLIT, run.problem.reverse)
     longer = np.flatnonzero(corpus.lengths["inputs"] > run.hparams.max_length)
-    figures = table_runs.measure_training(folder, stored)
+    figures = table_runs.measure_training(run, stored)
     if not longer.size:
         return figures
-    path = folder / stored_run.TRANSLATIONS / f"{SPLIT}.txt"
     lines, references = (
         [texts[i] for i in longer]
         for texts in (
-            list(parallel_files.read_lines(path)),
+            run.read_translations(SPLIT, stored),
             corpus.text("targets"),
         )
     )
@@ -188,7 +179,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     """
     stored = files.read_json(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
-    trainings = [open_run(folder) for folder in folders]
+    trainings = list(map(Run.open, folders))
     corpus = manifest.open_corpus(
         prepare.data_folder(
             trainings[0].settings["data_dir"], trainings[0].problem
@@ -247,7 +238,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
 
 def average(run: Run, number: int) -> pathlib.Path:
     """Return the path of an average of the last checkpoints of a run."""
-    paths = last_checkpoints(run, number)
+    paths = run.last_checkpoints(number)
     return checkpoints.average(paths, run.output_dir / f"averaged_{number}")
 
 
@@ -259,11 +250,11 @@ def head_figures(folders, path: pathlib.Path) -> None:
     """
     trained, untrained = [], []
     for seed, folder in enumerate(folders, 1):
-        run = open_run(folder)
-        (model,), _ = load_models(run)
+        run = Run.open(folder)
+        (model,) = run.models()
         trained.append(_variety(run, model))
         keras.utils.set_random_seed(seed)
-        untrained.append(_variety(run, build_model(run)))
+        untrained.append(_variety(run, run.build_model()))
         print(f"{folder.name}: {trained[-1]:.2f}, random {untrained[-1]:.2f}")
     ratios = [a / b for a, b in zip(trained, untrained, strict=True)]
     files.write_json(

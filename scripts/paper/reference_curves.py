@@ -25,13 +25,13 @@ from t2t_repro.cli import command_line, common_flags
 from t2t_repro.evaluation.published import TABLE_3, table_2_row
 from t2t_repro.io import files
 from t2t_repro.runs import history, stored_run
-from t2t_repro.runs.run import Run, open_run, stored_scores
+from t2t_repro.runs.run import Run
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
 
 
 def main():
-    run = open_run(common_flags.output_dir(), common_flags.expected_settings())
+    run = common_flags.open_run()
     status, text = compare(run.settings, read_training(run), load())
     print(text)
     return status
@@ -154,7 +154,7 @@ def read_training(run: Run) -> dict[str, Any]:
         ],
         "scores": {
             split: _select(stored, *metrics, *_SCORE_SETTINGS)
-            for split, stored in stored_scores(run.output_dir).items()
+            for split, stored in run.stored_scores().items()
         },
     }
 
@@ -313,7 +313,7 @@ def record(
     Raises:
         UserError: the runs differ in more than their seed.
     """
-    opened = [open_run(folder) for folder in folders]
+    opened = list(map(Run.open, folders))
     first = opened[0].settings
     for run in opened[1:]:
         differing = differences(run.settings, first)

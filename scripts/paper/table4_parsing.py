@@ -14,10 +14,8 @@ from scripts.paper import table_layout
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.evaluation import published
-from t2t_repro.io import files
 from t2t_repro.metrics import parsing, scores
-from t2t_repro.runs import stored_run
-from t2t_repro.runs.run import open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
 
@@ -33,18 +31,18 @@ COLUMNS = {  # metrics of parses, and their columns
 
 def main(output_dir):
     registry.load_definitions()
-    run = open_run(output_dir)
+    run = Run.open(output_dir)
     if run.problem.requested_name not in published.PARSERS:
         raise errors.UserError(
             f"{output_dir} is a training of {run.problem.requested_name}; "
             f"Table 4 is of {' and '.join(published.PARSERS)}."
         )
-    path = run.output_dir / stored_run.TRANSLATIONS / "test.json"
-    if not path.exists():
+    if (stored := run.stored_scores().get("test")) is None:
         raise errors.UserError(
-            f"There is no {path}. Run evaluate with --split=test first."
+            f"There are no scores of the test set in {run.translations_folder}."
+            " Run evaluate with --split=test first."
         )
-    row = _row(run, files.read_json(path))
+    row = _row(run, stored)
     print(lay_out(row))
     print(json.dumps(row))
 

@@ -25,8 +25,8 @@ from t2t_repro import errors, prepare
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.io import files
 from t2t_repro.models import building, seq2seq
-from t2t_repro.runs import history, stored_run
-from t2t_repro.runs.run import open_run, stored_scores
+from t2t_repro.runs import history
+from t2t_repro.runs.run import Run
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 
@@ -112,7 +112,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     Args:
         row: the row.
         job: settings that all rows share.
-        measure: a function of the training's folder and its stored scores.
+        measure: a function of the training's run and its stored scores.
     """
     path = row_files.path(row, job)
     finished = row_files.read_finished(path, row_files.row_settings(row, job))
@@ -132,10 +132,10 @@ def run_row(row: Row, job: Job, measure: Callable):
         f"--output_dir={folder}",
         f"--split={job.split}",
     )
-    stored = stored_scores(folder)[job.split]
-    translations = folder / stored_run.TRANSLATIONS / f"{job.split}.txt"
+    run = Run.open(folder)
+    translations = run.translations_file(job.split)
     result = row_files.row_settings(row, job) | {
-        "figures": measure(folder, stored),
+        "figures": measure(run, run.stored_scores()[job.split]),
         "translations_sha256": files.sha256(translations),
         **ended,
         "command": row_files.command_line(),
@@ -156,14 +156,13 @@ def _may_continue(finished, folder, minutes):
     return not experiment_queue.Budget(folder, minutes).exhausted
 
 
-def measure_training(folder: pathlib.Path, stored: dict) -> dict:
+def measure_training(run: Run, stored: dict) -> dict:
     """Return perplexities, scores, parameters, FLOPs and padding of a training.
 
     Perplexity is per subword, of the last weights on the validation split, even
     if scores are of averaged weights or another split. Padding is a share of
     tokens and padding, of both sides.
     """
-    run = open_run(folder)
     hparams = run.hparams
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
@@ -181,7 +180,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
         {key: entry[key] for key in names if key in entry}
-        for entry in files.read_json(folder / history.VALIDATION)
+        for entry in files.read_json(run.output_dir / history.VALIDATION)
     ]
     tokens = hparams.batch_tokens * curve[-1]["step"]
     return {

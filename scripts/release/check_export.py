@@ -10,7 +10,6 @@ if both scores agree to 1e-4, since float sums vary with the batch. The exit
 status is 1 if a line differs that is not a tie.
 """
 
-import pathlib
 import sys
 
 from absl import app, flags
@@ -20,7 +19,7 @@ from t2t_repro import fields, hparam, registry
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.io import files
-from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.serving import client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -56,9 +55,9 @@ def decoder(folder):
     """Return a Translator with the settings of an export's model card."""
     registry.load_definitions()
     card = files.read_json(folder / saved_model.MODEL_CARD)
-    run = open_run(pathlib.Path(_OUTPUT_DIR.value))
+    run = Run.open(_OUTPUT_DIR.value)
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
-    models, _ = load_models(run, paths)
+    models = run.models(paths)
     hparams = fields.from_dict(hparam.DecodeHParams, card["decode_hparams"])
     return translate.Translator(models, run.vocabularies, hparams)
 

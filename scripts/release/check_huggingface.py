@@ -37,7 +37,7 @@ from t2t_repro.data import batches
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, run_writer
 from t2t_repro.io import files
-from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.serving import exporting
 from t2t_repro.serving.client import LocalClient
 
@@ -148,7 +148,7 @@ def import_model(folder):
     """Import folder/model to folder/run, and open the run."""
     found = huggingface.read(folder / "model")
     run_writer.write(found, "huggingface", folder / "run", "en-mg")
-    return open_run(folder / "run")
+    return Run.open(folder / "run")
 
 
 def read_orders(folder):
@@ -177,7 +177,7 @@ def compare_tokenizer(run, tokenizer, orders, lines):
 
 def compare_models(name, run, theirs, tokenizer, orders, lines):
     """Compare logits and searches; return how many outputs differ."""
-    (model,), _ = load_models(run)
+    (model,) = run.models()
     report_logits(name, model, theirs, tokenizer, orders, lines)
     count = 0
     for beams in (1, 4):
@@ -280,9 +280,8 @@ def compare_export(run, lines):
     folder = exporting.write(run, run.output_dir / "export")
     client = LocalClient(folder.parent)
     exported = [found.text for found in client.translate(lines)]
-    models, _ = load_models(run)
     translator = translate.Translator(
-        models, run.vocabularies, run.problem.search
+        run.models(), run.vocabularies, run.search
     )
     expected = [found.text for found in translator.translate(lines)]
     different = sum(

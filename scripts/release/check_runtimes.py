@@ -26,7 +26,7 @@ from absl import app, flags
 from t2t_repro import hparam, registry
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.runs.run import open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.serving import exporting, saved_model
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -263,7 +263,7 @@ OF_RANDOM_WEIGHTS = {
 def write_exports(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write all exports; return {name: folder of the SavedModel}."""
     registry.load_definitions(TESTS / "toys")
-    run = open_run(TESTS / "fixtures" / "run" / "run")
+    run = Run.open(TESTS / "fixtures" / "run" / "run")
     exports = {}
     for name, (search, dtype) in OF_RUN.items():
         exports[name] = exporting.write(

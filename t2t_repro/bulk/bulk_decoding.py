@@ -25,6 +25,7 @@ from t2t_repro.data import engines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
 from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import version_folders
 from t2t_repro.text import long_lines
 
@@ -106,21 +107,18 @@ class RunModel(NamedTuple):
 
     def load(self) -> Translate:
         """Load the weights; see Model."""
-        paths = stored_run.find_checkpoints(
-            self.output_dir, self.checkpoint_paths
-        )
+        run = Run.open(self.output_dir)
+        paths = list(map(stored_run.require_checkpoint, self.checkpoint_paths))
         checksums = stored_run.checkpoint_checksums(paths)
         if checksums != list(self.checkpoint_checksums):
             raise _other_model(", ".join(map(str, paths)))
         # Imported here, where TensorFlow is needed.
         from t2t_repro.decoding import translate
-        from t2t_repro.runs.run import line_functions, load_models, open_run
 
         _configure_devices()
-        run = open_run(self.output_dir)
-        models, _ = load_models(run, paths)
+        models = run.models(paths)
         problem = run.problem.toward(self.target_language)
-        source, split = line_functions(
+        source, split = translate.line_functions(
             problem, run.vocabularies.source, self.split_sentences
         )
         translator = translate.Translator(
@@ -199,8 +197,8 @@ class ExportModel(NamedTuple):
 
 
 def of_run(
-    run: stored_run.StoredRun,
-    checkpoint_path: stored_run.Checkpoints = None,
+    run: Run,
+    checkpoint_path: Checkpoints = None,
     decode_hparams: DecodeHParams | None = None,
     split_sentences: bool = False,
     target_language: str = "",
@@ -209,12 +207,12 @@ def of_run(
 
     Args:
         run: the run, which workers find by the same path.
-        checkpoint_path: argument of stored_run.find_checkpoints().
+        checkpoint_path: argument of Run.checkpoints().
         decode_hparams: settings of the search; None: the problem's.
         split_sentences: whether lines are split into sentences.
         target_language: of a many-to-many model, for lines without a tag.
     """
-    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
+    paths = run.checkpoints(checkpoint_path)
     return RunModel(
         run.output_dir.absolute(),
         tuple(path.absolute() for path in paths),

@@ -9,7 +9,7 @@ import math
 import pathlib
 import sys
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -21,7 +21,7 @@ from t2t_repro.runtime import cpu
 from t2t_repro.text import parallel_files
 
 if TYPE_CHECKING:
-    from t2t_repro.runs.stored_run import StoredRun
+    from t2t_repro.runs.run import Run
 
 # Types of flags: settings dataclasses, lists, finite numbers, UTF-8 text.
 
@@ -305,15 +305,8 @@ def output_dir() -> pathlib.Path:
     return folder / problem().full_name / hparams_set()
 
 
-def output_dirs() -> list[pathlib.Path]:
-    """Return the folders of --output_dir, comma-separated."""
-    if not _OUTPUT_DIR.value:
-        return [output_dir()]
-    return list(map(storage.local_path, files.split_paths(_OUTPUT_DIR.value)))
-
-
 def expected_settings() -> dict[str, Any]:
-    """Return settings that flags give, for open_run() to compare."""
+    """Return settings that flags give, for Run.open() to compare."""
     expected: dict[str, Any] = {}
     if _PROBLEM.value:
         expected["problem"] = _PROBLEM.value
@@ -345,21 +338,6 @@ def engine() -> str:
     return flags.FLAGS.engine
 
 
-def checkpoint_paths(run: Any) -> list[pathlib.Path]:
-    """Return and print the run's checkpoint, or those of --checkpoint_path.
-
-    Args:
-        run: runs.Run.
-    """
-    from t2t_repro.runs import stored_run
-
-    paths = stored_run.find_checkpoints(
-        run.output_dir, flags.FLAGS.checkpoint_path
-    )
-    print(f"Checkpoint: {','.join(map(str, paths))}.", file=sys.stderr)
-    return paths
-
-
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     """Return the settings of the problem's search, with the flag applied."""
     values = fields.override(problem.search, flags.FLAGS.decode_hparams)
@@ -368,24 +346,51 @@ def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     return values
 
 
-def read_run(translates: bool = True) -> "StoredRun":
-    """Return the run that the flags name, without TensorFlow.
+def open_run() -> "Run":
+    """Open the run that the flags name, without TensorFlow.
 
-    Args:
-        translates: whether the command loads the run's model; checks
-            --checkpoint_path and --decode_hparams.
+    Raises:
+        UserError: there is no such run, or a flag contradicts it.
+    """
+    from t2t_repro.runs.run import Run
+
+    return Run.open(output_dir(), expected_settings())
+
+
+def open_runs() -> list["Run"]:
+    """Open the runs of --output_dir, comma-separated, without TensorFlow."""
+    from t2t_repro.runs.run import Run
+
+    if not _OUTPUT_DIR.value:
+        return [open_run()]
+    expected = expected_settings()
+    folders = files.split_paths(_OUTPUT_DIR.value)
+    return [Run.open(folder, expected) for folder in folders]
+
+
+class TrainedModel(NamedTuple):
+    """Model of a run that flags name, which is not loaded yet."""
+
+    run: "Run"
+    checkpoint_paths: list[pathlib.Path]  # several of an ensemble
+    decode_hparams: hparam.DecodeHParams
+
+    def print_checkpoints(self) -> None:
+        """Print the paths."""
+        paths = ",".join(map(str, self.checkpoint_paths))
+        print(f"Checkpoint: {paths}.", file=sys.stderr)
+
+
+def trained_model() -> TrainedModel:
+    """Return the model that the flags name, found without TensorFlow.
 
     Raises:
         UserError: there is no such run or checkpoint, or a flag contradicts the
             run or has a setting of the search that does not exist.
     """
-    from t2t_repro.runs import stored_run
-
-    run = stored_run.read(output_dir(), expected_settings())
-    if translates:
-        stored_run.find_checkpoints(run.output_dir, flags.FLAGS.checkpoint_path)
-        decode_hparams(run.problem)
-    return run
+    run = open_run()
+    paths = run.checkpoints(flags.FLAGS.checkpoint_path)
+    return TrainedModel(run, paths, decode_hparams(run.problem))
 
 
 def required(flag: flags.FlagHolder) -> Any:

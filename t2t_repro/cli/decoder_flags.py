@@ -24,7 +24,6 @@ from t2t_repro.text import long_lines, parallel_files
 
 if TYPE_CHECKING:
     from t2t_repro.bulk import bulk_decoding
-    from t2t_repro.runs import stored_run
 
 # Flags of decoder for many files, and checks of them without TensorFlow.
 
@@ -77,7 +76,7 @@ class BulkJob(NamedTuple):
 
     sources: list[pathlib.Path]
     folder: pathlib.Path
-    run: "stored_run.StoredRun | None"  # or
+    trained: common_flags.TrainedModel | None  # or
     export: pathlib.Path | None  # folder of a version
     cluster: engines.Engine | None  # None: processes on this machine
     shard_lines: int
@@ -91,13 +90,10 @@ class BulkJob(NamedTuple):
 
         if self.export is not None:
             return bulk_decoding.of_export(self.export, target_language)
-        assert self.run is not None
+        assert self.trained is not None
+        self.trained.print_checkpoints()
         return bulk_decoding.of_run(
-            self.run,
-            common_flags.checkpoint_paths(self.run),
-            common_flags.decode_hparams(self.run.problem),
-            split_sentences,
-            target_language,
+            *self.trained, split_sentences, target_language
         )
 
     def engine(self) -> engines.Engine:
@@ -123,14 +119,14 @@ def check_bulk(pattern: str) -> BulkJob:
         UserError: flags contradict each other; there is no such file, run,
             export or engine, or the folder cannot be written.
     """
-    run = export = None
+    trained = export = None
     if _EXPORT_DIR.value:
         _refuse_flags_of_run()
         export = version_folders.find_version(
             version_folders.open_folder(_EXPORT_DIR.value)
         )
     else:
-        run = common_flags.read_run()
+        trained = common_flags.trained_model()
     cluster = None
     if _ENGINE.value != "local":
         cluster = engines.create(_ENGINE.value, engines.INLINE)
@@ -143,7 +139,9 @@ def check_bulk(pattern: str) -> BulkJob:
     sources = _find(pattern, folder)
     translation_folder.output_names(sources)
     files.require_writable(folder)
-    return BulkJob(sources, folder, run, export, cluster, _SHARD_LINES.value)
+    return BulkJob(
+        sources, folder, trained, export, cluster, _SHARD_LINES.value
+    )
 
 
 def _refuse_flags_of_run():
@@ -281,11 +279,15 @@ _NEEDED = (
 )
 
 
-def check() -> int | None | BulkJob:
-    """Check flags and files, and count the lines to translate or to score.
+class Job(NamedTuple):
+    """Lines to translate or to score, and the model for it."""
 
-    Returns:
-        The number of lines; None: unknown. With --decode_to_dir, the job.
+    model: common_flags.TrainedModel
+    total: int | None  # number of lines; None: unknown
+
+
+def check() -> Job | BulkJob:
+    """Check flags and files, and count the lines to translate or to score.
 
     Raises:
         UserError: flags contradict each other, or name a file that cannot be
@@ -294,16 +296,17 @@ def check() -> int | None | BulkJob:
     _check_combinations()
     if TO_DIR.value:
         job = check_bulk(_FROM_FILE.value or "")
-        if job.run:
+        if job.trained:
             language = TARGET_LANGUAGE.value or ""
-            _check_splitter(job.run.problem.toward(language))
+            _check_splitter(job.trained.run.problem.toward(language))
         return job
-    run = common_flags.read_run()
-    problem = run.problem.toward(TARGET_LANGUAGE.value or "")
+    model = common_flags.trained_model()
+    hparams = model.run.hparams
+    problem = model.run.problem.toward(TARGET_LANGUAGE.value or "")
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := (
-        getattr(run.hparams, "num_decoder_layers", 0)
-        or getattr(run.hparams, "num_hidden_layers", 0)
+        getattr(hparams, "num_decoder_layers", 0)
+        or getattr(hparams, "num_hidden_layers", 0)
     ):
         translation.layer_index(ALIGNMENT_LAYER.value, num_layers)
     _check_splitter(problem)
@@ -329,6 +332,11 @@ def check() -> int | None | BulkJob:
             f"--{_TO_FILE.name} and --{ALIGNMENTS.name} are the same file: "
             f"{outputs[0]}. Name two."
         )
+    return Job(model, _count(problem))
+
+
+def _count(problem):
+    """Count the lines of the files, and check each; None: there is no file."""
     if SCORE_FILE.value:
         return _count_sources((source for source, _ in read_pairs()), problem)
     if not _FROM_FILE.value:

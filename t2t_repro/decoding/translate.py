@@ -31,6 +31,7 @@ from t2t_repro.decoding.translation import (
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import progress
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.problem import Problem
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import EOS, Vocabulary
@@ -130,6 +131,31 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 def whole_line(line: str) -> list[str]:
     """Return a line as its only sentence."""
     return [line]
+
+
+def line_functions(
+    problem: Problem, source: Vocabulary, split_sentences: bool
+) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
+    """Return the function of each line to translate, and Translator's `split`.
+
+    Args:
+        problem: result of Problem.toward().
+        source: vocabulary of the sources, with their tags.
+        split_sentences: whether lines are split into sentences. A splitter
+            reads plain lines: a normalized one may be tokenized.
+
+    Raises:
+        UserError: sentencex is needed, and not installed.
+    """
+    normalize, _ = problem.normalizers
+    if not split_sentences:
+        return normalize, whole_line
+    return str, long_lines.sentence_splitter(
+        problem.source_language,
+        normalize,
+        source.split_tag,
+        adds_tag=bool(problem.target_languages),
+    )
 
 
 class Translator:

@@ -12,7 +12,6 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from t2t_repro import errors, hparam, prepare
 from t2t_repro.data import manifest
@@ -22,21 +21,19 @@ from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import history, stored_run
 from t2t_repro.runs.history import CheckpointScores
+from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
 
-if TYPE_CHECKING:
-    from t2t_repro.runs.run import Run
-
 
 def evaluate(
-    subject: "Run | Problem",
+    subject: Run | Problem,
     test_set: str | TestSet = "test",
     translations: Sequence[str] | None = None,
     baseline: Sequence[str] | None = None,
     *,
     data_dir: Path | None = None,
-    checkpoint_path: stored_run.Checkpoints = None,
+    checkpoint_path: Checkpoints = None,
     decode_hparams: hparam.DecodeHParams | None = None,
     samples: int = 1_000,
 ) -> Evaluation:
@@ -52,7 +49,7 @@ def evaluate(
         translations: [lines] to score; None: the run translates.
         baseline: another system's [lines]; tests the difference from it.
         data_dir: folder of generated data; None: the run's.
-        checkpoint_path: argument of runs.load_models().
+        checkpoint_path: argument of Run.checkpoints().
         decode_hparams: settings of the search; None: the problem's.
         samples: number of bootstrap samples for intervals and tests; 1: compute
             neither.
@@ -86,12 +83,14 @@ def evaluate(
     )
     result = result._replace(details=details | result.details)
     if stores:
-        _store(run, test_set.name, translations, result)
+        run.store_translations(
+            test_set.name, translations, result.scores | result.details
+        )
     return result
 
 
 def evaluate_checkpoints(
-    run: "Run",
+    run: Run,
     test_set: str | TestSet = "test",
     *,
     data_dir: Path | None = None,
@@ -104,7 +103,7 @@ def evaluate_checkpoints(
     skipped. The scores are stored in the run after each checkpoint.
 
     Args:
-        run: result of runs.open_run().
+        run: result of Run.open().
         test_set: as for evaluate(), but with sources.
         data_dir: folder of generated data; None: the run's.
         decode_hparams: settings of the search; None: the problem's.
@@ -114,7 +113,6 @@ def evaluate_checkpoints(
         UserError: the run has no checkpoint, or there is nothing to translate.
     """
     from t2t_repro.decoding import translate
-    from t2t_repro.runs.run import build_model
     from t2t_repro.runtime import devices
 
     suite = run.problem.suite
@@ -126,18 +124,18 @@ def evaluate_checkpoints(
         )
     test_sets.require_same_counts(*test_set.texts)
     scoring.require_metrics(test_set, suite)
-    folder = run.output_dir / stored_run.CHECKPOINTS
-    paths = stored_run.list_checkpoints(folder)
-    hparams = decode_hparams or run.problem.search
+    paths = run.saved_checkpoints()
+    hparams = decode_hparams or run.search
     settings = _settings_of_scores(run.problem, test_set, hparams)
     with files.locked(run.output_dir / history.SCORES_FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
         if not (paths or stored.entries):
             raise errors.UserError(
-                f"There is no checkpoint in {folder}. Run the trainer first."
+                f"There is no checkpoint in {run.checkpoints_folder}. Run the "
+                "trainer first."
             )
         devices.use_one_thread_per_operation()
-        model = build_model(run)
+        model = run.build_model()
         translator = translate.Translator([model], run.vocabularies, hparams)
         for path in paths:
             sha256 = _restore(run, model, path, stored)
@@ -196,9 +194,7 @@ def _restore(run, model, path, stored):
     return sha256
 
 
-def _run_and_problem(
-    subject: "Run | Problem",
-) -> "tuple[Run | None, Problem]":
+def _run_and_problem(subject: Run | Problem) -> tuple[Run | None, Problem]:
     if isinstance(subject, Problem):
         return None, subject
     return subject, subject.problem
@@ -207,11 +203,11 @@ def _run_and_problem(
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings they are from."""
     from t2t_repro.decoding import translate
-    from t2t_repro.runs.run import load_models
     from t2t_repro.runtime import devices
 
     devices.use_one_thread_per_operation()
-    models, paths = load_models(run, checkpoint_path)
+    paths = run.checkpoints(checkpoint_path)
+    models = run.models(paths)
     # Computed now, because training in progress may remove these files.
     details = {
         "checkpoints": stored_run.checkpoint_names(paths),
@@ -232,7 +228,7 @@ def _best_texts(translator, sources):
 
 def _can_store(run):
     """Return whether the run's folder can be written; print a note if not."""
-    folder = run.output_dir / stored_run.TRANSLATIONS
+    folder = run.translations_folder
     try:
         files.require_writable(folder)
     except OSError as error:  # checked here, before hours of translation
@@ -248,26 +244,11 @@ def _can_store(run):
     return True
 
 
-def _store(run, name, translations, result):
-    """Write translations and scores to the run's folder, for the report."""
-    path = run.output_dir / stored_run.TRANSLATIONS / f"{name}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, "".join(f"{line}\n" for line in translations))
-    files.write_json(
-        path.with_name(f"{path.stem}.json"),
-        result.scores
-        | result.details
-        | {stored_run.TRANSLATIONS_SHA256: files.sha256(path)},
-        with_checksum=True,
-    )
-    storage.upload_results(path.parent)
-
-
 # Test sets by name or from text, as a run or a problem reads them.
 
 
 def open_test_set(
-    run: "Run | None",
+    run: Run | None,
     problem: Problem,
     test_set: str | TestSet,
     data_dir: Path | None,
@@ -308,7 +289,7 @@ def _of_direction(test_set: TestSet, problem: Problem) -> TestSet:
 
 
 def _open_by_name(
-    run: "Run | None",
+    run: Run | None,
     problem: Problem,
     name: str,
     data_dir: Path | None,
@@ -323,7 +304,7 @@ def _open_by_name(
                     f"The {name} split of {problem.requested_name} is in a "
                     "folder of generated data; got no data_dir. Give it."
                 )
-            data_dir = stored_run.data_dir(run.settings)
+            data_dir = run.data_dir
             if data_dir is None:
                 raise errors.UserError(
                     f"The {name} split belongs to the data of a run, and "
@@ -333,7 +314,7 @@ def _open_by_name(
                 )
         folder = prepare.data_folder(data_dir, problem, name)
         corpus = manifest.open_corpus(folder, name, problem.reverse)
-        if run and stored_run.data_dir(run.settings):
+        if run and run.data_dir:
             _warn_of_other_data(run, folder, name)
         # The stored text is normalized.
         split = TestSet(
@@ -351,7 +332,7 @@ def _open_by_name(
 
 def _warn_of_other_data(run, folder, split):
     """Warn if a split has changed since the run."""
-    if not stored_run.is_data_of(run.settings, folder, split):
+    if not run.has_split(folder, split):
         print(
             f"The {split} split in {folder} is not that of the data which this "
             "run was trained on: the scores are of the present text.",

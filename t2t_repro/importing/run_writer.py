@@ -72,7 +72,7 @@ def write(
             0,
         )
         stored["imported_from"] = origin_of(imported, system)
-        folder = output_dir / stored_run.CHECKPOINTS_FOLDER
+        folder = output_dir / stored_run.CHECKPOINTS
         path = folder / "ckpt-0"
         checkpoints.write_checkpoint(
             variables, path, imported.vocabularies.sha256

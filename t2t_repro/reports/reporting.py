@@ -13,8 +13,7 @@ from t2t_repro.io import extras, files, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Path
 from t2t_repro.runs import history, stored_run
-from t2t_repro.runs.run import Run, load_models, stored_scores
-from t2t_repro.text import parallel_files
+from t2t_repro.runs.run import Run
 
 with extras.needed("report", "The report"):
     from t2t_repro.models import seq2seq
@@ -86,10 +85,9 @@ def _names(folders):
 def _summarize(run, name, options):
     data, contents = _open_data(run, options.data_dir)
     read = curves.read(run.output_dir)
-    folder = run.output_dir / stored_run.TRANSLATIONS
-    scores = stored_scores(run.output_dir)
+    scores = run.stored_scores()
     ranked = {
-        split: _samples(run, data, split, folder / f"{split}.txt", stored)
+        split: _samples(run, data, split, stored)
         for split, stored in scores.items()
         if contents and split in contents["splits"]
     }
@@ -134,7 +132,7 @@ def _open_data(run, data_dir):
     Both are None if the run's own data cannot be reached. The manifest is None
     if the data is missing or has changed.
     """
-    data_dir_or_own = data_dir or stored_run.data_dir(run.settings)
+    data_dir_or_own = data_dir or run.data_dir
     if not data_dir_or_own:  # an imported model
         return None, None
     try:
@@ -144,8 +142,7 @@ def _open_data(run, data_dir):
             raise
         print(f"The report is without the data. {error}", file=sys.stderr)
         return None, None
-    same = stored_run.is_data_of(run.settings, data, "train")
-    return data, manifest.read(data) if same else None
+    return data, manifest.read(data) if run.has_split(data, "train") else None
 
 
 def _mean_lengths(run, data):
@@ -161,23 +158,18 @@ def _mean_lengths(run, data):
 
 def _steps(run, read):
     """Return the number of finished steps, by events and checkpoints."""
-    kept = stored_run.list_checkpoints(run.output_dir / stored_run.CHECKPOINTS)
+    kept = run.saved_checkpoints()
     return max([curves.steps_done(read), *map(stored_run.step_of, kept)])
 
 
-def _samples(run, data, split, path, stored):
-    expected = stored.get(stored_run.TRANSLATIONS_SHA256)  # not of old versions
-    if expected and files.sha256(path) != expected:
-        raise errors.UserError(
-            f"{path} has changed since its lines were scored. Restore it, or "
-            f"run evaluate --split={split} again."
-        )
+def _samples(run, data, split, stored):
+    translations = run.read_translations(split, stored)
     corpus = manifest.open_corpus(data, split, run.problem.reverse)
-    translations = list(parallel_files.read_lines(path))
     if len(translations) != len(corpus):
         raise errors.UserError(
-            f"{path} has {len(translations):,} lines for {len(corpus):,} of "
-            f"the split. Run evaluate --split={split} again."
+            f"{run.translations_file(split)} has {len(translations):,} lines "
+            f"for {len(corpus):,} of the split. Run evaluate --split={split} "
+            "again."
         )
     return sample_translations.rank(
         corpus.text("inputs"),
@@ -212,11 +204,11 @@ def _attention(run, data, options):
     if not lines:
         return None, [], "no sentence was requested, nor is one at hand"
     try:
-        path = stored_run.find_checkpoint(run.output_dir)
+        (path,) = run.checkpoints()
     except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
-    (model,), _ = load_models(run, [path])
-    tracer = score.AttentionTracer(model, run.vocabularies, run.problem.search)
+    (model,) = run.models([path])
+    tracer = score.AttentionTracer(model, run.vocabularies, run.search)
     traces = map(tracer.trace, lines)
     plots = [attention_plots.plot_sentence(*trace) for trace in traces]
     return path.name, plots, ""

@@ -67,7 +67,7 @@ class CheckpointReader:
             UserError: there is none.
             DamagedCheckpointError: it cannot be read.
         """
-        self.path = stored_run.require_checkpoint(path)
+        self.path = pathlib.Path(path)
         # The reader opens the data later. So the path remains until its end.
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)
@@ -78,6 +78,7 @@ class CheckpointReader:
                 str(folder / self.path.name)
             )
         except (*_UNREADABLE, FileNotFoundError) as error:
+            stored_run.require_checkpoint(self.path)
             raise DamagedCheckpointError(self.path, error) from error
         self.shapes: dict[str, list[int]] = {
             name.removesuffix(_SUFFIX): shape
@@ -533,14 +534,7 @@ def average(
         UserError: one of `paths` is missing or of another model; names it. Or
             another process writes to the folder.
     """
-    missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
-    if missing:
-        raise errors.UserError(
-            f"No checkpoint {', '.join(map(str, missing))}: "
-            f"{len(paths) - len(missing)} of {len(paths)} exist. Name only "
-            "checkpoints that exist."
-        )
-    readers = [CheckpointReader(path) for path in paths]
+    readers = _open_all(paths)
     names = _common_weights(readers)
     average_path = folder / f"ckpt-{stored_run.step_of(paths[-1])}"
     # One variable at a time: memory holds all means but only one sum.
@@ -559,6 +553,21 @@ def average(
         )
     storage.upload(folder)
     return average_path
+
+
+def _open_all(paths):
+    """Open checkpoints; name all that are missing if one is."""
+    try:
+        return [CheckpointReader(path) for path in paths]
+    except errors.UserError as error:
+        missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
+        if not missing:
+            raise
+        raise errors.UserError(
+            f"No checkpoint {', '.join(map(str, missing))}: "
+            f"{len(paths) - len(missing)} of {len(paths)} exist. Name only "
+            "checkpoints that exist."
+        ) from error
 
 
 def _common_weights(readers: list[CheckpointReader]) -> list[str]:

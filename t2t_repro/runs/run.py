@@ -1,62 +1,383 @@
-"""Runs: training that is finished or in progress, for later commands."""
+"""Run: training that is finished or in progress, as later commands use it."""
 
+import dataclasses
+import functools
 import itertools
 import pathlib
-from collections.abc import Callable
-from typing import NamedTuple
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from t2t_repro import errors, fields, hparam
-from t2t_repro.decoding import translate
-from t2t_repro.io import files
-from t2t_repro.models import building
-from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.problem import Problem
-from t2t_repro.runs import checkpoints, history, stored_run
-from t2t_repro.runtime import keras_compat
-from t2t_repro.text import long_lines, vocabulary_pair
-from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.data import manifest
+from t2t_repro.io import files, storage
+from t2t_repro.problem import Problem, build_problem
+from t2t_repro.runs import history, stored_run
+from t2t_repro.text import parallel_files, vocabulary_pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
+if TYPE_CHECKING:
+    from t2t_repro.models.seq2seq import Seq2Seq
 
-class Run(NamedTuple):
-    """Run that a command has opened."""
+# Checkpoints of a model or of an ensemble: names as commands take them,
+# comma-separated or in a list, or paths. None: the checkpoint of the run.
+Checkpoints: TypeAlias = str | Sequence[str | pathlib.Path] | None
+_TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """Run that a command has opened.
+
+    It reads run.json once, and the rest of its folder when that is asked for.
+    Only its models need TensorFlow.
+    """
 
     output_dir: pathlib.Path
-    settings: dict  # run.json
+    settings: dict[str, Any]  # run.json
     problem: Problem
     hparams: hparam.HParams
-    vocabularies: Vocabularies
 
+    @classmethod
+    def open(
+        cls, output_dir: str | pathlib.Path, expected: dict | None = None
+    ) -> "Run":
+        """Read run.json, and load the definitions that it names.
 
-def stored_scores(output_dir: pathlib.Path) -> dict[str, dict]:
-    """Return {split: scores} of the splits that `evaluate` translated."""
-    folder = output_dir / stored_run.TRANSLATIONS
-    return {
-        str(path.relative_to(folder).with_suffix("")): files.read_json(
-            path, dict
+        Args:
+            output_dir: folder of the run, which is copied if it has a URL.
+            expected: values that run.json must have; hparams as
+                "key=value,key=value".
+
+        Raises:
+            UserError: the folder has no run, or its settings differ from
+                `expected`.
+        """
+        output_dir = stored_run.open_checkpoints(output_dir)
+        path = output_dir / stored_run.RUN
+        if not path.exists():
+            raise errors.UserError(
+                f"There is no run in {storage.name_of(output_dir)} "
+                f"({stored_run.RUN} is missing). Train one with the trainer, "
+                "or name the right --output_dir."
+            )
+        settings = files.read_json(path, stored_run.SHAPE)
+        # Runs of earlier versions lack it.
+        files.require_json_shape(path, settings.get("data", {}), {str: str})
+        if "usr_dir" in settings:
+            files.require_json_shape(path, settings["usr_dir"], registry.SHAPE)
+            registry.load_stored_definitions(settings["usr_dir"], output_dir)
+        try:
+            problem = build_problem(
+                settings["problem"], settings["problem_arguments"]
+            )
+            hparams = stored_run.hparams_of(settings["hparams"])
+        except errors.UserError as error:
+            raise errors.UserError(f"Cannot use {path}. {error}") from error
+        expected = dict(expected or {})
+        if "hparams" in expected:
+            expected["hparams"] = fields.parse(
+                type(hparams), expected["hparams"]
+            )
+        stored_run.refuse_differences(
+            output_dir,
+            settings,
+            expected,
+            "Omit these flags, or name another --output_dir.",
         )
-        for path in sorted(folder.rglob("*.json"))
-    }
+        return cls(output_dir, settings, problem, hparams)
 
+    @functools.cached_property
+    def vocabularies(self) -> Vocabularies:
+        """The vocabularies, in the direction of the run.
 
-def scores_of(
-    output_dir: pathlib.Path,
-    checkpoint_paths: list[pathlib.Path],
-    search: hparam.DecodeHParams,
-) -> dict[str, dict]:
-    """Return the stored scores of checkpoints, found by the same search.
+        Raises:
+            UserError: they are not those that it was trained on.
+        """
+        paths = vocabulary_pair.paths(
+            self.output_dir, self.problem.separate_vocabularies
+        )
+        found = vocabulary_pair.load(self.problem.vocabulary_type, paths)
+        trained_on = self.settings["vocabulary_sha256"]
+        if found.sha256 != trained_on:
+            them = " and ".join(map(str, paths))
+            raise errors.UserError(
+                f"This run was not trained with {them}: sha256 is "
+                f"{found.sha256} instead of {trained_on}. Restore "
+                f"{'the file' if found.is_shared else 'both files'}."
+            )
+        return found
 
-    Checksums are compared, too: an average may have been computed again.
-    """
-    names = stored_run.checkpoint_names(checkpoint_paths)
-    checksums = stored_run.checkpoint_checksums(checkpoint_paths)
-    return {
-        split: stored
-        for split, stored in stored_scores(output_dir).items()
-        if stored.get("checkpoints") == names
-        and stored.get("checkpoints_sha256", checksums) == checksums
-        and _same_best(stored.get("decode_hparams", {}), vars(search))
-    }
+    @property
+    def search(self) -> hparam.DecodeHParams:
+        """The settings of the search that the problem names."""
+        return self.problem.search
+
+    # Data that the run was trained on.
+
+    @property
+    def data_dir(self) -> str | None:
+        """The folder of generated data; None: the model is imported."""
+        settings = self.settings
+        return settings["data_dir"] if settings["manifest_sha256"] else None
+
+    def has_split(self, folder: pathlib.Path, split: str) -> bool:
+        """Return whether a split is as it was when the run was trained.
+
+        Args:
+            folder: folder of the problem's data.
+            split: name of the split.
+        """
+        if "data" not in self.settings:  # a run of an earlier version
+            return manifest.sha256(folder) == self.settings["manifest_sha256"]
+        name = f"{split}_sha256"
+        now = manifest.checksums(folder).get(name)
+        return now is not None and now == self.settings["data"].get(name)
+
+    # Checkpoints.
+
+    @property
+    def checkpoints_folder(self) -> pathlib.Path:
+        """The folder of the checkpoints that the trainer saves."""
+        return self.output_dir / stored_run.CHECKPOINTS
+
+    @property
+    def averaged_folder(self) -> pathlib.Path:
+        """The folder of averages of checkpoints."""
+        return self.output_dir / stored_run.AVERAGED
+
+    def saved_checkpoints(self) -> list[pathlib.Path]:
+        """Return the checkpoints that the trainer keeps, oldest first."""
+        return stored_run.list_checkpoints(self.checkpoints_folder)
+
+    def checkpoints(self, names: Checkpoints = None) -> list[pathlib.Path]:
+        """Return the checkpoints of a model, or of each model of an ensemble.
+
+        Args:
+            names: the checkpoints. Paths are not looked up: what reads them
+                refuses those that are missing. None: the averaged checkpoint
+                if there is one, else the latest; a note is printed if the run
+                was trained on after the average.
+
+        Raises:
+            UserError: there is no such checkpoint.
+        """
+        if not names:
+            return [self._own_checkpoint()]
+        if isinstance(names, str):
+            names = files.split_paths(names)
+        return [
+            stored_run.require_checkpoint(name)
+            if isinstance(name, str)
+            else storage.local_path(name)
+            for name in names
+        ]
+
+    def _own_checkpoint(self):
+        averaged, saved = (
+            stored_run.list_checkpoints(folder)[-1:]
+            for folder in (self.averaged_folder, self.checkpoints_folder)
+        )
+        steps = [stored_run.step_of(path) for path in (*averaged, *saved)]
+        if len(steps) == 2 and steps[0] < steps[1]:
+            print(
+                f"Note: {saved[0].name} is newer than the average "
+                f"{averaged[0].name}, which is used. Run avg_checkpoints "
+                "again, or name another by --checkpoint_path.",
+                file=sys.stderr,
+            )
+        if paths := averaged or saved:
+            return paths[0]
+        raise errors.UserError(
+            f"There is no checkpoint in {self.checkpoints_folder}. Run the "
+            "trainer first."
+        )
+
+    def last_checkpoints(self, number: int) -> list[pathlib.Path]:
+        """Return the paths of the last checkpoints, oldest first.
+
+        Older ones that the trainer keeps as the best are not among them.
+
+        Raises:
+            UserError: the run does not have so many.
+        """
+        saved = self.saved_checkpoints()
+        first = 0
+        if self.settings.get("options", {}).get("keep_best_checkpoints"):
+            first = self._end_of_gaps(list(map(stored_run.step_of, saved)))
+        paths = saved[first:][-number:]
+        if len(paths) < number:
+            older = (
+                f" after {first} older ones that are the best" if first else ""
+            )
+            raise errors.UserError(
+                f"{self.checkpoints_folder} has {len(paths)} checkpoints"
+                f"{older}; {number} are to be averaged. Train on, with "
+                f"--keep_checkpoint_max={number} or more, or say "
+                f"--num_last_checkpoints={len(paths) or '…'}."
+            )
+        return paths
+
+    def _end_of_gaps(self, steps):
+        """Return the first index after which no checkpoint was removed."""
+        distance = (
+            self.settings["options"].get("save_checkpoints_steps")
+            or self.hparams.save_checkpoints_steps
+        )
+        gaps = [
+            index
+            for index, (step, following) in enumerate(
+                itertools.pairwise(steps), 1
+            )
+            if following - step > distance
+        ]
+        return gaps[-1] if gaps else 0
+
+    def best_checkpoints(self, number: int) -> list[pathlib.Path]:
+        """Return the paths of the best checkpoints, oldest first; print values.
+
+        Raises:
+            UserError: the run has fewer validations, or not their checkpoints.
+        """
+        validations = history.History(self.output_dir)
+        metric = validations.ranking_metric(self.problem.suite)
+        values = validations.values(metric)
+        name = "perplexity" if metric == history.LOSS else metric
+        steps = validations.ranking(self.problem.suite)[:number]
+        kept = {
+            stored_run.step_of(path): path for path in self.saved_checkpoints()
+        }
+        best = [step for step in steps if step in kept]
+        if len(best) < number:
+            wanted = ", ".join(f"ckpt-{step}" for step in steps) or "unknown"
+            raise errors.UserError(
+                f"The {number} best checkpoints by the validation {name} are "
+                f"{wanted}; {self.checkpoints_folder} has {len(best)} of them. "
+                "The trainer keeps them with "
+                f"--keep_best_checkpoints={number}. Train so, or choose a "
+                "smaller --num_last_checkpoints."
+            )
+        shown = (f"ckpt-{step} {values[step]:.4g}" for step in best)
+        print(f"Best by the validation {name}: {', '.join(shown)}.")
+        return [kept[step] for step in sorted(best)]
+
+    # Models, which import TensorFlow.
+
+    def models(self, checkpoint_path: Checkpoints = None) -> list["Seq2Seq"]:
+        """Load a model with its weights, or several of an ensemble.
+
+        A path may lie in another run with the same vocabularies; its model then
+        has that run's hparams.
+
+        Args:
+            checkpoint_path: argument of checkpoints().
+
+        Raises:
+            UserError: there is no such checkpoint, or it does not fit.
+        """
+        from t2t_repro.runs import checkpoints
+
+        models = []
+        for path in self.checkpoints(checkpoint_path):
+            model = self.build_model(self._hparams_of(path))
+            checkpoints.restore_weights(model, path, self.vocabularies.sha256)
+            models.append(model)
+        return models
+
+    def build_model(self, hparams: hparam.HParams | None = None) -> "Seq2Seq":
+        """Build a model for the vocabularies, with initial weights.
+
+        Args:
+            hparams: settings of the model; None: the run's.
+        """
+        from t2t_repro.models import building
+        from t2t_repro.runtime import keras_compat
+
+        keras_compat.require_defaults()
+        return building.build(
+            hparams or self.hparams,
+            self.vocabularies.target.size,
+            source_vocab_size=self.vocabularies.source.size,
+        )
+
+    def _hparams_of(self, checkpoint):
+        """Return the hparams of the run that a checkpoint lies in."""
+        file = checkpoint.parent.parent / stored_run.RUN
+        if not file.exists() or file.samefile(self.output_dir / stored_run.RUN):
+            return self.hparams
+        settings = files.read_json(file, {"hparams": {"model": str}})
+        return stored_run.hparams_of(settings["hparams"])
+
+    # Translations of test sets and their scores: NAME.txt and NAME.json.
+
+    @property
+    def translations_folder(self) -> pathlib.Path:
+        """The folder of the test sets that `evaluate` translated."""
+        return self.output_dir / stored_run.TRANSLATIONS
+
+    def translations_file(self, name: str) -> pathlib.Path:
+        """Return the file of the translations of a test set."""
+        return self.translations_folder / f"{name}.txt"
+
+    def store_translations(
+        self, name: str, translations: Sequence[str], scores: dict[str, Any]
+    ) -> None:
+        """Write the translations of a test set, and their scores."""
+        path = self.translations_file(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, "".join(f"{line}\n" for line in translations))
+        files.write_json(
+            path.with_name(f"{path.stem}.json"),
+            scores | {_TRANSLATIONS_SHA256: files.sha256(path)},
+            with_checksum=True,
+        )
+        storage.upload_results(path.parent)
+
+    def read_translations(self, name: str, scores: dict) -> list[str]:
+        """Return the translations of a test set.
+
+        Args:
+            name: name of the test set.
+            scores: their scores, from stored_scores().
+
+        Raises:
+            UserError: the file has changed since.
+        """
+        path = self.translations_file(name)
+        expected = scores.get(_TRANSLATIONS_SHA256)  # not of old versions
+        if expected and files.sha256(path) != expected:
+            raise errors.UserError(
+                f"{path} has changed since its lines were scored. Restore it, "
+                f"or run evaluate --split={name} again."
+            )
+        return list(parallel_files.read_lines(path))
+
+    def stored_scores(self) -> dict[str, dict]:
+        """Return {test set: scores} of those that `evaluate` translated."""
+        folder = self.translations_folder
+        return {
+            str(path.relative_to(folder).with_suffix("")): files.read_json(
+                path, dict
+            )
+            for path in sorted(folder.rglob("*.json"))
+        }
+
+    def scores_of(
+        self, checkpoints: list[pathlib.Path], search: hparam.DecodeHParams
+    ) -> dict[str, dict]:
+        """Return the stored scores of checkpoints, found by the same search.
+
+        Checksums are compared, too: an average may have been computed again.
+        """
+        names = stored_run.checkpoint_names(checkpoints)
+        checksums = stored_run.checkpoint_checksums(checkpoints)
+        return {
+            name: stored
+            for name, stored in self.stored_scores().items()
+            if stored.get("checkpoints") == names
+            and stored.get("checkpoints_sha256", checksums) == checksums
+            and _same_best(stored.get("decode_hparams", {}), vars(search))
+        }
 
 
 def _same_best(*searches):
@@ -67,187 +388,3 @@ def _same_best(*searches):
         for search in searches
     )
     return next(complete) == next(complete)
-
-
-def open_run(
-    output_dir: str | pathlib.Path, expected: dict | None = None
-) -> Run:
-    """Read run.json and the vocabularies.
-
-    Args:
-        output_dir: folder of the run.
-        expected: values that run.json must have; hparams as
-            "key=value,key=value".
-
-    Raises:
-        UserError: the folder has no run, its settings differ from `expected`,
-            or its vocabularies are not those it was trained on.
-    """
-    stored = stored_run.read(output_dir, expected)
-    output_dir, settings, problem, _ = stored
-    vocabularies = _read_vocabularies(output_dir, settings, problem)
-    return Run(*stored, vocabularies)
-
-
-def _read_vocabularies(output_dir, settings, problem):
-    """Read a run's vocabularies, in its own direction."""
-    paths = vocabulary_pair.paths(output_dir, problem.separate_vocabularies)
-    vocabularies = vocabulary_pair.load(problem.vocabulary_type, paths)
-    if vocabularies.sha256 != settings["vocabulary_sha256"]:
-        them = " and ".join(map(str, paths))
-        raise errors.UserError(
-            f"This run was not trained with {them}: sha256 is "
-            f"{vocabularies.sha256} instead of "
-            f"{settings['vocabulary_sha256']}. Restore "
-            f"{'the file' if vocabularies.is_shared else 'both files'}."
-        )
-    return vocabularies
-
-
-def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
-    """Return the paths of the last checkpoints, oldest first.
-
-    Older ones that the trainer keeps as the best are not among them.
-
-    Raises:
-        UserError: the run does not have so many.
-    """
-    folder = run.output_dir / stored_run.CHECKPOINTS
-    listed = stored_run.list_checkpoints(folder)
-    first = 0
-    if run.settings.get("options", {}).get("keep_best_checkpoints"):
-        first = _end_of_gaps(list(map(stored_run.step_of, listed)), run)
-    paths = listed[first:][-number:]
-    if len(paths) < number:
-        older = f" after {first} older ones that are the best" if first else ""
-        raise errors.UserError(
-            f"{folder} has {len(paths)} checkpoints{older}; {number} are to be "
-            f"averaged. Train on, with --keep_checkpoint_max={number} or more, "
-            f"or say --num_last_checkpoints={len(paths) or '…'}."
-        )
-    return paths
-
-
-def _end_of_gaps(steps, run):
-    """Return the first index after which no checkpoint has been removed."""
-    distance = (
-        run.settings["options"].get("save_checkpoints_steps")
-        or run.hparams.save_checkpoints_steps
-    )
-    gaps = [
-        index
-        for index, (step, following) in enumerate(itertools.pairwise(steps), 1)
-        if following - step > distance
-    ]
-    return gaps[-1] if gaps else 0
-
-
-def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
-    """Return the paths of the best checkpoints, oldest first; print values.
-
-    Raises:
-        UserError: the run has fewer validations, or not their checkpoints.
-    """
-    folder = run.output_dir / stored_run.CHECKPOINTS
-    validations = history.History(run.output_dir)
-    metric = validations.ranking_metric(run.problem.suite)
-    values = validations.values(metric)
-    name = "perplexity" if metric == history.LOSS else metric
-    steps = validations.ranking(run.problem.suite)[:number]
-    kept = {
-        stored_run.step_of(path): path
-        for path in stored_run.list_checkpoints(folder)
-    }
-    best = [step for step in steps if step in kept]
-    if len(best) < number:
-        wanted = ", ".join(f"ckpt-{step}" for step in steps) or "unknown"
-        raise errors.UserError(
-            f"The {number} best checkpoints by the validation {name} are "
-            f"{wanted}; {folder} has {len(best)} of them. The trainer keeps "
-            f"them with --keep_best_checkpoints={number}. Train so, or choose "
-            "a smaller --num_last_checkpoints."
-        )
-    shown = (f"ckpt-{step} {values[step]:.4g}" for step in best)
-    print(f"Best by the validation {name}: {', '.join(shown)}.")
-    return [kept[step] for step in sorted(best)]
-
-
-def load_models(
-    run: Run, checkpoint_path: stored_run.Checkpoints = None
-) -> tuple[list[Seq2Seq], list[pathlib.Path]]:
-    """Load a model with its weights, or several of an ensemble.
-
-    A path may lie in another run with the same vocabularies; its model then has
-    that run's hparams.
-
-    Args:
-        run: result of open_run().
-        checkpoint_path: argument of stored_run.find_checkpoints().
-
-    Returns:
-        Models, and the paths of their checkpoints.
-    """
-    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
-    models = []
-    for path in paths:
-        model = build_model(run, _hparams_of(path, run))
-        checkpoints.restore_weights(model, path, run.vocabularies.sha256)
-        models.append(model)
-    return models, paths
-
-
-def num_weights(
-    run: Run, checkpoint_path: stored_run.Checkpoints = None
-) -> int:
-    """Return how many weights the models of load_models() have together."""
-    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
-    return sum(checkpoints.CheckpointReader(path).num_weights for path in paths)
-
-
-def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
-    """Build a model for a run's vocabularies, with initial weights.
-
-    Args:
-        run: result of open_run().
-        hparams: settings of the model; None: the run's.
-    """
-    keras_compat.require_defaults()
-    return building.build(
-        hparams or run.hparams,
-        run.vocabularies.target.size,
-        source_vocab_size=run.vocabularies.source.size,
-    )
-
-
-def line_functions(
-    problem: Problem, source: Vocabulary, split_sentences: bool
-) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
-    """Return the function of each line to translate, and Translator's `split`.
-
-    Args:
-        problem: result of Problem.toward().
-        source: vocabulary of the sources, with their tags.
-        split_sentences: whether lines are split into sentences. A splitter
-            reads plain lines: a normalized one may be tokenized.
-
-    Raises:
-        UserError: sentencex is needed, and not installed.
-    """
-    normalize, _ = problem.normalizers
-    if not split_sentences:
-        return normalize, translate.whole_line
-    return str, long_lines.sentence_splitter(
-        problem.source_language,
-        normalize,
-        source.split_tag,
-        adds_tag=bool(problem.target_languages),
-    )
-
-
-def _hparams_of(path, run):
-    """Return the hparams of a checkpoint's own run, else those of `run`."""
-    file = path.parent.parent / stored_run.RUN
-    if not file.exists():
-        return run.hparams
-    settings = files.read_json(file, {"hparams": {"model": str}})
-    return stored_run.hparams_of(settings["hparams"])

@@ -5,121 +5,17 @@ import pathlib
 import platform
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import metadata
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import extras, files, storage
-from t2t_repro.problem import Problem, arguments_with_defaults, build_problem
+from t2t_repro.problem import Problem, arguments_with_defaults
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# Checkpoints of a model or of an ensemble: comma-separated paths as commands
-# take them, or paths, which may contain commas. None: those of the run.
-Checkpoints: TypeAlias = str | Sequence[pathlib.Path] | None
-
-
-class StoredRun(NamedTuple):
-    """Settings of a run."""
-
-    output_dir: pathlib.Path
-    settings: dict  # run.json
-    problem: Problem
-    hparams: hparam.HParams
-
-
-def read(
-    output_dir: str | pathlib.Path, expected: dict | None = None
-) -> StoredRun:
-    """Read run.json, and load the definitions that it names.
-
-    Args:
-        output_dir: folder of the run, which is copied if it has a URL.
-        expected: values that run.json must have; hparams as
-            "key=value,key=value".
-
-    Raises:
-        UserError: the folder has no run, or its settings differ from
-            `expected`.
-    """
-    output_dir = open_checkpoints(output_dir)
-    path = output_dir / RUN
-    if not path.exists():
-        raise errors.UserError(
-            f"There is no run in {storage.name_of(output_dir)} "
-            f"({RUN} is missing). Train one with the trainer, or name "
-            "the right --output_dir."
-        )
-    settings = files.read_json(path, SHAPE)
-    # Runs of earlier versions lack it.
-    files.require_json_shape(path, settings.get("data", {}), {str: str})
-    if "usr_dir" in settings:
-        files.require_json_shape(path, settings["usr_dir"], registry.SHAPE)
-        registry.load_stored_definitions(settings["usr_dir"], output_dir)
-    try:
-        problem = build_problem(
-            settings["problem"], settings["problem_arguments"]
-        )
-        hparams = hparams_of(settings["hparams"])
-    except errors.UserError as error:
-        raise errors.UserError(f"Cannot use {path}. {error}") from error
-    expected = dict(expected or {})
-    if "hparams" in expected:
-        expected["hparams"] = fields.parse(type(hparams), expected["hparams"])
-    refuse_differences(
-        output_dir,
-        settings,
-        expected,
-        "Omit these flags, or name another --output_dir.",
-    )
-    return StoredRun(output_dir, settings, problem, hparams)
-
-
-def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
-    """Return the averaged checkpoint if there is one, else the latest.
-
-    It prints a note if the run was trained on after the average.
-
-    Raises:
-        UserError: there is no checkpoint.
-    """
-    averaged, saved = (
-        list_checkpoints(output_dir / folder)[-1:]
-        for folder in (AVERAGED, CHECKPOINTS)
-    )
-    steps = [step_of(path) for path in (*averaged, *saved)]
-    if len(steps) == 2 and steps[0] < steps[1]:
-        print(
-            f"Note: {saved[0].name} is newer than the average "
-            f"{averaged[0].name}, which is used. Run avg_checkpoints again, or "
-            "name another by --checkpoint_path.",
-            file=sys.stderr,
-        )
-    if paths := averaged or saved:
-        return paths[0]
-    raise errors.UserError(
-        f"There is no checkpoint in {output_dir / CHECKPOINTS}. Run "
-        "the trainer first."
-    )
-
-
-def find_checkpoints(
-    output_dir: pathlib.Path, names: Checkpoints = None
-) -> list[pathlib.Path]:
-    """Return the checkpoints of a model, or of each model of an ensemble.
-
-    Args:
-        output_dir: folder of the run.
-        names: the checkpoints; None: find_checkpoint().
-
-    Raises:
-        UserError: there is no such checkpoint.
-    """
-    if not names:
-        return [find_checkpoint(output_dir)]
-    paths = files.split_paths(names) if isinstance(names, str) else names
-    return list(map(require_checkpoint, paths))
+# Paths of checkpoints.
 
 
 def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
@@ -130,11 +26,6 @@ def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
 def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
     """Return the sha256 of each index, which has a checksum of every tensor."""
     return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
-
-
-# Paths of checkpoints, found without TensorFlow.
-
-CHECKPOINTS_FOLDER = "checkpoints"  # in the folder of a run
 
 
 def open_checkpoints(name: pathlib.Path | str) -> pathlib.Path:
@@ -212,9 +103,8 @@ def index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
 
 RUN = "run.json"
 AVERAGED = "averaged"
-CHECKPOINTS = CHECKPOINTS_FOLDER
+CHECKPOINTS = "checkpoints"
 TRANSLATIONS = "translations"
-TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
 # Settings that must not change when a run continues, beside problem_arguments
 # and the data.
 _IDENTITY = (
@@ -359,32 +249,6 @@ def _identity(known, settings):
     if any(fields.differences(with_defaults(known), hparams)):
         return {"hparams_set": settings["hparams_set"]} | given
     return given
-
-
-def data_dir(settings: dict[str, Any]) -> str | None:
-    """Return the folder of a run's data; None if it is an imported model.
-
-    Args:
-        settings: contents of its run.json.
-    """
-    return settings["data_dir"] if settings["manifest_sha256"] else None
-
-
-def is_data_of(
-    settings: dict[str, Any], folder: pathlib.Path, split: str
-) -> bool:
-    """Return whether a split is as it was when a run was trained.
-
-    Args:
-        settings: contents of its run.json.
-        folder: folder of the data.
-        split: name of the split.
-    """
-    if "data" not in settings:  # a run of an earlier version
-        return manifest.sha256(folder) == settings["manifest_sha256"]
-    name = f"{split}_sha256"
-    now = manifest.checksums(folder).get(name)
-    return now is not None and now == settings["data"].get(name)
 
 
 def _note_changed_definitions(known, settings):

@@ -13,7 +13,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem
 from t2t_repro.runs import stored_run
-from t2t_repro.runs.run import Run, load_models, scores_of
+from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import saved_model, to_ctranslate2
 
 # Format -> the function that writes it, and its default folder in the run.
@@ -27,19 +27,19 @@ def write(
     run: Run,
     export_dir: str | pathlib.Path | None = None,
     format: str = "saved_model",
-    checkpoint_path: stored_run.Checkpoints = None,
+    checkpoint_path: Checkpoints = None,
     decode_hparams: DecodeHParams | None = None,
     weights_dtype: str = "float32",
 ) -> pathlib.Path:
     """Export a run.
 
     Args:
-        run: result of runs.open_run().
+        run: result of Run.open().
         export_dir: the folder of the SavedModel's versions, or of the
             CTranslate2 model; None: a folder in the run. At a URL, the model
             is stored when it is complete.
         format: one of FORMATS.
-        checkpoint_path: argument of runs.load_models().
+        checkpoint_path: argument of Run.checkpoints().
         decode_hparams: settings of the search; None: those of the problem.
         weights_dtype: one of serving.served_model.WEIGHTS_DTYPES.
 
@@ -59,8 +59,9 @@ def write(
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
         )
-    models, paths = load_models(run, checkpoint_path)
-    hparams = decode_hparams or run.problem.search
+    paths = run.checkpoints(checkpoint_path)
+    models = run.models(paths)
+    hparams = decode_hparams or run.search
     card = _card(run, paths, hparams)
     write_format, name = FORMATS[format]
     folder = write_format(
@@ -84,7 +85,7 @@ def _card(run, paths, hparams):
         "run": run.output_dir.name,
         "checkpoints": stored_run.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
-        "scores": scores_of(run.output_dir, paths, hparams),
+        "scores": run.scores_of(paths, hparams),
         "exported_with": stored_run.versions(),
         "data": card_data(run.problem),
     }

@@ -20,8 +20,9 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import run_log
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runs.stored_run import (
-    CHECKPOINTS_FOLDER,
+    CHECKPOINTS,
     list_checkpoints,
+    require_checkpoint,
     step_of,
 )
 from t2t_repro.runtime import devices
@@ -109,7 +110,7 @@ class Session:
         """Build the writer and reader of checkpoints."""
         return CheckpointManager(
             *self.state,
-            self.output_dir / CHECKPOINTS_FOLDER,
+            self.output_dir / CHECKPOINTS,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
             self.options.keep_best_checkpoints,
@@ -191,7 +192,7 @@ class Session:
 
     def newest_checkpoint(self) -> pathlib.Path | None:
         """Return the path of the newest checkpoint, or None."""
-        folder = self.output_dir / CHECKPOINTS_FOLDER
+        folder = self.output_dir / CHECKPOINTS
         return next(reversed(list_checkpoints(folder)), None)
 
     def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
@@ -286,8 +287,8 @@ def restore(session: Session, manager: CheckpointManager) -> None:
     if path:
         run_log.show(f"Continuing from {path}.")
     elif start:
-        model = session.state.model
-        restore_weights(model, start, session.task.vocabularies.sha256)
+        model, path = session.state.model, require_checkpoint(start)
+        restore_weights(model, path, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables
         )

@@ -9,7 +9,7 @@ import pytest
 from t2t_repro import errors, registry
 from t2t_repro.bulk import bulk_decoding
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 
 RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
@@ -67,7 +67,7 @@ def test_messages_name_long_lines():
 
 def test_worker_that_finds_another_checkpoint_refuses():
     registry.load_definitions()
-    model = bulk_decoding.of_run(stored_run.read(RUN))
+    model = bulk_decoding.of_run(Run.open(RUN))
     other = model._replace(checkpoint_checksums=("0",))
     with pytest.raises(errors.UserError, match="has found a different model"):
         other.load()
@@ -86,7 +86,7 @@ def test_export_is_the_same_beside_other_files(tmp_path):
 
 def test_modules_of_definitions_are_a_setting():
     registry.load_definitions()
-    model = bulk_decoding.of_run(stored_run.read(RUN))
+    model = bulk_decoding.of_run(Run.open(RUN))
     assert "usr_dir" not in model.settings
     settings = [
         model._replace(definitions=(("mine.py", sha256),)).settings
@@ -97,7 +97,7 @@ def test_modules_of_definitions_are_a_setting():
 
 def test_target_language_is_a_setting_of_the_translations():
     registry.load_definitions()
-    run = stored_run.read(RUN)
+    run = Run.open(RUN)
     settings = [
         bulk_decoding.of_run(run, target_language=language).settings
         for language in ("", "de")

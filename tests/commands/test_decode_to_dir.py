@@ -11,7 +11,7 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
-from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 
 ROOT = pathlib.Path(__file__).parents[2]
 # A run of number words from English into German, and its export.
@@ -69,7 +69,7 @@ def expected(forked, flags, tmp_path_factory):
 def model():
     """Return the model of the run."""
     registry.load_definitions()
-    return bulk_decoding.of_run(stored_run.read(STORED / "run"))
+    return bulk_decoding.of_run(Run.open(STORED / "run"))
 
 
 def shards(folder):

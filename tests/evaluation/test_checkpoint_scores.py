@@ -1,5 +1,6 @@
 """Scores of the checkpoints of a run: stored, printed, and extended."""
 
+import dataclasses
 import json
 
 import pytest
@@ -11,9 +12,9 @@ from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import scoring_problem
 from t2t_repro.runs import checkpoints, history, stored_run
-from t2t_repro.runs import run as run_module
 from t2t_repro.runs.checkpoints import CheckpointReader
 from t2t_repro.runs.history import CheckpointScores
+from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -76,11 +77,12 @@ def run(tmp_path, monkeypatch):
             return [Translation([x.upper()], [0.0]) for x in lines]
 
     monkeypatch.setattr(translate, "Translator", Upper)
-    monkeypatch.setattr(run_module, "build_model", lambda run: None)
+    monkeypatch.setattr(Run, "build_model", lambda run: None)
     problem = scoring_problem(("en", "de"))
     problem.metrics = SUITE.names
     vocabularies = Vocabularies.shared(Vocabulary(b"pieces"))
-    return run_module.Run(tmp_path, {}, problem, None, vocabularies)
+    monkeypatch.setattr(Run, "vocabularies", vocabularies)
+    return Run(tmp_path, {}, problem, None)
 
 
 def save(folder, step):
@@ -163,6 +165,6 @@ def test_run_without_checkpoints_and_text_without_sources_are_errors(
 ):
     with pytest.raises(errors.UserError, match="references without sources"):
         evaluation.evaluate_checkpoints(run, TEXT._replace(sources=None))
-    empty = run._replace(output_dir=tmp_path / "empty")
+    empty = dataclasses.replace(run, output_dir=tmp_path / "empty")
     with pytest.raises(errors.UserError, match="There is no checkpoint in"):
         evaluation.evaluate_checkpoints(empty, TEXT)

@@ -1,8 +1,8 @@
 """Evaluations from Python, without a model."""
 
 import errno
+import pathlib
 import sys
-import types
 
 import pytest
 
@@ -12,7 +12,7 @@ from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.reports import reporting
-from t2t_repro.runs.run import stored_scores
+from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
@@ -97,7 +97,7 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
     monkeypatch.setitem(sys.modules, "MeCab", None)
     monkeypatch.setattr(evaluation, "_translate", lambda *_: pytest.fail())
     problem = scoring_problem(("en", "" if directions else "ja"))
-    run = types.SimpleNamespace(problem=problem, output_dir=tmp_path)
+    run = Run(tmp_path, {}, problem, None)
     test_set = test_sets.TestSet(LINES, [LINES], directions=directions)
     monkeypatch.setattr(
         evaluation, "open_test_set", lambda *arguments: test_set
@@ -110,10 +110,8 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
 def test_split_of_an_imported_model_needs_text(folder):
     registry.load_definitions()
     settings = {"data_dir": folder, "manifest_sha256": ""}
-    run = types.SimpleNamespace(
-        problem=build_problem("multi30k_ende"),
-        output_dir="run",
-        settings=settings,
+    run = Run(
+        pathlib.Path("run"), settings, build_problem("multi30k_ende"), None
     )
     message = "run has none: .*--sources and --references"
     with pytest.raises(errors.UserError, match=message):
@@ -124,21 +122,21 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     captions, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
-    run = types.SimpleNamespace(problem=captions, output_dir=tmp_path)
+    run = Run(tmp_path, {}, captions, None)
     texts = test_sets.TestSet(LINES, [LINES], "test")
     evaluation.evaluate(run, texts, samples=1)
     monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
-    path = tmp_path / "translations" / "test.txt"
-    (stored,) = stored_scores(tmp_path).values()
-    ranked = reporting._samples(run, None, "test", path, stored)
+    path = run.translations_file("test")
+    (stored,) = run.stored_scores().values()
+    ranked = reporting._samples(run, None, "test", stored)
     assert all(sample.scores["chrf"] == 100 for sample in ranked.best)
     path.write_text(path.read_text().replace("Hund", "Wolf"))
     with pytest.raises(errors.UserError, match="has changed since.*evaluate"):
-        reporting._samples(run, None, "test", path, stored)
+        reporting._samples(run, None, "test", stored)
     scores = path.with_suffix(".json")
     scores.write_text(scores.read_text().replace('"bleu": ', '"bleu": 1'))
     with pytest.raises(errors.UserError, match="json is damaged"):
-        stored_scores(tmp_path)
+        run.stored_scores()
 
 
 class _Corpus:
@@ -160,7 +158,7 @@ def test_run_that_cannot_be_written_is_scored_all_the_same(
 
     monkeypatch.setattr(files, "require_writable", require_writable)
     monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
-    run = types.SimpleNamespace(problem=captions, output_dir=tmp_path)
+    run = Run(tmp_path, {}, captions, None)
     texts = test_sets.TestSet(LINES, [LINES], "mine")
     if code == errno.ENOSPC:
         with pytest.raises(OSError, match="it is closed"):

@@ -7,7 +7,8 @@ import pytest
 
 from t2t_repro import hparam, registry
 from t2t_repro.data import engines, generate, manifest
-from t2t_repro.runs import run, stored_run
+from t2t_repro.runs import stored_run
+from t2t_repro.runs.run import Run
 
 COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
@@ -82,11 +83,12 @@ def run_folder(data, tmp_path):
 
 @COUNTS
 def test_damage_to_any_file_of_a_run_is_found(run_folder, damage, count):
-    expected = run.open_run(run_folder)
+    expected = Run.open(run_folder)
     assert isinstance(expected.hparams, hparam.HParams)
+    assert expected.vocabularies.is_shared
 
     def open_it():
-        found = run.open_run(run_folder)
+        found = Run.open(run_folder)
         for name, value in expected.settings.items():
             assert found.settings.get(name) == value
         assert found.hparams == expected.hparams

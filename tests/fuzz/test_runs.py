@@ -15,7 +15,7 @@ from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import build_problem
 from t2t_repro.runs import checkpoints, history, stored_run
-from t2t_repro.runs.run import open_run, stored_scores
+from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.server import batching, proto_predict, request_errors
 from t2t_repro.serving import client, limits, version_folders
@@ -61,7 +61,7 @@ def test_run_without_model_is_refused(run, whole):
     files.write_json(run / stored_run.RUN, whole | {"hparams": hparams})
     message = r"run\.json is damaged: it\['hparams'\] lacks model\."
     with pytest.raises(errors.UserError, match=message):
-        open_run(run)
+        Run.open(run)
 
 
 @given(data=st.data())
@@ -69,7 +69,8 @@ def test_edited_run_is_opened_or_explained(run, whole, data):
     content = data.draw(edited_json(whole))
     (run / stored_run.RUN).write_bytes(content)
     try:
-        found = open_run(run)
+        found = Run.open(run)
+        assert found.vocabularies
     except errors.UserError as error:
         assert str(run) in str(error)
         return
@@ -88,14 +89,15 @@ def test_edited_run_resumes_or_is_explained(run, whole, data):
     except errors.UserError as error:
         assert str(run / stored_run.RUN) in str(error)
         return
-    assert open_run(run).settings["hparams"] == whole["hparams"]
+    assert Run.open(run).settings["hparams"] == whole["hparams"]
 
 
 @given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
 def test_edited_scores_are_read_or_named(run, content):
     path = run / stored_run.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
-    found = read_or_refuse(lambda path: stored_scores(run), path, content)
+    opened = Run(run, {}, None, None)
+    found = read_or_refuse(lambda _: opened.stored_scores(), path, content)
     assert found is None or isinstance(found["test"], dict)
 
 

@@ -17,7 +17,7 @@ from t2t_repro.data import batches
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
-from t2t_repro.runs.run import load_models, open_run
+from t2t_repro.runs.run import Run
 from t2t_repro.serving import exporting
 from t2t_repro.serving.client import LocalClient
 
@@ -35,12 +35,12 @@ def expected():
 def run(definitions, tmp_path_factory):
     folder = tmp_path_factory.mktemp("huggingface") / "run"
     run_writer.write(huggingface.read(GOLDEN), "huggingface", folder, "en-de")
-    return open_run(folder)
+    return Run.open(folder)
 
 
 @pytest.fixture(scope="module")
 def model(run):
-    (model,), _ = load_models(run)
+    (model,) = run.models()
     return model
 
 

@@ -1,11 +1,12 @@
 """Reports of runs whose data is not at hand."""
 
-import types
+import pathlib
 
 import pytest
 
 from t2t_repro import errors, prepare
 from t2t_repro.reports import reporting
+from t2t_repro.runs.run import Run
 
 
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
@@ -13,9 +14,8 @@ def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
         raise errors.UserError(f"Cannot access {data_dir}.")
 
     monkeypatch.setattr(prepare, "data_folder", fail)
-    run = types.SimpleNamespace(
-        settings={"data_dir": "s3://b", "manifest_sha256": "ab"}, problem=None
-    )
+    settings = {"data_dir": "s3://b", "manifest_sha256": "ab"}
+    run = Run(pathlib.Path("run"), settings, None, None)
     assert reporting._open_data(run, None) == (None, None)
     message = "The report is without the data. Cannot access s3://b.\n"
     assert capsys.readouterr().err == message

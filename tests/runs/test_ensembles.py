@@ -6,8 +6,9 @@ import types
 import pytest
 
 from t2t_repro.io import files
-from t2t_repro.runs import run as run_module
-from t2t_repro.runs import stored_run
+from t2t_repro.models import building
+from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs.run import Run
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 
@@ -20,9 +21,9 @@ def built(monkeypatch):
         models.append([hparams, vocab_size])
         return models[-1]
 
-    monkeypatch.setattr(run_module.building, "build", build)
+    monkeypatch.setattr(building, "build", build)
     monkeypatch.setattr(
-        run_module.checkpoints,
+        checkpoints,
         "restore_weights",
         lambda model, path, sha256: model.append(path),
     )
@@ -30,7 +31,7 @@ def built(monkeypatch):
 
 
 def test_checkpoint_of_another_run_has_its_hparams(
-    built, tmp_path, tiny_hparams
+    built, tmp_path, tiny_hparams, monkeypatch
 ):
     other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     for name, hparams in (("run", tiny_hparams), ("other", other)):
@@ -40,16 +41,16 @@ def test_checkpoint_of_another_run_has_its_hparams(
     vocabularies = Vocabularies.shared(
         types.SimpleNamespace(size=20, sha256="")
     )
-    run = run_module.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
+    monkeypatch.setattr(Run, "vocabularies", vocabularies)
+    run = Run(tmp_path / "run", {}, None, tiny_hparams)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
     for path in paths:
         path.parent.mkdir(parents=True)
         path.with_suffix(".index").touch()
-    models, loaded_paths = run_module.load_models(
-        run, ",".join(map(str, paths))
-    )
-    assert models == built and loaded_paths == paths
+    names = ",".join(map(str, paths))
+    assert run.checkpoints(names) == paths
+    assert run.models(names) == built
     assert [hparams for hparams, *_ in built] == [
         tiny_hparams,
         other,

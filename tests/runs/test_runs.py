@@ -9,14 +9,7 @@ from t2t_repro import errors, hparam
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.runs import history, stored_run
-from t2t_repro.runs.run import (
-    Run,
-    best_checkpoints,
-    last_checkpoints,
-    open_run,
-    scores_of,
-    stored_scores,
-)
+from t2t_repro.runs.run import Run
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -157,14 +150,15 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     for split, scores in stored.items():
         path_of_scores = tmp_path / stored_run.TRANSLATIONS / f"{split}.json"
         files.write_json(path_of_scores, scores)
-    assert stored_scores(tmp_path) == stored
+    run = Run(tmp_path, {}, None, None)
+    assert run.stored_scores() == stored
     search = hparam.DecodeHParams()
-    found = scores_of(tmp_path, [path], search)
+    found = run.scores_of([path], search)
     assert found == {"test": stored["test"]}
     greedy = dataclasses.replace(search, beam_size=1)
-    assert scores_of(tmp_path, [path], greedy) == {}
+    assert run.scores_of([path], greedy) == {}
     path.with_suffix(".index").write_text("of a new average")
-    assert scores_of(tmp_path, [path], search) == {}
+    assert run.scores_of([path], search) == {}
 
 
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):
@@ -212,10 +206,11 @@ def test_average_older_than_the_training_is_noted(tmp_path, capsys):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     averaged = tmp_path / "averaged" / "ckpt-8"
-    assert stored_run.find_checkpoint(tmp_path) == averaged
+    run = Run(tmp_path, {}, None, None)
+    assert run.checkpoints() == [averaged]
     assert capsys.readouterr().err == ""
     (tmp_path / "checkpoints" / "ckpt-12.index").touch()
-    assert stored_run.find_checkpoint(tmp_path) == averaged
+    assert run.checkpoints() == [averaged]
     printed = capsys.readouterr().err
     assert "Note: ckpt-12 is newer than the average ckpt-8, which" in printed
 
@@ -263,7 +258,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     )
     start = functools.partial(stored_run.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
-    opened = open_run(tmp_path / "run").vocabularies
+    opened = Run.open(tmp_path / "run").vocabularies
     assert [item.model for item in opened] == [
         item.model for item in vocabularies
     ]
@@ -271,7 +266,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     path.write_bytes(vocabulary.model)
     message = "not trained with .*vocab.inputs.model and .*Restore both files"
     with pytest.raises(errors.UserError, match=message):
-        open_run(tmp_path / "run")
+        assert Run.open(tmp_path / "run").vocabularies
 
 
 @pytest.fixture
@@ -285,11 +280,11 @@ def validated(tmp_path):
     for step in (1, 3, 4, 5):
         (tmp_path / stored_run.CHECKPOINTS / f"ckpt-{step}.index").touch()
     problem = scoring_problem(("en", "de"))
-    return Run(tmp_path, {}, problem, None, VOCABULARIES)
+    return Run(tmp_path, {}, problem, None)
 
 
 def test_best_checkpoints_are_chosen_by_the_validations(validated, capsys):
-    paths = best_checkpoints(validated, 2)
+    paths = validated.best_checkpoints(2)
     assert [path.name for path in paths] == ["ckpt-1", "ckpt-5"]
     printed = capsys.readouterr().out
     assert printed == "Best by the validation bleu: ckpt-1 9, ckpt-5 8.\n"
@@ -304,14 +299,14 @@ def test_best_checkpoint_that_was_removed_is_an_error(
 ):
     message = f"are {wanted}; .*/checkpoints has {there} of them.*={number}"
     with pytest.raises(errors.UserError, match=message):
-        best_checkpoints(validated, number)
+        validated.best_checkpoints(number)
 
 
 def test_last_checkpoints_must_be_enough(validated):
-    paths = last_checkpoints(validated, 2)
+    paths = validated.last_checkpoints(2)
     assert [path.name for path in paths] == ["ckpt-4", "ckpt-5"]
     with pytest.raises(errors.UserError, match="has 4 checkpoints; 5 are to"):
-        last_checkpoints(validated, 5)
+        validated.last_checkpoints(5)
 
 
 @pytest.mark.parametrize(
@@ -324,12 +319,12 @@ def test_last_checkpoints_must_be_enough(validated):
 )
 def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
     """Step 2 is removed, so that step 1 is kept as one of the best."""
-    run = validated._replace(settings={"options": options})
-    paths = last_checkpoints(run, 3)
+    run = dataclasses.replace(validated, settings={"options": options})
+    paths = run.last_checkpoints(3)
     assert [path.name for path in paths] == ["ckpt-3", "ckpt-4", "ckpt-5"]
     if not last:
-        assert len(last_checkpoints(run, 4)) == 4
+        assert len(run.last_checkpoints(4)) == 4
         return
     message = "has 3 checkpoints after 1 older .* 4 are .*checkpoint_max=4 or"
     with pytest.raises(errors.UserError, match=message):
-        last_checkpoints(run, 4)
+        run.last_checkpoints(4)

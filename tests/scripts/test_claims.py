@@ -154,8 +154,8 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
         (claim_rows.evaluation, "evaluate", evaluate),
         (claim_rows, "average", lambda run, number: number),
         (
-            claim_rows,
-            "open_run",
+            claim_rows.Run,
+            "open",
             lambda seed: types.SimpleNamespace(
                 seed=seed, problem=problem, settings={"data_dir": "."}
             ),

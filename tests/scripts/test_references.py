@@ -80,7 +80,7 @@ def test_reference_of_unlike_runs_is_refused(monkeypatch, tmp_path):
             settings=run_settings("float32", batch_tokens=1), output_dir="two"
         ),
     }
-    monkeypatch.setattr(reference_curves, "open_run", opened.get)
+    monkeypatch.setattr(reference_curves.Run, "open", opened.get)
     monkeypatch.setattr(reference_curves, "FOLDER", tmp_path)
     with pytest.raises(
         errors.UserError,

@@ -21,6 +21,7 @@ from scripts.paper import (
 from t2t_repro import errors, registry
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
+from t2t_repro.runs.run import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 600
@@ -204,8 +205,8 @@ def trainer(monkeypatch, micro_table):
             path.write_text("ein Satz\n", "utf-8")
 
     monkeypatch.setattr(commands.Commands, "run", run)
-    scores = {"validation": {}}
-    monkeypatch.setattr(table_runs, "stored_scores", lambda _: scores)
+    monkeypatch.setattr(Run, "open", lambda folder: Run(folder, {}, None, None))
+    monkeypatch.setattr(Run, "stored_scores", lambda _: {"validation": {}})
     monkeypatch.setattr(table_runs.row_files, "command_line", lambda: "c")
     return trainer
 
