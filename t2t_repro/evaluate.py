@@ -210,20 +210,22 @@ def main(texts: Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.evaluation import evaluation
 
-    problem, *given, run, model = texts
+    run, model = texts.run, texts.model
     if _ALL.value:
         _evaluate_checkpoints(run, texts.test_set)
         return
     if model:
         model.print_checkpoints()
     result = evaluation.evaluate(
-        run or problem,
-        *given,
+        run or texts.problem,
+        texts.test_set,
+        texts.translations,
+        texts.baseline,
         data_dir=common_flags.given_data_dir()
         if run
         else common_flags.data_dir(),
         checkpoint_path=model.checkpoint_paths if model else None,
-        decode_hparams=common_flags.decode_hparams(problem),
+        decode_hparams=common_flags.decode_hparams(texts.problem),
         samples=_SAMPLES.value,
     )
     print(result.text)

@@ -74,7 +74,9 @@ def evaluate(
             "translate (--output_dir, and --sources with --references), or "
             "--translations."
         )
-    stores = test_set.name is not None and _can_store(run)
+    name = test_set.name
+    if name is not None and not _can_store(run):
+        name = None
     translations, details = _translate(
         run, test_set.sources, checkpoint_path, decode_hparams or task.search
     )
@@ -82,10 +84,9 @@ def evaluate(
         translations, test_set, task.suite, baseline, samples
     )
     result = result._replace(details=details | result.details)
-    if stores:
-        run.store_translations(
-            test_set.name, translations, result.scores | result.details
-        )
+    if name is not None:
+        scores = result.scores | result.details
+        run.store_translations(name, translations, scores)
     return result
 
 

@@ -13,6 +13,7 @@ from t2t_repro import errors
 from t2t_repro.io import files, storage
 from t2t_repro.runs import checkpoints, stored_run
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.runs.run import Run
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
@@ -90,7 +91,8 @@ def test_checkpoint_without_index_is_ignored_and_removed(state, folder):
     (folder / "ckpt-8.index").unlink()
     (folder / "writing.t2t.tmp").mkdir()
     (folder / "writing.t2t.tmp" / "ckpt-12.index").write_bytes(b"half")
-    assert stored_run.find_checkpoint(folder.parent) == folder / "ckpt-4"
+    run = Run(folder.parent, {}, None, None)
+    assert run.checkpoints() == [folder / "ckpt-4"]
     assert state.restore(folder) == folder / "ckpt-4"
     # Its files go when the next one is saved.
     state.save(folder, 12)
