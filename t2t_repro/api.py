@@ -20,7 +20,7 @@ from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, storage
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import client, exporting, limits, version_folders
 from t2t_repro.text import parallel_files
@@ -176,7 +176,7 @@ class Model:
         )
 
     def __repr__(self) -> str:
-        names = ", ".join(stored_run.checkpoint_names(self._checkpoints))
+        names = ", ".join(checkpoint_files.names(self._checkpoints))
         return f"<Model of {self.run.output_dir}: {names}>"
 
     def translate(
@@ -298,25 +298,25 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):
-        is_run = stored_run.RUN in names
+        is_run = run_json.RUN in names
         open_folder = (
-            stored_run.open_checkpoints
+            checkpoint_files.open_folder
             if is_run
             else version_folders.open_folder
         )
         open_folder(folder)
-    if not (folder / stored_run.RUN).exists():
+    if not (folder / run_json.RUN).exists():
         if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)
         ):
             return ExportedModel(folder)
         checkpoint_path = str(path)
         first = storage.local_path(files.split_paths(checkpoint_path)[0])
-        run_dir = stored_run.open_checkpoints(first.parent.parent)
-    if not (run_dir / stored_run.RUN).exists():
+        run_dir = checkpoint_files.open_folder(first.parent.parent)
+    if not (run_dir / run_json.RUN).exists():
         raise errors.UserError(
             f"There is no model in {storage.name_of(folder)}: it has neither "
-            f"{stored_run.RUN}, as a run, nor versions, as an export, and is "
+            f"{run_json.RUN}, as a run, nor versions, as an export, and is "
             "not a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
         )
     registry.load_definitions(usr_dir)

@@ -24,7 +24,7 @@ from t2t_repro import errors, fields, hparam
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.evaluation.published import TABLE_3, table_2_row
 from t2t_repro.io import files
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import history, run_json
 from t2t_repro.runs.run import Run
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
@@ -180,8 +180,8 @@ def differences(
     Settings without an effect on the run are left out: its length, and those of
     the other kind of batches.
     """
-    settings = stored_run.with_defaults(settings)
-    reference = stored_run.with_defaults(reference)
+    settings = run_json.with_defaults(settings)
+    reference = run_json.with_defaults(reference)
     differing, ignored = [], set(LENGTH_HPARAMS)
     packed = settings["hparams"].get("batching") == "packed"
     ignored.add("reshuffle_buckets" if packed else "proportional_rows")

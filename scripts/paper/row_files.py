@@ -15,7 +15,7 @@ from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import files
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import history, run_json
 
 # Not part of a recorded command: they depend on the machine.
 _MACHINE_FLAGS = (
@@ -143,7 +143,7 @@ def matching_rows(
 
 def _read(file):
     """Return the content of a row's file, with later hparams as before."""
-    return stored_run.with_defaults(files.read_json(file))
+    return run_json.with_defaults(files.read_json(file))
 
 
 def _differences(stored, wanted):

@@ -24,7 +24,7 @@ from t2t_repro.bulk.translation_folder import (
 from t2t_repro.data import engines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import version_folders
 from t2t_repro.text import long_lines
@@ -96,7 +96,7 @@ class RunModel(NamedTuple):
         paths = list(self.checkpoint_paths)
         return {
             "model": "run",
-            "checkpoints": stored_run.checkpoint_names(paths),
+            "checkpoints": checkpoint_files.names(paths),
             "checkpoints_sha256": list(self.checkpoint_checksums),
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,
@@ -108,8 +108,8 @@ class RunModel(NamedTuple):
     def load(self) -> Translate:
         """Load the weights; see Model."""
         run = Run.open(self.output_dir)
-        paths = list(map(stored_run.require_checkpoint, self.checkpoint_paths))
-        checksums = stored_run.checkpoint_checksums(paths)
+        paths = list(map(checkpoint_files.require, self.checkpoint_paths))
+        checksums = checkpoint_files.checksums(paths)
         if checksums != list(self.checkpoint_checksums):
             raise _other_model(", ".join(map(str, paths)))
         # Imported here, where TensorFlow is needed.
@@ -216,7 +216,7 @@ def of_run(
     return RunModel(
         run.output_dir.absolute(),
         tuple(path.absolute() for path in paths),
-        tuple(stored_run.checkpoint_checksums(paths)),
+        tuple(checkpoint_files.checksums(paths)),
         decode_hparams or run.problem.search,
         split_sentences,
         target_language,

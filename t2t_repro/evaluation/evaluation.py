@@ -19,7 +19,7 @@ from t2t_repro.evaluation import scoring
 from t2t_repro.evaluation.scoring import Evaluation
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.text import test_sets
@@ -145,7 +145,7 @@ def evaluate_checkpoints(
             translator.refresh_weights()
             texts = _best_texts(translator, test_set.sources)
             result = scoring.score(texts, test_set, suite, samples=samples)
-            step = stored_run.step_of(path)
+            step = checkpoint_files.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
     return stored
@@ -181,8 +181,8 @@ def _restore(run, model, path, stored):
     from t2t_repro.runs import checkpoints
 
     try:
-        (sha256,) = stored_run.checkpoint_checksums([path])
-        if stored.has(stored_run.step_of(path), sha256):
+        (sha256,) = checkpoint_files.checksums([path])
+        if stored.has(checkpoint_files.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
     except (errors.UserError, OSError) as error:
@@ -211,8 +211,8 @@ def _translate(run, sources, checkpoint_path, hparams):
     models = run.models(paths)
     # Computed now, because training in progress may remove these files.
     details = {
-        "checkpoints": stored_run.checkpoint_names(paths),
-        "checkpoints_sha256": stored_run.checkpoint_checksums(paths),
+        "checkpoints": checkpoint_files.names(paths),
+        "checkpoints_sha256": checkpoint_files.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)

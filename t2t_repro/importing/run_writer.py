@@ -18,7 +18,7 @@ from t2t_repro.importing.imported import Imported
 from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints, run_json
 from t2t_repro.text import vocabulary_pair
 
 HPARAMS_SET = "fine_tuning"
@@ -62,7 +62,7 @@ def write(
         compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
     with files.locked(output_dir, beside=True):
-        stored = stored_run.settings(
+        stored = run_json.settings(
             problem,
             HPARAMS_SET,
             settings,
@@ -72,12 +72,12 @@ def write(
             0,
         )
         stored["imported_from"] = origin_of(imported, system)
-        folder = output_dir / stored_run.CHECKPOINTS
+        folder = output_dir / checkpoint_files.CHECKPOINTS
         path = folder / "ckpt-0"
         checkpoints.write_checkpoint(
             variables, path, imported.vocabularies.sha256
         )
-        stored_run.start(
+        run_json.start(
             output_dir, stored, imported.vocabularies, "imported, not trained"
         )
     return path

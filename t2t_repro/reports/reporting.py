@@ -12,7 +12,7 @@ from t2t_repro.decoding import score
 from t2t_repro.io import extras, files, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Path
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
 
 with extras.needed("report", "The report"):
@@ -159,7 +159,7 @@ def _mean_lengths(run, data):
 def _steps(run, read):
     """Return the number of finished steps, by events and checkpoints."""
     kept = run.saved_checkpoints()
-    return max([curves.steps_done(read), *map(stored_run.step_of, kept)])
+    return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
 
 
 def _samples(run, data, split, stored):

@@ -10,7 +10,6 @@ the first to be removed.
 """
 
 import contextlib
-import glob
 import logging
 import math
 import os
@@ -27,13 +26,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
-from t2t_repro.runs import run_log, stored_run
-from t2t_repro.runs.stored_run import (
-    files_of_checkpoints,
-    index_first,
-    list_checkpoints,
-    step_of,
-)
+from t2t_repro.runs import checkpoint_files, run_log
 from t2t_repro.runtime import keras_compat
 
 # Reading of one checkpoint by the names of its variables.
@@ -73,12 +66,12 @@ class CheckpointReader:
         weakref.finalize(self, opened.close)
         folder = opened.enter_context(files.without_wildcards(self.path.parent))
         try:
-            stored_run.fetch_data(self.path)
+            checkpoint_files.fetch_data(self.path)
             self._reader = tf.train.load_checkpoint(
                 str(folder / self.path.name)
             )
         except (*_UNREADABLE, FileNotFoundError) as error:
-            stored_run.require_checkpoint(self.path)
+            checkpoint_files.require(self.path)
             raise DamagedCheckpointError(self.path, error) from error
         self.shapes: dict[str, list[int]] = {
             name.removesuffix(_SUFFIX): shape
@@ -194,9 +187,9 @@ class CheckpointManager:
         Args:
             rankings: steps, the best one first; the best of each are kept.
         """
-        listed = list_checkpoints(self._folder)
+        listed = checkpoint_files.list_checkpoints(self._folder)
         last = [p for p in listed if not _unscheduled_marker(p).exists()]
-        by_step = {step_of(p): p for p in listed}
+        by_step = {checkpoint_files.step_of(p): p for p in listed}
         best: list[pathlib.Path] = []
         for ranking in rankings:
             saved = [by_step[s] for s in ranking if s in by_step]
@@ -204,7 +197,7 @@ class CheckpointManager:
         kept = (*last[-self._max_to_keep :], *best, *listed[-1:])
         names = {p.name for p in kept}
         # A killed process may have left files without an index: remove them.
-        for file in index_first(files_of_checkpoints(self._folder)):
+        for file in checkpoint_files.list_files(self._folder):
             if file.name.partition(".")[0] not in names:
                 file.unlink()
 
@@ -222,7 +215,7 @@ class CheckpointManager:
                 or optimizer.
         """
         damaged = {}
-        for path in reversed(list_checkpoints(self._folder)):
+        for path in reversed(checkpoint_files.list_checkpoints(self._folder)):
             try:
                 self._restore(path)
             except DamagedCheckpointError as error:
@@ -250,7 +243,7 @@ class CheckpointManager:
         Raises:
             UserError: it is not visible here, or is damaged.
         """
-        listed = list_checkpoints(self._folder)
+        listed = checkpoint_files.list_checkpoints(self._folder)
         path = self.path(step)
         if path not in listed:
             newest = (
@@ -317,8 +310,9 @@ def _unscheduled_marker(path):
 
 
 def _rename_damaged(path):
-    for file in index_first(path.parent.glob(f"{glob.escape(path.name)}.*")):
-        os.replace(file, file.with_name(f"damaged-{file.name}"))
+    for file in checkpoint_files.list_files(path.parent):
+        if file.name.startswith(f"{path.name}."):
+            os.replace(file, file.with_name(f"damaged-{file.name}"))
 
 
 def restore_weights(
@@ -405,10 +399,11 @@ def _nest(variables: dict[str, Any]) -> dict[str, Any]:
 
 # Variables of a training run and their names in checkpoints.
 #
-# weights/encoder/…/kernel    a weight, by its path momentum/encoder/…/kernel
-# a slot: its kind, and the path of its weight optimizer/u_product         a
-# variable that belongs to no weight step                        number of
-# updates done loss_scale/scale            the loss scale of float16
+# weights/encoder/…/kernel    a weight, by its path
+# momentum/encoder/…/kernel   a slot: its kind, and the path of its weight
+# optimizer/u_product         a variable that belongs to no weight
+# step                        number of updates done
+# loss_scale/scale            the loss scale of float16
 
 # Kinds whose name in checkpoints differs from Keras's.
 _KINDS = {
@@ -536,7 +531,7 @@ def average(
     """
     readers = _open_all(paths)
     names = _common_weights(readers)
-    average_path = folder / f"ckpt-{stored_run.step_of(paths[-1])}"
+    average_path = folder / f"ckpt-{checkpoint_files.step_of(paths[-1])}"
     # One variable at a time: memory holds all means but only one sum.
     means = {
         name: tf.Variable(_mean(readers, name))

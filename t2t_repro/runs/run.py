@@ -12,7 +12,7 @@ from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.text import parallel_files, vocabulary_pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Checkpoints of a model or of an ensemble: names as commands take them,
 # comma-separated or in a list, or paths. None: the checkpoint of the run.
 Checkpoints: TypeAlias = str | Sequence[str | pathlib.Path] | None
+_TRANSLATIONS = "translations"  # folder in the folder of a run
 _TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
 
 
@@ -53,15 +54,15 @@ class Run:
             UserError: the folder has no run, or its settings differ from
                 `expected`.
         """
-        output_dir = stored_run.open_checkpoints(output_dir)
-        path = output_dir / stored_run.RUN
+        output_dir = checkpoint_files.open_folder(output_dir)
+        path = output_dir / run_json.RUN
         if not path.exists():
             raise errors.UserError(
                 f"There is no run in {storage.name_of(output_dir)} "
-                f"({stored_run.RUN} is missing). Train one with the trainer, "
+                f"({run_json.RUN} is missing). Train one with the trainer, "
                 "or name the right --output_dir."
             )
-        settings = files.read_json(path, stored_run.SHAPE)
+        settings = files.read_json(path, run_json.SHAPE)
         # Runs of earlier versions lack it.
         files.require_json_shape(path, settings.get("data", {}), {str: str})
         if "usr_dir" in settings:
@@ -71,7 +72,7 @@ class Run:
             problem = build_problem(
                 settings["problem"], settings["problem_arguments"]
             )
-            hparams = stored_run.hparams_of(settings["hparams"])
+            hparams = run_json.hparams_of(settings["hparams"])
         except errors.UserError as error:
             raise errors.UserError(f"Cannot use {path}. {error}") from error
         expected = dict(expected or {})
@@ -79,7 +80,7 @@ class Run:
             expected["hparams"] = fields.parse(
                 type(hparams), expected["hparams"]
             )
-        stored_run.refuse_differences(
+        run_json.refuse_differences(
             output_dir,
             settings,
             expected,
@@ -139,16 +140,16 @@ class Run:
     @property
     def checkpoints_folder(self) -> pathlib.Path:
         """The folder of the checkpoints that the trainer saves."""
-        return self.output_dir / stored_run.CHECKPOINTS
+        return self.output_dir / checkpoint_files.CHECKPOINTS
 
     @property
     def averaged_folder(self) -> pathlib.Path:
         """The folder of averages of checkpoints."""
-        return self.output_dir / stored_run.AVERAGED
+        return self.output_dir / checkpoint_files.AVERAGED
 
     def saved_checkpoints(self) -> list[pathlib.Path]:
         """Return the checkpoints that the trainer keeps, oldest first."""
-        return stored_run.list_checkpoints(self.checkpoints_folder)
+        return checkpoint_files.list_checkpoints(self.checkpoints_folder)
 
     def checkpoints(self, names: Checkpoints = None) -> list[pathlib.Path]:
         """Return the checkpoints of a model, or of each model of an ensemble.
@@ -167,7 +168,7 @@ class Run:
         if isinstance(names, str):
             names = files.split_paths(names)
         return [
-            stored_run.require_checkpoint(name)
+            checkpoint_files.require(name)
             if isinstance(name, str)
             else storage.local_path(name)
             for name in names
@@ -175,10 +176,10 @@ class Run:
 
     def _own_checkpoint(self):
         averaged, saved = (
-            stored_run.list_checkpoints(folder)[-1:]
+            checkpoint_files.list_checkpoints(folder)[-1:]
             for folder in (self.averaged_folder, self.checkpoints_folder)
         )
-        steps = [stored_run.step_of(path) for path in (*averaged, *saved)]
+        steps = [checkpoint_files.step_of(path) for path in (*averaged, *saved)]
         if len(steps) == 2 and steps[0] < steps[1]:
             print(
                 f"Note: {saved[0].name} is newer than the average "
@@ -204,7 +205,9 @@ class Run:
         saved = self.saved_checkpoints()
         first = 0
         if self.settings.get("options", {}).get("keep_best_checkpoints"):
-            first = self._end_of_gaps(list(map(stored_run.step_of, saved)))
+            first = self._end_of_gaps(
+                list(map(checkpoint_files.step_of, saved))
+            )
         paths = saved[first:][-number:]
         if len(paths) < number:
             older = (
@@ -245,7 +248,8 @@ class Run:
         name = "perplexity" if metric == history.LOSS else metric
         steps = validations.ranking(self.problem.suite)[:number]
         kept = {
-            stored_run.step_of(path): path for path in self.saved_checkpoints()
+            checkpoint_files.step_of(path): path
+            for path in self.saved_checkpoints()
         }
         best = [step for step in steps if step in kept]
         if len(best) < number:
@@ -302,18 +306,18 @@ class Run:
 
     def _hparams_of(self, checkpoint):
         """Return the hparams of the run that a checkpoint lies in."""
-        file = checkpoint.parent.parent / stored_run.RUN
-        if not file.exists() or file.samefile(self.output_dir / stored_run.RUN):
+        file = checkpoint.parent.parent / run_json.RUN
+        if not file.exists() or file.samefile(self.output_dir / run_json.RUN):
             return self.hparams
         settings = files.read_json(file, {"hparams": {"model": str}})
-        return stored_run.hparams_of(settings["hparams"])
+        return run_json.hparams_of(settings["hparams"])
 
     # Translations of test sets and their scores: NAME.txt and NAME.json.
 
     @property
     def translations_folder(self) -> pathlib.Path:
         """The folder of the test sets that `evaluate` translated."""
-        return self.output_dir / stored_run.TRANSLATIONS
+        return self.output_dir / _TRANSLATIONS
 
     def translations_file(self, name: str) -> pathlib.Path:
         """Return the file of the translations of a test set."""
@@ -369,8 +373,8 @@ class Run:
 
         Checksums are compared, too: an average may have been computed again.
         """
-        names = stored_run.checkpoint_names(checkpoints)
-        checksums = stored_run.checkpoint_checksums(checkpoints)
+        names = checkpoint_files.names(checkpoints)
+        checksums = checkpoint_files.checksums(checkpoints)
         return {
             name: stored
             for name, stored in self.stored_scores().items()

@@ -12,7 +12,7 @@ from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import saved_model, to_ctranslate2
 
@@ -83,10 +83,10 @@ def _card(run, paths, hparams):
     """Return the model card: what an export is, and how it was made."""
     card = run.settings | {
         "run": run.output_dir.name,
-        "checkpoints": stored_run.checkpoint_names(paths),
+        "checkpoints": checkpoint_files.names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": run.scores_of(paths, hparams),
-        "exported_with": stored_run.versions(),
+        "exported_with": run_json.versions(),
         "data": card_data(run.problem),
     }
     for name in ("data_dir", "usr_dir", "command_lines"):

@@ -13,7 +13,7 @@ from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
-from t2t_repro.runs import history, run_log, stored_run
+from t2t_repro.runs import checkpoint_files, history, run_json, run_log
 from t2t_repro.runtime import cpu, devices, keras_compat
 from t2t_repro.training import optimizer, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
@@ -66,8 +66,9 @@ def train(
     """
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
-    hparams = _use_defaults_for_later_fields(run_folder, hparams)
-    options = _continue_best_checkpoints(run_folder, options)
+    if stored := run_json.read_resumable(run_folder):
+        hparams = _use_defaults_for_later_fields(hparams, stored["hparams"])
+        options = _continue_best_checkpoints(options, stored.get("options", {}))
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
     observers += upload_callbacks(run_folder)
@@ -84,7 +85,7 @@ def train(
             stack.enter_context(upload_at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
             _show_notes(hparams_set, options, task, problem)
-        settings = stored_run.settings(
+        settings = run_json.settings(
             problem,
             hparams_set,
             hparams,
@@ -127,9 +128,11 @@ def _open_folder(output_dir, options):
             f"Several workers need a shared folder for the run; got {url}. "
             "Name such a folder with --output_dir. --data_dir may be a URL."
         )
-    stored_run.open_checkpoints(folder)
-    left = stored_run.list_checkpoints(folder / stored_run.CHECKPOINTS)
-    if url and left and not (folder / stored_run.RUN).exists():
+    checkpoint_files.open_folder(folder)
+    left = checkpoint_files.list_checkpoints(
+        folder / checkpoint_files.CHECKPOINTS
+    )
+    if url and left and not (folder / run_json.RUN).exists():
         raise errors.UserError(
             f"There is no run at {url} any more, and its copy {folder} has "
             f"{left[-1].name}, which was not uploaded. Move the copy to "
@@ -138,9 +141,9 @@ def _open_folder(output_dir, options):
     return folder
 
 
-def _use_defaults_for_later_fields(run_folder, hparams):
+def _use_defaults_for_later_fields(hparams, stored):
     """Replace the hparams that are newer than the run, and show them."""
-    used = stored_run.use_defaults_for_later_fields(run_folder, hparams)
+    used = run_json.use_defaults_for_later_fields(hparams, stored)
     for name, value in vars(used).items():
         if value != vars(hparams)[name]:
             run_log.show(
@@ -163,17 +166,17 @@ def _show_notes(hparams_set, options, task, problem):
         run_log.show(f"Note: {note}")
 
 
-def _continue_best_checkpoints(run_folder, options):
+def _continue_best_checkpoints(options, stored):
     """Keep as many best checkpoints as the run does, unless options say."""
     name = "keep_best_checkpoints"
-    stored = stored_run.stored_options(run_folder).get(name)
-    if options.keep_best_checkpoints is not None or not stored:
+    number = stored.get(name)
+    if options.keep_best_checkpoints is not None or not number:
         return options
     run_log.show(
-        f"The run continues with --{name}={stored}. To remove its best "
+        f"The run continues with --{name}={number}. To remove its best "
         f"checkpoints, say --{name}=0."
     )
-    return dataclasses.replace(options, keep_best_checkpoints=stored)
+    return dataclasses.replace(options, keep_best_checkpoints=number)
 
 
 def _check(problem, hparams, options):
@@ -203,11 +206,11 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
             devices.dtype_policy(options.mixed_precision),
             devices.use_xla(options.xla),
         )
-        stored_run.start(output_dir, settings, task.vocabularies, hardware_used)
+        run_json.start(output_dir, settings, task.vocabularies, hardware_used)
         storage.upload(output_dir)  # an error shows before the first step
-    fingerprint = worker.broadcast(stored_run.fingerprint(output_dir))
+    fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
-        stored_run.compare_with_chief(output_dir, settings, fingerprint)
+        run_json.compare_with_chief(output_dir, settings, fingerprint)
 
 
 def _common_settings(

@@ -17,14 +17,8 @@ from t2t_repro.data.subword_sampling import SubwordSampler
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.runs import run_log
+from t2t_repro.runs import checkpoint_files, run_log
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
-from t2t_repro.runs.stored_run import (
-    CHECKPOINTS,
-    list_checkpoints,
-    require_checkpoint,
-    step_of,
-)
 from t2t_repro.runtime import devices
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import anomalies, microbatch_size, optimizer, step
@@ -110,7 +104,7 @@ class Session:
         """Build the writer and reader of checkpoints."""
         return CheckpointManager(
             *self.state,
-            self.output_dir / CHECKPOINTS,
+            self.output_dir / checkpoint_files.CHECKPOINTS,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
             self.options.keep_best_checkpoints,
@@ -192,8 +186,8 @@ class Session:
 
     def newest_checkpoint(self) -> pathlib.Path | None:
         """Return the path of the newest checkpoint, or None."""
-        folder = self.output_dir / CHECKPOINTS
-        return next(reversed(list_checkpoints(folder)), None)
+        folder = self.output_dir / checkpoint_files.CHECKPOINTS
+        return next(reversed(checkpoint_files.list_checkpoints(folder)), None)
 
     def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
         """Return a distributed dataset of the steps from `first_step` on."""
@@ -281,13 +275,13 @@ def restore(session: Session, manager: CheckpointManager) -> None:
     """
     worker, start = session.worker, session.options.warm_start_from
     path = manager.restore_latest() if worker.is_chief else None
-    latest = worker.broadcast(step_of(path) if path else 0)
+    latest = worker.broadcast(checkpoint_files.step_of(path) if path else 0)
     if latest and not worker.is_chief:
         path = manager.restore(latest)
     if path:
         run_log.show(f"Continuing from {path}.")
     elif start:
-        model, path = session.state.model, require_checkpoint(start)
+        model, path = session.state.model, checkpoint_files.require(start)
         restore_weights(model, path, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables

@@ -11,7 +11,7 @@ FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
 PRINTING = """
 import pathlib, sys
 from t2t_repro.io import files
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files
 
 def print_calls(module, name):
     function = getattr(module, name)
@@ -21,12 +21,12 @@ def print_calls(module, name):
     setattr(module, name, printing)
 
 print_calls(files, "read_json")
-print_calls(stored_run, "list_checkpoints")
-print_calls(stored_run, "require_checkpoint")
+print_calls(checkpoint_files, "list_checkpoints")
+print_calls(checkpoint_files, "require")
 """
-CALLS = r"^(?:read_json run\.json|\w+_checkpoints? [\w-]+)$"
+CALLS = r"^(?:read_json run\.json|list_checkpoints \w+|require ckpt-\d+)$"
 OWN = "list_checkpoints averaged", "list_checkpoints checkpoints"
-NAMED = ("require_checkpoint ckpt-300",)
+NAMED = ("require ckpt-300",)
 CKPT = "{}/run/checkpoints/ckpt-300"
 
 

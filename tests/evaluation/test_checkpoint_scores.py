@@ -11,7 +11,7 @@ from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import scoring_problem
-from t2t_repro.runs import checkpoints, history, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints, history
 from t2t_repro.runs.checkpoints import CheckpointReader
 from t2t_repro.runs.history import CheckpointScores
 from t2t_repro.runs.run import Run
@@ -60,7 +60,7 @@ def test_table_marks_the_best_headline(tmp_path):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a run with checkpoints 1 and 2, which translate alike."""
-    (tmp_path / stored_run.CHECKPOINTS).mkdir()
+    (tmp_path / checkpoint_files.CHECKPOINTS).mkdir()
     for step in (1, 2):
         save(tmp_path, step)
 
@@ -86,7 +86,7 @@ def run(tmp_path, monkeypatch):
 
 
 def save(folder, step):
-    path = folder / stored_run.CHECKPOINTS / f"ckpt-{step}.index"
+    path = folder / checkpoint_files.CHECKPOINTS / f"ckpt-{step}.index"
     path.write_text(f"weights of {step}")
     return path
 
@@ -145,7 +145,7 @@ def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
         if path.name == "ckpt-1":
             raise FileNotFoundError(path)
 
-    monkeypatch.setattr(stored_run, "fetch_data", fetch)
+    monkeypatch.setattr(checkpoint_files, "fetch_data", fetch)
     monkeypatch.setattr(
         checkpoints,
         "restore_weights",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
@@ -237,14 +237,15 @@ def assert_same_run(read_events, assert_same_checkpoint):
 
     def check(actual, expected):
         folders = [
-            folder / stored_run.CHECKPOINTS for folder in (actual, expected)
+            folder / checkpoint_files.CHECKPOINTS
+            for folder in (actual, expected)
         ]
         files, expected_files = (
             sorted(path.name for path in folder.iterdir() if path.is_file())
             for folder in folders
         )
         assert files == expected_files
-        for path in stored_run.list_checkpoints(folders[1]):
+        for path in checkpoint_files.list_checkpoints(folders[1]):
             assert_same_checkpoint(folders[0] / path.name, path)
         losses, expected_losses = (
             read_events(folder)["validation/loss"]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from t2t_repro.reports import curves
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.serving import version_folders
 from t2t_repro.training import train_log
 
@@ -30,7 +30,7 @@ def run_copy(trained, tmp_path):
     reverse_times(run)
     times = [
         path.with_suffix(".index").stat().st_mtime
-        for path in stored_run.list_checkpoints(run / "checkpoints")
+        for path in checkpoint_files.list_checkpoints(run / "checkpoints")
     ]
     assert len(times) == 3 and times == sorted(times, reverse=True)
     return run

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints
 
 LARGEST = 250_000  # bytes of a vocabulary, and of an averaged checkpoint
 
@@ -69,7 +69,7 @@ def test_average_killed_before_a_rename_is_made_again(
         result = average(fault=f"SIGKILL change {number}")
         assert result.returncode == -9, result.stderr
         count_outcome("kills", "avg_checkpoints", "tried")
-        listed = stored_run.list_checkpoints(run_copy / "averaged")
+        listed = checkpoint_files.list_checkpoints(run_copy / "averaged")
         for path in listed:  # each is complete
             assert checkpoints.CheckpointReader(path).vocabulary != "unknown"
     assert average().returncode == 0

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.io import files, storage
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runs.run import Run
 
@@ -46,7 +46,7 @@ class State:
         """Restore the latest checkpoint, check its values, return its path."""
         self.kernel.assign(np.full(self.kernel.shape, -1))
         path = self.checkpoints(folder).restore_latest()
-        step = stored_run.step_of(path)
+        step = checkpoint_files.step_of(path)
         assert int(self.adam.iterations) == step
         assert (self.kernel.numpy() == step).all()
         return path
@@ -60,7 +60,7 @@ def state():
 @pytest.fixture
 def folder(state, tmp_path):
     """Return a folder with checkpoints 4 and 8."""
-    folder = tmp_path / stored_run.CHECKPOINTS
+    folder = tmp_path / checkpoint_files.CHECKPOINTS
     state.save(folder, 4)
     state.save(folder, 8)
     return folder
@@ -118,7 +118,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     printed = capsys.readouterr().out
     assert f"The checkpoint {folder / 'ckpt-8'} is damaged: " in printed
     assert printed.endswith(" It is damaged-ckpt-8 now.\n")
-    assert stored_run.list_checkpoints(folder) == [folder / "ckpt-4"]
+    assert checkpoint_files.list_checkpoints(folder) == [folder / "ckpt-4"]
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
@@ -127,7 +127,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
 def test_checkpoint_that_is_written_is_not_uploaded(
     state, memory, machine, monkeypatch
 ):
-    folder = machine("first") / stored_run.CHECKPOINTS
+    folder = machine("first") / checkpoint_files.CHECKPOINTS
     state.save(folder, 4)
     found = []
 
@@ -144,7 +144,7 @@ def test_checkpoint_that_is_written_is_not_uploaded(
 @pytest.fixture
 def uploaded(state, machine):
     """Return the folder of checkpoints of steps 4 and 8, in a store, too."""
-    folder = machine("first") / stored_run.CHECKPOINTS
+    folder = machine("first") / checkpoint_files.CHECKPOINTS
     for step in (4, 8):
         state.save(folder, step)
     storage.upload(folder.parent)

@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro import hparam, registry
 from t2t_repro.data import engines, generate, manifest
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import run_json
 from t2t_repro.runs.run import Run
 
 COUNTS = pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def run_folder(data, tmp_path):
     folder = tmp_path / "run"
     vocabularies = manifest.open_vocabularies(data)
     hparams = registry.build_hparams("tiny")
-    settings = stored_run.settings(
+    settings = run_json.settings(
         problem, "tiny", hparams, 1, data, vocabularies, 8
     )
-    stored_run.start(folder, settings, vocabularies, "one CPU")
+    run_json.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 

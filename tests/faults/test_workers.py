@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints
 
 # Each test starts two processes, each of which traces the training step.
 pytestmark = pytest.mark.slow
@@ -141,7 +141,7 @@ def test_worker_ends_when_the_other_is_killed(train_pair, tmp_path, dead):
     assert codes[1 - dead] == 1, printed[1 - dead]
     message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
     assert message in printed[1 - dead]
-    listed = stored_run.list_checkpoints(tmp_path / "checkpoints")
+    listed = checkpoint_files.list_checkpoints(tmp_path / "checkpoints")
     assert [path.name for path in listed] == ["ckpt-4"]
 
 

@@ -14,7 +14,7 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import build_problem
-from t2t_repro.runs import checkpoints, history, stored_run
+from t2t_repro.runs import checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.server import batching, proto_predict, request_errors
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     vocabulary = {"size": 268, "sha256": vocabularies.sha256}
     contents = {"splits": {}, "vocabulary": vocabulary}
     files.write_json(folder / "manifest.json", contents)
-    settings = stored_run.settings(
+    settings = run_json.settings(
         PROBLEM,
         "tiny",
         registry.build_hparams("tiny"),
@@ -47,18 +47,18 @@ def run(tmp_path_factory):
         vocabularies,
         8,
     )
-    stored_run.start(folder, settings, vocabularies, "one CPU")
+    run_json.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 
 @pytest.fixture(scope="module")
 def whole(run):
-    return files.read_json(run / stored_run.RUN)
+    return files.read_json(run / run_json.RUN)
 
 
 def test_run_without_model_is_refused(run, whole):
     hparams = {k: v for k, v in whole["hparams"].items() if k != "model"}
-    files.write_json(run / stored_run.RUN, whole | {"hparams": hparams})
+    files.write_json(run / run_json.RUN, whole | {"hparams": hparams})
     message = r"run\.json is damaged: it\['hparams'\] lacks model\."
     with pytest.raises(errors.UserError, match=message):
         Run.open(run)
@@ -67,7 +67,7 @@ def test_run_without_model_is_refused(run, whole):
 @given(data=st.data())
 def test_edited_run_is_opened_or_explained(run, whole, data):
     content = data.draw(edited_json(whole))
-    (run / stored_run.RUN).write_bytes(content)
+    (run / run_json.RUN).write_bytes(content)
     try:
         found = Run.open(run)
         assert found.vocabularies
@@ -82,21 +82,21 @@ def test_edited_run_is_opened_or_explained(run, whole, data):
 
 @given(data=st.data())
 def test_edited_run_resumes_or_is_explained(run, whole, data):
-    (run / stored_run.RUN).write_bytes(data.draw(edited_json(whole)))
+    (run / run_json.RUN).write_bytes(data.draw(edited_json(whole)))
     vocabularies = Vocabularies.shared(Bpe.load(run / "vocab.model"))
     try:
-        stored_run.start(run, whole, vocabularies, "one CPU")
+        run_json.start(run, whole, vocabularies, "one CPU")
     except errors.UserError as error:
-        assert str(run / stored_run.RUN) in str(error)
+        assert str(run / run_json.RUN) in str(error)
         return
     assert Run.open(run).settings["hparams"] == whole["hparams"]
 
 
 @given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
 def test_edited_scores_are_read_or_named(run, content):
-    path = run / stored_run.TRANSLATIONS / "test.json"
-    path.parent.mkdir(exist_ok=True)
     opened = Run(run, {}, None, None)
+    path = opened.translations_folder / "test.json"
+    path.parent.mkdir(exist_ok=True)
     found = read_or_refuse(lambda _: opened.stored_scores(), path, content)
     assert found is None or isinstance(found["test"], dict)
 

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_repro import fields, hparam, registry
 from t2t_repro.hparams import transformer
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import run_json
 
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
@@ -30,24 +30,24 @@ def later(monkeypatch):
 
 
 def test_stored_run_has_default_of_later_setting(later):
-    settings = json.loads((STORED / stored_run.RUN).read_text())
-    hparams = stored_run.hparams_of(settings["hparams"])
+    settings = json.loads((STORED / run_json.RUN).read_text())
+    hparams = run_json.hparams_of(settings["hparams"])
     assert isinstance(hparams, Later) and hparams.gate_temperature == 0.0
-    filled = stored_run.with_defaults(settings)["hparams"]
+    filled = run_json.with_defaults(settings)["hparams"]
     assert filled == dataclasses.asdict(hparams)
 
 
 def test_other_value_of_later_setting_differs_from_stored_run(later):
-    settings = json.loads((STORED / stored_run.RUN).read_text())
-    same = dataclasses.asdict(stored_run.hparams_of(settings["hparams"]))
-    stored_run.refuse_differences(STORED, settings, {"hparams": same}, "")
+    settings = json.loads((STORED / run_json.RUN).read_text())
+    same = dataclasses.asdict(run_json.hparams_of(settings["hparams"]))
+    run_json.refuse_differences(STORED, settings, {"hparams": same}, "")
     other = same | {"gate_temperature": 1.0}
     with pytest.raises(Exception, match="^gate_temperature: 0.0 -> 1"):
-        stored_run.refuse_differences(STORED, settings, {"hparams": other}, "")
+        run_json.refuse_differences(STORED, settings, {"hparams": other}, "")
 
 
 def test_fields_that_old_runs_lack_have_defaults():
-    stored = json.loads((STORED / stored_run.RUN).read_text())["hparams"]
+    stored = json.loads((STORED / run_json.RUN).read_text())["hparams"]
     for cls in (hparam.HParams, transformer.TransformerHParams):
         for field in dataclasses.fields(cls):
             assert field.name in stored or (

@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.io import files, object_store, storage
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import checkpoint_files
 
 FILES = {
     "run.json": "settings",
@@ -219,7 +219,7 @@ def test_objects_stay_if_their_files_were_removed_before(memory, machine):
     # A trainer that is killed before its upload, or a user who needs room.
     for name in FILES:
         (first / name).unlink()
-    stored_run.open_checkpoints(first)
+    checkpoint_files.open_folder(first)
     storage.upload(first)
     assert stored(memory) == FILES
 
@@ -229,12 +229,12 @@ def test_weights_that_another_machine_replaced_stay(memory, machine):
     write(first, FILES)
     storage.upload(first)
     second = machine("second")
-    stored_run.open_checkpoints(second)
+    checkpoint_files.open_folder(second)
     changed = {name: f"new {FILES[name]}" for name in FILES}
     write(second, changed)
     storage.upload(second)
     first = machine("first")
-    stored_run.open_checkpoints(first)
+    checkpoint_files.open_folder(first)
     storage.upload(first)
     assert stored(memory) == changed
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.training import optimizer
 
@@ -157,7 +157,7 @@ def test_restore_on_replicas_sets_every_copy(
 
 def test_newest_checkpoints_are_kept_after_restart(state, tmp_path):
     def steps():
-        return [p.name for p in stored_run.list_checkpoints(tmp_path)]
+        return [p.name for p in checkpoint_files.list_checkpoints(tmp_path)]
 
     manager = state.checkpoints(tmp_path, max_to_keep=2)
     for step in (8, 9, 10):
@@ -169,13 +169,13 @@ def test_newest_checkpoints_are_kept_after_restart(state, tmp_path):
 
 
 def test_list_is_sorted_by_step_not_by_name(saved, tmp_path):
-    listed = stored_run.list_checkpoints(saved[0])
+    listed = checkpoint_files.list_checkpoints(saved[0])
     names = ["ckpt-100", "ckpt-200", "ckpt-1000"]
     assert listed == [saved[0] / name for name in names]
     # Without its index, a checkpoint is not complete.
     (tmp_path / "ckpt-5.data-00000-of-00001").touch()
-    assert stored_run.list_checkpoints(tmp_path) == []
-    assert stored_run.list_checkpoints(tmp_path / "absent") == []
+    assert checkpoint_files.list_checkpoints(tmp_path) == []
+    assert checkpoint_files.list_checkpoints(tmp_path / "absent") == []
 
 
 def test_files_of_other_names_are_no_checkpoints(state, tmp_path):
@@ -187,16 +187,16 @@ def test_files_of_other_names_are_no_checkpoints(state, tmp_path):
     for path in others:
         path.write_bytes(b"")
     assert manager.save(5) == tmp_path / "ckpt-5"
-    listed = stored_run.list_checkpoints(tmp_path)
+    listed = checkpoint_files.list_checkpoints(tmp_path)
     assert listed == [tmp_path / "ckpt-5"]
     assert all(path.exists() for path in others)
 
 
 def test_step_of_path_is_its_last_number():
-    assert stored_run.step_of("a-7/ckpt-1500") == 1500
+    assert checkpoint_files.step_of("a-7/ckpt-1500") == 1500
     for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
         with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):
-            stored_run.step_of(path)
+            checkpoint_files.step_of(path)
 
 
 def test_average_equals_the_mean(saved, target, state, tmp_path):
@@ -295,7 +295,7 @@ def test_folder_may_have_the_characters_of_patterns(
     target.set(0)
     assert target.checkpoints(folder).restore_latest() == folder / "ckpt-1000"
     target.assert_is(saved[1][1000])
-    paths = stored_run.list_checkpoints(folder)
+    paths = checkpoint_files.list_checkpoints(folder)
     averaged = checkpoints.average(paths, folder / "averaged")
     assert averaged == folder / "averaged" / "ckpt-1000"
     restore_weights(target.model, averaged, VOCABULARY)

@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoints, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -37,7 +37,7 @@ def test_checkpoint_of_another_run_has_its_hparams(
     for name, hparams in (("run", tiny_hparams), ("other", other)):
         (tmp_path / name).mkdir()
         settings = {"hparams": dataclasses.asdict(hparams)}
-        files.write_json(tmp_path / name / stored_run.RUN, settings)
+        files.write_json(tmp_path / name / run_json.RUN, settings)
     vocabularies = Vocabularies.shared(
         types.SimpleNamespace(size=20, sha256="")
     )

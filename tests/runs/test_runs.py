@@ -8,7 +8,7 @@ import pytest
 from t2t_repro import errors, hparam
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
-from t2t_repro.runs import history, stored_run
+from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ VOCABULARIES = Vocabularies.shared(Vocabulary(b"pieces"))
 
 
 def start(folder, hardware="one CPU", settings=SETTINGS):
-    stored_run.start(folder, settings, VOCABULARIES, hardware)
+    run_json.start(folder, settings, VOCABULARIES, hardware)
 
 
 @pytest.fixture
@@ -40,56 +40,56 @@ def started(tmp_path, monkeypatch):
 
 
 def test_worker_with_the_same_settings_is_accepted(started):
-    before = (started / stored_run.RUN).read_bytes()
-    stored_run.compare_with_chief(
-        started, SETTINGS, stored_run.fingerprint(started)
+    before = (started / run_json.RUN).read_bytes()
+    run_json.compare_with_chief(
+        started, SETTINGS, run_json.fingerprint(started)
     )
-    assert (started / stored_run.RUN).read_bytes() == before
+    assert (started / run_json.RUN).read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "folder", [stored_run.CHECKPOINTS, stored_run.AVERAGED]
+    "folder", [checkpoint_files.CHECKPOINTS, checkpoint_files.AVERAGED]
 )
 def test_folder_with_weights_of_another_training_is_refused(started, folder):
     (started / folder).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         (started / folder / f"ckpt-4.{suffix}").touch()
-    before = (started / stored_run.RUN).read_bytes()
+    before = (started / run_json.RUN).read_bytes()
     with pytest.raises(errors.UserError, match="^random_seed: 1 -> 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
-    assert (started / stored_run.RUN).read_bytes() == before
+    assert (started / run_json.RUN).read_bytes() == before
 
 
 def test_each_start_changes_the_fingerprint(started):
-    first = stored_run.fingerprint(started)
+    first = run_json.fingerprint(started)
     start(started)
-    assert 0 < stored_run.fingerprint(started) < 2**63
-    assert stored_run.fingerprint(started) != first
+    assert 0 < run_json.fingerprint(started) < 2**63
+    assert run_json.fingerprint(started) != first
 
 
 def test_every_session_stores_its_hardware(started):
     start(started, "8 GPUs")
-    settings = files.read_json(started / stored_run.RUN)
+    settings = files.read_json(started / run_json.RUN)
     assert settings["hardware"] == ["one CPU", "8 GPUs"]
     assert len(settings["command_lines"]) == 2
 
 
 def test_worker_with_another_folder_is_refused(started, tmp_path):
-    fingerprint = stored_run.fingerprint(started)
+    fingerprint = run_json.fingerprint(started)
     for folder in (tmp_path / "own", started):
         with pytest.raises(
             errors.UserError, match="must see the same --output"
         ):
-            stored_run.compare_with_chief(folder, SETTINGS, fingerprint)
-        files.write_json(started / stored_run.RUN, {})  # of a folder like it
+            run_json.compare_with_chief(folder, SETTINGS, fingerprint)
+        files.write_json(started / run_json.RUN, {})  # of a folder like it
 
 
 def test_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
     message = "^manifest_sha256: .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
-        stored_run.compare_with_chief(
-            started, other, stored_run.fingerprint(started)
+        run_json.compare_with_chief(
+            started, other, run_json.fingerprint(started)
         )
 
 
@@ -120,9 +120,9 @@ def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
         "hparams": {"model": "m"},
     }
     start(started, settings=settings)
-    (started / stored_run.CHECKPOINTS).mkdir()
+    (started / checkpoint_files.CHECKPOINTS).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
-        (started / stored_run.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+        (started / checkpoint_files.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
     if message is None:
         start(started, settings=settings | changes)
         return
@@ -131,12 +131,13 @@ def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
 
 
 def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
-    (tmp_path / stored_run.TRANSLATIONS).mkdir()
+    run = Run(tmp_path, {}, None, None)
+    run.translations_folder.mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
-    names = stored_run.checkpoint_names([path])
-    sums = stored_run.checkpoint_checksums([path])
+    names = checkpoint_files.names([path])
+    sums = checkpoint_files.checksums([path])
     assert names == ["averaged/ckpt-9"]
     stored = {
         "test": {
@@ -148,9 +149,8 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
     for split, scores in stored.items():
-        path_of_scores = tmp_path / stored_run.TRANSLATIONS / f"{split}.json"
+        path_of_scores = run.translations_folder / f"{split}.json"
         files.write_json(path_of_scores, scores)
-    run = Run(tmp_path, {}, None, None)
     assert run.stored_scores() == stored
     search = hparam.DecodeHParams()
     found = run.scores_of([path], search)
@@ -177,10 +177,10 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         },
         "command_lines": [],
     }
-    (started / stored_run.CHECKPOINTS).mkdir()
+    (started / checkpoint_files.CHECKPOINTS).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
-        (started / stored_run.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
-    files.write_json(started / stored_run.RUN, before)
+        (started / checkpoint_files.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    files.write_json(started / run_json.RUN, before)
     other = now["problem_arguments"] | {"vocabulary_type": "unigram"}
     message = r"^vocabulary_type: 'bpe' -> 'unigram'\. .* holds another run"
     with pytest.raises(errors.UserError, match=message):
@@ -193,10 +193,10 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         start(started, settings=now | {"hparams_set": "wide", "hparams": wider})
     # A set of another name with the same values is resumed.
     start(started, settings=now | {"hparams_set": "wide"})
-    files.write_json(started / stored_run.RUN, before)
+    files.write_json(started / run_json.RUN, before)
     for _ in range(2):
         start(started, settings=now)
-        stored = files.read_json(started / stored_run.RUN)["hparams"]
+        stored = files.read_json(started / run_json.RUN)["hparams"]
         assert stored == before["hparams"]
 
 
@@ -216,9 +216,9 @@ def test_average_older_than_the_training_is_noted(tmp_path, capsys):
 
 
 def test_modules_that_have_changed_are_printed(started, capsys):
-    (started / stored_run.CHECKPOINTS).mkdir()
-    (started / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
-    path = started / stored_run.RUN
+    (started / checkpoint_files.CHECKPOINTS).mkdir()
+    (started / checkpoint_files.CHECKPOINTS / "ckpt-4.index").touch()
+    path = started / run_json.RUN
     settings = files.read_json(path) | {"hparams": {"model": "m"}}
     for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
         usr_dir = {"folder": "mine", "sha256": modules}
@@ -230,9 +230,9 @@ def test_modules_that_have_changed_are_printed(started, capsys):
 
 
 def test_run_with_a_setting_that_is_gone_is_refused(started):
-    (started / stored_run.CHECKPOINTS).mkdir()
-    (started / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
-    path = started / stored_run.RUN
+    (started / checkpoint_files.CHECKPOINTS).mkdir()
+    (started / checkpoint_files.CHECKPOINTS / "ckpt-4.index").touch()
+    path = started / run_json.RUN
     before = files.read_json(path)
     files.write_json(path, before | {"hparams": {"gone": 1, "model": "m"}})
     with pytest.raises(errors.UserError, match="'m' lacks now: gone. Resume"):
@@ -247,7 +247,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     problem = build_problem(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
-    settings = stored_run.settings(
+    settings = run_json.settings(
         problem,
         "tiny",
         tiny_hparams,
@@ -256,7 +256,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
         vocabularies,
         8,
     )
-    start = functools.partial(stored_run.start, tmp_path / "run", settings)
+    start = functools.partial(run_json.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
     opened = Run.open(tmp_path / "run").vocabularies
     assert [item.model for item in opened] == [
@@ -276,9 +276,9 @@ def validated(tmp_path):
     entries = history.History(tmp_path)
     for step, value in bleu.items():
         entries.add(step, {"perplexity": 10.0 - step, "bleu": value})
-    (tmp_path / stored_run.CHECKPOINTS).mkdir()
+    (tmp_path / checkpoint_files.CHECKPOINTS).mkdir()
     for step in (1, 3, 4, 5):
-        (tmp_path / stored_run.CHECKPOINTS / f"ckpt-{step}.index").touch()
+        (tmp_path / checkpoint_files.CHECKPOINTS / f"ckpt-{step}.index").touch()
     problem = scoring_problem(("en", "de"))
     return Run(tmp_path, {}, problem, None)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from t2t_repro import hparam
 from t2t_repro.data import batch_plan
 from t2t_repro.metrics import metric
-from t2t_repro.runs import checkpoints, stored_run
+from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
     cross_entropy,
@@ -102,8 +102,8 @@ class Runs:
     @staticmethod
     def saved_steps(folder):
         """Return the steps of the checkpoints of a run, in order."""
-        listed = stored_run.list_checkpoints(folder / "checkpoints")
-        return [stored_run.step_of(path) for path in listed]
+        listed = checkpoint_files.list_checkpoints(folder / "checkpoints")
+        return [checkpoint_files.step_of(path) for path in listed]
 
     @staticmethod
     def saved(folder, step):

@@ -1,13 +1,11 @@
 """A training job: options that continue those of a run."""
 
 import contextlib
-import json
 import os
 import sys
 
 import pytest
 
-from t2t_repro.runs import stored_run
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
@@ -23,23 +21,15 @@ from t2t_repro.training.options import Options
     ],
 )
 def test_resumed_run_keeps_its_best_checkpoints_unless_told(
-    tmp_path, capsys, stored, given, expected
+    capsys, stored, given, expected
 ):
-    (tmp_path / stored_run.CHECKPOINTS).mkdir()
-    (tmp_path / stored_run.CHECKPOINTS / "ckpt-4.index").touch()
-    (tmp_path / stored_run.RUN).write_text(json.dumps({"options": stored}))
     options = job._continue_best_checkpoints(
-        tmp_path, Options(keep_best_checkpoints=given)
+        Options(keep_best_checkpoints=given), stored
     )
     assert options.keep_best_checkpoints == expected
     printed = capsys.readouterr().out
     continues = given is None and expected is not None
     assert ("continues with --keep_best_checkpoints=2" in printed) is continues
-
-
-def test_new_run_keeps_no_best_checkpoints(tmp_path):
-    options = job._continue_best_checkpoints(tmp_path, Options())
-    assert options.keep_best_checkpoints is None
 
 
 def test_training_goes_on_when_nobody_reads_its_output(monkeypatch):

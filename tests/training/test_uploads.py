@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.io import object_store, storage
-from t2t_repro.runs import stored_run
+from t2t_repro.runs import run_json
 from t2t_repro.training import callbacks, job, options
 
 
@@ -16,7 +16,7 @@ def run(machine):
     """Return the copy of a run with its settings."""
     folder = machine("first")
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / stored_run.RUN).write_text("settings")
+    (folder / run_json.RUN).write_text("settings")
     return folder
 
 

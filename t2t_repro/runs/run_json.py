@@ -1,11 +1,9 @@
-"""A run as its folder has it: run.json and checkpoints, without TensorFlow."""
+"""run.json: the settings of a run, written once and then compared."""
 
 import dataclasses
 import pathlib
 import platform
-import re
 import sys
-from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
@@ -13,98 +11,10 @@ from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import extras, files, storage
 from t2t_repro.problem import Problem, arguments_with_defaults
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# Paths of checkpoints.
-
-
-def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
-    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
-    return ["/".join(path.parts[-2:]) for path in paths]
-
-
-def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
-    """Return the sha256 of each index, which has a checksum of every tensor."""
-    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
-
-
-def open_checkpoints(name: pathlib.Path | str) -> pathlib.Path:
-    """Return the folder of a run, which is copied if it has a URL.
-
-    Data of checkpoints is copied by fetch_data(), and exports are not.
-    """
-    return storage.download(storage.local_path(name), _without_large_files)
-
-
-def _without_large_files(names):
-    exports = ("export/", "ctranslate2/")
-    return [
-        name
-        for name in names
-        if not re.search(r"(^|/)ckpt-\d+\.data-", name)
-        and not name.startswith(exports)
-    ]
-
-
-def fetch_data(path: pathlib.Path) -> None:
-    """Copy the data of a checkpoint at a URL, if it is missing here."""
-    storage.fetch(path.with_name(f"{path.name}.data-00000-of-00001"))
-
-
-def require_checkpoint(name: pathlib.Path | str) -> pathlib.Path:
-    """Return the path of a checkpoint that exists: …/ckpt-1500.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = storage.local_path(name)
-    if files.is_url(name):
-        open_checkpoints(path.parent.parent)  # of its run
-    if not pathlib.Path(f"{path}.index").is_file():
-        raise errors.UserError(
-            f"There is no checkpoint {name}. Name one as …/ckpt-1500, "
-            "without an ending."
-        )
-    return path
-
-
-def step_of(path: pathlib.Path | str) -> int:
-    """Return the step in a checkpoint's path: 1500 for "…/ckpt-1500"."""
-    match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
-    if not match:
-        raise errors.UserError(
-            f"A checkpoint's path ends in -STEP, as ckpt-1500; got {path}."
-        )
-    return int(match[1])
-
-
-def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
-    """Return paths of the complete checkpoints in a folder, oldest first."""
-    found = files_of_checkpoints(folder)
-    indices = (path for path in found if path.suffix == ".index")
-    return sorted((index.with_suffix("") for index in indices), key=step_of)
-
-
-def files_of_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
-    """Return the files of a folder whose names are ckpt-STEP.…"""
-    return [
-        path
-        for path in pathlib.Path(folder).glob("ckpt-*.*")
-        if re.match(r"ckpt-\d+\.", path.name)
-    ]
-
-
-def index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
-    """Sort files for removal: a checkpoint exists while its index does."""
-    return sorted(paths, key=lambda file: file.suffix != ".index")
-
-
-# run.json: the settings of a run, written once and then compared.
-
 RUN = "run.json"
-AVERAGED = "averaged"
-CHECKPOINTS = "checkpoints"
-TRANSLATIONS = "translations"
 # Settings that must not change when a run continues, beside problem_arguments
 # and the data.
 _IDENTITY = (
@@ -310,16 +220,17 @@ def versions() -> dict[str, str]:
 
 
 def use_defaults_for_later_fields(
-    output_dir: pathlib.Path, hparams: hparam.HParams
+    hparams: hparam.HParams, stored: dict[str, Any]
 ) -> hparam.HParams:
-    """Return `hparams` with defaults for the fields that a stored run lacks.
+    """Return `hparams` with defaults for the fields that a run lacks.
 
     A run of an earlier version lacks fields that were added later. Their
     defaults mean "as before", even if the hparams set has other values.
+
+    Args:
+        hparams: settings for the run.
+        stored: the hparams of its run.json.
     """
-    if not _is_resumable(output_dir):
-        return hparams
-    stored = files.read_json(output_dir / RUN, {"hparams": dict})["hparams"]
     later = {
         field.name: field.default
         for field in dataclasses.fields(hparams)
@@ -328,18 +239,18 @@ def use_defaults_for_later_fields(
     return dataclasses.replace(hparams, **later)
 
 
-def stored_options(output_dir: pathlib.Path) -> dict[str, Any]:
-    """Return the options of the last session of a run that can resume."""
+def read_resumable(output_dir: pathlib.Path) -> dict[str, Any] | None:
+    """Return the settings of a run that can resume; None: it is a new one."""
     if not _is_resumable(output_dir):
-        return {}
-    return files.read_json(output_dir / RUN, dict).get("options", {})
+        return None
+    return files.read_json(output_dir / RUN, {"hparams": dict})
 
 
 def _is_resumable(output_dir):
     """Return whether a run has checkpoints, so that its settings are fixed."""
     return (output_dir / RUN).exists() and any(
-        list_checkpoints(output_dir / folder)
-        for folder in (CHECKPOINTS, AVERAGED)
+        checkpoint_files.list_checkpoints(output_dir / folder)
+        for folder in (checkpoint_files.CHECKPOINTS, checkpoint_files.AVERAGED)
     )
 
 

@@ -1,0 +1,91 @@
+"""Files of the checkpoints of runs, found without TensorFlow."""
+
+import pathlib
+import re
+
+from t2t_repro import errors
+from t2t_repro.io import files, storage
+
+# Folders in the folder of a run.
+CHECKPOINTS = "checkpoints"
+AVERAGED = "averaged"
+
+
+def names(paths: list[pathlib.Path]) -> list[str]:
+    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
+    return ["/".join(path.parts[-2:]) for path in paths]
+
+
+def checksums(paths: list[pathlib.Path]) -> list[str]:
+    """Return the sha256 of each index, which has a checksum of every tensor."""
+    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
+
+
+def open_folder(name: pathlib.Path | str) -> pathlib.Path:
+    """Return the folder of a run, which is copied if it has a URL.
+
+    Data of checkpoints is copied by fetch_data(), and exports are not.
+    """
+    return storage.download(storage.local_path(name), _without_large_files)
+
+
+def _without_large_files(names):
+    exports = ("export/", "ctranslate2/")
+    return [
+        name
+        for name in names
+        if not re.search(r"(^|/)ckpt-\d+\.data-", name)
+        and not name.startswith(exports)
+    ]
+
+
+def fetch_data(path: pathlib.Path) -> None:
+    """Copy the data of a checkpoint at a URL, if it is missing here."""
+    storage.fetch(path.with_name(f"{path.name}.data-00000-of-00001"))
+
+
+def require(name: pathlib.Path | str) -> pathlib.Path:
+    """Return the path of a checkpoint that exists: …/ckpt-1500.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = storage.local_path(name)
+    if files.is_url(name):
+        open_folder(path.parent.parent)  # of its run
+    if not pathlib.Path(f"{path}.index").is_file():
+        raise errors.UserError(
+            f"There is no checkpoint {name}. Name one as …/ckpt-1500, "
+            "without an ending."
+        )
+    return path
+
+
+def step_of(path: pathlib.Path | str) -> int:
+    """Return the step in a checkpoint's path: 1500 for "…/ckpt-1500"."""
+    match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
+    if not match:
+        raise errors.UserError(
+            f"A checkpoint's path ends in -STEP, as ckpt-1500; got {path}."
+        )
+    return int(match[1])
+
+
+def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Return paths of the complete checkpoints in a folder, oldest first."""
+    found = list_files(folder)
+    indices = (path for path in found if path.suffix == ".index")
+    return sorted((index.with_suffix("") for index in indices), key=step_of)
+
+
+def list_files(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Return the files of a folder whose names are ckpt-STEP.…
+
+    They are in the order of removal: a checkpoint exists while its index does.
+    """
+    found = (
+        path
+        for path in pathlib.Path(folder).glob("ckpt-*.*")
+        if re.match(r"ckpt-\d+\.", path.name)
+    )
+    return sorted(found, key=lambda file: file.suffix != ".index")
