@@ -145,7 +145,7 @@ class Commands:
     """Commands on random letters, whose translation is their reversal."""
 
     def __init__(self, folder, forked):
-        self.folder, self._forked = folder, forked
+        self.folder, self.forked = folder, forked
         (folder / "raw").mkdir()
         letters_of = np.random.default_rng(0)
         for split, lines in (("train", 300), ("validation", 20), ("test", 20)):
@@ -194,14 +194,14 @@ class Commands:
     def start(self, output_dir, *flags, env=None, **settings):
         """Start the trainer in a fork; return the Command."""
         arguments, faults = self.command(output_dir, *flags, **settings)
-        return self._forked.start(
+        return self.forked.start(
             "trainer", *arguments, env=faults | (env or {})
         )
 
     def train(self, output_dir, *flags, kill_after=None, **settings):
         """Run the trainer in a fork; return its exit code and its text."""
         arguments, env = self.command(output_dir, *flags, **settings)
-        result = self._forked(
+        result = self.forked(
             "trainer", *arguments, env=env, kill_after=kill_after
         )
         return result.returncode, result.stdout + result.stderr
@@ -209,12 +209,12 @@ class Commands:
     def run(self, name, folder, *flags, fault=None, **settings):
         """Run a command whose files are in `folder`; return its result."""
         arguments, env = self.faulty(flags, folder, fault)
-        return self._forked(name, *arguments, env=env, **settings)
+        return self.forked(name, *arguments, env=env, **settings)
 
     def background(self, name, folder, *flags, fault=None, **settings):
         """Start a command as run() does; return the forked.Command."""
         arguments, env = self.faulty(flags, folder, fault)
-        return self._forked.start(name, *arguments, env=env, **settings)
+        return self.forked.start(name, *arguments, env=env, **settings)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 from t2t_repro.reports import curves
 from t2t_repro.runs import checkpoint_files
-from t2t_repro.serving import version_folders
 from t2t_repro.training import train_log
 
 DAY = 24 * 3600
@@ -77,15 +76,6 @@ def test_datagen_keeps_shards_in_spite_of_file_times(
         assert path.stat().st_mtime == now[path.name]
         if path.name != "lock":
             assert path.read_bytes() == (expected / path.name).read_bytes()
-
-
-def test_highest_version_is_newest_in_spite_of_file_times(tmp_path):
-    for number in (2, 9, 10):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
-    reverse_times(tmp_path)
-    os.utime(tmp_path / "10", (0, 0))
-    assert version_folders.newest_version(tmp_path) == 10
 
 
 def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):

@@ -1,10 +1,11 @@
 """Exporters and servers that are killed, and exports that are damaged."""
 
-import re
+import contextlib
 import shutil
 import time
 
 import pytest
+from forked import error, ok
 
 from t2t_repro import errors
 from t2t_repro.server import version_process
@@ -37,8 +38,7 @@ def export_again(commands, trained):
 def exported(export_again, tmp_path_factory):
     """Return a folder with an export."""
     folder = tmp_path_factory.mktemp("exported")
-    result = export_again(folder)
-    assert result.returncode == 0, result.stderr
+    ok(export_again(folder))
     return folder
 
 
@@ -48,9 +48,7 @@ def query(commands):
 
     def run(folder):
         flags = f"--export_dir={folder}"
-        result = commands.run("query", folder, flags, stdin=LINES)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        return ok(commands.run("query", folder, flags, stdin=LINES))
 
     return run
 
@@ -59,10 +57,9 @@ def query(commands):
 def translations(commands, trained):
     """Return the decoder's translations of LINES, without an export."""
     flags = [f"--output_dir={trained}", *SEARCH]
-    result = commands.run("decoder", trained, *flags, stdin=LINES)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("\n") == 40
-    return result.stdout
+    text = ok(commands.run("decoder", trained, *flags, stdin=LINES))
+    assert text.count("\n") == 40
+    return text
 
 
 @pytest.mark.slow
@@ -73,8 +70,7 @@ def test_export_killed_before_its_rename_is_made_again(
     assert result.returncode == -9, result.stderr
     (left,) = tmp_path.glob("1.*.t2t.tmp")
     assert (left / saved_model.MODEL_CARD).exists()
-    result = export_again(tmp_path)
-    assert result.returncode == 0, result.stderr
+    ok(export_again(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"1", "lock"}
     assert query(tmp_path) == translations
     for outcome in ("tried", "survived"):
@@ -109,50 +105,20 @@ def test_export_survives_random_kills(
 @pytest.fixture
 def served(commands, exported):
     """Return a function of a fault and ports that starts a server."""
-    started = []
+    with contextlib.ExitStack() as stack:
 
-    def start(fault=None, rest=0, grpc=0):
-        server = commands.background(
-            "serve",
-            exported,
-            f"--export_dir={exported}",
-            f"--rest_port={rest}",
-            f"--grpc_port={grpc}",
-            fault=fault,
-        )
-        started.append(server)
-        pattern = r"port (\d+); gRPC: port (\d+)"
-        end = time.monotonic() + SECONDS
-        while not (found := re.search(pattern, server.printed())):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        server.ports = dict(zip(("rest", "grpc"), found.groups(), strict=True))
-        return server
+        def start(fault=None, **ports):
+            flags, env = commands.faulty([], exported, fault)
+            server = commands.forked.serve(exported, *flags, env=env, **ports)
+            return stack.enter_context(server)
 
-    yield start
-    for server in started:
-        server.kill()
+        yield start
 
 
-def check_death(commands, served, translations, count_outcome, protocol, batch):
-    """Check that a client outlives its server, and the next one answers it."""
-    server = served(f"SIGKILL run {WARM_UP + batch}")
-    asked = commands.background(
-        "query",
-        "",
-        f"--server=127.0.0.1:{server.ports[protocol]}",
-        f"--protocol={protocol}",
-        f"--timeout_secs={SECONDS}",
-        stdin=LINES,
-    )
-    assert server.wait().returncode == -9
-    count_outcome("kills", "serve", "tried")
-    served(**server.ports)
-    result = asked.wait()
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == translations
-    assert "; retrying for up to" in result.stderr
-    count_outcome("kills", "serve", "survived")
+def query_flags(server, protocol, *flags):
+    """Return the flags of a query of a server."""
+    address = f"127.0.0.1:{getattr(server, protocol)}"
+    return f"--server={address}", f"--protocol={protocol}", *flags
 
 
 @pytest.mark.slow
@@ -161,7 +127,16 @@ def test_client_outlives_server_killed_in_a_request(
     commands, served, translations, count_outcome, protocol, batch
 ):
     """LINES make two batches."""
-    check_death(commands, served, translations, count_outcome, protocol, batch)
+    server = served(f"SIGKILL run {WARM_UP + batch}")
+    flags = query_flags(server, protocol, f"--timeout_secs={SECONDS}")
+    asked = commands.background("query", "", *flags, stdin=LINES)
+    assert server.command.wait().returncode == -9
+    count_outcome("kills", "serve", "tried")
+    served(rest=server.rest, grpc=server.grpc)
+    result = asked.wait()
+    assert ok(result) == translations
+    assert "; retrying for up to" in result.stderr
+    count_outcome("kills", "serve", "survived")
 
 
 @pytest.mark.slow
@@ -182,14 +157,8 @@ def test_client_outlives_server_killed_while_it_warms_up(
     assert dead.wait().returncode == -9
     count_outcome("kills", "serve", "tried")
     assert "Serving" not in dead.printed()
-    server = served()
-    flags = [
-        f"--server=127.0.0.1:{server.ports[protocol]}",
-        f"--protocol={protocol}",
-        f"--timeout_secs={SECONDS}",
-    ]
-    result = commands.run("query", "", *flags, stdin=LINES)
-    assert result.stdout == translations
+    flags = query_flags(served(), protocol, f"--timeout_secs={SECONDS}")
+    assert ok(commands.run("query", "", *flags, stdin=LINES)) == translations
     count_outcome("kills", "serve", "survived")
 
 
@@ -199,18 +168,10 @@ def test_client_of_killed_server_ends_with_an_error(
     commands, served, translations, protocol
 ):
     server = served(f"SIGKILL run {WARM_UP + 2}")
-    result = commands.run(
-        "query",
-        "",
-        f"--server=127.0.0.1:{server.ports[protocol]}",
-        f"--protocol={protocol}",
-        "--wait_secs=4",
-        stdin=LINES,
-    )
-    assert server.wait().returncode == -9
-    assert result.returncode == 1
-    assert "was unavailable for 4 s" in result.stderr
-    assert "Traceback" not in result.stderr
+    flags = query_flags(server, protocol, "--wait_secs=4")
+    result = commands.run("query", "", *flags, stdin=LINES)
+    assert server.command.wait().returncode == -9
+    assert "was unavailable for 4 s" in error(result)
     assert translations.startswith(result.stdout)
     assert result.stdout.count("\n") == 32
 

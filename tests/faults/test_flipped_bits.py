@@ -62,7 +62,6 @@ def test_damage_to_any_data_file_is_detected(data, damage, count):
 @pytest.fixture
 def run_folder(data, tmp_path):
     """Return the folder of a run on the data."""
-    registry.load_definitions()
     problem = types.SimpleNamespace(
         requested_name="parallel_text",
         arguments={

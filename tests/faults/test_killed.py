@@ -1,6 +1,7 @@
 """Runs that are killed or stopped, and end as an uninterrupted run does.
 
 Under --deterministic, weights, moments and losses are the same bits.
+tests/data/test_killed.py kills datagen at every file that it writes.
 """
 
 import shutil
@@ -8,6 +9,9 @@ import subprocess
 import time
 
 import pytest
+from forked import ok
+
+from t2t_repro.runs import checkpoint_files, checkpoints
 
 DATA = "data-00000-of-00001"
 
@@ -86,3 +90,39 @@ def test_training_survives_random_kills(
     faults = draw_faults(0, 25, data.stat().st_size, seconds)
     check()
     survive("trainer", run, check, faults, kills=8)
+
+
+def test_average_killed_before_a_rename_is_made_again(
+    commands, trained, assert_same_checkpoint, count_outcome, tmp_path
+):
+    """It dies before its data is renamed, before its index is, and after."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    folder = run / "averaged"
+
+    def average(**fault):
+        flags = f"--output_dir={run}", "--num_last_checkpoints=3"
+        return commands.run("avg_checkpoints", run, *flags, **fault)
+
+    def contents():
+        """Return {path: bytes} of the files of the checkpoints."""
+        return {
+            path: path.read_bytes() for path in run.glob("checkpoints/ckpt*")
+        }
+
+    ok(average())
+    expected = folder.rename(tmp_path / "expected")
+    others = contents()
+    for number in (6, 8, 10):
+        result = average(fault=f"SIGKILL change {number}")
+        assert result.returncode == -9, result.stderr
+        count_outcome("kills", "avg_checkpoints", "tried")
+        # Each is complete.
+        for path in checkpoint_files.list_checkpoints(folder):
+            assert checkpoints.CheckpointReader(path).vocabulary != "unknown"
+    ok(average())
+    assert {path.name for path in folder.iterdir()} == {
+        path.name for path in expected.iterdir()
+    }
+    assert_same_checkpoint(folder / "ckpt-12", expected / "ckpt-12")
+    assert contents() == others
+    count_outcome("kills", "avg_checkpoints", "survived", 3)

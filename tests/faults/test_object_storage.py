@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import time
-import urllib.request
 
 import pytest
+from forked import ok
 
 from t2t_repro import errors
 from t2t_repro.io import storage
@@ -55,26 +54,7 @@ class Machines:
 
     def run(self, name, *flags, **settings):
         """Run a command that succeeds; return its output."""
-        result = self.commands._forked(name, *flags, env=self.env, **settings)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
-
-    def serve(self, line, *flags):
-        """Serve a model; return the translation of a line."""
-        flags = (*flags, "--rest_port=0", "--grpc_port=0")
-        server = self.commands._forked.start("serve", *flags, env=self.env)
-        try:
-            deadline = time.monotonic() + SECONDS
-            while not (port := re.search(r"port (\d+);", server.printed())):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{port[1]}/v1/models/t2t:predict",
-                json.dumps({"instances": [line]}).encode(),
-            ) as answer:
-                return json.load(answer)["predictions"][0]["outputs"]
-        finally:
-            server.kill()
+        return ok(self.commands.forked(name, *flags, env=self.env, **settings))
 
     def train(self, *flags, **settings):
         """Train in the store; return exit code and text."""
@@ -130,12 +110,15 @@ def test_run_in_an_object_store_equals_a_local_one(
         "avg_checkpoints", f"--output_dir={URL}/run", "--num_last_checkpoints=2"
     )
     machines.use("exporter")
-    export = f"--export_dir={URL}/export"
-    printed = machines.run("exporter", f"--output_dir={URL}/run", export)
+    flags = f"--output_dir={URL}/run", f"--export_dir={URL}/export"
+    printed = machines.run("exporter", *flags)
     assert f"Exported {URL}/export/1." in printed
     machines.use("server")
-    decoded = machines.run("decoder", f"--output_dir={URL}/run", stdin=LINE)
-    assert machines.serve(LINE.strip(), export) == decoded.strip()
+    decoded = machines.run("decoder", flags[0], stdin=LINE)
+    with commands.forked.serve(f"{URL}/export", env=machines.env) as server:
+        body = {"inputs": [LINE.strip()]}
+        answer = server.ask(":predict", body)["outputs"]["outputs"]
+    assert answer == [decoded.strip()]
 
 
 def test_missing_bucket_and_credentials_are_explained(

@@ -6,14 +6,19 @@ imported the libraries, it needs 0.1 s.
 """
 
 import atexit
+import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
+import re
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 import pytest
 
@@ -23,6 +28,7 @@ tensorflow_import.prepare()  # as commands do; the fork server imports this, too
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 3600  # seconds; a command that takes longer hangs
+PORTS = re.compile(r"port (\d+); gRPC: port (\d+)")  # of `serve`
 # Modules that commands import. A command is not preloaded: it defines flags.
 PRELOADED = (
     "evaluation.evaluation reports.reporting metrics.translation "
@@ -59,6 +65,32 @@ def run_fork_server(control):
 
     version_process._NICENESS = 0
     version_process.run_fork_server(control)
+
+
+def ok(result) -> str:
+    """Return the output of a command, which must have succeeded."""
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def error(result) -> str:
+    """Return the message of a command, which must have failed with one."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr.partition("Error: ")[2]
+
+
+def read_cases(text) -> dict[str, str]:
+    """Read commands, each above its message, which is indented."""
+    cases, command = {}, ""
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            cases[command] = f"{cases[command]} {line.strip()}".strip()
+        else:
+            command = line
+            assert command not in cases, command
+            cases[command] = ""
+    return cases
 
 
 class Command:
@@ -114,6 +146,26 @@ class Command:
         self.wait(kill_after=0)
 
 
+class Server:
+    """A running server: its Command, and the ports that it prints."""
+
+    def __init__(self, command):
+        """Wait for the ports of a command."""
+        self.command = command
+        end = time.monotonic() + LIMIT
+        while not (found := PORTS.search(command.printed())):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        self.rest, self.grpc = map(int, found.groups())
+
+    def ask(self, path, body=None):
+        """Send a request to a path of the model; return the answer's JSON."""
+        url = f"http://127.0.0.1:{self.rest}/v1/models/t2t{path}"
+        data = body and json.dumps(body).encode()
+        with urllib.request.urlopen(url, data) as answer:
+            return json.load(answer)
+
+
 class Forks:
     """Runs commands in forks, in the folder of the project."""
 
@@ -131,6 +183,17 @@ class Forks:
     def start(self, *arguments, **settings) -> Command:
         """Start a command; settings are stdin and env."""
         return Command(self._context, self._folder, arguments, **settings)
+
+    @contextlib.contextmanager
+    def serve(self, export_dir, *flags, rest=0, grpc=0, **settings):
+        """Yield a Server of an export; kill it in the end."""
+        ports = f"--rest_port={rest}", f"--grpc_port={grpc}"
+        export = f"--export_dir={export_dir}"
+        command = self.start("serve", export, *ports, *flags, **settings)
+        try:
+            yield Server(command)
+        finally:
+            command.kill()
 
     def fork_server(self, control):
         """Start the fork server of serving; return its process."""
