@@ -202,12 +202,15 @@ class Run:
         Raises:
             UserError: the run does not have so many.
         """
-        saved = self.saved_checkpoints()
-        first = 0
-        if self.settings.get("options", {}).get("keep_best_checkpoints"):
-            first = self._end_of_gaps(
-                list(map(checkpoint_files.step_of, saved))
-            )
+        saved, first = self.saved_checkpoints(), 0
+        options = self.settings.get("options", {})
+        if options.get("keep_best_checkpoints"):
+            distance = options.get("save_checkpoints_steps")
+            distance = distance or self.hparams.save_checkpoints_steps
+            steps = itertools.pairwise(map(checkpoint_files.step_of, saved))
+            for index, (step, following) in enumerate(steps, 1):
+                if following - step > distance:  # one was removed between them
+                    first = index
         paths = saved[first:][-number:]
         if len(paths) < number:
             older = (
@@ -221,49 +224,35 @@ class Run:
             )
         return paths
 
-    def _end_of_gaps(self, steps):
-        """Return the first index after which no checkpoint was removed."""
-        distance = (
-            self.settings["options"].get("save_checkpoints_steps")
-            or self.hparams.save_checkpoints_steps
-        )
-        gaps = [
-            index
-            for index, (step, following) in enumerate(
-                itertools.pairwise(steps), 1
-            )
-            if following - step > distance
-        ]
-        return gaps[-1] if gaps else 0
-
     def best_checkpoints(self, number: int) -> list[pathlib.Path]:
         """Return the paths of the best checkpoints, oldest first; print values.
 
         Raises:
             UserError: the run has fewer validations, or not their checkpoints.
         """
-        validations = history.History(self.output_dir)
-        metric = validations.ranking_metric(self.problem.suite)
-        values = validations.values(metric)
+        validations, suite = (
+            history.History(self.output_dir),
+            self.problem.suite,
+        )
+        metric = validations.ranking_metric(suite)
         name = "perplexity" if metric == history.LOSS else metric
-        steps = validations.ranking(self.problem.suite)[:number]
-        kept = {
-            checkpoint_files.step_of(path): path
-            for path in self.saved_checkpoints()
-        }
-        best = [step for step in steps if step in kept]
+        steps = validations.ranking(suite)[:number]
+        wanted = [self.checkpoints_folder / f"ckpt-{step}" for step in steps]
+        saved = self.saved_checkpoints()
+        best = [path for path in wanted if path in saved]
         if len(best) < number:
-            wanted = ", ".join(f"ckpt-{step}" for step in steps) or "unknown"
+            names = ", ".join(path.name for path in wanted) or "unknown"
             raise errors.UserError(
                 f"The {number} best checkpoints by the validation {name} are "
-                f"{wanted}; {self.checkpoints_folder} has {len(best)} of them. "
+                f"{names}; {self.checkpoints_folder} has {len(best)} of them. "
                 "The trainer keeps them with "
                 f"--keep_best_checkpoints={number}. Train so, or choose a "
                 "smaller --num_last_checkpoints."
             )
-        shown = (f"ckpt-{step} {values[step]:.4g}" for step in best)
+        values = map(validations.values(metric).__getitem__, steps)
+        shown = map("{0.name} {1:.4g}".format, best, values)
         print(f"Best by the validation {name}: {', '.join(shown)}.")
-        return [kept[step] for step in sorted(best)]
+        return sorted(best, key=checkpoint_files.step_of)
 
     # Models, which import TensorFlow.
 

@@ -59,6 +59,14 @@ CASES = {
         (*DECODER, f"--checkpoint_path={RUN}/checkpoints/ckpt-7"),
         "There is no checkpoint",
     ),
+    "fewer checkpoints than are to be averaged": (
+        ("avg_checkpoints", f"--output_dir={RUN}", "--num_last_checkpoints=2"),
+        "has 1 checkpoints; 2 are to be averaged. Train on",
+    ),
+    "no such run to report": (
+        ("report", f"--output_dir={RUN},{{0}}"),
+        "There is no run in {0} (run.json is missing)",
+    ),
     "no such input file": (
         (*DECODER, "--decode_from_file={0}/none"),
         "There is no file {0}/none: it does not exist.",
