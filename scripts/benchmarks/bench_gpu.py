@@ -1,7 +1,7 @@
 """Benchmark of training steps on a GPU, with PyTorch as the peer.
 
     python -m scripts.benchmarks.bench_gpu [--tensorflow=PYTHON] \\
-        [--jax=PYTHON] [--pytorch=PYTHON] [--flash_attention]
+        [--jax=PYTHON] [--pytorch=PYTHON]
 
 Each PYTHON is a Python that has the library. With TensorFlow, the step is that
 of the trainer; with JAX, the same layers are compiled as one program, which
@@ -31,12 +31,6 @@ _LENGTH = flags.DEFINE_integer("length", 64, "Tokens of a row.")
 _VOCAB = flags.DEFINE_integer("vocab_size", 37_000, "Subwords.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Timed steps.")
 _DEVICE = flags.DEFINE_enum("device", "gpu", ["gpu", "cpu"], "Processor.")
-_FLASH_ATTENTION = flags.DEFINE_boolean(
-    "flash_attention",
-    False,
-    "With JAX, compute attention with cuDNN's flash attention, in 16 bits; "
-    "on a CPU, with JAX's function for it.",
-)
 _TENSORFLOW = flags.DEFINE_string(
     "tensorflow", None, "Python that has TensorFlow."
 )
@@ -51,11 +45,7 @@ def measure_pytorch(settings):
     hparams = harness.build_hparams(settings)
     rows = harness.full_rows(settings)
     lengths = np.full(len(rows["inputs"]), settings["length"])
-    sizes = {
-        "hidden_size": hparams.hidden_size,
-        "filter_size": hparams.filter_size,
-        "num_heads": hparams.num_heads,
-        "num_hidden_layers": hparams.num_hidden_layers,
+    sizes = {name: getattr(hparams, name) for name in harness.SIZE} | {
         "dropout": hparams.layer_prepostprocess_dropout,
         "label_smoothing": hparams.label_smoothing,
         "max_length": settings["length"],
@@ -76,14 +66,7 @@ def measure_pytorch(settings):
 
 
 def report(name, settings, measured, peer):
-    """Report tokens per second, memory and the share of the peak.
-
-    Args:
-        name: of the results.
-        settings: of the measurement.
-        measured: measurement of our model.
-        peer: result of measure_pytorch(), or None.
-    """
+    """Report tokens per second, memory and the share of the peak."""
     print(f"{name}: {measured['machine']}")
     tokens = 2 * harness.full_rows(settings)["inputs"].size
     seconds = statistics.median(measured["seconds"])
@@ -129,7 +112,6 @@ def main(_):
                 "warm_up": WARM_UP,
                 "steps": _STEPS.value,
                 "device": _DEVICE.value,
-                "flash_attention": _FLASH_ATTENTION.value,
             }
             peer = _PYTORCH.value and measure_pytorch(settings)
             for framework, python in frameworks.items():

@@ -12,39 +12,6 @@ from t2t_repro.runtime import devices
 from t2t_repro.training import optimizer, step
 
 
-class Training:
-    """A model and its training step, built as in the trainer."""
-
-    def __init__(self, settings):
-        strategy = tf.distribute.get_strategy()
-        hparams = harness.build_hparams(settings, max_length=settings["length"])
-        self.model = building.build(
-            hparams,
-            settings["vocab_size"],
-            harness.POLICIES[settings["dtype"]],
-        )
-        rows = harness.full_rows(settings)
-        xla = devices.use_xla()
-        adam = optimizer.build(hparams, self.model.trainable_variables, xla=xla)
-        self.train_step = step.build_train_step(
-            self.model,
-            adam,
-            hparams,
-            seed=0,
-            strategy=strategy,
-            xla=xla,
-            num_chunks=1,  # which the trainer tries first
-        )
-        self.batch = {
-            name: tf.constant(array[0])
-            for name, array in batches.split_rows(rows, 1).items()
-        }
-
-    def step(self):
-        """Run one step, and wait until it is over."""
-        return float(self.train_step(self.batch).gradient_norm)
-
-
 def peak_megabytes():
     """Return the highest memory of tensors on a GPU, or of the process."""
     if tf.config.list_logical_devices("GPU"):
@@ -53,28 +20,40 @@ def peak_megabytes():
 
 
 def measure_steps(settings):
-    """Return seconds, FLOPs and memory of steps."""
-    training = Training(settings)
+    """Return seconds, FLOPs and memory of the trainer's steps."""
+    strategy, xla = tf.distribute.get_strategy(), devices.use_xla()
+    length, policy = settings["length"], harness.POLICIES[settings["dtype"]]
+    hparams = harness.build_hparams(settings, max_length=length)
+    model = building.build(hparams, settings["vocab_size"], policy)
+    train_step = step.build_train_step(
+        model,
+        optimizer.build(hparams, model.trainable_variables, xla=xla),
+        hparams,
+        seed=0,
+        strategy=strategy,
+        xla=xla,
+        num_chunks=1,  # which the trainer tries first
+    )
+    rows = harness.full_rows(settings)
+    batch = {
+        name: tf.constant(array[0])
+        for name, array in batches.split_rows(rows, 1).items()
+    }
     seconds = harness.time_calls(
-        training.step, settings["steps"], settings["warm_up"]
+        # The number is there when the step is over.
+        lambda: float(train_step(batch).gradient_norm),
+        settings["steps"],
+        settings["warm_up"],
     )
     memory = peak_megabytes()  # before the large product
-    length, pairs = settings["length"], training.batch["targets"].shape
+    size, tokens = harness.peak_matrix(settings), rows["targets"].size
     return {
         "seconds": seconds,
-        "FLOPs": seq2seq.training_flops(
-            training.model, pairs.num_elements(), length, length
-        ),
+        "FLOPs": seq2seq.training_flops(model, tokens, length, length),
         "peak megabytes": memory,
-        "peak": bench_train.peak_flops(
-            settings["dtype"], harness.peak_matrix(settings)
-        ),
+        "peak": bench_train.peak_flops(settings["dtype"], size),
         "machine": f"TensorFlow {tf.__version__}, "
-        + devices.summary(
-            tf.distribute.get_strategy(),
-            harness.POLICIES[settings["dtype"]],
-            devices.use_xla(),
-        ),
+        f"{devices.summary(strategy, policy, xla)}",
     }
 
 

@@ -13,7 +13,6 @@ unit, peer, ratio}.
 import collections
 import os
 import pathlib
-import resource
 import statistics
 import tempfile
 import time
@@ -35,12 +34,6 @@ from t2t_repro.training import optimizer, step
 MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
-def cpu_seconds():
-    """Return the CPU time of all threads of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def peak_flops(dtype, size=MATRIX):
     """Return the FLOP/s of a large matrix product."""
     matrix = tf.cast(tf.random.normal((size, size)), dtype)
@@ -49,134 +42,64 @@ def peak_flops(dtype, size=MATRIX):
     return 2 * size**3 / min(harness.time_calls(lambda: product().numpy(), 10))
 
 
-class Training:
-    """A model and its training step, built as in the trainer."""
-
-    def __init__(self, settings):
-        devices.choose_threads("one_device", xla="off")
-        strategy = tf.distribute.get_strategy()
-        self.microbatches = batches.Microbatches(
-            settings.get("max_tokens"),
-            devices.parallel_microbatches(strategy, xla=False),
-        )
-        self.hparams = harness.build_hparams(
-            settings,
-            batching="packed",
-            batch_tokens=settings["batch_tokens"],
-            label_smoothing=settings["label_smoothing"],
-            layer_prepostprocess_dropout=settings["dropout"],
-            max_length=settings["max_length"],
-        )
-        self.corpus = corpus.Corpus(
-            [pathlib.Path(shard) for shard in settings["shards"]]
-        )
-        self.plan = batch_plan.build(
-            self.corpus.lengths,
-            self.hparams.batching,
-            self.hparams.batch_tokens,
-            self.hparams.max_length,
-            seed=0,
-            proportional_rows=self.hparams.proportional_rows,
-        )
-        self.model = building.build(
-            self.hparams,
-            settings["vocab_size"],
-            harness.POLICIES[settings["dtype"]],
-        )
-        self.adam = optimizer.build(
-            self.hparams, self.model.trainable_variables
-        )
-        self.step = step.build_train_step(
-            self.model,
-            self.adam,
-            self.hparams,
-            seed=0,
-            strategy=strategy,
-            xla=False,
-            num_chunks=step.num_chunks(
-                self.plan,
-                1,
-                self.microbatches.max_tokens,
-                settings["vocab_size"],
-            ),
-            parallel=self.microbatches.parallel,
-        )
-
-    def batches(self, count):
-        """Return an iterator of `count` batches."""
-        return iter(
-            batches.training_dataset(
-                self.corpus,
-                self.plan,
-                0,
-                count,
-                tf.distribute.InputContext(),
-                self.microbatches,
-            )
-        )
-
-    def run_step(self, element):
-        """Run a step, and wait until it is over."""
-        return float(self.step(element).sums.tokens)
-
-
 def measure_steps(settings):
-    """Return seconds, CPU, real tokens, FLOPs and memory of steps."""
-    training = Training(settings)
-    count = settings["warm_up"] + settings["steps"]
-    elements = training.batches(count)
+    """Return seconds, real tokens, FLOPs and memory of steps."""
+    devices.choose_threads("one_device", xla="off")
+    strategy = tf.distribute.get_strategy()
+    microbatches = batches.Microbatches(
+        None, devices.parallel_microbatches(strategy, xla=False)
+    )
+    hparams = harness.build_hparams(
+        settings,
+        batching="packed",
+        batch_tokens=settings["batch_tokens"],
+        label_smoothing=settings["label_smoothing"],
+        layer_prepostprocess_dropout=settings["dropout"],
+        max_length=settings["max_length"],
+    )
+    pairs = corpus.Corpus([pathlib.Path(shard) for shard in settings["shards"]])
+    plan = batch_plan.build(
+        pairs.lengths,
+        hparams.batching,
+        hparams.batch_tokens,
+        hparams.max_length,
+        seed=0,
+        proportional_rows=hparams.proportional_rows,
+    )
+    vocab_size, policy = settings["vocab_size"], settings["dtype"]
+    model = building.build(hparams, vocab_size, harness.POLICIES[policy])
+    train_step = step.build_train_step(
+        model,
+        optimizer.build(hparams, model.trainable_variables),
+        hparams,
+        seed=0,
+        strategy=strategy,
+        xla=False,
+        num_chunks=step.num_chunks(plan, 1, None, vocab_size),
+        parallel=microbatches.parallel,
+    )
+
+    warm_up, steps = settings["warm_up"], settings["steps"]
+    context = tf.distribute.InputContext()
+    dataset = batches.training_dataset(
+        pairs, plan, 0, warm_up + steps, context, microbatches
+    )
     seconds, tokens = [], 0
-    for number in range(count):
-        if number == settings["warm_up"]:
-            cpu = cpu_seconds()
+    for number, element in enumerate(dataset):
         start = time.perf_counter()
-        training.run_step(next(elements))
-        if number >= settings["warm_up"]:
+        float(train_step(element).sums.tokens)  # waits until it is over
+        if number >= warm_up:
             seconds.append(time.perf_counter() - start)
-            batch = training.plan.batch(number)
-            tokens += harness.num_tokens(training.corpus, batch)
-    cpu = cpu_seconds() - cpu
+            tokens += harness.num_tokens(pairs, plan.batch(number))
     memory = harness.peak_megabytes()  # before the large product
-    start = cpu_seconds()
-    for _ in training.batches(50):
-        pass
+    means = (float(array.mean()) for array in pairs.lengths.values())
     return {
         "seconds": seconds,
         "tokens": tokens,
-        "CPU of a step": cpu / settings["steps"],
-        "CPU of a batch": (cpu_seconds() - start) / 50,
-        "FLOPs of a token": seq2seq.training_flops(
-            training.model,
-            1,
-            *(
-                float(array.mean())
-                for array in training.corpus.lengths.values()
-            ),
-        ),
+        "FLOPs of a token": seq2seq.training_flops(model, 1, *means),
         "peak megabytes": memory,
-        "peak": peak_flops(settings["dtype"]) * training.microbatches.parallel,
+        "peak": peak_flops(settings["dtype"]) * microbatches.parallel,
     }
-
-
-def time_updates(settings):
-    """Return seconds of Adam's update alone."""
-    training = Training(settings)
-    variables = training.model.trainable_variables
-    gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
-    update = tf.function(lambda: training.adam.apply(gradients, variables))
-    return {"seconds": harness.time_calls(update, settings["steps"])}
-
-
-def measure_growth(settings):
-    """Return the memory after a tenth of the steps and after all, in MB."""
-    training = Training(settings)
-    megabytes = {settings["steps"] // 10: 0.0, settings["steps"]: 0.0}
-    elements = training.batches(settings["steps"])
-    for number in range(1, settings["steps"] + 1):
-        training.run_step(next(elements))
-        if number in megabytes:
-            megabytes[number] = harness.resident_megabytes()
-    return {"megabytes": list(megabytes.values())}
 
 
 _TEXT = flags.DEFINE_string(
@@ -224,16 +147,6 @@ def prepare(folder):
     return shard, arrays
 
 
-def probe(shard, measure, **settings):
-    """Return a measurement of our model."""
-    return harness.measure_in_process(
-        "scripts.benchmarks.bench_train",
-        measure,
-        shards=[str(shard)],
-        **settings,
-    )
-
-
 def rate(measured):
     """Return real tokens per second of the median step."""
     steps = measured["seconds"]
@@ -246,13 +159,19 @@ def peak_megabytes(measured):
 
 
 def measure_speed(size, dtype, shard, arrays):
-    """Measure real tokens per second and memory, and the costs of our steps."""
+    """Measure real tokens and FLOPs per second, and memory."""
     settings = COMMON | harness.MODEL_SIZES[size]
     settings |= {"dtype": dtype, "steps": _STEPS.value}
     settings |= {"batch_tokens": BATCH_TOKENS[size]}
     turns = collections.defaultdict(list)
     for _ in range(_TURNS.value):
-        turns["ours"].append(probe(shard, "steps", **settings))
+        ours = harness.measure_in_process(
+            "scripts.benchmarks.bench_train",
+            "steps",
+            shards=[str(shard)],
+            **settings,
+        )
+        turns["ours"].append(ours)
         if _PYTORCH.value:
             measured = harness.pytorch(_PYTORCH.value, arrays, settings)
             turns["PyTorch"].append(measured)
@@ -275,37 +194,6 @@ def measure_speed(size, dtype, shard, arrays):
         "a product of 2048 x 2048",
         flops / best["peak"],
     )
-    harness.report(
-        f"{name}: CPU for a batch",
-        best["CPU of a batch"] * 1e3,
-        "ms",
-        "the step's",
-        best["CPU of a batch"] / best["CPU of a step"],
-    )
-
-
-def measure_update(shard):
-    """Measure Adam's update relative to a whole step of base."""
-    settings = COMMON | harness.MODEL_SIZES["base"]
-    settings |= {"dtype": "float32", "batch_tokens": 25_000}
-    # In chunks, as in the trainer: the whole batch takes more than 24 GB.
-    settings |= {"max_tokens": 8_192, "warm_up": 1, "steps": 2}
-    whole = min(probe(shard, "steps", **settings)["seconds"])
-    settings["steps"] = 5
-    update = min(probe(shard, "update", **settings)["seconds"])
-    peer = "a step of 25,000 tokens"
-    harness.report("update, base", update, "s", peer, update / whole)
-
-
-def measure_memory(shard):
-    """Measure memory after 200 and after 2,000 steps of a very small model."""
-    settings = COMMON | harness.MODEL_SIZES["tiny"]
-    settings |= {"hidden_size": 16, "filter_size": 16, "vocab_size": LEARNED}
-    settings |= {"dtype": "float32", "batch_tokens": 512, "steps": 2_000}
-    early, late = probe(shard, "memory", **settings)["megabytes"]
-    harness.report(
-        "memory after 2,000 steps", late, "MB", "200 steps", late / early
-    )
 
 
 def main(_):
@@ -315,19 +203,11 @@ def main(_):
         for size in _SIZES.value:
             for dtype in _DTYPES.value:
                 measure_speed(size, dtype, shard, arrays)
-        measure_update(shard)
-        measure_memory(shard)
     harness.print_json()
 
 
 if __name__ == "__main__":
     if harness.is_probe():
-        harness.run_measurement(
-            {
-                "steps": measure_steps,
-                "update": time_updates,
-                "memory": measure_growth,
-            },
-        )
+        harness.run_measurement({"steps": measure_steps})
     else:
         app.run(main)

@@ -10,8 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -109,10 +108,7 @@ def main():
     cross_entropy = nn.CrossEntropyLoss(
         ignore_index=PAD, label_smoothing=settings["label_smoothing"]
     )
-    batches = [
-        Batch(*map(torch.from_numpy, batch))
-        for batch in make(path, settings["batch_tokens"])
-    ]
+    batches = make_batches(path, settings["batch_tokens"])
     half = settings["dtype"] == "bfloat16"
 
     def step(batch):
@@ -128,7 +124,16 @@ def main():
         if device == "cuda":
             torch.cuda.synchronize()
 
-    measured = time_steps(step, batches, settings)
+    seconds, tokens = [], 0
+    for number in range(settings["warm_up"] + settings["steps"]):
+        batch = batches[number % len(batches)]
+        start = time.perf_counter()
+        step(batch)
+        if number >= settings["warm_up"]:
+            seconds.append(time.perf_counter() - start)
+            sides = batch.inputs, batch.targets
+            tokens += sum(int((side != PAD).sum()) for side in sides)
+    measured = {"seconds": seconds, "tokens": tokens}
     print(json.dumps(measured | {"peak megabytes": peak_megabytes(device)}))
 
 
@@ -138,14 +143,14 @@ PAD, BOS = 0, 2
 
 
 class Batch(NamedTuple):
-    """Padded ids [B, L] or [B, T] int64, as arrays or a library's tensors."""
+    """Padded ids [B, L] or [B, T] int64."""
 
-    inputs: Any
-    shifted: Any  # targets after BOS, without EOS
-    targets: Any
+    inputs: torch.Tensor
+    shifted: torch.Tensor  # targets after BOS, without EOS
+    targets: torch.Tensor
 
 
-def make(path: str, batch_tokens: int) -> list[Batch]:
+def make_batches(path: str, batch_tokens: int) -> list[Batch]:
     """Return the pairs of a file in batches, in random order.
 
     Pairs are sorted by length and cut into batches of the requested number of
@@ -156,8 +161,14 @@ def make(path: str, batch_tokens: int) -> list[Batch]:
         path: .npz with inputs and targets as flat ids, and their lengths.
         batch_tokens: target tokens of a batch.
     """
+    arrays = np.load(path)
+    sides = (
+        np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
+        for side in ("inputs", "targets")
+    )
+    pairs = list(zip(*sides, strict=True))
+    pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0])))
     batches, batch = [], []
-    pairs = sorted(_read(path), key=lambda pair: (len(pair[1]), len(pair[0])))
     for pair in pairs:
         batch.append(pair)
         if sum(len(targets) for _, targets in batch) >= batch_tokens:
@@ -174,45 +185,12 @@ def make(path: str, batch_tokens: int) -> list[Batch]:
     ]
 
 
-def time_steps(
-    step: Callable[[Batch], object],
-    batches: Sequence[Batch],
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the seconds of each step, and the tokens of all without padding.
-
-    Args:
-        step: function that trains on a batch, and returns when it is over.
-        batches: batches, which are repeated if there are not enough.
-        settings: with "steps" to time after those of "warm_up".
-    """
-    seconds, tokens = [], 0
-    for number in range(settings["warm_up"] + settings["steps"]):
-        batch = batches[number % len(batches)]
-        start = time.perf_counter()
-        step(batch)
-        if number >= settings["warm_up"]:
-            seconds.append(time.perf_counter() - start)
-            sides = batch.inputs, batch.targets
-            tokens += sum(int((side != PAD).sum()) for side in sides)
-    return {"seconds": seconds, "tokens": tokens}
-
-
-def _read(path):
-    """Return a list of pairs of arrays of ids."""
-    arrays = np.load(path)
-    sides = [
-        np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
-        for side in ("inputs", "targets")
-    ]
-    return list(zip(*sides, strict=True))
-
-
 def _pad(sentences):
-    padded = np.full((len(sentences), max(map(len, sentences))), PAD, np.int64)
-    for row, ids in zip(padded, sentences, strict=True):
-        row[: len(ids)] = ids
-    return padded
+    return nn.utils.rnn.pad_sequence(
+        [torch.from_numpy(np.asarray(ids, np.int64)) for ids in sentences],
+        batch_first=True,
+        padding_value=PAD,
+    )
 
 
 if __name__ == "__main__":

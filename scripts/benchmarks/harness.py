@@ -4,46 +4,29 @@ import argparse
 import dataclasses
 import datetime
 import importlib
-import io
 import json
 import os
 import pathlib
 import platform
 import re
-import resource
 import subprocess
 import sys
-import tarfile
 import time
 
 import numpy as np
 
-from t2t_repro import errors, registry
+from t2t_repro import registry
 
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
+SIZE = "hidden_size", "filter_size", "num_heads", "num_hidden_layers"
 MODEL_SIZES = {
-    "tiny": {
-        "hidden_size": 128,
-        "filter_size": 512,
-        "num_heads": 4,
-        "num_hidden_layers": 2,
-        "vocab_size": 8_192,
-    },
-    "small": {
-        "hidden_size": 256,
-        "filter_size": 1024,
-        "num_heads": 4,
-        "num_hidden_layers": 3,
-        "vocab_size": 8_192,
-    },
-    "base": {
-        "hidden_size": 512,
-        "filter_size": 2048,
-        "num_heads": 8,
-        "num_hidden_layers": 6,
-        "vocab_size": 32_768,
-    },
+    name: dict(zip((*SIZE, "vocab_size"), sizes, strict=True))
+    for name, sizes in {
+        "tiny": (128, 512, 4, 2, 8_192),
+        "small": (256, 1024, 4, 3, 8_192),
+        "base": (512, 2048, 8, 6, 32_768),
+    }.items()
 }
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras
 _RESULTS = []
@@ -72,15 +55,7 @@ def print_machine():
 
 
 def report(name, value, unit, peer=None, ratio=None):
-    """Print a result, and keep it for print_json().
-
-    Args:
-        name: what was measured.
-        value: a number.
-        unit: its unit, as it is printed.
-        peer: what the value is compared with.
-        ratio: value divided by the peer's.
-    """
+    """Print a result, beside that of a peer, and keep it for print_json()."""
     _RESULTS.append(
         dict(name=name, value=value, unit=unit, peer=peer, ratio=ratio)
     )
@@ -184,32 +159,6 @@ def time_and_memory(function, times):
     }
 
 
-def copy_commit(commit: str, folder: pathlib.Path) -> None:
-    """Copy the files of a commit to a new folder.
-
-    Raises:
-        UserError: git does not know the commit.
-    """
-    archive = subprocess.run(
-        ["git", "archive", "--format=tar", commit],
-        cwd=ROOT,
-        capture_output=True,
-    )
-    if archive.returncode:
-        raise errors.UserError(
-            f"Expected a commit of {ROOT}; got {commit!r}: "
-            f"{archive.stderr.decode().strip()}. `git log` lists commits."
-        )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-
-
-def resident_megabytes():
-    """Return the resident memory of this process in MB."""
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
-
-
 def peak_megabytes():
     """Return the highest resident memory that this process has had, in MB.
 
@@ -269,8 +218,7 @@ def build_hparams(settings, **changes):
     """
     # The problems would import TensorFlow, which JAX and PyTorch do without.
     registry.import_modules(importlib.import_module("t2t_repro.hparams"))
-    names = "hidden_size filter_size num_heads num_hidden_layers".split()
-    changes |= {name: settings[name] for name in names if name in settings}
+    changes |= {name: settings[name] for name in SIZE if name in settings}
     changes |= settings.get("hparams", {})
     hparams = registry.build_hparams(settings.get("hparams_set", "base"))
     return dataclasses.replace(hparams, **changes)

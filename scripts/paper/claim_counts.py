@@ -6,10 +6,11 @@ Operations are counted by TensorFlow's profiler in the graphs of layers, and
 sequential operations as the longest chain of a graph whose loops are unrolled.
 """
 
-import dataclasses
 import functools
+import itertools
 import math
 import pathlib
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -195,20 +196,22 @@ def _convolution(d, padding="same", **settings):
 def layers() -> dict:
     """Return exponents of operations, chains and path lengths."""
     long, short = (4_096, 16_384), (8, 32)
-    restricted = functools.partial(
-        table1.restricted_self_attention, reach=REACH
-    )
+    attend, restrict = table1.self_attention, table1.restricted_self_attention
     # Sizes for which the products of the paper's formulas are the largest: n
     # and r far above d, which is far above the operations of a softmax.
     grids = {
-        "self-attention": (table1.self_attention, long, (16, 64)),
+        "self-attention": (attend, long, (16, 64)),
         "recurrence": (_recurrence, short, (64, 256)),
         "convolution": (_convolution, short, (64, 256)),
-        "restricted self-attention": (restricted, long, (16, 64)),
+        "restricted self-attention": (
+            functools.partial(restrict, reach=REACH),
+            long,
+            (16, 64),
+        ),
     }
     figures = {}
     for name, (build, lengths, widths) in grids.items():
-        grid = [(n, d) for n in lengths for d in widths]
+        grid = list(itertools.product(lengths, widths))
         counted = [flops(build(d), n, d) for n, d in grid]
         for size, exponent in zip(
             "nd", table1.fit_exponents(grid, counted), strict=True
@@ -218,14 +221,11 @@ def layers() -> dict:
         build, lengths = grids[name][0], (16, 64)
         chains = [longest_chain(build(16), n, 16) for n in lengths]
         figures[f"{name}: chain by n"] = [_exponent(lengths, chains)]
-    paths = {
-        "self-attention": lambda layer: table1.self_attention(8),
-        "convolution": lambda layer: _convolution(8),
-        "restricted self-attention": lambda layer: (
-            table1.restricted_self_attention(8, PATH_REACH)
-        ),
-    }
-    for name, build in paths.items():
+    for name, build in (
+        ("self-attention", lambda layer: attend(8)),
+        ("convolution", lambda layer: _convolution(8)),
+        ("restricted self-attention", lambda layer: restrict(8, PATH_REACH)),
+    ):
         lengths = (33, 65, 129)
         needed = [path_length(build, n) for n in lengths]
         figures[f"{name}: layers by n"] = [_exponent(lengths, needed)]
@@ -237,16 +237,15 @@ def layers() -> dict:
         ),
         n,
     )
-    figures["dilated convolution: layers / log_k n"] = [
-        dilated / math.log(n, KERNEL)
-    ]
+    n_log = math.log(n, KERNEL)
+    figures["dilated convolution: layers / log_k n"] = [dilated / n_log]
     n, d = 64, 256
     figures["recurrence / self-attention, n = d / 4"] = [
-        flops(_recurrence(d), n, d) / flops(table1.self_attention(d), n, d)
+        flops(_recurrence(d), n, d) / flops(attend(d), n, d)
     ]
-    ratios = [_separable(n) for n in (64, 128, 256, 512)]
+    lengths = (64, 128, 256, 512)
     figures["separable convolution / attention and feed-forward, k = n"] = [
-        _exponent((64, 128, 256, 512), ratios)
+        _exponent(lengths, list(map(_separable, lengths)))
     ]
     return figures
 
@@ -322,8 +321,7 @@ def _step_flops(name):
     return seq2seq.training_flops(_model(name), TOKENS, LENGTH, LENGTH)
 
 
-@dataclasses.dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """Eight GPUs, or one, by their data sheets."""
 
     name: str
@@ -343,6 +341,14 @@ H200 = Machine("1 H200, bfloat16", 1, 989.4e12, 4.8e12, math.inf, 2)
 ACCESSED = {"base": 77.08e9, "big": 143.21e9}
 MEASURED = {"base": 0.0339, "big": 0.0788}
 PUBLISHED = {"base": 0.4, "big": 1.0}  # section 5.2
+HARDWARE = """\
+Steps of 25,000 tokens a side. Arithmetic: counted FLOPs at the peak of the \
+data sheet. Memory: bytes of the compiled step. Their sum takes {base:.2f} \
+(base) and {big:.2f} (big) times as long on an H200; the predictions have the \
+mean, {mean:.2f}. All-reduce: a ring with NVLink, after the backward pass. \
+These are predictions: nothing ran on a P100 or H100.
+
+"""
 
 
 def lower_bound(name: str, machine: Machine) -> tuple[float, float, float]:
@@ -370,42 +376,25 @@ def hardware() -> dict:
     }
     factor = float(np.mean(list(factors.values())))
     figures, rows = {}, []
-    for machine in (H200, P100, H100):
-        for name in MEASURED:
-            arithmetic, transfer, reduction = lower_bound(name, machine)
-            predicted = factor * (arithmetic + transfer) + reduction
-            stated = ""
-            if machine is P100:
-                stated = f"{1e3 * PUBLISHED[name]:.0f}, in the paper"
-                figures[f"seconds a step of {name}, predicted / paper's"] = [
-                    predicted / PUBLISHED[name]
-                ]
-            elif machine is H200:
-                stated = f"{1e3 * MEASURED[name]:.1f}, measured"
-            rows.append(
-                (
-                    f"{name} on {machine.name}",
-                    *(
-                        f"{1e3 * value:.1f}"
-                        for value in (arithmetic, transfer, reduction)
-                    ),
-                    f"{1e3 * predicted:.1f}",
-                    stated,
-                )
-            )
+    for machine, name in itertools.product((H200, P100, H100), MEASURED):
+        arithmetic, transfer, reduction = lower_bound(name, machine)
+        predicted = factor * (arithmetic + transfer) + reduction
+        stated = ""
+        if machine is P100:
+            stated = f"{1e3 * PUBLISHED[name]:.0f}, in the paper"
+            figures[f"seconds a step of {name}, predicted / paper's"] = [
+                predicted / PUBLISHED[name]
+            ]
+        elif machine is H200:
+            stated = f"{1e3 * MEASURED[name]:.1f}, measured"
+        seconds = arithmetic, transfer, reduction, predicted
+        cells = (f"{1e3 * value:.1f}" for value in seconds)
+        rows.append((f"{name} on {machine.name}", *cells, stated))
     columns = "milliseconds", "arithmetic", "memory", "all-reduce"
     columns += "predicted step", "known"
-    text = (
-        f"Steps of 25,000 tokens a side. Arithmetic: counted FLOPs at the "
-        f"peak of the data sheet. Memory: bytes of the compiled step. Their "
-        f"sum takes {factors['base']:.2f} (base) and {factors['big']:.2f} "
-        f"(big) times as long on an H200; the predictions have the mean, "
-        f"{factor:.2f}. All-reduce: a ring with NVLink, after the backward "
-        f"pass. These are predictions: nothing ran on a P100 or H100."
-    )
-    return figures | {
-        "table": f"{text}\n\n{table_layout.markdown(columns, rows)}"
-    }
+    table = table_layout.markdown(columns, rows)
+    text = HARDWARE.format(**factors, mean=factor)
+    return figures | {"table": text + table}
 
 
 def plot(products, path: pathlib.Path) -> None:

@@ -20,15 +20,8 @@ import keras
 import numpy as np
 from absl import flags
 
-from scripts.paper import (
-    table_jobs,
-    table_layout,
-    table_rows,
-    table_runs,
-)
-from t2t_repro import prepare
+from scripts.paper import table_layout, table_rows, table_runs
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.data import manifest
 from t2t_repro.decoding import score
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
@@ -40,64 +33,44 @@ from t2t_repro.text.test_sets import TestSet
 SPLIT = "test"  # of rows
 BLEU = "bleu_compound_split"
 
-_WARMUP = "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size"
-_AT_ONCE = "constant*rsqrt_decay*rsqrt_hidden_size"  # the same peak
+_DEEP = {"num_hidden_layers": 6, "train_steps": 1_000}
+_WARMUP = {
+    "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*"
+    "rsqrt_hidden_size"
+}
+_AT_ONCE = {  # the same peak
+    "learning_rate_schedule": "constant*rsqrt_decay*rsqrt_hidden_size"
+}
 _PRE_NORM = {
     "layer_preprocess_sequence": "n",
     "layer_postprocess_sequence": "da",
 }
+_ONE_HEAD = {"num_heads": 1, "train_steps": 2_000}
+_UNSCALED = {"attention_type": "dot_product_unscaled"}
+_ADDITIVE = {"attention_type": "additive"}
+_DK8, _DK256 = {"attention_key_channels": 8}, {"attention_key_channels": 256}
+_RESTRICTED = {"train_steps": 2_000}
 _SHORT = {"max_length": 16, "train_steps": 3_000}
-
-
-def _deep(schedule):
-    return {
-        "num_hidden_layers": 6,
-        "train_steps": 1_000,
-        "learning_rate_schedule": schedule,
-    }
-
-
-def _one_head(attention_type, keys):
-    return {
-        "num_heads": 1,
-        "attention_key_channels": keys,
-        "attention_type": attention_type,
-        "train_steps": 2_000,
-    }
-
-
-def _restricted(reach):
-    return {"restricted_attention": reach, "train_steps": 2_000}
-
-
-def _wide(dropout):
-    return {
-        "hidden_size": 128,
-        "filter_size": 512,
-        "train_steps": 4_000,
-        "layer_prepostprocess_dropout": dropout,
-    }
-
-
+_WIDE = {"hidden_size": 128, "filter_size": 512, "train_steps": 4_000}
 VARIANTS = {
-    "post_warmup": _deep(_WARMUP),
-    "post_at_once": _deep(_AT_ONCE),
-    "pre_warmup": _deep(_WARMUP) | _PRE_NORM,
-    "pre_at_once": _deep(_AT_ONCE) | _PRE_NORM,
-    "scaled_dk256": _one_head("dot_product", 256),
-    "unscaled_dk8": _one_head("dot_product_unscaled", 8),
-    "unscaled_dk256": _one_head("dot_product_unscaled", 256),
-    "additive_dk8": _one_head("additive", 8),
-    "additive_dk256": _one_head("additive", 256),
-    "restricted_none": _restricted(0),
-    "restricted_2": _restricted(2),
-    "restricted_8": _restricted(8),
+    "post_warmup": _DEEP | _WARMUP,
+    "post_at_once": _DEEP | _AT_ONCE,
+    "pre_warmup": _DEEP | _WARMUP | _PRE_NORM,
+    "pre_at_once": _DEEP | _AT_ONCE | _PRE_NORM,
+    "scaled_dk256": _ONE_HEAD | {"attention_type": "dot_product"} | _DK256,
+    "unscaled_dk8": _ONE_HEAD | _UNSCALED | _DK8,
+    "unscaled_dk256": _ONE_HEAD | _UNSCALED | _DK256,
+    "additive_dk8": _ONE_HEAD | _ADDITIVE | _DK8,
+    "additive_dk256": _ONE_HEAD | _ADDITIVE | _DK256,
+    "restricted_none": _RESTRICTED | {"restricted_attention": 0},
+    "restricted_2": _RESTRICTED | {"restricted_attention": 2},
+    "restricted_8": _RESTRICTED | {"restricted_attention": 8},
     "short_sinusoids": _SHORT | {"pos": "sinusoids"},
     "short_learned": _SHORT | {"pos": "emb"},
     "short_none": _SHORT | {"pos": "none"},
-    "dropout_0": _wide(0.0),
-    "dropout_01": _wide(0.1),
-    "dropout_03": _wide(0.3),
+    "dropout_0": _WIDE | {"layer_prepostprocess_dropout": 0.0},
+    "dropout_01": _WIDE | {"layer_prepostprocess_dropout": 0.1},
+    "dropout_03": _WIDE | {"layer_prepostprocess_dropout": 0.3},
 }
 BASE = "restricted_none"  # base itself, for the paired tests
 
@@ -129,16 +102,44 @@ def main():
         write = {"search": search_figures, "heads": head_figures}
         write[values.figures](folders, results / f"{values.figures}.json")
         return
-    job = table_jobs.job(SPLIT, averaged=False)
-    variants = {n: table_rows.Variant(v) for n, v in VARIANTS.items()}
-    score = table_layout.convention(job.problem)
+    variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
     table_runs.run_all(
-        table_rows.Variants(variants, BASE),
-        job,
-        lambda results: table_layout.summarize(results, score),
-        lambda results: table_layout.by_score(results, score),
+        table_rows.Table(variants, BASE),
+        table_rows.job(SPLIT, averaged=False),
+        summarize,
+        lay_out,
         measure,
-        score=score,
+    )
+
+
+def summarize(results, score) -> list[dict]:
+    """Return means, ranges and deviations, a dict per row."""
+    return table_layout.summarize(results, score, "perplexity", "padding")
+
+
+def lay_out(results, score) -> str:
+    """Format rows in Markdown, the best score first."""
+    rows = table_layout.by_row(results)
+
+    def mean(name):
+        values = table_layout.values_of_seeds(rows[name], score)
+        return statistics.fmean(values)
+
+    lines = [
+        (
+            name,
+            table_layout.spread_of_seeds(rows[name], score, 2),
+            table_layout.spread_of_seeds(rows[name], "perplexity", 3),
+            f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
+            ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
+        )
+        for name in sorted(rows, key=mean, reverse=True)
+    ]
+    columns = "row", table_layout.heading(score), "perplexity"
+    columns += "10⁶ parameters", "minutes"
+    return (
+        f"{table_layout.markdown(columns, lines)}\n\n"
+        f"{table_layout.provenance(results, score)}\n"
     )
 
 
@@ -147,8 +148,7 @@ def measure(run: Run, stored: dict) -> dict:
 
     Longer sources than max_length were not in the training.
     """
-    data = prepare.data_folder(run.settings["data_dir"], run.problem)
-    corpus = manifest.open_corpus(data, SPLIT, run.problem.reverse)
+    corpus = table_runs.open_corpus(run, SPLIT)
     longer = np.flatnonzero(corpus.lengths["inputs"] > run.hparams.max_length)
     figures = table_runs.measure_training(run, stored)
     if not longer.size:
@@ -160,16 +160,14 @@ def measure(run: Run, stored: dict) -> dict:
             corpus.text("targets"),
         )
     )
-    beyond = scores.score(
-        run.problem.suite._replace(names=("bleu",)), lines, [references]
-    )["bleu"]
-    return figures | {
-        "beyond": {
-            "sentences": len(lines),
-            "bleu": beyond.value,
-            "signature": beyond.signature,
-        }
+    suite = run.problem.suite._replace(names=("bleu",))
+    beyond = scores.score(suite, lines, [references])["bleu"]
+    figures["beyond"] = {
+        "sentences": len(lines),
+        "bleu": beyond.value,
+        "signature": beyond.signature,
     }
+    return figures
 
 
 def search_figures(folders, path: pathlib.Path) -> None:
@@ -180,13 +178,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     stored = files.read_json(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
     trainings = list(map(Run.open, folders))
-    corpus = manifest.open_corpus(
-        prepare.data_folder(
-            trainings[0].settings["data_dir"], trainings[0].problem
-        ),
-        "validation",
-        trainings[0].problem.reverse,
-    )
+    corpus = table_runs.open_corpus(trainings[0], "validation")
     test_set = TestSet(corpus.text("inputs"), [corpus.text("targets")])
 
     def bleu(seed, averages, beam=4, alpha=0.6, ensemble=1):
@@ -268,8 +260,7 @@ def head_figures(folders, path: pathlib.Path) -> None:
 
 
 def _variety(run, model):
-    data = prepare.data_folder(run.settings["data_dir"], run.problem)
-    corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
+    corpus = table_runs.open_corpus(run, "validation")
     search = dataclasses.replace(
         run.problem.search, beam_size=1, extra_length=0
     )

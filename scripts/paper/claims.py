@@ -107,22 +107,18 @@ class Judged(NamedTuple):
 def read_list() -> tuple[dict[str, dict], tuple[Experiment, ...]]:
     """Return {quantity: its settings}, and the experiments."""
     data = files.read_json(LIST)
-    quantities = data["quantities"]
-    return quantities, tuple(
-        Experiment(
-            title=each["title"],
-            text=each["text"],
-            results=each["results"],
-            command=each["command"],
-            claims=tuple(
-                _claim({"place": each["place"]} | claim, quantities)
-                for claim in each["claims"]
-            ),
-            pooled=each.get("pooled", False),
-            picture=tuple(each.get("picture", ())),
+    optional = {"pooled": False, "picture": ()}
+    experiments = []
+    for each in data["experiments"]:
+        settings = optional | each
+        place = {"place": settings.pop("place")}
+        settings["claims"] = tuple(
+            _claim(place | claim, data["quantities"])
+            for claim in settings["claims"]
         )
-        for each in data["experiments"]
-    )
+        settings["picture"] = tuple(settings["picture"])
+        experiments.append(Experiment(**settings))
+    return data["quantities"], tuple(experiments)
 
 
 def _claim(values: dict[str, Any], quantities) -> Claim:
@@ -148,18 +144,14 @@ def _published(row, quantity):
     ours, base = TABLE_3[row], TABLE_3["base"]
     if quantity == "BLEU":
         return ours.bleu - base.bleu
-    return _percent(ours.perplexity / base.perplexity)
-
-
-def _percent(ratio):
-    return 100 * math.log(ratio)
+    return 100 * math.log(ours.perplexity / base.perplexity)
 
 
 def value_of(quantity: str, result: dict) -> float:
     """Return a quantity of a row's file, of one seed."""
     figures = result["figures"]
     if quantity == "perplexity":
-        return _percent(figures["perplexity"])
+        return 100 * math.log(figures["perplexity"])
     if quantity == "BLEU beyond":
         return figures["beyond"]["bleu"]
     return figures["scores"]["bleu_compound_split"]
@@ -205,62 +197,46 @@ def _scores(quantity, rows) -> dict[str, verdicts.Row]:
 
 def _judge_figures(experiment, figures):
     """Judge claims about {figure: values}."""
-    claims = experiment.claims
     scores = {
         c.row: verdicts.Row([value - c.target for value in figures[c.row]])
-        for c in claims
+        for c in experiment.claims
         if figures.get(c.row)
     }
     several = {n: row for n, row in scores.items() if len(row.scores) > 1}
-
-    def judge_one(claim):
-        if claim.row not in scores:
-            return None
-        noise = 0.0, 1  # one value is exact
-        if claim.row in several:
-            rows = (
-                several
-                if experiment.pooled
-                else {claim.row: several[claim.row]}
-            )
-            noise = verdicts.pooled_deviation(rows)
-        return verdicts.judge_one(
-            scores[claim.row], None, _expected(claim), noise, _level(experiment)
-        )
-
-    return [Judged(claim, judge_one(claim)) for claim in claims]
+    judged = []
+    for claim in experiment.claims:
+        verdict, name = None, claim.row
+        if name in scores:
+            noise = 0.0, 1  # one value is exact
+            if name in several:
+                alone = {name: several[name]}
+                rows = several if experiment.pooled else alone
+                noise = verdicts.pooled_deviation(rows)
+            verdict = _verdict(experiment, claim, scores[name], None, noise)
+        judged.append(Judged(claim, verdict))
+    return judged
 
 
 def _judge_rows(claim, experiment, rows):
     """Judge a claim about two rows, with the noise of the experiment's rows."""
-    if not {claim.row, claim.base} <= rows.keys():
+    compared = claim.row, claim.base
+    if not rows.keys() >= set(compared):
         return Judged(claim, None)
     scores = _scores(claim.quantity, rows)
     try:
         noise = verdicts.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
         return Judged(claim, None)
-    return Judged(
-        claim,
-        verdicts.judge_one(
-            scores[claim.row],
-            scores[claim.base],
-            _expected(claim),
-            noise,
-            _level(experiment),
-        ),
-        statistics.fmean(
-            r["minutes"] for n in (claim.row, claim.base) for r in rows[n]
-        ),
-    )
+    ours = (scores[name] for name in compared)
+    minutes = [r["minutes"] for name in compared for r in rows[name]]
+    verdict = _verdict(experiment, claim, *ours, noise)
+    return Judged(claim, verdict, statistics.fmean(minutes))
 
 
-def _expected(claim):
-    return verdicts.Expected(claim.direction, claim.margin)
-
-
-def _level(experiment):
-    return verdicts.LEVEL / len(experiment.claims)
+def _verdict(experiment, claim, row, base, noise):
+    expected = verdicts.Expected(claim.direction, claim.margin)
+    level = verdicts.LEVEL / len(experiment.claims)
+    return verdicts.judge_one(row, base, expected, noise, level)
 
 
 def _judge_order(claim, rows):
@@ -283,7 +259,9 @@ def _judge_order(claim, rows):
     ]
     low, high = map(float, np.quantile(samples, [0.025, 0.975]))
     verdict = verdicts.Verdict(
-        verdicts.decide(low, high, _expected(claim)),
+        verdicts.decide(
+            low, high, verdicts.Expected(claim.direction, claim.margin)
+        ),
         correlation([statistics.fmean(v) for v in values]),
         (low, high),
         claim.direction,
@@ -337,28 +315,27 @@ def _describe_rows(experiment, folder) -> str:
     quantities = dict.fromkeys(claim.quantity for claim in experiment.claims)
     if not results or "correlation" in quantities:
         return ""
-    noise = []
-    for name in quantities if len(results) > len(rows) else ():
-        deviation, freedom = verdicts.pooled_deviation(_scores(name, rows))
-        unit = read_list()[0][name]["unit"]
-        noise.append(f"{deviation:.2f} {unit} ({freedom} degrees of freedom)")
+    text = ""
+    if len(results) > len(rows):
+        noise = []
+        for name in quantities:
+            pooled = verdicts.pooled_deviation(_scores(name, rows))
+            unit = read_list()[0][name]["unit"]
+            noise.append(
+                "{:.2f} {unit} ({} degrees of freedom)".format(
+                    *pooled, unit=unit
+                )
+            )
+        text = f"Standard deviation between seeds: {', '.join(noise)}. "
     hours = sum(result["minutes"] for result in results) / 60
     means = [
         f"{name} {statistics.fmean(scores.scores):.1f}"
         for name, scores in _scores("BLEU", rows).items()
     ]
-    machines, dates = (
-        ", ".join(sorted({result[key] for result in results}))
-        for key in ("machine", "date")
-    )
-    deviations = (
-        f"Standard deviation between seeds: {', '.join(noise)}. "
-        if noise
-        else ""
-    )
     return (
-        f"{deviations}BLEU: {', '.join(means)}. {len(results)} trainings took "
-        f"{hours:.1f} hours ({machines}; {dates})."
+        f"{text}BLEU: {', '.join(means)}. {len(results)} trainings took "
+        f"{hours:.1f} hours ({table_layout.distinct(results, 'machine')}; "
+        f"{table_layout.distinct(results, 'date')})."
     )
 
 

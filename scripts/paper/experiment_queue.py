@@ -1,13 +1,16 @@
-"""A queue of trainings: several at a time, each within a budget of minutes."""
+"""A queue of trainings: commands in processes, each within a budget."""
 
 import concurrent.futures
 import contextlib
+import os
 import pathlib
+import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -17,95 +20,49 @@ BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
 _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
 # Of a trainer that saved a checkpoint, and of one that had not begun.
 _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
-
-
 _running: set[subprocess.Popen] = set()
 
 
-class Task(NamedTuple):
-    """An entry of the queue."""
-
-    name: str
-    run: Callable[[], None]
-
-
-class Progress:
-    """Progress of a queue, with an estimate of the time that is left."""
-
-    def __init__(
-        self,
-        total: int,
-        processes: int,
-        write: Callable[[str], None] = print,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self._total, self._processes = total, processes
-        self._write, self._clock = write, clock
-        self._lock = threading.Lock()
-        self._started: dict[str, float] = {}
-        self._seconds: list[float] = []  # of each finished task
-
-    @contextlib.contextmanager
-    def running(self, name: str):
-        """Report the start and the end of a task."""
-        with self._lock:
-            self._started[name] = self._clock()
-            self._write(f"{name}: started. {self.summary()}")
-        try:
-            yield
-        finally:
-            with self._lock:
-                began = self._started.pop(name)
-                self._seconds.append(self._clock() - began)
-        with self._lock:
-            self._write(f"{name}: finished. {self.summary()}")
-
-    def summary(self) -> str:
-        """Return "3 of 12 finished, 2 running, about 41 min left."."""
-        text = (
-            f"{len(self._seconds)} of {self._total} finished, "
-            f"{len(self._started)} running"
-        )
-        if not self._seconds:
-            return f"{text}."
-        return f"{text}, about {self._seconds_left() / 60:.0f} min left."
-
-    def _seconds_left(self):
-        """Take the mean of the finished tasks for each of the others."""
-        mean = sum(self._seconds) / len(self._seconds)
-        now = self._clock()
-        running = sum(
-            max(mean - (now - began), 0) for began in self._started.values()
-        )
-        waiting = self._total - len(self._seconds) - len(self._started)
-        return (running + waiting * mean) / self._processes
-
-
 def run(
-    tasks: Sequence[Task], processes: int, progress: Progress | None = None
+    tasks: Mapping[str, Callable[[], None]],
+    processes: int,
+    write: Callable[[str], None] = print,
 ) -> None:
-    """Run tasks in their order, `processes` at a time.
+    """Run named tasks in their order, `processes` at a time.
 
     A task that fails with a UserError does not stop the others. Ctrl-C and
     SIGTERM leave out those that have not begun; SIGTERM is passed to the
     processes of the others. (Ctrl-C reaches them by itself, since they belong
     to the same terminal.)
 
+    Args:
+        tasks: {name: function}.
+        processes: tasks at a time.
+        write: prints the progress.
+
     Raises:
         UserError: tasks failed; names each with its error.
     """
-    progress = progress or Progress(len(tasks), processes)
-    failed = {}
-    terminated = threading.Event()
+    failed: dict[str, errors.UserError] = {}
+    terminated, lock = threading.Event(), threading.Lock()
+    began, ended = time.monotonic(), 0
 
-    def run_one(task):
+    def run_one(name):
+        nonlocal ended
         if terminated.is_set():
             return
+        write(f"{name}: started.")
         try:
-            with progress.running(task.name):
-                task.run()
+            tasks[name]()
         except errors.UserError as error:
-            failed[task.name] = error
+            failed[name] = error
+        with lock:
+            ended += 1
+            left = (time.monotonic() - began) / ended * (len(tasks) - ended)
+            write(
+                f"{name}: ended. {ended} of {len(tasks)} have ended, about "
+                f"{left / 60:.0f} min left."
+            )
 
     def terminate(*_):
         terminated.set()
@@ -116,8 +73,7 @@ def run(
     try:
         with concurrent.futures.ThreadPoolExecutor(processes) as pool:
             try:
-                for future in [pool.submit(run_one, task) for task in tasks]:
-                    future.result()
+                list(pool.map(run_one, tasks))
             except BaseException:  # Ctrl-C, or a defect of a task
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -151,9 +107,8 @@ class Budget:
         self._path, self._minutes = folder / BUDGET, minutes
         self.used = 0.0
         if self._path.exists():
-            self.used = files.read_json(self._path, {"minutes": float})[
-                "minutes"
-            ]
+            stored = files.read_json(self._path, {"minutes": float})
+            self.used = stored["minutes"]
 
     @property
     def exhausted(self) -> bool:
@@ -192,3 +147,65 @@ class Budget:
         self.used = minutes
         self._path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(self._path, {"minutes": minutes})
+
+
+class CommandError(errors.UserError):
+    """A command that failed; its checkpoints and files remain."""
+
+    def __init__(self, command: str, status: int, place: str):
+        super().__init__(
+            f"{command} ended with status {status}; see its messages {place}. "
+            "Run the same command again to resume."
+        )
+        self.status = status
+
+
+class Commands(NamedTuple):
+    """The package's commands in processes: their output and their cores."""
+
+    log: pathlib.Path | None = None  # appended to; None: the terminal
+    processes: int = 1  # that share the cores
+
+    def run(
+        self, command: str, *arguments: str, budget: Budget | None = None
+    ) -> None:
+        """Run a command.
+
+        Args:
+            command: its name.
+            arguments: its flags.
+            budget: minutes that it may take; None: no limit.
+
+        Raises:
+            CommandError: it failed.
+        """
+        line = [sys.executable, "-m", "t2t_repro", command, *arguments]
+        with contextlib.ExitStack() as stack:
+            output, place, settings = None, "above", {}
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                place = f"in {self.log}"
+                output = stack.enter_context(
+                    self.log.open("a", encoding="utf-8")
+                )
+                settings = {"stdout": output, "stderr": subprocess.STDOUT}
+            shown = shlex.join(["t2t", command, *arguments])
+            print(f"\n{shown}", file=output, flush=True)
+            started = stack.enter_context(
+                process(line, env=self._environment(), **settings)
+            )
+            status = budget.wait(started) if budget else started.wait()
+        if status and not (budget and budget.ended(status)):
+            raise CommandError(command, status, place)
+
+    def _environment(self):
+        """Give each process its share of the cores, unless the user did.
+
+        Two trainings with one thread each are a fourth faster than two that
+        compete for both cores.
+        """
+        if self.processes == 1:
+            return None
+        threads = str(max((os.cpu_count() or 1) // self.processes, 1))
+        names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+        return dict.fromkeys(names, threads) | os.environ

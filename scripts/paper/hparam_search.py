@@ -31,13 +31,10 @@ from optuna.trial import TrialState
 
 from scripts.paper import (
     experiment_queue,
-    row_files,
-    table_jobs,
     table_layout,
     table_rows,
     table_runs,
 )
-from scripts.paper.commands import CommandError, Commands
 from t2t_repro import errors, fields, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
@@ -70,41 +67,36 @@ def main():
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
     ranges = parse_ranges(settings, common_flags.required(values["range"]))
-    table = table_rows.Table(
-        {name: name for name in values.rows}, values.rows[0]
-    )
+    variants = {name: table_rows.Variant(name) for name in values.rows}
     if len(values.seed) > 1:
         raise errors.UserError(
             f"A search has one seed; got {len(values.seed)}. Train the best "
             "values with several."
         )
-    job = table_jobs.job(split="validation", averaged=False)
+    job = table_rows.job(split="validation", averaged=False)
     objective = Objective(values.objective, job.problem)
-    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
-    rows = table.selected_rows()
+    job.datagen()
+    rows = table_rows.Table(variants, values.rows[0]).selected_rows()
     studies = {
         row.name: open_study(row, job, ranges, objective) for row in rows
     }
-    tasks = [
-        experiment_queue.Task(
-            row.name,
-            functools.partial(
-                run_trials,
-                studies[row.name],
-                values.trials,
-                ranges,
-                functools.partial(run_trial, row, job, objective),
-            ),
+    tasks = {
+        row.name: functools.partial(
+            run_trials,
+            studies[row.name],
+            values.trials,
+            ranges,
+            functools.partial(run_trial, row, job, objective),
         )
         for row in rows
-    ]
+    }
     experiment_queue.run(tasks, job.processes)
     path = job.results_dir / "hparam_search.json"
     summary = summarize(studies, objective)
     if path.exists():  # rows of earlier calls
         summary["rows"] = files.read_json(path)["rows"] | summary["rows"]
     files.write_json(path, summary)
-    text = lay_out(studies, objective)
+    text = lay_out(summary)
     files.write_text(path.with_suffix(".md"), text)
     print(f"\n{text}")
 
@@ -157,16 +149,13 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
     study.sampler = optuna.samplers.TPESampler(
         seed=row.seed + len(study.get_trials())
     )
-    settings = json.loads(
-        json.dumps(
-            {
-                "row": row_files.row_settings(row, job),
-                "ranges": {k: repr(v) for k, v in ranges.items()},
-                "objective": objective.name,
-            }
-        )
-    )
-    stored = study.user_attrs.setdefault("settings", settings)
+    settings = {
+        "row": job.settings(row),
+        "ranges": {name: repr(values) for name, values in ranges.items()},
+        "objective": objective.name,
+    }
+    settings = json.loads(json.dumps(settings))  # as they are stored
+    stored = study.user_attrs.get("settings", settings)
     if stored != settings:
         differing = [k for k in settings if stored.get(k) != settings[k]]
         raise errors.UserError(
@@ -180,13 +169,9 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
 def run_trials(study, count: int, ranges, run) -> None:
     """Run trials until `count` have ended, after those that were interrupted.
 
-    Where all ranges are choices with `count` combinations, each has a trial.
-
-    Args:
-        study: the study of a row.
-        count: trials, with those of earlier calls.
-        ranges: {hparam: distribution}.
-        run: a function of a trial's number and parameters; returns its value.
+    Trials of earlier calls count. Where all ranges are choices with `count`
+    combinations, each has a trial. `run` is a function of a trial's number and
+    parameters that returns its value.
 
     Raises:
         UserError: no trial succeeded, or one was interrupted.
@@ -212,7 +197,7 @@ def run_trials(study, count: int, ranges, run) -> None:
 def _run_and_tell(study, number, params, run):
     try:
         value = run(number, params)
-    except CommandError as error:
+    except experiment_queue.CommandError as error:
         if error.status in _INTERRUPTED:
             raise
         print(f"{study.study_name}, trial {number} failed: {error}")
@@ -238,62 +223,57 @@ def run_trial(row, job, objective, number, params) -> float:
     trial = row._replace(
         name=f"{row.name}-trial{number}", changes=row.changes | params
     )
-    folder = table_runs.training_folder(trial, job)
+    folder = job.training_folder(trial)
     log = folder.with_name(f"{folder.name}.log")
-    commands = Commands(log, job.processes)
+    commands = experiment_queue.Commands(log, job.processes)
     table_runs.train_row(trial, job, commands)
     return objective.best(folder)
 
 
 def summarize(studies, objective) -> dict:
     """Return the best parameters and all trials of each row."""
+    rows = {}
+    for name, study in studies.items():
+        trials = study.get_trials(states=_ENDED)
+        rows[name] = {
+            "value": study.best_value,
+            "params": study.best_params,
+            "trials": [
+                {"params": trial.params, "value": trial.value}
+                for trial in trials
+            ],
+        }
     return {
         "objective": objective.name,
-        "command": row_files.command_line(),
-        "rows": {
-            name: {
-                "value": study.best_value,
-                "params": study.best_params,
-                "trials": [
-                    {"params": trial.params, "value": trial.value}
-                    for trial in study.get_trials(states=_ENDED)
-                ],
-            }
-            for name, study in studies.items()
-        },
+        "command": table_rows.command_line(),
+        "rows": rows,
     }
 
 
-def lay_out(studies, objective) -> str:
+def lay_out(summary) -> str:
     """Format the best trial of each row in Markdown."""
     rows = [
         (
             name,
-            f"{study.best_value:.3f}",
-            str(len(study.get_trials(states=_ENDED))),
-            _overrides(study.best_params),
+            f"{row['value']:.3f}",
+            str(len(row["trials"])),
+            _overrides(row["params"]),
         )
-        for name, study in studies.items()
+        for name, row in summary["rows"].items()
     ]
-    columns = "row", f"best {objective.name}", "trials", "--hparams=…"
+    best = f"best {summary['objective']}"
+    columns = "row", best, "trials", "--hparams=…"
     return f"{table_layout.markdown(columns, rows)}\n"
-
-
-# Ranges of hparams, from the command line.
-#
-# learning_rate_constant=0.05:1.0:log     a number, uniform in its logarithm
-# layer_prepostprocess_dropout=0.0:0.4    a number, uniform
-# num_heads=2|4|8                         one of these values
 
 
 def parse_ranges(
     cls: type, texts: Sequence[str]
 ) -> dict[str, distributions.BaseDistribution]:
-    """Return {hparam: distribution}.
+    """Return {hparam: distribution} of ranges from the command line.
 
-    Args:
-        cls: dataclass of the hparams.
-        texts: ranges.
+        learning_rate_constant=0.05:1.0:log     uniform in its logarithm
+        layer_prepostprocess_dropout=0.0:0.4    uniform
+        num_heads=2|4|8                         one of these values
 
     Raises:
         UserError: an hparam is unknown or has two ranges, or a range is not
@@ -311,28 +291,25 @@ def parse_ranges(
 
 
 def _distribution(cls, text, name, values):
+    def parse(value):
+        return fields.parse(cls, f"{name}={value}")[name]
+
     if "|" in values:
-        choices = [_value(cls, name, each) for each in values.split("|")]
+        choices = list(map(parse, values.split("|")))
         return distributions.CategoricalDistribution(choices)
     ends, log = values.removesuffix(":log"), values.endswith(":log")
     if ends.count(":") != 1:
         raise _error(text, "It has not two ends")
-    low, high = (_value(cls, name, end) for end in ends.split(":"))
-    kinds = {
-        int: distributions.IntDistribution,
-        float: distributions.FloatDistribution,
-    }
-    if type(low) not in kinds:
+    low, high = map(parse, ends.split(":"))
+    if type(low) not in (int, float):
         raise _error(text, f"{name} is not a number")
     if not low < high or (log and low <= 0):
         raise _error(
             text, "Its ends are not in ascending order, or not above 0"
         )
-    return kinds[type(low)](low, high, log=log)
-
-
-def _value(cls, name, text):
-    return fields.parse(cls, f"{name}={text}")[name]
+    if isinstance(low, int):
+        return distributions.IntDistribution(low, high, log=log)
+    return distributions.FloatDistribution(low, high, log=log)
 
 
 def _error(text, reason):

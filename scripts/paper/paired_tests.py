@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-from scripts.paper import row_files
 from t2t_repro import errors
 from t2t_repro.io import files
 from t2t_repro.metrics import scores
@@ -12,6 +11,14 @@ from t2t_repro.text import parallel_files
 
 SAMPLES = 1_000
 FILE = "paired_tests.json"
+
+
+def translations_path(results_dir: pathlib.Path, result: dict) -> pathlib.Path:
+    """Return the path of the translations of a finished row.
+
+    Git ignores them; the row's file has their sha256.
+    """
+    return results_dir / f"{result['row']}-seed{result['seed']}.txt"
 
 
 def compare_with_base(
@@ -46,7 +53,7 @@ def compare_with_base(
     counts = scores.resample(len(references), SAMPLES)
     counted = {}
     for result in results:
-        path = row_files.translations_path(results_dir, result)
+        path = translations_path(results_dir, result)
         if _has_translations(result, path):
             lines = list(parallel_files.read_lines(path))
             statistics = scores.count(scorer, lines, [references])
@@ -58,12 +65,9 @@ def compare_with_base(
         test = scores.paired_test(
             metric, scorer[metric], statistics, counted[base, seed], counts
         )
+        difference = test.system - test.baseline
         tests.setdefault(row, []).append(
-            {
-                "seed": seed,
-                "difference": test.system - test.baseline,
-                "p_value": test.p_value,
-            }
+            {"seed": seed, "difference": difference, "p_value": test.p_value}
         )
     return tests
 
@@ -88,16 +92,10 @@ def _has_translations(result, path):
 
 def write(results_dir: pathlib.Path, tests: dict[str, list[dict]]) -> None:
     """Write paired_tests.json, and keep tests of absent translations in it."""
-    stored = read(results_dir)
+    path = results_dir / FILE
+    stored = files.read_json(path) if path.exists() else {}
     for row, row_tests in tests.items():
-        seeds = {test["seed"]: test for test in stored.get(row, [])}
-        seeds |= {test["seed"]: test for test in row_tests}
+        seeds = {test["seed"]: test for test in stored.get(row, []) + row_tests}
         stored[row] = [seeds[seed] for seed in sorted(seeds)]
     if stored:
-        files.write_json(results_dir / FILE, stored)
-
-
-def read(results_dir: pathlib.Path) -> dict[str, list[dict]]:
-    """Return the tests in paired_tests.json, {} without that file."""
-    path = results_dir / FILE
-    return files.read_json(path) if path.exists() else {}
+        files.write_json(path, stored)

@@ -4,12 +4,13 @@
 
 It compares perplexity and BLEU of every validation, and scores, with those of
 the same training in scripts/results/reference_curves/. There are references for
-number words and Multi30k; for WMT14 the program prints the paper's figures.
-reference_runs records them. Exit status 0: the training agrees; 1: an error; 2:
-there is no reference; 3: the training deviates.
+number words and Multi30k. Exit status 0: the training agrees; 1: an error; 2:
+there is no reference; 3: the training deviates. --record=NAME --runs=RUN,RUN
+writes a reference instead.
 """
 
 import datetime
+import itertools
 import math
 import pathlib
 import statistics
@@ -19,10 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from scripts.paper.table_rows import LENGTH_HPARAMS
+from scripts.paper import table_rows
 from t2t_repro import errors, fields, hparam
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.evaluation.published import TABLE_3, table_2_row
 from t2t_repro.io import files
 from t2t_repro.runs import history, run_json
 from t2t_repro.runs.run import Run
@@ -30,7 +30,24 @@ from t2t_repro.runs.run import Run
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
 
 
+def define_flags():
+    flags.DEFINE_string("record", None, "Name of a reference to write.")
+    flags.DEFINE_list(
+        "runs", [], "With --record: runs that differ in their seed only."
+    )
+    flags.DEFINE_string(
+        "machine", None, "With --record: description of the machine."
+    )
+    flags.adopt_module_key_flags(common_flags)
+
+
 def main():
+    values = flags.FLAGS
+    if values.record:
+        folders = map(pathlib.Path, common_flags.required(values["runs"]))
+        machine = values.machine or table_rows.this_machine()
+        print(f"Recorded {record(values.record, list(folders), machine)}.")
+        return None
     run = common_flags.open_run()
     status, text = compare(run.settings, read_training(run), load())
     print(text)
@@ -42,7 +59,7 @@ def compare(settings: dict, training: dict, known: dict) -> tuple[int, str]:
 
     Args:
         settings: run.json.
-        training: of references.read_training().
+        training: of read_training().
         known: {name: reference}.
 
     Returns:
@@ -50,55 +67,30 @@ def compare(settings: dict, training: dict, known: dict) -> tuple[int, str]:
     """
     choice = choose(settings, known)
     if not choice:
-        return NO_REFERENCE, _published(settings, known)
-    if choice.differing:
+        problems = sorted({each["problem"] for each in known.values()})
         return NO_REFERENCE, (
-            f"There is no reference with these settings. Compared with "
-            f"{choice.name}: {'; '.join(choice.differing)}. Its command: "
-            f"{choice.reference['command']}"
+            f"There is no reference curve for {settings['problem']}, only for "
+            f"{', '.join(problems)}."
         )
-    return _compare_with(settings, training, choice.name, choice.reference)
-
-
-def _published(settings, known):
-    """Describe the paper's figures, since there is no reference."""
-    problems = {reference["problem"] for reference in known.values()}
-    text = (
-        f"There is no reference curve for {settings['problem']}, only for "
-        f"{', '.join(sorted(problems)) or 'no problem'}."
-    )
-    name, hparams_set = settings["problem"], settings["hparams_set"]
-    published = table_2_row(name, hparams_set)
-    if published:
-        text += (
-            f" The paper reports BLEU {published.bleu} on newstest2014, with "
-            "an average of the last checkpoints."
+    name, reference, differing = choice
+    if differing:
+        return NO_REFERENCE, (
+            f"There is no reference with these settings. Compared with {name}: "
+            f"{'; '.join(differing)}. Its command: {reference['command']}"
         )
-    row = TABLE_3.get(hparams_set)
-    if published and row and name == "wmt14_ende":
-        text += (
-            f" Without averaging, it reports perplexity {row.perplexity} and "
-            f"BLEU {row.bleu} on newstest2013 (tokenized, compounds split)."
-        )
-    return text
-
-
-def _compare_with(settings, training, name, reference):
-    """Compare a training with a reference that has its settings."""
     training, notes = comparable(settings, training, reference)
     ours, theirs = map(precision, (settings, reference))
     if ours != theirs:
         notes.append(f"The reference is in {theirs}, the training in {ours}.")
     shared, deviations = compare_curves(training, reference)
-    seeds = ", ".join(str(seed["random_seed"]) for seed in reference["seeds"])
     if not shared:
-        steps = [
-            entry["step"] for entry in reference["seeds"][0]["validations"]
-        ]
+        first = reference["seeds"][0]["validations"]
+        steps = [str(entry["step"]) for entry in first]
         return NO_REFERENCE, (
-            f"No validation is at a step of {name}: "
-            f"{', '.join(map(str, steps))}. Set --eval_every={steps[0]}."
+            f"No validation is at a step of {name}: {', '.join(steps)}. Set "
+            f"--eval_every={steps[0]}."
         )
+    seeds = ", ".join(str(seed["random_seed"]) for seed in reference["seeds"])
     basis = f"{len(shared)} values compared with {name}, seeds {seeds}"
     if not deviations:
         text = f"The training agrees: {basis}, none outside its band."
@@ -182,7 +174,7 @@ def differences(
     """
     settings = run_json.with_defaults(settings)
     reference = run_json.with_defaults(reference)
-    differing, ignored = [], set(LENGTH_HPARAMS)
+    differing, ignored = [], set(table_rows.LENGTH_HPARAMS)
     packed = settings["hparams"].get("batching") == "packed"
     ignored.add("reshuffle_buckets" if packed else "proportional_rows")
     for group in ("hparams", "problem_arguments"):
@@ -206,23 +198,17 @@ class Choice(NamedTuple):
 def choose(
     settings: Mapping[str, Any], references: Mapping[str, dict]
 ) -> Choice | None:
-    """Return the reference with the nearest settings, or None.
+    """Return the reference of a problem with the nearest settings, or None.
 
-    Among equals it is one of the same precision. References of other problems
-    are left out.
-
-    Args:
-        settings: run.json.
-        references: {name: reference}.
+    Among equals it is one of the same precision.
     """
-    choices = [
-        Choice(name, reference, differences(settings, reference))
-        for name, reference in sorted(references.items())
-        if reference["problem"] == settings["problem"]
-    ]
     wanted = precision(settings)
     return min(
-        choices,
+        (
+            Choice(name, reference, differences(settings, reference))
+            for name, reference in sorted(references.items())
+            if reference["problem"] == settings["problem"]
+        ),
         key=lambda choice: (
             len(choice.differing),
             precision(choice.reference) != wanted,
@@ -234,14 +220,7 @@ def choose(
 def comparable(
     settings: Mapping[str, Any], training: dict, reference: Mapping[str, Any]
 ) -> tuple[dict, list[str]]:
-    """Drop scores that cannot be compared with the reference's.
-
-    Comparable scores are of the same checkpoints and of the same search.
-
-    Args:
-        settings: run.json.
-        training: of read_training().
-        reference: of the same settings.
+    """Drop scores of other checkpoints or another search than the reference's.
 
     Returns:
         The training, and a line for each split whose scores were dropped.
@@ -253,16 +232,14 @@ def comparable(
         wanted = reference["seeds"][0]["scores"].get(split)
         if not wanted:
             continue
+        theirs = wanted["checkpoints"]
         checkpoints = stored.get("checkpoints", ["?"])
         search, wanted_search = _search_differences(stored, wanted)
-        if (
-            settings["hparams"][averaged] != count
-            or wanted["checkpoints"] != checkpoints
-        ):
+        if settings["hparams"][averaged] != count or theirs != checkpoints:
             lines.append(
                 f"Scores of {split} are not compared: they are of "
                 f"{', '.join(checkpoints)}, the reference's of "
-                f"{', '.join(wanted['checkpoints'])}, an average of {count}."
+                f"{', '.join(theirs)}, an average of {count}."
             )
         elif search != wanted_search:
             lines.append(
@@ -277,8 +254,11 @@ def comparable(
 
 def _search_differences(*scores):
     """Describe the searches of two scores by the settings that differ."""
-    searches = [_decode_hparams(stored) for stored in scores]
-    first, second = searches
+    first, second = searches = [
+        # Newer settings have defaults.
+        fields.with_defaults(hparam.DecodeHParams, stored) if stored else {}
+        for stored in (each.get("decode_hparams") for each in scores)
+    ]
     differing = [
         key
         for key in sorted(first.keys() | second.keys())
@@ -290,25 +270,10 @@ def _search_differences(*scores):
     ]
 
 
-def _decode_hparams(scores):
-    """Return the settings of a search, with defaults for newer settings."""
-    stored = scores.get("decode_hparams")
-    return stored and fields.with_defaults(hparam.DecodeHParams, stored) or {}
-
-
 def record(
-    name: str, folders: Sequence[pathlib.Path], command: str, machine: str
+    name: str, folders: Sequence[pathlib.Path], machine: str
 ) -> pathlib.Path:
-    """Write a reference.
-
-    Args:
-        name: of its file.
-        folders: runs that differ in their seed only.
-        command: of the trainings.
-        machine: description.
-
-    Returns:
-        Path of the file.
+    """Write runs that differ in their seed as a reference; return its path.
 
     Raises:
         UserError: the runs differ in more than their seed.
@@ -323,12 +288,13 @@ def record(
                 f"seed: {'; '.join(differing) or run.settings['problem']}."
             )
     named = ("problem", "problem_arguments", "hparams_set", "hparams")
+    _, _, arguments = first["command_lines"][0].partition(" ")
     path = FOLDER / f"{name}.json"
     FOLDER.mkdir(parents=True, exist_ok=True)
     reference = {
         **{key: first[key] for key in (*named, "vocabulary_sha256")},
         "mixed_precision": precision(first),
-        "command": command,
+        "command": f"t2t trainer {table_rows.without_folders(arguments)}",
         "machine": machine,
         "date": str(datetime.date.today()),
         "versions": first["versions"],
@@ -421,11 +387,6 @@ def nearby_values(
     Between validations they are interpolated linearly, as logarithms for a
     perplexity. Before the first validation the line is extrapolated; after the
     last it is flat.
-
-    Args:
-        metric: its name.
-        curve: {step: value}.
-        step: the step.
     """
     if len(curve) < 2 or step == LAST:
         return []
@@ -460,20 +421,20 @@ def compare_curves(
     training: dict, reference: dict
 ) -> tuple[list[tuple[float, str]], list[Deviation]]:
     """Return (step, metric)s that have a band, and deviations, by step."""
-    actual = values_by_step(training)
-    seeds = [values_by_step(seed) for seed in reference["seeds"]]
+    actual, *seeds = map(values_by_step, (training, *reference["seeds"]))
     if len(seeds) >= MEDIAN_SEEDS:
         _add_medians(actual, *seeds)
-    shared = sorted(
-        key for key in actual if all(key in values for values in seeds)
-    )
+    shared = sorted(key for key in actual if all(key in each for each in seeds))
     deviations = []
     for step, name in shared:
-        nearby = [
-            value
-            for values in seeds
-            for value in nearby_values(name, _curve(values, name), step)
-        ]
+        nearby = []
+        for values in seeds:
+            curve = {
+                at: value
+                for (at, metric), value in values.items()
+                if metric == name and at != LAST
+            }
+            nearby += nearby_values(name, curve, step)
         low, high = band(name, [values[step, name] for values in seeds], nearby)
         value = actual[step, name]
         if not low <= value <= high:  # NaN is outside
@@ -489,30 +450,17 @@ def _add_medians(*trainings):
         if metric == "perplexity"
         and all((step, metric) in values for values in trainings)
     )
-    for values in trainings:
-        for end in range(MEDIAN_OF, len(steps) + 1):
-            values[steps[end - 1], MEDIAN] = statistics.median(
-                values[step, "perplexity"]
-                for step in steps[end - MEDIAN_OF : end]
-            )
-
-
-def _curve(values, name):
-    """Return {step: value} of a metric, without scores."""
-    return {
-        step: value
-        for (step, metric), value in values.items()
-        if metric == name and step != LAST
-    }
+    for values, end in itertools.product(
+        trainings, range(MEDIAN_OF, len(steps) + 1)
+    ):
+        few = steps[end - MEDIAN_OF : end]
+        values[few[-1], MEDIAN] = statistics.median(
+            values[step, "perplexity"] for step in few
+        )
 
 
 def usual_cause(deviations: Sequence[Deviation], first_step: float) -> str:
-    """Return the usual causes of deviations like these.
-
-    Args:
-        deviations: at least one, in order of steps.
-        first_step: of the first validation that was compared.
-    """
+    """Return the usual causes of deviations, which are in order of steps."""
     first = deviations[0]
     perplexities = [d for d in deviations if _kind(d.metric) in LOGARITHMIC]
     if any(math.isnan(d.value) for d in deviations):
@@ -546,5 +494,5 @@ def usual_cause(deviations: Sequence[Deviation], first_step: float) -> str:
 
 
 if __name__ == "__main__":
-    flags.adopt_module_key_flags(common_flags)
+    define_flags()
     command_line.run(main)

@@ -4,16 +4,13 @@
         --results=table1.json --plot=table1.png
 
 For each layer type the table has the exponents of n and d in the paper's
-formula, in the number of operations on this grid (including projections), and
-in the measured time and memory. They are fitted to sizes from --fit_from on,
-where the overhead of calling a layer is negligible. Memory is that of tensors
-other than weights and input.
-
-A time is the fastest of several forward passes of one sentence. Measure on a
-machine that is otherwise idle.
+formula, in the number of operations (including projections), and in measured
+time and memory. They are fitted to sizes from --fit_from on, where the overhead
+of calling a layer is negligible. Memory is that of tensors other than weights
+and input; a time is the fastest of several forward passes of one sentence.
 """
 
-import math
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -101,33 +98,31 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
 def _recurrent(layer, gates):
     """Describe a recurrent layer: two d x d products per gate and position."""
     return LayerType(
-        "n·d²",
-        (1, 2),
-        "n",
-        "n",
+        *("n·d²", (1, 2), "n", "n"),
         lambda d: layer(d, return_sequences=True),
         lambda n, d: 4 * gates * n * d**2,
     )
 
 
-def _convolutional(layer=keras.layers.Conv1D, **settings):
-    return lambda d: layer(d, KERNEL, padding="same", **settings)
+def _convolutional(
+    complexity, path, operations, layer=keras.layers.Conv1D, **settings
+):
+    """Describe a convolution."""
+    return LayerType(
+        *(complexity, (1, 2), "1", path),
+        lambda d: layer(d, KERNEL, padding="same", **settings),
+        operations,
+    )
 
 
 TYPES = {
     "self-attention": LayerType(
-        "n²·d",
-        (2, 1),
-        "1",
-        "1",
+        *("n²·d", (2, 1), "1", "1"),
         self_attention,
         lambda n, d: 4 * n**2 * d + 8 * n * d**2,
     ),
     "restricted self-attention": LayerType(
-        "r·n·d",
-        (1, 1),
-        "1",
-        "n/r",
+        *("r·n·d", (1, 1), "1", "n/r"),
         restricted_self_attention,
         # For each block, the keys and values of three blocks are projected.
         lambda n, d: 4 * 3 * NEIGHBOURHOOD * n * d + 16 * n * d**2,
@@ -135,39 +130,37 @@ TYPES = {
     "recurrent (SimpleRNN)": _recurrent(keras.layers.SimpleRNN, 1),
     "recurrent (GRU)": _recurrent(keras.layers.GRU, 3),
     "recurrent (LSTM)": _recurrent(keras.layers.LSTM, 4),
-    "convolutional": LayerType(
-        "k·n·d²",
-        (1, 2),
-        "1",
-        "n/k",
-        _convolutional(),
-        lambda n, d: 2 * KERNEL * n * d**2,
+    "convolutional": _convolutional(
+        "k·n·d²", "n/k", lambda n, d: 2 * KERNEL * n * d**2
     ),
-    "dilated convolutional": LayerType(
+    "dilated convolutional": _convolutional(
         "k·n·d²",
-        (1, 2),
-        "1",
         "log_k n",
-        _convolutional(dilation_rate=KERNEL),
         lambda n, d: 2 * KERNEL * n * d**2,
+        dilation_rate=KERNEL,
     ),
-    "separable convolutional": LayerType(
+    "separable convolutional": _convolutional(
         "k·n·d + n·d²",
-        (1, 2),
-        "1",
         "log_k n",
-        _convolutional(keras.layers.SeparableConv1D, dilation_rate=KERNEL),
         lambda n, d: 2 * KERNEL * n * d + 2 * n * d**2,
+        keras.layers.SeparableConv1D,
+        dilation_rate=KERNEL,
     ),
 }
 
 
-# Measurements of one layer type over n and d, in a process of its own. The
-# settings are {"layer", "n", "d", "times"}.
-
-# It counts the memory of tensors, not of the process, whose allocators keep
-# freed memory.
+# Measurements. They count the memory of tensors, not of the process, whose
+# allocators keep freed memory.
 MEMORY = tf.config.experimental
+
+
+def measure_grid(settings):
+    """Return the time and memory of a layer type for each pair of n and d."""
+    kind = TYPES[settings["layer"]]
+    return [
+        measure_layer(kind, n, d, settings["times"])
+        for n, d in itertools.product(settings["n"], settings["d"])
+    ]
 
 
 def measure_layer(kind, n, d, times):
@@ -184,34 +177,25 @@ def measure_layer(kind, n, d, times):
     return {"n": n, "d": d, "seconds": seconds, "bytes": used}
 
 
-def measure_grid(settings):
-    """Return a measurement for each pair of n and d."""
-    kind = TYPES[settings["layer"]]
-    return [
-        measure_layer(kind, n, d, settings["times"])
-        for n in settings["n"]
-        for d in settings["d"]
-    ]
-
-
-COLUMNS = (
-    "layer type",
-    "complexity",
-    "sequential operations",
-    "path",
-    "formula: n, d",
-    "operations",
-    "time",
-    "memory",
-)
+def measure(name, times, **sizes):
+    """Return the measurements of a layer type by another process."""
+    return harness.measure_in_process(
+        "scripts.paper.table1",
+        "layer",
+        # TensorFlow's other allocators of CPU memory count nothing, or leave
+        # out small tensors. It reads the variable when it is imported.
+        environment={"TF_CPU_ALLOCATOR_USE_BFC": "1"},
+        layer=name,
+        times=times,
+        **sizes,
+    )
 
 
 def define_flags():
-    flags.DEFINE_list(
-        "n", "64,128,256,512,1024,2048,4096", "Lengths of sentences."
-    )
-    flags.DEFINE_list("d", "64,128,256,512", "Widths of layers.")
-    flags.DEFINE_list("layers", list(TYPES), "Layer types.")
+    lengths, widths = [2**i for i in range(6, 13)], [64, 128, 256, 512]
+    flags.DEFINE_multi_integer("n", lengths, "Lengths.", lower_bound=1)
+    flags.DEFINE_multi_integer("d", widths, "Widths.", lower_bound=1)
+    flags.DEFINE_multi_enum("layer", list(TYPES), list(TYPES), "Layer types.")
     flags.DEFINE_integer("times", 3, "Timed passes.", lower_bound=1)
     flags.DEFINE_integer("fit_from", 512, "Shortest length in the fit.")
     flags.DEFINE_string("results", None, "JSON file to write.")
@@ -219,13 +203,11 @@ def define_flags():
 
 
 def main():
-    values = flags.FLAGS
-    grid = {name: parse_sizes(name, values[name].value) for name in "nd"}
-    check_flags(grid, values.layers, values.fit_from, values.plot)
+    values, results = flags.FLAGS, {}
+    check_sizes(values.n, values.d, values.fit_from)
     harness.print_machine()
-    results = {}
-    for name in values.layers:
-        results[name] = measure(name, grid, values.times)
+    for name in values.layer:
+        results[name] = measure(name, values.times, n=values.n, d=values.d)
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)
     print(f"\n{lay_out(results, values.fit_from)}")
     if values.results:
@@ -242,55 +224,14 @@ def main():
         plot(results, values.plot)
 
 
-def parse_sizes(name, texts) -> list[int]:
-    """Return the values of --n or --d.
-
-    Raises:
-        UserError: one is not a positive integer.
-    """
-    if not all(text.isdecimal() and int(text) > 0 for text in texts):
-        raise errors.UserError(
-            f"--{name} takes positive integers, separated by commas; got "
-            f"--{name}={','.join(texts)}."
-        )
-    return list(map(int, texts))
-
-
-def check_flags(grid, layers, fit_from, picture):
-    """Raise a UserError for wrong flags, before the measurements."""
-    if picture and pathlib.Path(picture).suffix not in (".png", ".svg"):
-        raise errors.UserError(
-            f"--plot takes a .png or an .svg file; got --plot={picture}."
-        )
-    for name in layers:
-        if name not in TYPES:
-            raise errors.UserError(
-                f"There is no layer type {name!r}; known: {', '.join(TYPES)}."
-            )
-    fitted_to = [n for n in grid["n"] if n >= fit_from]
-    if len(set(fitted_to)) < 2 or len(set(grid["d"])) < 2:
+def check_sizes(lengths, widths, fit_from):
+    """Raise a UserError for too few sizes, before the measurements."""
+    fitted_to = {n for n in lengths if n >= fit_from}
+    if len(fitted_to) < 2 or len(set(widths)) < 2:
         raise errors.UserError(
             "Exponents need two lengths from --fit_from on, and two widths; "
-            f"got --n={grid['n']} with --fit_from={fit_from}, --d={grid['d']}."
+            f"got --n={lengths} with --fit_from={fit_from}, --d={widths}."
         )
-    if not layers:
-        raise errors.UserError(
-            "--layers is empty. Name layer types, or omit it."
-        )
-
-
-def measure(name, grid, times):
-    """Return the measurements of a layer type by another process."""
-    return harness.measure_in_process(
-        "scripts.paper.table1",
-        "layer",
-        # TensorFlow's other allocators of CPU memory count nothing, or leave
-        # out small tensors. It reads the variable when it is imported.
-        environment={"TF_CPU_ALLOCATOR_USE_BFC": "1"},
-        layer=name,
-        times=times,
-        **grid,
-    )
 
 
 def fit(results, fit_from) -> dict:
@@ -299,19 +240,17 @@ def fit(results, fit_from) -> dict:
     for name, measured in results.items():
         kind = TYPES[name]
         large = [m for m in measured if m["n"] >= fit_from]
-        exponents[name] = {
-            "formula": kind.exponents,
-            "operations": _fit(
-                large, [kind.operations(m["n"], m["d"]) for m in large]
-            ),
-            "time": _fit(large, [m["seconds"] for m in large]),
-            "memory": _fit(large, [m["bytes"] for m in large]),
+        sizes = [(m["n"], m["d"]) for m in large]
+        quantities = {
+            "operations": [kind.operations(n, d) for n, d in sizes],
+            "time": [m["seconds"] for m in large],
+            "memory": [m["bytes"] for m in large],
+        }
+        exponents[name] = {"formula": kind.exponents} | {
+            quantity: fit_exponents(sizes, values)
+            for quantity, values in quantities.items()
         }
     return exponents
-
-
-def _fit(measured, values):
-    return fit_exponents([(m["n"], m["d"]) for m in measured], values)
 
 
 def lay_out(results, fit_from) -> str:
@@ -319,13 +258,12 @@ def lay_out(results, fit_from) -> str:
     rows = []
     for name, exponents in fit(results, fit_from).items():
         kind = TYPES[name]
-        pairs = [
-            ", ".join(f"{value:.1f}" for value in exponents[quantity])
-            for quantity in ("formula", "operations", "time", "memory")
-        ]
-        theory = f"O({kind.complexity})", f"O({kind.sequential})"
-        rows.append((name, *theory, f"O({kind.path})", *pairs))
-    return table_layout.markdown(COLUMNS, rows)
+        theory = (kind.complexity, kind.sequential, kind.path)
+        pairs = ["{:.1f}, {:.1f}".format(*pair) for pair in exponents.values()]
+        rows.append((name, *(f"O({each})" for each in theory), *pairs))
+    columns = "layer type", "complexity", "sequential operations", "path"
+    columns += "formula: n, d", "operations", "time", "memory"
+    return table_layout.markdown(columns, rows)
 
 
 def plot(results, path):
@@ -341,15 +279,26 @@ def plot(results, path):
         sharey="row",
         layout="constrained",
     )
-    for row, quantity in zip(axes, ("seconds", "bytes"), strict=True):
-        for axis, over, fixed in zip(row, "nd", "dn", strict=True):
-            for name, measured in results.items():
-                _plot_layer(axis, name, measured, quantity, over, fixed)
-            axis.set_xscale("log", base=2)
-            axis.set(yscale="log")
-    for axis, over, fixed in zip(axes[1], "nd", "dn", strict=True):
+    for (row, quantity), (column, over) in itertools.product(
+        enumerate(("seconds", "bytes")), enumerate("nd")
+    ):
+        axis, fixed = axes[row][column], "dn"[column]
         most = max(m[fixed] for ms in results.values() for m in ms)
-        axis.set_xlabel(f"{over}, {fixed} = {most}")
+        for name, measured in results.items():
+            line = sorted(
+                (m[over], m[quantity])
+                for m in measured
+                if m[fixed] == most and m[quantity]
+            )
+            sizes, values = np.array(line, float).reshape(-1, 2).T
+            (curve,) = axis.loglog(sizes, values, "o-", ms=3, label=name)
+            if quantity == "seconds":
+                exponent = TYPES[name].exponents[column]
+                ideal = values[-1] * (sizes / sizes[-1]) ** exponent
+                axis.loglog(sizes, ideal, ":", color=curve.get_color())
+        axis.set_xscale("log", base=2)
+        if quantity == "bytes":
+            axis.set_xlabel(f"{over}, {fixed} = {most}")
     axes[0][0].set_ylabel("seconds; dotted: the formula, from the last point")
     axes[1][0].set_ylabel("bytes")
     axes[0][0].legend(fontsize="small")
@@ -357,29 +306,10 @@ def plot(results, path):
     pyplot.close(figure)
 
 
-def _plot_layer(axis, name, measured, quantity, over, fixed):
-    """Plot the measurements of a layer, and the formula next to its time."""
-    most = max(m[fixed] for m in measured)
-    line = sorted(
-        (m[over], m[quantity])
-        for m in measured
-        if m[fixed] == most and m[quantity]
-    )
-    sizes, values = zip(*line, strict=True) if line else ((), ())
-    (curve,) = axis.plot(sizes, values, marker="o", markersize=3, label=name)
-    if quantity == "seconds":
-        exponent = TYPES[name].exponents["nd".index(over)]
-        ideal = [values[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
-        axis.plot(sizes, ideal, linestyle=":", color=curve.get_color())
-
-
-# Fit of a power law c · n^a · d^b to measurements.
-
-
 def fit_exponents(
     sizes: Sequence[tuple[float, float]], values: Sequence[float]
 ) -> tuple[float, float]:
-    """Return a and b, by least squares of the logarithms.
+    """Return a and b of c · n^a · d^b, by least squares of the logarithms.
 
     Args:
         sizes: (n, d) of each measurement.

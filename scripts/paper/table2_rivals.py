@@ -22,10 +22,8 @@ better than a rival by as much as in Table 2, for en-de.
 
 import dataclasses
 import functools
-import pathlib
 import statistics
 import threading
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import optuna
@@ -35,17 +33,15 @@ from scripts.benchmarks import harness
 from scripts.paper import (
     experiment_queue,
     hparam_search,
-    table_jobs,
     table_layout,
     table_rows,
     table_runs,
     verdicts,
 )
-from scripts.paper.commands import Commands
 from t2t_repro import fields, registry
 from t2t_repro.cli import command_line
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.evaluation.published import TABLE_2, Table2Row
+from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import files
 from t2t_repro.models import building, seq2seq
 
@@ -75,51 +71,41 @@ def define_flags():
 def main():
     values = flags.FLAGS
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    job = table_jobs.job(split="test", averaged=True)
-    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
+    job = table_rows.job(split="test", averaged=True)
+    job.datagen()
     names = table_rows.select(SYSTEMS, values.rows)
     if values.decoding_speed:
         measure_decoding(names, job)
-    every_step = equal_steps(SYSTEMS, values.transformer_steps, job)
+    every_step = equal_steps(step_flops(job), values.transformer_steps)
     rates = search_learning_rates(names, every_step, job)
-    table = Rivals(every_step, rates)
-    score = table_layout.convention(job.problem)
-    pair = job.problem.source_language + job.problem.target_language
+    problem = job.problem
+    pair = problem.source_language + problem.target_language
     table_runs.run_all(
-        table,
+        table(every_step, rates),
         job,
-        lambda results: summarize(results, score, pair),
-        lambda results: lay_out(results, score, pair, speeds(job)),
-        score=score,
+        functools.partial(summarize, pair),
+        lambda results, score: lay_out(pair, results, score, speeds(job)),
     )
 
 
 def search_learning_rates(names, steps, job) -> dict[str, float]:
     """Return {system: best learning_rate_constant}, by a grid of trials.
 
-    A system that RATES has with as many steps is not searched again.
-
-    Args:
-        names: systems to search for.
-        steps: {system: steps of its trainings}.
-        job: settings of all rows.
+    A system that RATES has with as many `steps` is not searched again.
     """
     path = job.results_dir / RATES
     found = files.read_json(path) if path.exists() else {}
     objective = hparam_search.Objective(hparam_search.PERPLEXITY, job.problem)
     job = job._replace(averaged=False)
-    table = Rivals(
-        {name: max(count // SEARCH_SHARE, 1) for name, count in steps.items()},
-        {},
-    )
-    lock = threading.Lock()
+    steps = {name: max(n // SEARCH_SHARE, 1) for name, n in steps.items()}
+    rows, lock = table(steps, {}), threading.Lock()
 
-    def search(row, grid):
+    def search(row):
+        grid = learning_rates(row.name)
+        widest = FACTORS[-1] ** MORE
         ranges = {
             _RATE: optuna.distributions.FloatDistribution(
-                grid[0] / FACTORS[-1] ** MORE,
-                grid[-1] * FACTORS[-1] ** MORE,
-                log=True,
+                grid[0] / widest, grid[-1] * widest, log=True
             )
         }
         study = hparam_search.open_study(row, job, ranges, objective)
@@ -135,21 +121,20 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
         with lock:
             summary = hparam_search.summarize({row.name: study}, objective)
             found.update(summary.pop("rows"))
-            found[row.name] |= summary | {"steps": table.steps[row.name]}
+            found[row.name] |= summary | {"steps": steps[row.name]}
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(path, found)
 
     def is_found(name):
-        return name in found and found[name]["steps"] == table.steps[name]
+        return name in found and found[name]["steps"] == steps[name]
 
-    rows = [table.row(n, SEARCH_SEED) for n in names if not is_found(n)]
-    tasks = [
-        experiment_queue.Task(
-            f"{row.name}, learning rate",
-            functools.partial(search, row, learning_rates(row.name)),
+    tasks = {
+        f"{name}, learning rate": functools.partial(
+            search, rows.row(name, SEARCH_SEED)
         )
-        for row in rows
-    ]
+        for name in names
+        if not is_found(name)
+    }
     experiment_queue.run(tasks, job.processes)
     return {n: row["params"][_RATE] for n, row in found.items() if is_found(n)}
 
@@ -231,41 +216,18 @@ SYSTEMS = {
 }
 
 
-class Rivals(NamedTuple):
-    """Rows of the table, with their lengths and learning rates.
-
-    table_runs takes it like table_rows.Table.
-    """
-
-    steps: Mapping[str, int]  # of each system, for equal FLOPs
-    constants: Mapping[str, float]  # learning_rate_constant of each system
-    names: Mapping[str, System] = SYSTEMS
-    base_row: str = TRANSFORMER
-
-    def row(self, name: str, seed: int) -> table_rows.Row:
-        """Return a row; of a system that is not selected, as its set is."""
-        changes = overrides(name)
-        if name in self.steps:
-            changes |= training_lengths(self.steps[name])
-        if name in self.constants:
-            changes["learning_rate_constant"] = self.constants[name]
-        return table_rows.Row(
-            name,
-            SYSTEMS[name].hparams_set,
-            changes,
-            seed,
-            flags.FLAGS.mixed_precision,
-        )
-
-    def selected_rows(self) -> list[table_rows.Row]:
-        """Return the rows and seeds that the flags name.
-
-        Seed by seed: a queue that is interrupted has all systems.
-        """
-        names = table_rows.select(SYSTEMS, flags.FLAGS.rows)
-        return [
-            self.row(name, seed) for seed in flags.FLAGS.seed for name in names
-        ]
+def table(steps: dict[str, int], rates: dict[str, float]) -> table_rows.Table:
+    """Return the rows, with their steps and their learning rates, if known."""
+    variants = {}
+    for name, system in SYSTEMS.items():
+        changes = {
+            "train_steps": steps[name],
+            "save_checkpoints_steps": max(steps[name] // _CHECKPOINTS, 1),
+        }
+        if name in rates:
+            changes[_RATE] = rates[name]
+        variants[name] = table_rows.Variant(system.hparams_set, changes)
+    return table_rows.Table(variants, TRANSFORMER, independent=True)
 
 
 def overrides(name: str) -> dict:
@@ -274,50 +236,25 @@ def overrides(name: str) -> dict:
     return dict(fields.parse(type(hparams), flags.FLAGS.hparams))
 
 
-def training_lengths(steps: int) -> dict[str, int]:
-    """Return the hparams of the length of a training."""
-    return {
-        "train_steps": steps,
-        "save_checkpoints_steps": max(steps // _CHECKPOINTS, 1),
-    }
-
-
-def equal_steps(names, transformer_steps: int, job) -> dict[str, int]:
-    """Return {system: steps that take the FLOPs of the Transformer's}.
-
-    Args:
-        names: systems.
-        transformer_steps: steps of the Transformer.
-        job: settings of all rows; its data exist.
-    """
-    flops = {
-        name: step_flops(name, job)
-        for name in dict.fromkeys((TRANSFORMER, *names))
-    }
+def equal_steps(flops: dict, transformer_steps: int) -> dict[str, int]:
+    """Return {system: steps that take the FLOPs of the Transformer's}."""
     budget = transformer_steps * flops[TRANSFORMER]
-    return {name: max(round(budget / flops[name]), 1) for name in names}
+    return {name: max(round(budget / each), 1) for name, each in flops.items()}
 
 
-def step_flops(name: str, job) -> float:
-    """Return the FLOPs of a training step, forward and backward."""
-    hparams = dataclasses.replace(
-        registry.build_hparams(SYSTEMS[name].hparams_set), **overrides(name)
-    )
-    pair_lengths, sizes = _lengths_and_sizes(job.data, job.problem.reverse)
-    model = building.build_abstract(hparams, **sizes)
-    means = batch_plan.mean_lengths(pair_lengths, hparams.max_length)
-    return seq2seq.training_flops(model, hparams.batch_tokens, *means)
-
-
-@functools.cache
-def _lengths_and_sizes(data: pathlib.Path, reverse: bool) -> tuple:
-    """Return lengths of the training pairs, and sizes of the vocabularies.
-
-    Every file is compared with its checksum: once for all systems.
-    """
-    corpus = manifest.open_corpus(data, "train", reverse)
-    vocabularies = manifest.open_vocabularies(data, reverse)
-    return corpus.lengths, vocabularies.sizes
+def step_flops(job) -> dict[str, float]:
+    """Return {system: FLOPs of a training step}; the data must exist."""
+    corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
+    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
+    flops = {}
+    for name, system in SYSTEMS.items():
+        hparams = registry.build_hparams(system.hparams_set)
+        hparams = dataclasses.replace(hparams, **overrides(name))
+        model = building.build_abstract(hparams, **sizes)
+        means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+        tokens = hparams.batch_tokens
+        flops[name] = seq2seq.training_flops(model, tokens, *means)
+    return flops
 
 
 # Layout: systems beside those of the paper, and verdicts.
@@ -333,35 +270,29 @@ DECODING = {
 }
 
 
-def summarize(results, score, pair) -> list[dict]:
+def summarize(pair, results, score) -> list[dict]:
     """Return statistics, costs and verdicts, a dict per row."""
     rows = table_layout.by_row(results)
-    judged = judge(rows, score, pair)
-    return [
-        {
-            "row": name,
+    judged = judge(pair, rows, score)
+    found = []
+    for row in table_layout.summarize(results, score, "bleu", "perplexity"):
+        name = row["row"]
+        figures = rows[name][0]["figures"]
+        row |= {
             "hparams_set": SYSTEMS[name].hparams_set,
-            "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(
-                row_results, score, "bleu", "perplexity"
-            ),
-            "parameters": row_results[0]["figures"]["parameters"],
-            "training_flops": row_results[0]["figures"]["training_flops"],
-            "minutes": [result["minutes"] for result in row_results],
-            "converged": table_layout.converged(row_results),
-            **({"claim": judged[name]._asdict()} if name in judged else {}),
+            "parameters": figures["parameters"],
+            "training_flops": figures["training_flops"],
+            "minutes": [result["minutes"] for result in rows[name]],
+            "converged": table_layout.converged(rows[name]),
         }
-        for name, row_results in rows.items()
-    ]
+        if name in judged:
+            row["claim"] = judged[name]._asdict()
+        found.append(row)
+    return found
 
 
-def judge(rows, score, pair) -> dict[str, verdicts.Verdict]:
+def judge(pair, rows, score) -> dict[str, verdicts.Verdict]:
     """Judge the paper's differences between rivals and the Transformer.
-
-    Args:
-        rows: {system: results of its seeds}.
-        score: the score that is compared with the paper's BLEU.
-        pair: languages, as "ende".
 
     Returns:
         {system: Verdict}; empty while the noise between seeds is unknown.
@@ -372,18 +303,12 @@ def judge(rows, score, pair) -> dict[str, verdicts.Verdict]:
         for name, system in SYSTEMS.items()
         if system.published in published and name in rows
     }
-    base = TRANSFORMER
-    if base not in bleu or not any(len(seeds) > 1 for seeds in rows.values()):
+    base = bleu.pop(TRANSFORMER, None)
+    known = any(len(seeds) > 1 for seeds in rows.values())
+    if base is None or not bleu or not known:
         return {}
-    claims = {n: value - bleu[base] for n, value in bleu.items() if n != base}
-    ours = {
-        name: verdicts.Row(
-            table_layout.values_of_seeds(row_results, score),
-            table_layout.converged(row_results),
-        )
-        for name, row_results in rows.items()
-    }
-    return verdicts.judge(ours, base, claims) if claims else {}
+    claims = {name: value - base for name, value in bleu.items()}
+    return verdicts.judge(verdicts.rows_of(rows, score), TRANSFORMER, claims)
 
 
 COLUMNS = (
@@ -402,54 +327,53 @@ COLUMNS = (
 )
 
 
-def lay_out(results, score, pair, speeds) -> str:
+def lay_out(pair, results, score, speeds) -> str:
     """Format the systems in Markdown, beside the paper's.
 
     Args:
-        results: of all rows.
-        score: the score that is compared with the paper's BLEU.
         pair: languages, as "ende".
+        results: of all rows.
+        score: of table_layout.convention().
         speeds: {system: sentences a second}.
     """
     rows = table_layout.by_row(results)
-    judged = judge(rows, score, pair)
+    judged = judge(pair, rows, score)
     published = TABLE_2.get(pair, {})
-    spread, converged = table_layout.spread_of_seeds, table_layout.converged
-    lines = [
-        (
-            name + ("" if converged(row_results) else " (not converged)"),
-            *_published(published.get(SYSTEMS[name].published)),
-            *(spread(row_results, figure, 2) for figure in (score, "bleu")),
-            _difference(judged.get(name)),
-            spread(row_results, "perplexity", 2),
-            f"{row_results[0]['figures']['parameters'] / 1e6:.1f}",
-            f"{row_results[0]['figures']['training_flops']:.2g}",
-            f"{statistics.fmean(r['minutes'] for r in row_results):.0f}",
-            table_layout.number(speeds.get(name), 1),
-            SYSTEMS[name].sequential,
+    spread, lines = table_layout.spread_of_seeds, []
+    for name, ours in rows.items():
+        figures = ours[0]["figures"]
+        paper = published.get(SYSTEMS[name].published)
+        flops = paper and paper.flops
+        lines.append(
+            (
+                name + " (not converged)" * (not table_layout.converged(ours)),
+                f"{paper.bleu}" if paper else "",
+                f"{flops:.1e}" if flops else "",
+                spread(ours, score, 2),
+                spread(ours, "bleu", 2),
+                _difference(judged.get(name)),
+                spread(ours, "perplexity", 2),
+                f"{figures['parameters'] / 1e6:.1f}",
+                f"{figures['training_flops']:.2g}",
+                f"{statistics.fmean(r['minutes'] for r in ours):.0f}",
+                table_layout.number(speeds.get(name), 1),
+                SYSTEMS[name].sequential,
+            )
         )
-        for name, row_results in rows.items()
-    ]
     first = results[0]
     return (
         f"{table_layout.markdown(COLUMNS, lines)}\n\n"
         f"Ours: {first['problem']}, {first['split']} split; BLEU is {score} "
         f"{first['figures']['signatures'][score]}; "
         f"{first['mixed_precision']}; mean and range of seeds; "
-        f"{', '.join(sorted({r['machine'] for r in results}))}; "
-        f"{', '.join(sorted({r['date'] for r in results}))}. A system that has "
+        f"{table_layout.distinct(results, 'machine')}; "
+        f"{table_layout.distinct(results, 'date')}. A system that has "
         "not converged was ended by its budget of minutes, before it had the "
         "FLOPs of the others. Published: newstest2014. Sentences/s: random "
         f"weights, beam {DECODING['beam_size']}, batches of "
         f"{DECODING['batch']} with {DECODING['length']} subwords on both "
         f"sides, {DECODING['threads']} threads.\n"
     )
-
-
-def _published(row: Table2Row | None) -> tuple[str, str]:
-    if row is None:
-        return "", ""
-    return f"{row.bleu}", "" if row.flops is None else f"{row.flops:.1e}"
 
 
 def _difference(verdict: verdicts.Verdict | None) -> str:

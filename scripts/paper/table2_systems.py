@@ -8,93 +8,81 @@ scores the test set. On wmt14_enfr big has its own dropout (section 6.1).
 table3_variations describes how to resume and how to reduce the rows.
 """
 
-from scripts.paper import table_jobs, table_layout, table_rows, table_runs
+import functools
+
+from scripts.paper import table_layout, table_rows, table_runs
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.evaluation.published import TABLE_2
-
-BASE = "base"
 
 
 def main():
     problem = common_flags.problem()
-    pair = language_pair(problem)
-    names = {"base": "base", "big": "big_enfr" if pair == "enfr" else "big"}
-    score = table_layout.convention(problem)
+    pair = problem.source_language + problem.target_language
+    variants = {
+        "base": table_rows.Variant("base"),
+        "big": table_rows.Variant("big_enfr" if pair == "enfr" else "big"),
+    }
     table_runs.run_all(
-        table_rows.Table(names, BASE),
-        table_jobs.job(split="test", averaged=True),
-        lambda results: summarize(results, score),
-        lambda results: lay_out(results, pair, score),
+        table_rows.Table(variants, "base"),
+        table_rows.job(split="test", averaged=True),
+        summarize,
+        functools.partial(lay_out, pair),
     )
-
-
-def language_pair(problem) -> str:
-    """Return the pair of languages: "ende" for English to German."""
-    return problem.source_language + problem.target_language
 
 
 def summarize(results, score) -> list[dict]:
     """Return means, ranges and deviations, a dict per row."""
+    scores = dict.fromkeys((score, *_sacrebleu(results)))
+    rows = table_layout.by_row(results)
     return [
-        {
-            "row": name,
-            "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(row_results, score),
-            **_sacrebleu(row_results, table_layout.statistics_of_seeds, {}),
-            "training_flops": row_results[0]["figures"]["training_flops"],
-        }
-        for name, row_results in table_layout.by_row(results).items()
+        row | {"training_flops": _flops(rows[row["row"]])}
+        for row in table_layout.summarize(results, *scores)
     ]
 
 
-def lay_out(results, pair, score) -> str:
+def lay_out(pair, results, score) -> str:
     """Format the published systems and our rows in Markdown.
 
     Args:
+        pair: languages: "ende" for English to German.
         results: of all rows.
-        pair: of language_pair().
         score: of table_layout.convention().
     """
     heading = table_layout.heading(score)
-    published = [
-        (name, str(row.bleu), "", flops(row.flops))
+    rows = [
+        (
+            name,
+            str(row.bleu),
+            "",
+            "" if row.flops is None else f"{row.flops:.1e}",
+        )
         for name, row in TABLE_2.get(pair, {}).items()
     ]
-    ours = [
-        (
-            f"ours: {name}",
-            _spread(row_results, score),
-            _sacrebleu(row_results, _spread, ""),
-            flops(row_results[0]["figures"]["training_flops"]),
-        )
-        for name, row_results in table_layout.by_row(results).items()
-    ]
-    lines = (
-        table_layout.markdown(
-            ("model", heading, "sacreBLEU", "training FLOPs"), published + ours
-        ),
-        table_layout.provenance(results, score),
+    for name, ours in table_layout.by_row(results).items():
+        scores = [
+            table_layout.spread_of_seeds(ours, each, 2)
+            for each in (score, *_sacrebleu(results))
+        ]
+        scores += [""] * (2 - len(scores))
+        rows.append((f"ours: {name}", *scores, f"{_flops(ours):.1e}"))
+    columns = "model", heading, "sacreBLEU", "training FLOPs"
+    return (
+        f"{table_layout.markdown(columns, rows)}\n\n"
+        f"{table_layout.provenance(results, score)}\n\n"
         f"Our {heading} column is {score}. Published scores: newstest2014, "
         "from Table 2 of the paper; only the convention of the Transformer for "
         "en-de is known, bleu_compound_split with plain quotes. Our FLOPs are "
-        "counted; the published ones are time x GPUs x sustained FLOP/s.",
+        "counted; the published ones are time x GPUs x sustained FLOP/s.\n"
     )
-    return "\n\n".join(lines) + "\n"
 
 
-def _spread(row_results, score):
-    return table_layout.spread_of_seeds(row_results, score, 2)
+def _sacrebleu(results):
+    """Return the names of sacreBLEU's scores: none of parses."""
+    return ["bleu"] if "bleu" in results[0]["figures"]["scores"] else []
 
 
-def _sacrebleu(row_results, measure, missing):
-    """Apply `measure` to "bleu", or return `missing` without that score."""
-    named = "bleu" in row_results[0]["figures"]["scores"]
-    return measure(row_results, "bleu") if named else missing
-
-
-def flops(count: float | None) -> str:
-    """Format FLOPs as in the paper: 3.3e+18. None is an empty string."""
-    return "" if count is None else f"{count:.1e}"
+def _flops(results):
+    return results[0]["figures"]["training_flops"]
 
 
 if __name__ == "__main__":

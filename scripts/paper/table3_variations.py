@@ -20,48 +20,39 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 
 import statistics
 
-from scripts.paper import (
-    table_jobs,
-    table_layout,
-    table_rows,
-    table_runs,
-    verdicts,
-)
-from t2t_repro.cli import command_line, common_flags
+from scripts.paper import table_layout, table_rows, table_runs, verdicts
+from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
 
-BASE = "table3_base"
+NOTE = "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU."
+RULE = (
+    "Verdicts by the rule in scripts/paper/verdicts.py. Interval: 95%, "
+    "corrected for the number of claims. Detectable: the difference that is "
+    "found with a probability of 80%. Seeds needed: of each row, to find a "
+    "difference as large as the paper's."
+)
 
 
 def main():
-    names = {name: f"table3_{name}" for name in TABLE_3}
-    score = table_layout.convention(common_flags.problem())
+    variants = {n: table_rows.Variant(f"table3_{n}") for n in TABLE_3}
     table_runs.run_all(
-        table_rows.Table(names, BASE),
-        table_jobs.job(split="validation", averaged=False),
-        lambda results: summarize(results, score),
-        lambda results: lay_out(results, score),
+        table_rows.Table(variants, "base"),
+        table_rows.job(split="validation", averaged=False),
+        summarize,
+        lay_out,
     )
 
 
 def summarize(results, score) -> list[dict]:
-    """Return means, ranges and the paper's results, a dict per row.
-
-    Args:
-        results: of all rows.
-        score: of table_layout.convention().
-    """
+    """Return means, ranges and the paper's results, a dict per row."""
+    rows = table_layout.by_row(results)
     return [
-        {
-            "row": name,
-            "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(
-                row_results, "perplexity", score
-            ),
-            "parameters": row_results[0]["figures"]["parameters"],
-            "paper": TABLE_3[name]._asdict(),
+        row
+        | {
+            "parameters": rows[row["row"]][0]["figures"]["parameters"],
+            "paper": TABLE_3[row["row"]]._asdict(),
         }
-        for name, row_results in table_layout.by_row(results).items()
+        for row in table_layout.summarize(results, "perplexity", score)
     ]
 
 
@@ -71,48 +62,44 @@ def lay_out(results, score) -> str:
     base, heading = rows.get("base"), table_layout.heading(score)
     ours = "PPL", heading, f"{heading} − base", "10⁶ parameters"
     columns = [name for column in ours for name in (column, "paper")]
-    lines = (
+    parts = [
         table_layout.markdown(
             ("row", "differs from base in", *columns),
             [_cells(name, row, base, score) for name, row in rows.items()],
         ),
         table_layout.provenance(results, score),
-        "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU.",
-        *([describe_verdicts(rows, score)] if base and len(rows) > 1 else []),
-    )
-    return "\n\n".join(lines) + "\n"
+        NOTE,
+    ]
+    if base and len(rows) > 1:
+        parts.append(describe_verdicts(rows, score))
+    return "\n\n".join(parts) + "\n"
 
 
 def _cells(name, row_results, base, score):
     """Format a row of the table."""
-    published = TABLE_3[name]
+    published, number = TABLE_3[name], table_layout.number
+    first = row_results[0]
     scores = table_layout.values_of_seeds(row_results, score)
-    gain = base and statistics.fmean(scores) - statistics.fmean(
-        table_layout.values_of_seeds(base, score)
-    )
-    number = table_layout.number
+    varied, gain = "", None
+    if base:
+        others = table_layout.values_of_seeds(base, score)
+        gain = statistics.fmean(scores) - statistics.fmean(others)
+        varied = ", ".join(
+            f"{key}={value}"
+            for key, value in first["hparams"].items()
+            if value != base[0]["hparams"][key]
+        )
     return (
         name,
-        variation(row_results[0], base and base[0]),
+        varied,
         table_layout.spread_of_seeds(row_results, "perplexity", 2),
         number(published.perplexity, 2),
         table_layout.spread(scores, 1),
         number(published.bleu, 1),
         number(gain, 1, "+"),
         number(published.bleu - TABLE_3["base"].bleu, 1, "+"),
-        number(row_results[0]["figures"]["parameters"] / 1e6, 2),
+        number(first["figures"]["parameters"] / 1e6, 2),
         number(published.parameters and published.parameters / 1e6, 0),
-    )
-
-
-def variation(result, base) -> str:
-    """Format the hparams of a row that differ from base."""
-    if not base:
-        return ""
-    return ", ".join(
-        f"{key}={value}"
-        for key, value in result["hparams"].items()
-        if value != base["hparams"][key]
     )
 
 
@@ -123,23 +110,15 @@ def describe_verdicts(rows, score) -> str:
         rows: {name: results of its seeds}.
         score: of table_layout.convention().
     """
-    ours = {
-        name: verdicts.Row(
-            table_layout.values_of_seeds(row_results, score),
-            table_layout.converged(row_results),
-        )
-        for name, row_results in rows.items()
-    }
+    ours = verdicts.rows_of(rows, score)
     if all(len(row.scores) == 1 for row in ours.values()):
         return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."
-    published = TABLE_3["base"].bleu
+    published, number = TABLE_3["base"].bleu, table_layout.number
     claims = {
         name: round(TABLE_3[name].bleu - published, 1)
         for name in rows
         if name != "base"
     }
-    heading = table_layout.heading(score)
-    number = table_layout.number
     cells = [
         (
             name,
@@ -153,22 +132,9 @@ def describe_verdicts(rows, score) -> str:
         )
         for name, verdict in verdicts.judge(ours, "base", claims).items()
     ]
-    columns = (
-        f"{heading} − base",
-        "paper",
-        "ours",
-        "interval",
-        "verdict",
-        "detectable",
-        "seeds needed",
-    )
-    return (
-        f"{table_layout.markdown(columns, cells)}\n\n"
-        "Verdicts by the rule in scripts/paper/verdicts.py. Interval: 95%, "
-        "corrected for the number of claims. Detectable: the difference that "
-        "is found with a probability of 80%. Seeds needed: of each row, to "
-        "find a difference as large as the paper's."
-    )
+    columns = f"{table_layout.heading(score)} − base", "paper", "ours"
+    columns += "interval", "verdict", "detectable", "seeds needed"
+    return f"{table_layout.markdown(columns, cells)}\n\n{RULE}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""Tables in Markdown: values with their range over seeds."""
+"""Tables in Markdown: values of rows, with their range over seeds."""
 
 import statistics
 from collections.abc import Iterable, Sequence
+
+
+def number(value: float | None, digits: int, sign: str = "") -> str:
+    """Format a number; None is an empty string."""
+    return "" if value is None else f"{value:{sign}.{digits}f}"
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -12,25 +17,6 @@ def spread(values: Sequence[float], digits: int) -> str:
     if len(values) == 1:
         return mean
     return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
-
-
-def statistics_of(name: str, values: Sequence[float]) -> dict:
-    """Return mean, range and standard deviation of values, for a JSON file.
-
-    One value has no standard deviation.
-    """
-    result = {
-        name: statistics.fmean(values),
-        f"{name}_range": [min(values), max(values)],
-    }
-    if len(values) > 1:
-        result[f"{name}_deviation"] = statistics.stdev(values)
-    return result
-
-
-def number(value: float | None, digits: int, sign: str = "") -> str:
-    """Format a number; None is an empty string."""
-    return "" if value is None else f"{value:{sign}.{digits}f}"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,11 +47,30 @@ def spread_of_seeds(results: Sequence[dict], name: str, digits: int) -> str:
 
 
 def statistics_of_seeds(results: Sequence[dict], *names: str) -> dict:
-    """Return statistics_of() figures or scores over the seeds of a row."""
+    """Return mean, range and standard deviation of figures or scores.
+
+    One seed has no standard deviation.
+    """
     found = {}
     for name in names:
-        found |= statistics_of(name, values_of_seeds(results, name))
+        values = values_of_seeds(results, name)
+        found[name] = statistics.fmean(values)
+        found[f"{name}_range"] = [min(values), max(values)]
+        if len(values) > 1:
+            found[f"{name}_deviation"] = statistics.stdev(values)
     return found
+
+
+def summarize(results: Sequence[dict], *names: str) -> list[dict]:
+    """Return statistics of figures or scores, a dict per row."""
+    return [
+        {
+            "row": name,
+            "seeds": [result["seed"] for result in row_results],
+            **statistics_of_seeds(row_results, *names),
+        }
+        for name, row_results in by_row(results).items()
+    ]
 
 
 def converged(results: Sequence[dict]) -> bool:
@@ -95,62 +100,24 @@ def heading(score: str) -> str:
     return score.replace("_", " ")
 
 
-def provenance(results: Sequence[dict], score: str = "bleu") -> str:
-    """Describe problem, training, seeds, machine and dates of results.
+def distinct(results: Sequence[dict], key: str) -> str:
+    """List the different values that results have for a key."""
+    return ", ".join(str(v) for v in sorted({r[key] for r in results}))
 
-    Args:
-        results: of all rows.
-        score: the score whose signature is included.
-    """
+
+def provenance(results: Sequence[dict], score: str) -> str:
+    """Describe problem, training, seeds, machine and dates of results."""
     first = results[0]
     hparams = first["hparams"]
     # Models other than the Transformer have other names for their layers.
     layers = hparams.get("num_hidden_layers")
     size = f"{layers} layers and " if layers else ""
-    size += f"{hparams['hidden_size']} wide"
-
-    def distinct(key):
-        return ", ".join(str(v) for v in sorted({r[key] for r in results}))
-
     return (
         f"Ours: {first['problem']}, {first['split']} split, {score} "
         f"{first['figures']['signatures'][score]}; "
         f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
-        f"tokens, {size} in the first row; "
+        f"tokens, {size}{hparams['hidden_size']} wide in the first row; "
         f"{first['mixed_precision']}; mean and range of seeds "
-        f"{distinct('seed')}; {distinct('machine')}; {distinct('date')}."
+        f"{distinct(results, 'seed')}; {distinct(results, 'machine')}; "
+        f"{distinct(results, 'date')}."
     )
-
-
-def summarize(results, score) -> list[dict]:
-    """Return means, ranges and deviations, a dict per row."""
-    return [
-        {
-            "row": name,
-            "seeds": [result["seed"] for result in row_results],
-            **statistics_of_seeds(row_results, score, "perplexity", "padding"),
-        }
-        for name, row_results in by_row(results).items()
-    ]
-
-
-def by_score(results, score) -> str:
-    """Format rows in Markdown, the best score first."""
-    rows = by_row(results)
-    title = heading(score)
-
-    def mean(name):
-        return statistics.fmean(values_of_seeds(rows[name], score))
-
-    lines = [
-        (
-            name,
-            spread_of_seeds(rows[name], score, 2),
-            spread_of_seeds(rows[name], "perplexity", 3),
-            f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
-            ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
-        )
-        for name in sorted(rows, key=lambda name: -mean(name))
-    ]
-    columns = "row", title, "perplexity", "10⁶ parameters", "minutes"
-    return f"{markdown(columns, lines)}\n\n{provenance(results, score)}\n"

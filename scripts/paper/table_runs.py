@@ -1,28 +1,25 @@
-"""Training and scoring of a table's rows, each recorded in a JSON file.
+"""Training and scoring of a table's rows, several at a time.
 
-A row with a file is not trained again. An interrupted row resumes from its last
-checkpoint. Rows are trained by the commands of the package in separate
-processes, one or several at a time.
+A row with a file is not trained again; an interrupted one resumes from its last
+checkpoint. Commands of the package train and score in their own processes.
 """
 
 import datetime
 import functools
-import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from scripts.paper import (
     experiment_queue,
     paired_tests,
-    row_files,
     table_layout,
+    table_rows,
 )
-from scripts.paper.commands import Commands
-from scripts.paper.table_jobs import Job
-from scripts.paper.table_rows import Row, Table, Variants
+from scripts.paper.table_rows import Job, Row, Table
 from t2t_repro import errors, prepare
 from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data.corpus import Corpus
 from t2t_repro.io import files
 from t2t_repro.models import building, seq2seq
 from t2t_repro.runs import history
@@ -31,31 +28,16 @@ from t2t_repro.runs.run import Run
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 
 
-def train_row(row: Row, job: Job, commands: Commands) -> dict:
+def train_row(row: Row, job: Job, commands: experiment_queue.Commands) -> dict:
     """Train a row or resume its training.
-
-    Args:
-        row: the row.
-        job: settings that all rows share.
-        commands: how to run the trainer.
 
     Returns:
         How the training ended, for the row's file.
     """
-    folder = training_folder(row, job)
+    folder = job.training_folder(row)
     budget = experiment_queue.Budget(folder, job.budget_minutes)
     if not budget.exhausted:
         commands.run("trainer", *_trainer_flags(row, job), budget=budget)
-    ended = _ending(row, job, folder, budget)
-    if job.averaged:
-        commands.run(
-            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
-        )
-    return ended
-
-
-def _ending(row, job, folder, budget):
-    """Return how a training ended, and require one validation at least."""
     if not (folder / history.VALIDATION).exists():
         raise errors.UserError(
             f"{row.name}, seed {row.seed}, has no validation after "
@@ -64,24 +46,18 @@ def _ending(row, job, folder, budget):
         )
     last_step = files.read_json(folder / history.VALIDATION)[-1]["step"]
     ended_by = BUDGET if budget.exhausted else PATIENCE
-    steps = row_files.row_settings(row, job)["hparams"]["train_steps"]
-    if last_step >= steps:
+    if last_step >= job.settings(row)["hparams"]["train_steps"]:
         ended_by = STEPS
-    # With a patience, the last step comes while the metric still improves.
-    enough = PATIENCE if job.patience else STEPS
+    if job.averaged:
+        commands.run(
+            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
+        )
     return {
         "ended_by": ended_by,
-        "converged": ended_by == enough,
+        # With a patience, the last step comes while the metric improves.
+        "converged": ended_by == (PATIENCE if job.patience else STEPS),
         "minutes": round(budget.used, 1),
     }
-
-
-def training_folder(row: Row, job: Job) -> pathlib.Path:
-    """Return the folder of a row's training.
-
-    A training could resume in another precision, so each has its own folder.
-    """
-    return job.output_dir / f"{row.name}-seed{row.seed}-{row.mixed_precision}"
 
 
 def _trainer_flags(row, job):
@@ -96,7 +72,7 @@ def _trainer_flags(row, job):
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
         f"--mixed_precision={row.mixed_precision}",
-        f"--output_dir={training_folder(row, job)}",
+        f"--output_dir={job.training_folder(row)}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
         *(stopping if job.patience else []),
         *job.datagen_flags,
@@ -104,19 +80,14 @@ def _trainer_flags(row, job):
     )
 
 
-def run_row(row: Row, job: Job, measure: Callable):
+def run_row(row: Row, job: Job, measure: Callable) -> None:
     """Train and score a row, and write its file, unless it exists.
 
-    A row that its budget ended is continued if the budget has grown.
-
-    Args:
-        row: the row.
-        job: settings that all rows share.
-        measure: a function of the training's run and its stored scores.
+    A row that its budget ended is continued if the budget has grown. `measure`
+    is a function of the training's run and its stored scores.
     """
-    path = row_files.path(row, job)
-    finished = row_files.read_finished(path, row_files.row_settings(row, job))
-    folder = training_folder(row, job)
+    path, folder = job.path(row), job.training_folder(row)
+    finished = table_rows.read_finished(path, job.settings(row))
     if finished and not _may_continue(finished, folder, job.budget_minutes):
         print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
         return
@@ -124,27 +95,23 @@ def run_row(row: Row, job: Job, measure: Callable):
     if job.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
-    commands = Commands(log, job.processes)
+    commands = experiment_queue.Commands(log, job.processes)
     ended = train_row(row, job, commands)
-    commands.run(
-        "evaluate",
-        *job.problem_flags,
-        f"--output_dir={folder}",
-        f"--split={job.split}",
-    )
+    where = f"--output_dir={folder}", f"--split={job.split}"
+    commands.run("evaluate", *job.problem_flags, *where)
     run = Run.open(folder)
     translations = run.translations_file(job.split)
-    result = row_files.row_settings(row, job) | {
+    result = job.settings(row) | {
         "figures": measure(run, run.stored_scores()[job.split]),
         "translations_sha256": files.sha256(translations),
         **ended,
-        "command": row_files.command_line(),
+        "command": table_rows.command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(
-        translations, row_files.translations_path(job.results_dir, result)
+        translations, paired_tests.translations_path(job.results_dir, result)
     )
     files.write_json(path, result)
 
@@ -156,6 +123,12 @@ def _may_continue(finished, folder, minutes):
     return not experiment_queue.Budget(folder, minutes).exhausted
 
 
+def open_corpus(run: Run, split: str) -> Corpus:
+    """Open a split of the data of a run."""
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    return manifest.open_corpus(data, split, run.problem.reverse)
+
+
 def measure_training(run: Run, stored: dict) -> dict:
     """Return perplexities, scores, parameters, FLOPs and padding of a training.
 
@@ -163,9 +136,7 @@ def measure_training(run: Run, stored: dict) -> dict:
     if scores are of averaged weights or another split. Padding is a share of
     tokens and padding, of both sides.
     """
-    hparams = run.hparams
-    data = prepare.data_folder(run.settings["data_dir"], run.problem)
-    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
+    hparams, corpus = run.hparams, open_corpus(run, "train")
     lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
     plan = batch_plan.build(
         corpus.lengths,
@@ -196,78 +167,50 @@ def measure_training(run: Run, stored: dict) -> dict:
 
 
 def run_all(
-    table: Table | Variants,
+    table: Table,
     job: Job,
     summarize: Callable,
     lay_out: Callable,
     measure: Callable = measure_training,
-    check: Callable = lambda rows: None,
-    score: str | None = None,
 ):
     """Run the rows that the flags select, and write the table after each.
 
     The table has all finished rows, including those that are not selected.
+    paired_tests.json has bootstrap tests between rows and base.
 
     Args:
         table: its rows.
         job: settings that all rows share.
-        summarize: a function of the results that returns table.json.
-        lay_out: a function of the results that returns table.md.
+        summarize: a function of the results and of the metric to compare with
+            the paper's BLEU, which returns table.json.
+        lay_out: a function of both that returns table.md.
         measure: of run_row().
-        check: a function of the rows, called with the data there and before
-            any training; it raises a UserError for rows that make no sense.
-        score: metric of the paired tests; None: the one to compare with the
-            paper's BLEU.
     """
-    rows = table.selected_rows()
+    rows, lock = table.selected_rows(), threading.Lock()
     if job.averaged:
         require_enough_checkpoints(rows, job)
-    # Before several trainings would wait for it.
-    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
-    check(rows)
+    score = table_layout.convention(job.problem)
+    job.datagen()
 
-    def write():
-        results = row_files.finished_rows(table, job)
-        write_table(job, summarize(results), lay_out(results))
-
-    run_queue([(row, job) for row in rows], measure, write)
-    results = row_files.finished_rows(table, job)
-    score = score or table_layout.convention(job.problem)
-    _write_paired_tests(table, job, results, score)
-    print(f"\n{lay_out(results)}")
-
-
-def run_queue(
-    rows: Sequence[tuple[Row, Job]], measure: Callable, write: Callable
-) -> None:
-    """Run rows, several at a time, and call `write` after each."""
-    lock = threading.Lock()
-
-    def run_and_write(row, job):
+    def run_and_write(row):
         run_row(row, job, measure)
         with lock:
-            write()
+            results = table_rows.finished_rows(table, job)
+            summary = summarize(results, score)
+            files.write_json(job.results_dir / "table.json", summary)
+            text = lay_out(results, score)
+            files.write_text(job.results_dir / "table.md", text)
 
-    tasks = [
-        experiment_queue.Task(
-            f"{row.name}, seed {row.seed}",
-            functools.partial(run_and_write, row, job),
-        )
-        for row, job in rows
-    ]
-    experiment_queue.run(tasks, rows[0][1].processes)
-
-
-def write_table(job: Job, summary: list[dict], text: str) -> None:
-    """Write table.json and table.md."""
-    files.write_json(job.results_dir / "table.json", summary)
-    files.write_text(job.results_dir / "table.md", text)
-
-
-def _write_paired_tests(
-    table: Table | Variants, job: Job, results, score: str
-) -> None:
-    """Write the bootstrap tests between rows and base to paired_tests.json."""
+    experiment_queue.run(
+        {
+            f"{row.name}, seed {row.seed}": functools.partial(
+                run_and_write, row
+            )
+            for row in rows
+        },
+        job.processes,
+    )
+    results = table_rows.finished_rows(table, job)
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests = paired_tests.compare_with_base(
         results,
@@ -278,12 +221,13 @@ def _write_paired_tests(
         job.results_dir,
     )
     paired_tests.write(job.results_dir, tests)
+    print(f"\n{lay_out(results, score)}")
 
 
 def require_enough_checkpoints(rows, job):
     """Raise a UserError if a row saves fewer checkpoints than it averages."""
     for row in rows:
-        hparams = row_files.row_settings(row, job)["hparams"]
+        hparams = job.settings(row)["hparams"]
         steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
         wanted = hparams["num_averaged_checkpoints"]
         if steps // every < wanted:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
+from scripts.paper import table_layout
 from t2t_repro import errors
 
 LEVEL, POWER = 0.05, 0.8
@@ -41,6 +42,17 @@ class Row(NamedTuple):
 
     scores: Sequence[float]  # one for each seed
     converged: bool = True  # False: the budget ended a training
+
+
+def rows_of(results: Mapping[str, Sequence[dict]], score: str) -> dict:
+    """Return {name: Row} of {name: results of its seeds}."""
+    return {
+        name: Row(
+            table_layout.values_of_seeds(seeds, score),
+            table_layout.converged(seeds),
+        )
+        for name, seeds in results.items()
+    }
 
 
 class Expected(NamedTuple):
@@ -168,12 +180,6 @@ def detectable(
 
     The usual approximation: the sum of both quantiles times the standard error
     (Cohen 1988, section 2.4, with Student's quantiles).
-
-    Args:
-        deviation: standard deviation between seeds.
-        freedom: degrees of freedom of the deviation.
-        seeds: number of seeds of each row.
-        level: probability of a false alarm.
     """
     quantiles = stats.t.ppf([1 - level / 2, POWER], freedom)
     return float(quantiles.sum() * _error(deviation, *seeds))

@@ -10,7 +10,6 @@ must equal what the runtimes register; --write_table writes it. The last line
 is JSON. The exit status is 1 after any difference.
 """
 
-import collections
 import dataclasses
 import json
 import pathlib
@@ -52,6 +51,7 @@ LINE = (
     "{different} of {outputs} outputs of {exports} exports differ, floats "
     "by at most {largest_difference:.1g}"
 )
+COUNTED = "exports", "outputs", "different", "largest_difference"
 BATCHES = [SENTENCES, SENTENCES[:1], SENTENCES[1:2]]
 
 
@@ -109,35 +109,26 @@ def compare(runtime, reference):
         runtime: result of probe() in an older runtime.
         reference: that in the runtime of the exporter.
     """
-    counts = collections.defaultdict(collections.Counter)
-    largest = collections.defaultdict(float)  # differences of floats
+    versions = {key: runtime[key] for key in ("tensorflow", "tensorflow_text")}
+    rows = {}
     for export, signatures in reference["outputs"].items():
         found = runtime["outputs"][export]
         if "error" in found:
             print(f"{runtime['tensorflow']} {export}: {found['error']}")
         for name, expected in signatures.items():
-            counts[name]["exports"] += 1
+            counts = dict.fromkeys(COUNTED, 0)
+            row = rows.setdefault(name, versions | {"signature": name} | counts)
+            row["exports"] += 1
             # A runtime that cannot run an export has no outputs.
             actual = found.get(name, [{}] * len(expected))
             for outputs, others in zip(expected, actual, strict=True):
                 for key, values in outputs.items():
-                    difference = compare_values(values, others.get(key))
-                    counts[name]["outputs"] += 1
-                    if difference is None or difference > TOLERANCE:
-                        counts[name]["different"] += 1
-                    largest[name] = max(largest[name], difference or 0)
-    versions = {key: runtime[key] for key in ("tensorflow", "tensorflow_text")}
-    rows = [
-        {
-            **versions,
-            "signature": name,
-            "exports": count["exports"],
-            "outputs": count["outputs"],
-            "different": count["different"],
-            "largest_difference": largest[name],
-        }
-        for name, count in sorted(counts.items())
-    ]
+                    gap = compare_values(values, others.get(key))
+                    row["outputs"] += 1
+                    row["different"] += gap is None or gap > TOLERANCE
+                    largest = row["largest_difference"]
+                    row["largest_difference"] = max(largest, gap or 0)
+    rows = [rows[name] for name in sorted(rows)]
     for row in rows:
         print(LINE.format_map(row), flush=True)
     return rows
@@ -227,24 +218,19 @@ class Random(NamedTuple):
     models: int = 1
 
 
-# Exports of the run: decode hparams, and the dtype of the weights.
+HALVES = "float16", "bfloat16"  # dtypes of weights
+# Exports of the run, and what they decode with.
 OF_RUN = {
-    "beam_search": ({}, "float32"),
-    "float16": ({}, "float16"),
-    "bfloat16": ({}, "bfloat16"),
-    "greedy": ({"beam_size": 1, "raw_scores": True}, "float32"),
-    "rules": (
-        {"min_length": 9, "no_repeat_ngram_size": 2, "coverage_penalty": 0.2},
-        "float32",
-    ),
-    "sampling": (
-        {"sampling_temp": 1.0, "sampling_keep_top_p": 0.9},
-        "float32",
-    ),
-    "sampling_top_k": (
-        {"sampling_temp": 1.0, "sampling_keep_top_k": 9},
-        "float32",
-    ),
+    "beam_search": {},
+    **dict.fromkeys(HALVES, {}),
+    "greedy": {"beam_size": 1, "raw_scores": True},
+    "rules": {
+        "min_length": 9,
+        "no_repeat_ngram_size": 2,
+        "coverage_penalty": 0.2,
+    },
+    "sampling": {"sampling_temp": 1.0, "sampling_keep_top_p": 0.9},
+    "sampling_top_k": {"sampling_temp": 1.0, "sampling_keep_top_k": 9},
 }
 OF_RANDOM_WEIGHTS = {
     "ensemble": Random("tiny", "separate", models=2),
@@ -265,12 +251,12 @@ def write_exports(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     registry.load_definitions(TESTS / "toys")
     run = Run.open(TESTS / "fixtures" / "run" / "run")
     exports = {}
-    for name, (search, dtype) in OF_RUN.items():
+    for name, search in OF_RUN.items():
         exports[name] = exporting.write(
             run,
             folder / name,
             decode_hparams=hparam.DecodeHParams(**_LENGTHS | search),
-            weights_dtype=dtype,
+            weights_dtype=name if name in HALVES else "float32",
         )
     vocabularies = _vocabularies()
     for name, kind in OF_RANDOM_WEIGHTS.items():

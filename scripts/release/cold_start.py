@@ -7,6 +7,7 @@ unchanged. The transcript lists the seconds of each command and the last lines
 that it printed.
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -49,13 +50,8 @@ def run(commands, folder, path):
             outputs.append([])
     if shell.wait():
         raise SystemExit(f"failed: {commands[len(starts) - 1]}")
-    ends = starts[1:]
-    return [
-        (command, end - start, output)
-        for command, start, end, output in zip(
-            commands, starts, ends, outputs, strict=False
-        )
-    ]
+    seconds = (end - start for start, end in itertools.pairwise(starts))
+    return list(zip(commands, seconds, outputs, strict=False))
 
 
 def main(arguments):
@@ -70,17 +66,18 @@ def main(arguments):
     results = run([clone, "make -C t2t_repro demo", extras], folder, path)
     page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
     write_files(page, tutorial)
-    commands = shell_commands(page)
-    results += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
-    with open(flags.FLAGS.transcript, "w", encoding="utf-8") as file:
-        file.write("```\n")
-        for command, seconds, output in results:
-            file.write(f"{seconds:7.1f} s  $ {command}\n")
-            for line in output[-LINES:]:
-                line = line.replace(str(folder), "FOLDER")
-                file.write(f"{'':11}{line.rstrip()[:WIDTH]}\n")
-        total = sum(seconds for _, seconds, _ in results)
-        file.write(f"{total:7.1f} s  in all\n```\n")
+    path = f"{folder}/t2t_repro/.venv/bin:{path}"
+    results += run(shell_commands(page), tutorial, path)
+    lines = ["```"]
+    for command, seconds, output in results:
+        lines.append(f"{seconds:7.1f} s  $ {command}")
+        for line in output[-LINES:]:
+            line = line.replace(str(folder), "FOLDER").rstrip()
+            lines.append(f"{'':11}{line[:WIDTH]}")
+    total = sum(seconds for _, seconds, _ in results)
+    lines += [f"{total:7.1f} s  in all", "```", ""]
+    transcript = pathlib.Path(flags.FLAGS.transcript)
+    transcript.write_text("\n".join(lines), "utf-8")
 
 
 # Files and shell commands of a documentation page.
@@ -117,11 +114,8 @@ def shell_commands(page):
 def script(commands, mark=""):
     """Return a bash script of commands, which stops at the first failure.
 
-    Processes in the background are killed at the end.
-
-    Args:
-        commands: list of commands.
-        mark: a line to print before each command.
+    Each is preceded by a line with a mark. Processes in the background are
+    killed at the end.
     """
     lines = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for command in commands:

@@ -10,9 +10,8 @@ list of {name, value, unit, peer, ratio, interval}. The exit status is 1 if an
 interval lies below --threshold.
 """
 
-import argparse
 import concurrent.futures
-import contextlib
+import io
 import json
 import math
 import os
@@ -21,11 +20,13 @@ import re
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from scipy import stats
 
 from scripts.benchmarks import harness
@@ -38,7 +39,25 @@ from t2t_repro.serving import client
 # Flags, files and protocols are those that every version supports. Measurements
 # of two versions use the same data and, except in training, the same weights.
 
-PROBE = pathlib.Path(__file__).with_name("speed_probe.py")
+# A process that searches by the interface for Python, which every version has.
+SEARCH = """
+import json, sys, time
+import t2t_repro
+
+run, file = sys.argv[1:]
+model = t2t_repro.load(run)
+lines = open(file, encoding="utf-8").read().splitlines()
+
+def rate(batches):
+    for _ in range(2):
+        start = time.perf_counter()
+        for batch in batches:
+            model.translate(batch)
+    return sum(map(len, batches)) / (time.perf_counter() - start)
+
+one_at_a_time = [[line] for line in lines[:20]]
+print(json.dumps({"batch": rate([lines]), "single": rate(one_at_a_time)}))
+"""
 PROBLEM = "number_words_ende"  # generated, so that nothing is downloaded
 # Differences from the hparams set tiny.
 SIZES = {
@@ -56,48 +75,33 @@ class Measured(NamedTuple):
     unit: str  # "s" of times, of which less is better
 
 
-class Settings(NamedTuple):
-    """Amounts of work, the same for both versions."""
-
-    training_steps: int
-    lines: int  # translated by each search, and sent to each server
-
-
-class Version(NamedTuple):
+class Version:
     """A version of the package, and the files that it is measured with."""
 
-    name: str
-    code: pathlib.Path  # folder of t2t_repro/
-    shared: pathlib.Path  # folder of data and run
-    settings: Settings
+    def __init__(self, name, code, shared, steps, lines):
+        """Describe a version.
 
-    @property
-    def run(self) -> pathlib.Path:
-        """Folder of the trained run, which both versions read."""
-        return self.shared / "run"
-
-    @property
-    def export(self) -> pathlib.Path:
-        """Folder of this version's own export."""
-        return self.shared / f"export-{self.name}"
-
-    @property
-    def messages(self) -> pathlib.Path:
-        """File of what the last process of this version wrote to stderr."""
-        return self.shared / f"messages-{self.name}.txt"
-
-    @property
-    def sentences(self) -> pathlib.Path:
-        """File of sentences to translate."""
-        return self.shared / "sentences.en"
+        Args:
+            name: "old" or "new".
+            code: folder of t2t_repro/.
+            shared: folder of data and run, which both versions read.
+            steps: steps of each training.
+            lines: sentences for each search and each server.
+        """
+        self.name, self.steps, self.lines = name, steps, lines
+        self._code, self.shared = code, shared
+        self.run = shared / "run"
+        self.sentences = shared / "sentences.en"
+        self.export = shared / f"export-{name}"
+        self._messages = shared / f"messages-{name}.txt"  # of the last process
 
     def python(self, *arguments) -> subprocess.Popen:
         """Start a Python that imports this version."""
-        with self.messages.open("w") as messages:
+        with self._messages.open("w") as messages:
             return subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
-                cwd=self.code,
-                env=os.environ | {"PYTHONPATH": str(self.code)},
+                cwd=self._code,
+                env=os.environ | {"PYTHONPATH": str(self._code)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=messages,
@@ -106,7 +110,7 @@ class Version(NamedTuple):
 
     def failure(self, what: str) -> errors.UserError:
         """Return an error with the end of the messages."""
-        messages = self.messages.read_text("utf-8", errors="replace")
+        messages = self._messages.read_text("utf-8", errors="replace")
         return errors.UserError(
             f"The version {self.name} failed in {what}; it printed:\n"
             f"{messages[-2000:]}\nLeave out what it cannot do: --measures."
@@ -151,9 +155,9 @@ def prepare(old: Version, new: Version) -> None:
 
     A newer version reads what an older one wrote, but not conversely.
     """
-    old.train(old.run, old.settings.training_steps, "tiny")
+    old.train(old.run, old.steps, "tiny")
     text = old.shared / "data" / "downloads" / PROBLEM / "test.en"
-    lines = text.read_text("utf-8").splitlines()[: old.settings.lines]
+    lines = text.read_text("utf-8").splitlines()[: old.lines]
     old.sentences.write_text("\n".join([*lines, ""]), "utf-8")
     for version in (old, new):
         version.command(
@@ -166,9 +170,9 @@ def training(version: Version) -> dict[str, Measured]:
     measured = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as name:
-            output_dir = pathlib.Path(name) / "run"
-            version.train(output_dir, version.settings.training_steps, size)
-            curve = curves.read(output_dir)["train/tokens_per_second"]
+            run = pathlib.Path(name) / "run"
+            version.train(run, version.steps, size)
+            curve = curves.read(run)["train/tokens_per_second"]
         rate = statistics.median(value for _, value in curve)
         measured[f"training, {size}"] = Measured(rate, "tokens/s")
     return measured
@@ -176,7 +180,7 @@ def training(version: Version) -> dict[str, Measured]:
 
 def search(version: Version) -> dict[str, Measured]:
     """Return sentences per second of searches, without the start."""
-    printed = version.finish(PROBE, version.run, version.sentences)
+    printed = version.finish("-c", SEARCH, version.run, version.sentences)
     rates = json.loads(printed.splitlines()[-1])
     return {
         f"search, {name}": Measured(rate, "sentences/s")
@@ -201,29 +205,12 @@ def start(version: Version) -> dict[str, Measured]:
 
 
 def serving(version: Version) -> dict[str, Measured]:
-    """Return requests per second of clients that send one sentence each."""
-    lines = version.sentences.read_text("utf-8").splitlines()
-    with _served(version) as address:
-        translator = client.PROTOCOLS["rest"](address, "t2t", _TIMEOUT)
-
-        def request(line):
-            return list(translator.translate([line]))
-
-        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(request, lines[:CLIENTS]))
-            began = time.perf_counter()
-            list(pool.map(request, lines))
-            seconds = time.perf_counter() - began
-    return {"serving": Measured(len(lines) / seconds, "requests/s")}
-
-
-@contextlib.contextmanager
-def _served(version):
-    """Start a server of the version's export; give its address.
+    """Return requests per second of clients that send one sentence each.
 
     Raises:
-        UserError: it did not start.
+        UserError: the server did not start.
     """
+    lines = version.sentences.read_text("utf-8").splitlines()
     process = version.python(
         *("-m", "t2t_repro", "serve", f"--export_dir={version.export}"),
         *("--rest_port=0", "--grpc_port=0"),
@@ -232,24 +219,28 @@ def _served(version):
         found = re.search(r"port (\d+)", process.stdout.readline())
         if not found:
             raise version.failure("serve")
-        yield f"127.0.0.1:{found[1]}"
+        remote = client.RestClient(f"127.0.0.1:{found[1]}", "t2t", _TIMEOUT)
+
+        def request(line):
+            return list(remote.translate([line]))
+
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(request, lines[:CLIENTS]))
+            began = time.perf_counter()
+            list(pool.map(request, lines))
+            seconds = time.perf_counter() - began
     finally:
         process.terminate()
         process.communicate()
+    return {"serving": Measured(len(lines) / seconds, "requests/s")}
 
 
 MEASURES = {
-    "training": training,
-    "search": search,
-    "start": start,
-    "serving": serving,
+    function.__name__: function
+    for function in (training, search, start, serving)
 }
-
-
 LEVEL = 0.05  # 1 - confidence
-
-# One of MEASURES.
-Measure = Callable[[Version], dict[str, Measured]]
+Measure = Callable[[Version], dict[str, Measured]]  # one of MEASURES
 
 
 class Comparison(NamedTuple):
@@ -270,25 +261,13 @@ class Comparison(NamedTuple):
             return "faster"
         return "slower" if high < 1 else "no difference found"
 
-    def line(self) -> str:
-        """Return a human-readable line."""
+    def __str__(self):
         low, high = self.interval
         return (
             f"{self.name}: {self.old:,.4g} -> {self.new:,.4g} {self.unit}, "
             f"{self.ratio:.3f} times the speed ({low:.3f} to {high:.3f}), "
             f"{self.verdict}"
         )
-
-    def as_json(self) -> dict:
-        """Return the entry of the JSON list."""
-        return {
-            "name": self.name,
-            "value": self.new,
-            "unit": self.unit,
-            "peer": f"old ({self.old:,.4g})",
-            "ratio": self.ratio,
-            "interval": self.interval,
-        }
 
 
 def compare(
@@ -303,20 +282,16 @@ def compare(
     """
     unit = old[0].unit
     sign = -1 if unit == "s" else 1  # less time is faster
-    logs = [
-        sign * math.log(after.value / before.value)
-        for before, after in zip(old, new, strict=True)
-    ]
-    mean = statistics.mean(logs)
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    half = stats.t.ppf(1 - LEVEL / 2, len(logs) - 1) * error
+    before, after = ([each.value for each in side] for side in (old, new))
+    logs = sign * np.log(np.divide(after, before))
+    half = stats.t.ppf(1 - LEVEL / 2, len(logs) - 1) * stats.sem(logs)
     return Comparison(
         name,
         unit,
-        statistics.median(measured.value for measured in old),
-        statistics.median(measured.value for measured in new),
-        math.exp(mean),
-        (math.exp(mean - half), math.exp(mean + half)),
+        statistics.median(before),
+        statistics.median(after),
+        math.exp(logs.mean()),
+        (math.exp(logs.mean() - half), math.exp(logs.mean() + half)),
     )
 
 
@@ -358,57 +333,62 @@ def regressions(
     return [c.name for c in comparisons if c.interval[1] < threshold]
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = harness.argument_parser(__doc__)
-    parser.add_argument("old")
-    parser.add_argument("new")
-    parser.add_argument("--turns", type=int, default=5, help="at least 2")
-    parser.add_argument(
-        "--measures",
-        default=",".join(MEASURES),
-        help="some of %(default)s",
+def copy_commit(commit: str, folder: pathlib.Path) -> None:
+    """Copy the files of a commit to a new folder.
+
+    Raises:
+        UserError: git does not know the commit.
+    """
+    archive = subprocess.run(
+        ["git", "archive", "--format=tar", commit],
+        cwd=harness.ROOT,
+        capture_output=True,
     )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        default=0.97,
-        help="a ratio whose interval is below it is a regression",
-    )
-    parser.add_argument("--training_steps", type=int, default=300)
-    parser.add_argument("--lines", type=int, default=300)
-    flags = parser.parse_args(arguments)
-    flags.measures = flags.measures.split(",")
-    if unknown := set(flags.measures) - set(MEASURES):
-        parser.error(f"unknown --measures: {', '.join(sorted(unknown))}")
-    if flags.turns < 2:
-        parser.error(f"--turns must be at least 2; got {flags.turns}")
-    return flags
+    if archive.returncode:
+        raise errors.UserError(
+            f"Expected a commit of {harness.ROOT}; got {commit!r}: "
+            f"{archive.stderr.decode().strip()}. `git log` lists commits."
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
 
 
 def main() -> int:
-    flags = parse()
+    parser = harness.argument_parser(__doc__)
+    add = parser.add_argument
+    add("old")
+    add("new")
+    add("--turns", type=int, default=5, choices=range(2, 1_000), metavar="N")
+    add("--measures", default=",".join(MEASURES), help="default: %(default)s")
+    add("--threshold", type=float, default=0.97)
+    add("--training_steps", type=int, default=300)
+    add("--lines", type=int, default=300)
+    flags = parser.parse_args()
+    measures = [MEASURES[name] for name in flags.measures.split(",")]
     print(harness.machine())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        settings = Settings(flags.training_steps, flags.lines)
         versions = []
         for label in ("old", "new"):
             code = folder / f"code-{label}"
-            harness.copy_commit(getattr(flags, label), code)
-            versions.append(Version(label, code, folder, settings))
+            copy_commit(getattr(flags, label), code)
+            versions.append(
+                Version(label, code, folder, flags.training_steps, flags.lines)
+            )
         print("Preparing data, a run and exports.", flush=True)
         prepare(*versions)
-        comparisons = take_turns(
-            versions,
-            (MEASURES[name] for name in flags.measures),
-            flags.turns,
-        )
-    for comparison in comparisons:
-        print(comparison.line())
+        comparisons = take_turns(versions, measures, flags.turns)
+    rows = []
+    for found in comparisons:
+        print(found)
+        peer = {"peer": f"old ({found.old:,.4g})", "value": found.new}
+        kept = {
+            k: getattr(found, k) for k in ("name", "unit", "ratio", "interval")
+        }
+        rows.append(kept | peer)
     slower = regressions(comparisons, flags.threshold)
     print(f"regressions below {flags.threshold}: {', '.join(slower) or 'none'}")
-    print(json.dumps([comparison.as_json() for comparison in comparisons]))
+    print(json.dumps(rows))
     return 1 if slower else 0
 
 

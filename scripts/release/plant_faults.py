@@ -28,8 +28,8 @@ import time
 from typing import NamedTuple
 
 from scripts.benchmarks import harness
+from scripts.benchmarks.harness import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 FAULTS = pathlib.Path(__file__).with_name("planted_faults.txt")
 # Exit codes of pytest.
 FAILED, NO_TESTS = 1, 5
@@ -111,22 +111,16 @@ def copy_project(target: pathlib.Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-class ProjectCopy:
+class ProjectCopy(NamedTuple):
     """A copy of the project in which faults are planted and removed."""
 
-    def __init__(self, root: pathlib.Path, launcher: list[str], limit: float):
-        """Wrap the copy in a folder.
-
-        Args:
-            root: folder of the copy.
-            launcher: command and arguments under which pytest runs.
-            limit: seconds after which a test process is killed.
-        """
-        self._root, self._launcher, self._limit = root, launcher, limit
+    root: pathlib.Path
+    launcher: list[str]  # command and arguments under which pytest runs
+    limit: float  # seconds after which a test process is killed
 
     def try_fault(self, fault: Fault) -> Result:
         """Plant a fault, run its tests, and remove the fault."""
-        path = self._root / fault.file
+        path = self.root / fault.file
         whole = path.read_text()
         path.write_text(whole.replace(fault.old, fault.new))
         start = time.monotonic()
@@ -148,35 +142,34 @@ class ProjectCopy:
                 "^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE
             )
             if code == FAILED and failures:
-                slow = " (slow)" * (marked == "slow")
-                return True, failures[0] + slow
+                return True, failures[0] + " (slow)" * (marked == "slow")
             if code:
                 return False, f"pytest ended with {code}: {output[-300:]}"
             by = "all tests passed"
         return False, by
 
     def _pytest(self, arguments):
-        command = [*self._launcher, sys.executable, "-m", "pytest", "-x", "-q"]
+        command = [*self.launcher, sys.executable, "-m", "pytest", "-x", "-q"]
         command += ["--tb=no", "-p", "no:cacheprovider", *arguments]
+        environment = os.environ | {
+            "PYTHONPATH": str(self.root),
+            # Two faults may follow each other within a second, which is all
+            # that the cache of bytecode distinguishes.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         try:
             done = subprocess.run(
                 command,
-                cwd=self._root,
-                env=os.environ
-                | {
-                    "PYTHONPATH": str(self._root),
-                    # Two faults may follow each other within a second, which
-                    # is all that the cache of bytecode distinguishes.
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
+                cwd=self.root,
+                env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                timeout=self._limit,
+                timeout=self.limit,
             )
         except subprocess.TimeoutExpired:
-            return "a timeout", f"more than {self._limit:g} s"
+            return "a timeout", f"more than {self.limit:g} s"
         return done.returncode, done.stdout
 
 
@@ -197,71 +190,47 @@ def try_faults(faults, jobs, launcher, limit):
                 idle_copies.put(project)
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for done in concurrent.futures.as_completed(
-                pool.submit(try_fault, fault) for fault in faults
-            ):
+            tried = [pool.submit(try_fault, fault) for fault in faults]
+            for done in concurrent.futures.as_completed(tried):
                 yield done.result()
 
 
-def summary(results, faults):
-    """Return the results as JSON, in the order of the faults."""
+def write_results(path, results, faults):
+    """Write the results as JSON, in the order of the faults."""
     order = [fault.name for fault in faults]
     results = sorted(results, key=lambda result: order.index(result.name))
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
+    names = "name", "file", "caught", "by"
     found = {
         "command": "python -m scripts.release.plant_faults",
         "commit": commit,
         "planted": len(results),
         "caught": sum(result.caught for result in results),
         "faults": [
-            {
-                "name": one.name,
-                "file": one.file,
-                "caught": one.caught,
-                "by": one.by,
-            }
-            for one in results
+            {name: getattr(result, name) for name in names}
+            for result in results
         ],
     }
-    return json.dumps(found, indent=2) + "\n"
-
-
-def parse_arguments():
-    parser = harness.argument_parser(__doc__)
-    parser.add_argument(
-        "--only", help="regular expression that names of faults must match"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="test processes at a time"
-    )
-    parser.add_argument(
-        "--result", type=pathlib.Path, help="JSON file to write"
-    )
-    parser.add_argument(
-        "--launcher", default="", help='command to run pytest under: "nice"'
-    )
-    parser.add_argument(
-        "--limit", type=float, default=900, help="seconds of a test process"
-    )
-    return parser.parse_args()
+    path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def main():
-    arguments = parse_arguments()
+    parser = harness.argument_parser(__doc__)
+    add = parser.add_argument
+    add("--only", default="", help="regular expression of faults' names")
+    add("--jobs", type=int, default=1, help="test processes at a time")
+    add("--result", type=pathlib.Path, help="JSON file to write")
+    add("--launcher", default="", help='command to run pytest under: "nice"')
+    add("--limit", type=float, default=900, help="seconds of a test process")
+    given = parser.parse_args()
     faults = read_faults(FAULTS.read_text())
     if wrong := find_misfits(faults, ROOT):
         sys.exit("\n".join(wrong))
-    wanted = re.compile(arguments.only or "")
-    faults = [fault for fault in faults if wanted.search(fault.name)]
-    results = []
-    for result in try_faults(
-        faults,
-        arguments.jobs,
-        shlex.split(arguments.launcher),
-        arguments.limit,
-    ):
+    faults = [fault for fault in faults if re.search(given.only, fault.name)]
+    results, launcher = [], shlex.split(given.launcher)
+    for result in try_faults(faults, given.jobs, launcher, given.limit):
         results.append(result)
         caught = "caught" if result.caught else "NOT CAUGHT"
         print(
@@ -269,11 +238,11 @@ def main():
             f"{caught:10} {result.name}: {result.by}",
             flush=True,
         )
-    missed = [result.name for result in results if not result.caught]
-    print(f"{len(results) - len(missed)} of {len(results)} faults are caught.")
-    if arguments.result:
-        arguments.result.write_text(summary(results, faults))
-    sys.exit(bool(missed))
+    caught = sum(result.caught for result in results)
+    print(f"{caught} of {len(results)} faults are caught.")
+    if given.result:
+        write_results(given.result, results, faults)
+    sys.exit(caught < len(results))
 
 
 if __name__ == "__main__":

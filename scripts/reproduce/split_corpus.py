@@ -60,16 +60,16 @@ def main():
 def divide(pairs: set[tuple[str, str]], held_out: int, seed: int) -> dict:
     """Return {split: pairs}, where no two splits share a sentence.
 
-    Args:
-        pairs: (source, target).
-        held_out: pairs of the validation split, and of the test split. None of
-            them share a sentence either.
-        seed: seed of the division.
+    Of the `held_out` pairs of validation and of test none share one either.
 
     Raises:
         UserError: there are too few pairs.
     """
-    ordered = sorted(pairs, key=lambda pair: _digest(pair, seed))
+
+    def digest(pair):
+        return hashlib.sha256("\t".join([str(seed), *pair]).encode()).digest()
+
+    ordered = sorted(pairs, key=digest)
     held: list = []
     sources, targets = set(), set()
     for source, target in ordered:
@@ -94,10 +94,6 @@ def divide(pairs: set[tuple[str, str]], held_out: int, seed: int) -> dict:
         "validation": held[:held_out],
         "test": held[held_out:],
     }
-
-
-def _digest(pair, seed):
-    return hashlib.sha256("\t".join([str(seed), *pair]).encode()).digest()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A run, its data and its export that an earlier version wrote.
 
-scripts/release/run_fixture.sh wrote tests/fixtures/run, before settings,
+tests/fixtures/run_fixture.sh wrote tests/fixtures/run, before settings,
 vocabularies, metrics and optimizers had their interfaces, and stands for the
 runs that users have. When a format must change, leave it as it is, and let the
 code read both.

@@ -1,6 +1,6 @@
 """Tests of the reader of Hugging Face's models, against transformers.
 
-scripts/release/golden_huggingface.py wrote the model and what it gives.
+tests/golden/golden_huggingface.py wrote the model and what it gives.
 """
 
 import json

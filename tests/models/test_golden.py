@@ -1,6 +1,6 @@
 """Tests of the Transformer against PyTorch's, an independent implementation.
 
-scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+tests/golden/golden_pytorch.py computed the numbers in float64; its docstring
 describes the file. The model computes in float32.
 """
 

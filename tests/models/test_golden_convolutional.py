@@ -1,6 +1,6 @@
 """Tests of ByteNet and of the Extended Neural GPU against PyTorch's layers.
 
-scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+tests/golden/golden_pytorch.py computed the numbers in float64; its docstring
 describes the files. The models compute in float32.
 """
 

@@ -1,6 +1,6 @@
 """Tests of ConvS2S against PyTorch's layers, an independent implementation.
 
-scripts/release/golden_pytorch.py computed the numbers in float64, each pair of
+tests/golden/golden_pytorch.py computed the numbers in float64, each pair of
 sentences alone; its docstring describes the file. Here they share a padded
 batch, in float32.
 """

@@ -1,6 +1,6 @@
 """Tests of recurrent models against PyTorch's LSTM and GRU.
 
-scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+tests/golden/golden_pytorch.py computed the numbers in float64; its docstring
 describes the files. The models compute in float32.
 """
 

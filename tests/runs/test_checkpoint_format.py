@@ -1,13 +1,13 @@
 """Compatibility with a checkpoint that an earlier version wrote.
 
-scripts/release/checkpoint_fixture.py wrote tests/fixtures/checkpoint once. It
+tests/fixtures/checkpoint_fixture.py wrote tests/fixtures/checkpoint once. It
 stands for every checkpoint that users have.
 
 When the format must change, because a weight gets another name or a layer
 another shape, leave the fixture as it is. Let `checkpoints` translate old names
 to new ones when it reads them, so that these tests still pass. Write a second
 fixture with the new names, with
-``python -m scripts.release.checkpoint_fixture tests/fixtures/NAME``, test both
+``python -m tests.fixtures.checkpoint_fixture tests/fixtures/NAME``, test both
 here, and say so in CHANGELOG.md. If old checkpoints can no longer be read,
 say that in CHANGELOG.md, and remove this fixture.
 """

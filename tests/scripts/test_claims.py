@@ -156,12 +156,9 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
         (
             claim_rows.Run,
             "open",
-            lambda seed: types.SimpleNamespace(
-                seed=seed, problem=problem, settings={"data_dir": "."}
-            ),
+            lambda seed: types.SimpleNamespace(seed=seed, problem=problem),
         ),
-        (claim_rows.prepare, "data_folder", lambda *_: None),
-        (claim_rows.manifest, "open_corpus", lambda *_: corpus),
+        (claim_rows.table_runs, "open_corpus", lambda *_: corpus),
     ):
         monkeypatch.setattr(module, name, fake)
     path = tmp_path / "search.json"

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from scripts.benchmarks.harness import ROOT
 from scripts.release import compare_commits
 from scripts.release.compare_commits import Measured
 
@@ -48,7 +49,7 @@ def test_versions_take_turns_in_alternating_order(capsys):
         return {"search": Measured(len(version.name) + len(order), "lines/s")}
 
     versions = [
-        compare_commits.Version(name, None, None, None)
+        compare_commits.Version(name, ROOT, ROOT, 1, 1)
         for name in ("old", "new")
     ]
     (found,) = compare_commits.take_turns(versions, [measure], 2)

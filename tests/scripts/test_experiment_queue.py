@@ -1,5 +1,6 @@
 """Tests of the experiment queue: order, failures, time left, budgets."""
 
+import functools
 import json
 import os
 import signal
@@ -8,37 +9,24 @@ import threading
 
 import pytest
 
-from scripts.paper.experiment_queue import (
-    Budget,
-    Progress,
-    Task,
-    process,
-    run,
-)
+from scripts.paper import experiment_queue
+from scripts.paper.experiment_queue import Budget, process, run
 from t2t_repro import errors
 
 SLEEPER = "import time; time.sleep(600)"
 
 
-def quiet(total, processes=1, clock=lambda: 0.0):
-    lines = []
-    return Progress(total, processes, lines.append, clock), lines
-
-
 def test_tasks_run_in_order_by_one_process():
     done = []
-    tasks = [Task(str(i), lambda i=i: done.append(i)) for i in range(5)]
-    run(tasks, 1, quiet(5)[0])
+    run({str(i): functools.partial(done.append, i) for i in range(5)}, 1)
     assert done == list(range(5))
 
 
 def test_two_processes_run_two_tasks_at_once():
     """Each task waits for the other, so one process would never end."""
-    meet = threading.Barrier(2, timeout=60)
-    tasks = [Task(name, meet.wait) for name in "ab"]
-    progress, lines = quiet(2, 2)
-    run(tasks, 2, progress)
-    assert "2 of 2 finished, 0 running" in lines[-1]
+    meet, lines = threading.Barrier(2, timeout=60), []
+    run(dict.fromkeys("ab", meet.wait), 2, lines.append)
+    assert "2 of 2 have ended, about 0 min left." in lines[-1]
 
 
 def test_failed_task_is_named_after_the_others_have_run():
@@ -47,26 +35,23 @@ def test_failed_task_is_named_after_the_others_have_run():
     def fail():
         raise errors.UserError("The data is missing.")
 
-    tasks = [Task("one", fail), Task("two", lambda: done.append(2))]
     with pytest.raises(errors.UserError, match="1 of 2 failed: one: The data"):
-        run(tasks, 1, quiet(2)[0])
+        run({"one": fail, "two": lambda: done.append(2)}, 1)
     assert done == [2]
 
 
-def test_time_left_is_computed_from_mean_of_finished_tasks():
-    """10 minutes each, 2 at once: 30 / 2, then (6 + 20) / 2."""
-    now = [0.0]
-    progress, lines = quiet(4, 2, lambda: now[0])
-    with progress.running("a"):
-        now[0] = 600.0
-    assert lines[-1] == (
-        "a: finished. 1 of 4 finished, 0 running, about 15 min left."
+def test_time_left_is_computed_from_the_tasks_that_have_ended(monkeypatch):
+    """Two of 10 minutes leave two of 10 minutes."""
+    now, lines = [0.0], []
+    monkeypatch.setattr(
+        experiment_queue.time, "monotonic", lambda: 600.0 * now[0]
     )
-    with progress.running("b"):
-        now[0] += 240
-        assert progress.summary() == (
-            "1 of 4 finished, 1 running, about 13 min left."
-        )
+
+    def work():
+        now[0] += 1
+
+    run(dict.fromkeys("abcd", work), 1, lines.append)
+    assert "b: ended. 2 of 4 have ended, about 20 min left." in lines
 
 
 def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
@@ -79,7 +64,7 @@ def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        run([Task("one", task), Task("two", task)], 1, quiet(2)[0])
+        run({"one": task, "two": task}, 1)
     assert statuses == [-signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
 

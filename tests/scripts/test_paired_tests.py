@@ -7,6 +7,7 @@ import pytest
 from scripts.paper import paired_tests
 from scripts.paper.paired_tests import compare_with_base
 from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 
 REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
@@ -51,7 +52,8 @@ def test_absent_translations_keep_their_test_and_say_how_to_make_them(
     assert tests == {}
     assert row["command"] in capsys.readouterr().out
     paired_tests.write(tmp_path, {"one": [first]})
-    assert paired_tests.read(tmp_path) == {"one": [first, second]}
+    stored = files.read_json(tmp_path / paired_tests.FILE)
+    assert stored == {"one": [first, second]}
 
 
 def test_translations_of_other_sha256_are_refused(tmp_path):

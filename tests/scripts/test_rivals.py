@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from scripts.paper import table2_rivals, table_jobs, verdicts
+from scripts.paper import table2_rivals, table_rows, verdicts
 from t2t_repro import registry
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
@@ -22,27 +22,28 @@ def _definitions():
 def values(monkeypatch):
     """The flags of the program."""
     values = types.SimpleNamespace(
+        hparams_set=None,
         hparams="learning_rate_warmup_steps=300",
+        divide_widths=1,
+        divide_layers=1,
+        tuned=None,
         mixed_precision="float32",
         rows=["gnmt", "transformer"],
         seed=[1, 2],
     )
-    monkeypatch.setattr(table2_rivals.flags, "FLAGS", values)
+    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
     return values
 
 
-def test_systems_have_as_many_flops_as_the_transformer(values, monkeypatch):
+def test_systems_have_as_many_flops_as_the_transformer():
     flops = {"transformer": 6e9, "gnmt": 4e9, "moe": 7e12}
-    monkeypatch.setattr(
-        table2_rivals, "step_flops", lambda name, job: flops[name]
-    )
-    steps = table2_rivals.equal_steps(["gnmt", "moe"], 200, job=None)
-    assert steps == {"gnmt": 300, "moe": 1}
+    steps = table2_rivals.equal_steps(flops, 200)
+    assert steps == {"transformer": 200, "gnmt": 300, "moe": 1}
 
 
 def test_rows_have_steps_rates_and_overrides(values):
-    table = table2_rivals.Rivals({"gnmt": 90, "transformer": 60}, {"gnmt": 0.5})
-    rows = table.selected_rows()
+    steps = dict.fromkeys(table2_rivals.SYSTEMS, 60) | {"gnmt": 90}
+    rows = table2_rivals.table(steps, {"gnmt": 0.5}).selected_rows()
     assert [(row.name, row.seed) for row in rows] == [
         ("gnmt", 1),
         ("transformer", 1),
@@ -59,26 +60,9 @@ def test_rows_have_steps_rates_and_overrides(values):
     assert "learning_rate_constant" not in rows[1].changes
 
 
-@pytest.mark.parametrize("name", table2_rivals.SYSTEMS)
-def test_every_system_has_a_set_and_rates_around_its_own(name):
-    hparams_set = table2_rivals.SYSTEMS[name].hparams_set
-    own = registry.build_hparams(hparams_set).learning_rate_constant
-    low, middle, high = table2_rivals.learning_rates(name)
-    assert (low, middle, high) == pytest.approx((own / 3, own, 3 * own), 0.01)
-
-
 def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
-    job = table_jobs.Job(
-        build_problem("multi30k_ende", {}),
-        "test",
-        averaged=True,
-        data=tmp_path,
-        output_dir=tmp_path,
-        results_dir=tmp_path,
-        problem_flags=(),
-        datagen_flags=(),
-        trainer_flags=(),
-        machine="m",
+    job = table_rows.Job(
+        build_problem("multi30k_ende", {}), "test", True, *[tmp_path] * 3
     )
     stored = {
         name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
@@ -89,10 +73,11 @@ def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
     monkeypatch.setattr(
         table2_rivals.experiment_queue,
         "run",
-        lambda tasks, *_: searched.extend(task.name for task in tasks),
+        lambda tasks, *_: searched.extend(tasks),
     )
+    steps = dict.fromkeys(table2_rivals.SYSTEMS, 90) | {"gnmt": 60}
     rates = table2_rivals.search_learning_rates(
-        ["gnmt", "transformer"], {"gnmt": 60, "transformer": 90}, job
+        ["gnmt", "transformer"], steps, job
     )
     assert searched == ["transformer, learning rate"]
     assert rates == {"gnmt": 0.3}
@@ -148,7 +133,7 @@ def test_paper_difference_is_judged_by_the_rule():
     ]
     summary = {
         row["row"]: row
-        for row in table2_rivals.summarize(results, SPLIT, "ende")
+        for row in table2_rivals.summarize("ende", results, SPLIT)
     }
     claim = summary["gnmt"]["claim"]
     assert claim["verdict"] == verdicts.AGREES
@@ -158,17 +143,8 @@ def test_paper_difference_is_judged_by_the_rule():
     assert "claim" not in summary["deep_att"]  # en-fr only
     assert not summary["convs2s"]["converged"]
 
-    text = table2_rivals.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
+    text = table2_rivals.lay_out("ende", results, SPLIT, {"gnmt": 12.34})
     assert "| gnmt | 24.6 | 2.3e+19 | 30.15 (30.10–30.20) | 29.15 " in text
     assert "paper -2.70: agrees" in text
     assert "| convs2s (not converged) | 25.16 |" in text
     assert " | 12.3 |" in text
-
-
-def test_one_seed_has_no_verdict():
-    results = [result("transformer", 1, 38.0), result("gnmt", 1, 30.0)]
-    assert (
-        table2_rivals.judge({"transformer": results[:1]}, SPLIT, "ende") == {}
-    )
-    text = table2_rivals.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
-    assert "agrees" not in text and "contradicts" not in text

@@ -10,14 +10,7 @@ import types
 import pytest
 from absl import flags
 
-from scripts.paper import (
-    commands,
-    reference_runs,
-    row_files,
-    table_jobs,
-    table_rows,
-    table_runs,
-)
+from scripts.paper import experiment_queue, table_rows, table_runs
 from t2t_repro import errors, registry
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
@@ -35,29 +28,16 @@ def _definitions():
 def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
     wanted = {"seed": 1, "hparams": {"hidden_size": 8}}
     path = tmp_path / "row.json"
-    assert row_files.read_finished(path, wanted) is None
+    assert table_rows.read_finished(path, wanted) is None
     stored = wanted | {"figures": {"perplexity": 4.0}}
     files.write_json(path, stored)
-    assert row_files.read_finished(path, wanted) == stored
+    assert table_rows.read_finished(path, wanted) == stored
     with pytest.raises(errors.UserError) as error:
-        row_files.read_finished(
+        table_rows.read_finished(
             path, {"seed": 2, "hparams": {"hidden_size": 16}}
         )
     assert "seed is 1 there and 2 here" in str(error.value)
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
-
-
-def test_urls_of_folders_are_given_as_they_are(monkeypatch, tmp_path):
-    known = flags.FlagValues()
-    for name, value in (("data_dir", "s3://b/data"), ("raw_dir", "raw")):
-        flags.DEFINE_string(name, value, "", flag_values=known)
-    known(["program"])
-    monkeypatch.setattr(table_jobs.flags, "FLAGS", known)
-    monkeypatch.chdir(tmp_path)
-    assert table_jobs._given_folders("data_dir", "raw_dir") == [
-        "--data_dir=s3://b/data",
-        f"--raw_dir={tmp_path / 'raw'}",
-    ]
 
 
 def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
@@ -72,9 +52,9 @@ def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
     for name in arguments:
         flags.DEFINE_string(name, None, "", flag_values=known)
     known(["program", *(f"--{k}={v}" for k, v in arguments.items())])
-    monkeypatch.setattr(row_files.flags, "FLAGS", known)
+    monkeypatch.setattr(table_rows.flags, "FLAGS", known)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "claim_rows.py")])
-    assert row_files.command_line() == (
+    assert table_rows.command_line() == (
         "python -m scripts.paper.claim_rows "
         "--problem_args=name=a,vocabulary=a.model:b.model --rows=base,big "
         "--tuned=hparam_search.json --usr_dir=gs://b/definitions"
@@ -82,7 +62,7 @@ def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
 
 
 def test_trainer_flags_that_contradict_a_rows_file_are_errors():
-    table_jobs.require_allowed(["--eval_bleu_sentences=0"])
+    table_rows.require_allowed(["--eval_bleu_sentences=0"])
     for flag, instead in (
         ("--hparams=hidden_size=64", "Use --hparams=…"),
         ("--train_steps", "--hparams=train_steps="),
@@ -91,9 +71,9 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
         ("--early_stopping_evals=2", "Use --early_stopping_evals=… of"),
     ):
         with pytest.raises(errors.UserError, match=instead):
-            table_jobs.require_allowed([flag, "9"])
+            table_rows.require_allowed([flag, "9"])
     with pytest.raises(errors.UserError, match="starts from new weights"):
-        table_jobs.require_allowed(["--warm_start_from=elsewhere"])
+        table_rows.require_allowed(["--warm_start_from=elsewhere"])
 
 
 @pytest.fixture
@@ -110,28 +90,23 @@ def micro_table(monkeypatch, tmp_path):
         tuned=None,
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)
-    job = table_jobs.Job(
+    job = table_rows.Job(
         build_problem("multi30k_ende", {}),
         "validation",
         averaged=False,
         data=tmp_path / "data",
         output_dir=tmp_path / "rows",
         results_dir=tmp_path / "results",
-        problem_flags=(),
-        datagen_flags=(),
-        trainer_flags=(),
-        machine="m",
     )
-    names = {"base": "base", "big": "big"}
-    return table_rows.Table(names, "base"), job, values
+    variants = {name: table_rows.Variant(name) for name in ("base", "big")}
+    return table_rows.Table(variants, "base"), job, values
 
 
 def write_finished(row, job, **changes):
     """Write the file of a finished row."""
     job.results_dir.mkdir(exist_ok=True)
-    stored = row_files.row_settings(row, job) | changes
-    path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    files.write_json(path, stored)
+    stored = job.settings(row) | changes
+    files.write_json(job.path(row), stored)
 
 
 def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
@@ -141,14 +116,14 @@ def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
     write_finished(table.row("big", 1), job, split="test")  # of another job
     write_finished(table.row("base", 1), job, mixed_precision="bfloat16")
     values.rows = ["base"]  # the current selection has no effect
-    results = row_files.finished_rows(table, job)
+    results = table_rows.finished_rows(table, job)
     assert [(result["row"], result["seed"]) for result in results] == [
         ("base", 2),
         ("base", 10),
         ("big", 2),
     ]
     values.divide_layers = 3
-    assert row_files.finished_rows(table, job) == []
+    assert table_rows.finished_rows(table, job) == []
 
 
 def test_row_of_other_data_is_not_in_the_table(micro_table):
@@ -157,22 +132,11 @@ def test_row_of_other_data_is_not_in_the_table(micro_table):
     (job.data / "manifest.json").write_text("{}", "utf-8")
     row = table.row("base", 1)
     write_finished(row, job)
-    assert len(row_files.finished_rows(table, job)) == 1
+    assert len(table_rows.finished_rows(table, job)) == 1
     (job.data / "manifest.json").write_text("{ }", "utf-8")
-    assert row_files.finished_rows(table, job) == []
+    assert table_rows.finished_rows(table, job) == []
     with pytest.raises(errors.UserError, match="manifest_sha256 is '44136"):
         table_runs.run_row(row, job, None)
-
-
-def test_each_precision_has_its_own_folder_of_training(micro_table):
-    table, job, _ = micro_table
-    folders = {
-        table_runs.training_folder(
-            table.row("base", 1)._replace(mixed_precision=precision), job
-        )
-        for precision in ("float32", "bfloat16")
-    }
-    assert len(folders) == 2
 
 
 def test_too_few_checkpoints_to_average_are_an_error_before_training(
@@ -204,10 +168,10 @@ def trainer(monkeypatch, micro_table):
             path = folder / "translations" / "validation.txt"
             path.write_text("ein Satz\n", "utf-8")
 
-    monkeypatch.setattr(commands.Commands, "run", run)
+    monkeypatch.setattr(experiment_queue.Commands, "run", run)
     monkeypatch.setattr(Run, "open", lambda folder: Run(folder, {}, None, None))
     monkeypatch.setattr(Run, "stored_scores", lambda _: {"validation": {}})
-    monkeypatch.setattr(table_runs.row_files, "command_line", lambda: "c")
+    monkeypatch.setattr(table_runs.table_rows, "command_line", lambda: "c")
     return trainer
 
 
@@ -249,16 +213,11 @@ def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
         table_runs.run_row(table.row("base", 1), job, lambda *_: {})
 
 
-def test_error_of_a_failed_command_has_its_status():
-    with pytest.raises(errors.UserError, match="unheard_of ended with status"):
-        commands.Commands().run("unheard_of")
-
-
 def test_commands_share_the_cores(monkeypatch, tmp_path):
     names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
     for name in names:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(commands.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(experiment_queue.os, "cpu_count", lambda: 6)
     seen = []
 
     @contextlib.contextmanager
@@ -266,11 +225,11 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
         seen.append(env and [env[name] for name in names])
         yield types.SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr(commands.experiment_queue, "process", process)
-    commands.Commands().run("trainer")
-    commands.Commands(tmp_path / "log", processes=2).run("trainer")
+    monkeypatch.setattr(experiment_queue, "process", process)
+    experiment_queue.Commands().run("trainer")
+    experiment_queue.Commands(tmp_path / "log", processes=2).run("trainer")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
-    commands.Commands(tmp_path / "log", processes=2).run("trainer")
+    experiment_queue.Commands(tmp_path / "log", processes=2).run("trainer")
     assert seen == [None, ["3", "3"], ["1", "3"]]
 
 
@@ -343,38 +302,34 @@ def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
     assert "| base |  | " in (results / "table.md").read_text("utf-8")
 
 
-def test_variants_of_one_set_have_their_own_hparams_and_precision(micro_table):
+def test_variants_of_one_set_have_their_own_hparams(micro_table):
     _, _, values = micro_table
-    variants = table_rows.Variants(
-        {
-            "same": table_rows.Variant(),
-            "other": table_rows.Variant({"batching": "bucketed"}, "bfloat16"),
-        },
-        "same",
-    )
+    changed = {"batching": "bucketed"}
+    variants = {
+        "same": table_rows.Variant(),
+        "other": table_rows.Variant(None, changed),
+    }
+    table = table_rows.Table(variants, "same")
     with pytest.raises(errors.UserError, match="--hparams_set="):
-        variants.selected_rows()
+        table.selected_rows()
     values.hparams_set = "tiny"
-    same, other = variants.selected_rows()
+    same, other = table.selected_rows()
     assert same.changes == {"train_steps": 10, "save_checkpoints_steps": 2}
-    assert same.mixed_precision == "float32"
-    assert other.changes == same.changes | {"batching": "bucketed"}
-    assert other.mixed_precision == "bfloat16"
+    assert other.changes == same.changes | changed
 
 
-def test_intervals_are_of_differences_from_the_base_row():
-    def results(*scores):
-        return [{"figures": {"scores": {"bleu": s}}} for s in scores]
-
-    rows = {
-        reference_runs.BASE: results(30.0, 31.0),
-        "bucketed_float32": results(30.4, 31.4),
-    }
-    intervals = reference_runs.intervals_from_base(rows, "bleu")
-    # Pooled deviation 0.707 with 2 degrees of freedom; its t is 4.303.
-    assert intervals == {
-        "bucketed_float32": "+0.40 (-2.64 to +3.44): cannot tell with no "
-        "difference"
-    }
-    one_seed = {name: row[:1] for name, row in rows.items()}
-    assert reference_runs.intervals_from_base(one_seed, "bleu") == {}
+def test_independent_rows_have_the_hparams_of_the_flags_seed_by_seed(
+    micro_table,
+):
+    """big has another dropout than base; of a table, it would keep it."""
+    table, _, values = micro_table
+    values.hparams = "layer_prepostprocess_dropout=0.2"
+    values.seed = [1, 2]
+    kept = [row.changes for row in table.selected_rows()]
+    assert kept[0] and not kept[-1]
+    rows = table._replace(independent=True).selected_rows()
+    assert [(row.name, row.seed) for row in rows] == [
+        *(("base", 1), ("big", 1)),
+        *(("base", 2), ("big", 2)),
+    ]
+    assert all(row.changes == kept[0] for row in rows)

@@ -1,7 +1,7 @@
 """Writer of tests/golden/huggingface, computed with transformers.
 
     pip install torch==2.13.0 transformers sentencepiece sacremoses
-    python -m scripts.release.golden_huggingface
+    python -m tests.golden.golden_huggingface
 
 A small random MarianMTModel, with a tokenizer of two SentencePiece models and
 one list of tokens, among them a language code and pieces that a model lacks.
@@ -22,9 +22,7 @@ import sentencepiece
 import torch
 import transformers
 
-from scripts.benchmarks import harness
-
-FOLDER = pathlib.Path(__file__).parents[2] / "tests/golden/huggingface"
+FOLDER = pathlib.Path(__file__).parent / "huggingface"
 EXTRA_LENGTH = 12
 _WORDS = {
     "source": "one two three four five six seven eight nine ten and".split(),
@@ -48,7 +46,6 @@ _DIGITS = 4
 
 
 def main():
-    harness.argument_parser(__doc__).parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     numbers = random.Random(7)
     lines = {

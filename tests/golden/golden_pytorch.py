@@ -2,7 +2,7 @@
 
     python -m venv torch_venv
     torch_venv/bin/pip install torch==2.13.0 numpy
-    torch_venv/bin/python -m scripts.release.golden_pytorch transformer bytenet
+    torch_venv/bin/python -m tests.golden.golden_pytorch transformer bytenet
 
 The models are small ones of torch.nn's own layers. They share no code with
 t2t_repro, only the names of the weights, and compute in float64, so that the
@@ -33,6 +33,7 @@ Files of several models have them in a folder each: NORM/ for post_norm and
 pre_norm of the Transformer, whose weights are the same; CELL/ for lstm and gru.
 """
 
+import argparse
 import functools
 import json
 import math
@@ -47,9 +48,7 @@ from torch.nn import functional
 from torch.nn.utils import rnn
 from torch.nn.utils.parametrizations import weight_norm
 
-from scripts.benchmarks import harness
-
-FOLDER = pathlib.Path(__file__).parents[2] / "tests" / "golden"
+FOLDER = pathlib.Path(__file__).parent
 VOCAB_SIZE = 23
 EPSILON = 1e-6  # added to the variance in layer normalization
 LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
@@ -1231,13 +1230,13 @@ def compute(writer):
 
 
 def main():
-    parser = harness.argument_parser(__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="+", choices=WRITERS)
     for name in parser.parse_args().names:
         torch.set_default_dtype(torch.float64)
         file = FOLDER / f"pytorch_{name}.npz"
         stored = {
-            "command": f"python -m scripts.release.golden_pytorch {name}",
+            "command": f"python -m tests.golden.golden_pytorch {name}",
             "torch": torch.__version__,
             "settings": json.dumps(WRITERS[name].settings),
             **compute(WRITERS[name]),
