@@ -1,6 +1,5 @@
 """Arrays by name, and readers of the files that have them."""
 
-import contextlib
 import math
 import pathlib
 import pickle
@@ -13,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.importing import checks, model_files
 from t2t_repro.io import extras, files
 
 _FLOATS = "float32", "float16", "float64", "bfloat16"
@@ -36,7 +36,7 @@ class Tensors:
             )
         self._arrays = arrays
         self._file = file
-        self._left = set(arrays)
+        self.left = set(arrays)  # names of those that were not taken
 
     def __contains__(self, name: str) -> bool:
         """Return whether there is an array of this name."""
@@ -51,7 +51,8 @@ class Tensors:
 
         Args:
             name: its name.
-            *shape: expected sizes; -1: any. None at all: any shape.
+            *shape: expected sizes; -1: any. None at all: any shape. The array
+                may have dimensions of size 1 before these, which are removed.
 
         Raises:
             UserError: it is missing, has another shape, or is not of floats.
@@ -62,7 +63,7 @@ class Tensors:
                 f"{len(self._arrays):,}: "
                 f"{', '.join(sorted(self._arrays)[:5])}, …"
             )
-        self._left.discard(name)
+        self.left.discard(name)
         array = self._arrays[name]
         if not isinstance(array, np.ndarray):
             raise errors.UserError(
@@ -75,19 +76,19 @@ class Tensors:
                 f"{array.dtype.name}: a quantized model. Import the model that "
                 "it was made from."
             )
-        if shape and not (
-            len(shape) == array.ndim
-            and all(
-                expected in (-1, size)
-                for expected, size in zip(shape, array.shape, strict=True)
-            )
+        if not shape:
+            return array.astype(np.float32)
+        wanted = (1,) * (array.ndim - len(shape)) + shape
+        if len(wanted) != array.ndim or any(
+            expected not in (-1, size)
+            for expected, size in zip(wanted, array.shape, strict=True)
         ):
-            wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
+            sizes = ", ".join("any" if n < 0 else str(n) for n in wanted)
             raise errors.UserError(
-                f"{name} in {self._file} must have the shape [{wanted}]; got "
+                f"{name} in {self._file} must have the shape [{sizes}]; got "
                 f"{list(array.shape)}."
             )
-        return array.astype(np.float32)
+        return array.reshape(array.shape[-len(shape) :]).astype(np.float32)
 
     def take_if_present(self, name: str, *shape: int) -> np.ndarray | None:
         """Return take(name), or None if there is no array of this name."""
@@ -130,79 +131,37 @@ class Tensors:
         Raises:
             UserError: an array was not taken, and is not to be ignored.
         """
-        rest = sorted(
+        rest = [
             name
-            for name in self._left
+            for name in self.left
             if not any(re.fullmatch(pattern, name) for pattern in ignored)
-        )
-        if rest:
-            more = f" and {len(rest) - 5} more" if rest[5:] else ""
-            raise errors.UserError(
-                f"{self._file} has arrays that no hparam of the Transformer "
-                f"stands for: {', '.join(rest[:5])}{more}. Such a model cannot "
-                "be imported."
-            )
-        return tuple(sorted(self._left))
+        ]
+        checks.refuse_rest(self._file, "arrays", rest)
+        return tuple(sorted(self.left))
 
 
 # Files of models, and readers of weights: safetensors, PyTorch, npz.
 
 INDEX = ".index.json"  # end of the name of an index
 # Objects in checkpoints of fairseq that carry no weights. NumPy's are scores
-# of a validation; names of modules differ between NumPy 1 and 2.
-_INERT = (
-    "argparse.Namespace",
-    "typing.Any",
-    "builtins.dict",
-    "builtins.list",
-    "_codecs.encode",
-    "numpy.ndarray",
-    "numpy.dtype",
-    *(
-        f"numpy.{module}.multiarray.{name}"
-        for module in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
-    ),
-    "omegaconf.dictconfig.DictConfig",
-    "omegaconf.listconfig.ListConfig",
-    "omegaconf.base.ContainerMetadata",
-    "omegaconf.base.Metadata",
-    *(
-        f"omegaconf.nodes.{name}Node"
-        for name in (
-            "Any",
-            "Boolean",
-            "Bytes",
-            "Enum",
-            "Float",
-            "Integer",
-            "Path",
-            "String",
-        )
-    ),
-    # Before 0.9.
-    *(
-        f"fairseq.meters.{name}Meter"
-        for name in ("Average", "Time", "Stopwatch")
-    ),
-)
+# of a validation; names of modules differ between NumPy 1 and 2. Meters are of
+# fairseq before 0.9.
+_INERT = """
+    argparse.Namespace typing.Any builtins.dict builtins.list _codecs.encode
+    numpy.ndarray numpy.dtype
+    numpy.core.multiarray._reconstruct numpy.core.multiarray.scalar
+    numpy._core.multiarray._reconstruct numpy._core.multiarray.scalar
+    omegaconf.dictconfig.DictConfig omegaconf.listconfig.ListConfig
+    omegaconf.base.ContainerMetadata omegaconf.base.Metadata
+    omegaconf.nodes.AnyNode omegaconf.nodes.BooleanNode
+    omegaconf.nodes.BytesNode omegaconf.nodes.EnumNode
+    omegaconf.nodes.FloatNode omegaconf.nodes.IntegerNode
+    omegaconf.nodes.PathNode omegaconf.nodes.StringNode
+    fairseq.meters.AverageMeter fairseq.meters.TimeMeter
+    fairseq.meters.StopwatchMeter
+""".split()
 # Bytes of arrays beyond which they must not be so many times their file.
 _SMALL_BYTES, _MAX_RATIO = 1 << 26, 20
-
-
-def find_file(folder: pathlib.Path, *names: str) -> pathlib.Path:
-    """Return the first of the files that is in a folder.
-
-    Raises:
-        UserError: there is none.
-    """
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise errors.UserError(
-        f"{folder} has no {' or '.join(names)}. Name the folder of the model: "
-        "--input=…."
-    )
 
 
 def read_weights(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
@@ -225,12 +184,14 @@ def read_weights(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
     parts = {}
     for part in sorted(set(names.values())):
         if part != pathlib.PurePath(part).name:
-            raise _unreadable(file, f"{part!r} is not the name of a file")
-        parts[part] = _arrays(find_file(file.parent, part))
+            raise model_files.unreadable(
+                file, f"{part!r} is not the name of a file"
+            )
+        parts[part] = _arrays(model_files.find_file(file.parent, part))
     found = {name: part for part, arrays in parts.items() for name in arrays}
     if found != names or len(found) < sum(map(len, parts.values())):
         different = found.keys() ^ names.keys() or names.keys()
-        raise _unreadable(
+        raise model_files.unreadable(
             file,
             f"its {len(names):,} arrays are not those of its {len(parts):,} "
             f"files, such as {min(map(str, different))}",
@@ -249,7 +210,7 @@ def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
         import safetensors
         import safetensors.tensorflow
     with (
-        reading(file),
+        model_files.reading(file),
         safetensors.safe_open(str(file), framework="tf") as opened,
     ):
         names = list(opened.keys())
@@ -269,26 +230,10 @@ def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     Raises:
         UserError: it cannot be read, or its arrays are far larger than it.
     """
-    with reading(file):
+    with model_files.reading(file):
         _require_small_zip(file)
         with np.load(file) as opened:
             return dict(opened)
-
-
-@contextlib.contextmanager
-def reading(file: pathlib.Path) -> Iterator[None]:
-    """Raise a UserError instead of what a library raises over a file.
-
-    The content of a damaged file, or of a hostile one, makes libraries raise
-    errors of any type.
-    """
-    try:
-        yield
-    except errors.UserError:
-        raise
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise _unreadable(file, reason) from error
 
 
 def require_size(size: int, files: Sequence[pathlib.Path]) -> None:
@@ -346,7 +291,7 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
             tensor.float() if tensor.is_floating_point() else tensor
         ).numpy()
 
-    with reading(file):
+    with model_files.reading(file):
         _require_small_zip(file)
         try:
             with torch.serialization.safe_globals(
@@ -426,18 +371,14 @@ def _has_objects(file, error):
         names = re.findall(r"GLOBAL ([\w.]+)", str(error))
     others = sorted({*names} - {*_INERT, "collections.defaultdict"})
     if not others:
-        return _unreadable(file, "it is no checkpoint of PyTorch, or damaged")
+        return model_files.unreadable(
+            file, "it is no checkpoint of PyTorch, or damaged"
+        )
     return errors.UserError(
         f"{file} has Python objects: {', '.join(others[:5])}. They are not "
         "read, because that would run their code. If you trust the file, load "
         "it in the program that wrote it, and save the tensors and settings "
         "without them."
-    )
-
-
-def _unreadable(file, reason):
-    return errors.UserError(
-        f"The file {file} cannot be read: {reason}. Download it again."
     )
 
 
@@ -451,14 +392,14 @@ class _Arrays(Mapping[str, np.ndarray]):
 
     def __init__(self, prefix: pathlib.Path):
         self._prefix = prefix
-        with reading(prefix):
+        with model_files.reading(prefix):
             self._reader = tf.train.load_checkpoint(str(prefix))
             self._shapes = self._reader.get_variable_to_shape_map()
             size = sum(4 * math.prod(shape) for shape in self._shapes.values())
             require_size(size, checkpoint_files(prefix))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        with reading(self._prefix):
+        with model_files.reading(self._prefix):
             return np.asarray(self._reader.get_tensor(name))
 
     def __contains__(self, name: object) -> bool:

@@ -20,31 +20,30 @@ number of heads, are variables without dimensions.
 import math
 import pathlib
 import re
-import struct
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import imported
+from t2t_repro.importing import checks, model_files, vocabularies
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.checks import Setting
+from t2t_repro.importing.vocabularies import FoundVocabularies
 from t2t_repro.io import files
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import sentence_piece, vocabulary_pair, whitespace_tokens
-from t2t_repro.text.sentence_piece import MappedSentencePiece
 from t2t_repro.text.vocabulary import SpecialTokens
-from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 _MAX_VERSION = 6
 _MAX_RANK = 3
 _FLOAT_BITS = {np.dtype("<f4"), np.dtype("<f2")}
 _BFLOAT16 = np.dtype("<u2")  # numpy has no such type
 # By number from version 4, and by size before.
-_DTYPES = [np.dtype(n) for n in ("<f4", "<i1", "<i2", "<i4", "<f2")]
-_DTYPES.append(_BFLOAT16)
+_DTYPES = dict(
+    enumerate(
+        np.dtype(name) for name in ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")
+    )
+)
 _OLD_DTYPES = {4: _DTYPES[0], 2: _DTYPES[2], 1: _DTYPES[1]}
 _OLD_INT16_SCALE = np.float32(1000)  # src/ops/quantize.cc
 _SCALE = "_scale"
@@ -74,7 +73,8 @@ class Attributes:
 
         Args:
             names: a name, or several that have the same meaning.
-            default: value if there is none; its type is the required one.
+            default: value if there is none; its type is the required one, and
+                float that of None.
 
         Raises:
             UserError: it is of another type.
@@ -90,18 +90,13 @@ class Attributes:
                 f"{' and '.join(present)} in {self._file} have one meaning and "
                 "different values. Convert the model again."
             )
-        if isinstance(default, bool) and value in (0, 1):
+        kind = float if default is None else type(default)
+        if kind is bool and value in (0, 1):
             return bool(value)
-        if isinstance(value, type(default)):
+        if isinstance(value, kind):
             return value
-        raise errors.UserError(
-            f"{present[0]} in {self._file} must be of the type "
-            f"{type(default).__name__}; got {value!r:.80}."
-        )
-
-    def take_float(self, name: str, default: float | None) -> float | None:
-        """Return an attribute that is a float, or `default`."""
-        return self.take(name, 0.0) if name in self._values else default
+        rule = f"of the type {kind.__name__}"
+        raise checks.refuse(self._file, present[0], rule, value)
 
     def is_float(self, name: str) -> bool:
         """Return whether an attribute is there, and is a float."""
@@ -113,13 +108,8 @@ class Attributes:
         Raises:
             UserError: names them.
         """
-        rest = sorted(name for name in self._left if self._values[name])
-        if rest:
-            raise errors.UserError(
-                f"{self._file} has attributes that no hparam of the "
-                f"Transformer stands for: {', '.join(rest[:5])}. Such a model "
-                "cannot be imported."
-            )
+        rest = [name for name in self._left if self._values[name]]
+        checks.refuse_rest(self._file, "attributes", rest)
 
 
 def read_model(file: pathlib.Path) -> ModelFile:
@@ -128,100 +118,64 @@ def read_model(file: pathlib.Path) -> ModelFile:
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    content = files.read_bytes(file)
-    try:
-        return _Reader(content, file).read()
-    except (struct.error, ValueError) as error:
-        raise errors.UserError(
-            f"{file} is not a model of CTranslate2, or is damaged: {error}. "
-            "Download or convert it again."
-        ) from error
-
-
-class _Reader:
-    """State of reading a model.bin."""
-
-    def __init__(self, content: bytes, file: pathlib.Path) -> None:
-        self._content, self._file, self._offset = content, file, 0
-
-    def _number(self, kind):
-        (value,) = struct.unpack_from(f"<{kind}", self._content, self._offset)
-        self._offset += struct.calcsize(f"<{kind}")
-        return value
-
-    def _bytes(self, count):
-        start, self._offset = self._offset, self._offset + count
-        if self._offset > len(self._content):
-            raise ValueError(
-                f"it ends within {count:,} bytes that begin at byte {start:,}"
-            )
-        return self._content[start : self._offset]
-
-    def _text(self):
-        return self._bytes(self._number("H"))[:-1].decode()
-
-    def read(self):
-        version, spec, revision = self._number("I"), "", 1
+    content = model_files.Content(file)
+    with model_files.reading(file, "a model of CTranslate2"):
+        version, spec, revision = content.number("<u4"), "", 1
         if not 1 <= version <= _MAX_VERSION:
             raise ValueError(
                 f"its version is {version}, and 1 to {_MAX_VERSION} are known"
             )
         if version >= 2:
-            spec, revision = self._text(), self._number("I")
-        variables = {}
-        for _ in range(self._number("I")):
-            name, value = self._variable(version)
-            _add(variables, name, value)
-        aliases = {}
-        for _ in range(self._number("I") if version >= 3 else 0):
-            alias, name = self._text(), self._text()
-            _add(aliases, alias, name)
-        if self._offset < len(self._content):
-            raise ValueError(
-                f"{len(self._content) - self._offset:,} bytes follow its end"
-            )
+            spec, revision = _text(content), content.number("<u4")
+        variables: dict[str, np.ndarray] = {}
+        for _ in range(content.number("<u4")):
+            _add(variables, *_variable(content, version))
+        aliases: dict[str, str] = {}
+        for _ in range(content.number("<u4") if version >= 3 else 0):
+            _add(aliases, _text(content), _text(content))
+        if content.left:
+            raise ValueError(f"{content.left:,} bytes follow its end")
         arrays, attributes = _separate(variables)
         for alias, name in aliases.items():
             if name in arrays:
                 _add(arrays, alias, arrays[name])
         if revision == 1:
-            renamed = {}
+            renamed: dict[str, np.ndarray] = {}
             for name, value in arrays.items():
                 _add(renamed, _renamed(name), value)
             arrays = renamed
-        return ModelFile(
-            version,
-            spec,
-            revision,
-            Tensors(arrays, str(self._file)),
-            Attributes(attributes, self._file),
-        )
+    return ModelFile(
+        version,
+        spec,
+        revision,
+        Tensors(arrays, str(file)),
+        Attributes(attributes, file),
+    )
 
-    def _variable(self, version):
-        """Read the name and the array of a variable."""
-        name, rank = self._text(), self._number("B")
-        if rank > _MAX_RANK:
-            raise ValueError(f"{name} has {rank} dimensions")
-        shape = [self._number("I") for _ in range(rank)]
-        kind = self._number("B")
-        dtype = (
-            _DTYPES[kind]
-            if version >= 4 and kind < len(_DTYPES)
-            else _OLD_DTYPES.get(kind)
-            if version < 4
-            else None
+
+def _text(content):
+    return content.take("u1", content.number("<u2")).tobytes()[:-1].decode()
+
+
+def _variable(content, version):
+    """Return the name and the array of the next variable."""
+    name, rank = _text(content), content.number("u1")
+    if rank > _MAX_RANK:
+        raise ValueError(f"{name} has {rank} dimensions")
+    shape = content.take("<u4", rank).tolist()
+    kind = content.number("u1")
+    dtype = (_DTYPES if version >= 4 else _OLD_DTYPES).get(kind)
+    if dtype is None:
+        raise ValueError(f"{name} has the unknown data type {kind}")
+    size = content.number("<u4") * (1 if version >= 4 else dtype.itemsize)
+    if size != math.prod(shape) * dtype.itemsize:
+        raise ValueError(
+            f"{name} has {size:,} bytes and the shape {shape} of {dtype}"
         )
-        if dtype is None:
-            raise ValueError(f"{name} has the unknown data type {kind}")
-        size = self._number("I") * (1 if version >= 4 else dtype.itemsize)
-        if size != math.prod(shape) * dtype.itemsize:
-            raise ValueError(
-                f"{name} has {size:,} bytes and the shape {shape} of {dtype}"
-            )
-        array = np.frombuffer(self._bytes(size), dtype).reshape(shape)
-        if dtype == _BFLOAT16:
-            array = (array.astype("<u4") << 16).view("<f4")
-        return name, array
+    array = content.take(dtype, math.prod(shape)).reshape(shape)
+    if dtype == _BFLOAT16:
+        array = (array.astype("<u4") << 16).view("<f4")
+    return name, array
 
 
 def _add(values, name, value):
@@ -295,12 +249,14 @@ def _renamed(name):
 
 # Vocabularies of CTranslate2's folders, and what its settings say of text.
 
-CONFIG = "config.json"
 _CONFIG = {
-    "unk_token": str,
-    "eos_token": str,
-    "add_source_bos": bool,
-    "add_source_eos": bool,
+    "unk_token": Setting(str),
+    "eos_token": Setting(str),
+    "add_source_bos": Setting(bool, values=(False,)),
+    "add_source_eos": Setting(bool),
+    "decoder_start_token": Setting(str),
+    "layer_norm_epsilon": Setting(0.0, below=1),
+    "quantization_type": Setting("", values=("",)),
 }
 # Tokens of M2M-100, of NLLB and of mBART-50.
 _LANGUAGE = re.compile(
@@ -325,7 +281,7 @@ class Tokens(NamedTuple):
     is_own: bool  # whether START, which this project's exporter adds, is last
     encodes_eos: bool
     adds_eos: bool  # whether CTranslate2 adds it, and not its caller
-    epsilon: float | None
+    epsilon: float  # 0: CTranslate2's
     files: tuple[pathlib.Path, ...]
 
 
@@ -336,41 +292,36 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
         UserError: a file is missing or damaged, or a setting cannot be
             represented.
     """
-    config, files = _config(folder, model)
-    shared = _find(folder, "shared_vocabulary")
-    paths = [shared, shared]
-    if shared is None:
-        paths = [
-            _find(folder, f"{side}_vocabulary") for side in ("source", "target")
-        ]
-    missing = [
-        f"{side}_vocabulary.json"
-        for side, path in zip(("source", "target"), paths, strict=True)
-        if path is None
-    ]
-    if missing:
-        raise errors.UserError(
-            f"{folder} has no shared_vocabulary.json and no {missing[0]} (nor "
-            "one in .txt). Name the folder of a model with one source "
-            "vocabulary: --input=…."
-        )
+    config, config_files = _read_config(folder, model)
+    paths = [_find(folder, "shared_vocabulary")] * 2
+    for i, side in enumerate(("source", "target")):
+        paths[i] = paths[i] or _find(folder, f"{side}_vocabulary")
+        if paths[i] is None:
+            raise errors.UserError(
+                f"{folder} has no shared_vocabulary.json and no "
+                f"{side}_vocabulary.json (nor one in .txt). Name the folder of "
+                "a model with one source vocabulary: --input=…."
+            )
     source, target = (_lines(path, config["unk_token"]) for path in paths)
-    for name in (config["eos_token"], config["decoder_start_token"]):
+    eos, start = config["eos_token"], config["decoder_start_token"]
+    for name in (eos, start):
         if name not in target:
-            raise imported.refuse(
+            raise checks.refuse(
                 paths[1], "a special token", "one of its tokens", name
             )
-    epsilon = config.get("layer_norm_epsilon")
     return Tokens(
         source,
         target,
-        SpecialTokens(config["eos_token"], config["unk_token"]),
-        target.index(config["decoder_start_token"]),
-        {source[-1], target[-1], config["decoder_start_token"]} == {START},
-        _encodes_eos(config),
+        SpecialTokens(eos, config["unk_token"]),
+        target.index(start),
+        {source[-1], target[-1], start} == {START},
+        # CTranslate2 adds EOS, or the caller: the tokenizers of Hugging Face's
+        # models do. The decoders of these models start with EOS, and OpenNMT's
+        # with <s>.
+        config["add_source_eos"] or start == eos,
         config["add_source_eos"],
-        float(epsilon) if epsilon else None,
-        (*files, *dict.fromkeys(paths)),
+        config["layer_norm_epsilon"],
+        (*config_files, *dict.fromkeys(paths)),
     )
 
 
@@ -385,9 +336,9 @@ def find_vocabularies(
     Raises:
         UserError: a file cannot be used, or the tokens are not its pieces.
     """
-    lists = tokens.source, tokens.target
+    lists = [tokens.source, tokens.target]
     if tokens.is_own:
-        lists = tokens.source[:-1], tokens.target[:-1]
+        lists = [tokens.source[:-1], tokens.target[:-1]]
         for separate in (False, True):
             paths = vocabulary_pair.paths(folder, separate)
             if all(path.is_file() for path in paths):
@@ -396,22 +347,12 @@ def find_vocabularies(
         tokens.special._replace(pad=whitespace_tokens.pad_name(names))
         for names in lists
     ]
+    list_files = [tokens.files[-1]] * 2
     for names in _PAIRS_OF_MODELS:
-        spm = [folder / name for name in names]
-        if all(path.is_file() for path in spm):
-            return _pieces(spm, lists, special, tokens.files[-1])
-    try:
-        mapped = [
-            whitespace_tokens.map_ids(names, one)
-            for names, one in zip(lists, special, strict=True)
-        ]
-    except errors.UserError as error:
-        raise errors.UserError(
-            f"The vocabulary of {folder}: {error}"
-        ) from error
-    pair = Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped))
-    orders = [order for _, order in mapped]
-    return FoundVocabularies(pair, "whitespace_tokens", orders, ())
+        models = [folder / name for name in names]
+        if all(path.is_file() for path in models):
+            return vocabularies.map_pieces(models, lists, special, list_files)
+    return vocabularies.map_tokens(lists, special, list_files)
 
 
 def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
@@ -436,7 +377,7 @@ def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
         if _LANGUAGE.fullmatch(token) and token not in text
     ]
     if names:
-        raise imported.refuse(
+        raise checks.refuse(
             tokens.files[-1],
             "the target's vocabulary",
             "without tokens of languages: in M2M-100, NLLB and mBART-50, the "
@@ -445,33 +386,21 @@ def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
         )
 
 
-def _config(folder, model):
+def _read_config(folder, model):
     """Return the settings of config.json or of old attributes, and the file."""
-    path = folder / CONFIG
-    if model.version >= 6:
-        config = imported.read_json(path, _CONFIG)
-    else:
-        config = imported.read_json(path, dict) if path.is_file() else {}
-        config = config | _old_config(model.attributes)
-    epsilon = config.get("layer_norm_epsilon")
-    for name, is_right, rule in (
-        ("add_source_bos", not config["add_source_bos"], "false"),
-        ("quantization_type", not config.get("quantization_type"), "absent"),
-        (
-            "decoder_start_token",
-            isinstance(config.get("decoder_start_token"), str),
-            "a token: here no caller of the model names one",
-        ),
-        (
-            "layer_norm_epsilon",
-            epsilon is None
-            or (type(epsilon) in (float, int) and 0 <= epsilon < 1),
-            "a number of at least 0, below 1",
-        ),
-    ):
-        if not is_right:
-            raise imported.refuse(path, name, rule, config.get(name))
-    return config, (path,) if path.is_file() else ()
+    path = folder / "config.json"
+    is_there = model.version >= 6 or path.is_file()
+    config = model_files.read_json(path, dict) if is_there else {}
+    if model.version < 6:
+        config |= _old_config(model.attributes)
+    start = config.get("decoder_start_token")
+    rule = "a token: here no caller of the model names one"
+    checks.require(
+        path, config, ("decoder_start_token", isinstance(start, str), rule)
+    )
+    config = checks.without_null(config)
+    settings, _ = checks.read_settings(config, _CONFIG, path)
+    return settings, [path] if is_there else []
 
 
 def _old_config(attributes):
@@ -492,16 +421,6 @@ def _old_config(attributes):
     }
 
 
-def _encodes_eos(config: Mapping[str, Any]) -> bool:
-    """Return whether the encoder reads EOS.
-
-    CTranslate2 adds it, or the caller: the tokenizers of Hugging Face's models
-    do. The decoders of these models start with EOS, and OpenNMT's with <s>.
-    """
-    starts_with_eos = config["decoder_start_token"] == config["eos_token"]
-    return config["add_source_eos"] or starts_with_eos
-
-
 def _find(folder, stem):
     """Return the file of a vocabulary; None: there is none."""
     paths = [folder / f"{stem}{ending}" for ending in (".json", ".txt")]
@@ -514,17 +433,9 @@ def _lines(path, unknown):
     src/vocabulary.cc: carriage returns are removed if all lines have one.
     """
     if path.suffix == ".json":
-        tokens = imported.read_json(path, [str])
+        tokens = model_files.read_json(path, [str])
     else:
-        try:
-            tokens = path.read_bytes().decode().split("\n")
-        except (OSError, ValueError) as error:
-            raise errors.UserError(
-                f"The vocabulary {path} cannot be read: {error}. Download or "
-                "convert it again."
-            ) from error
-        if not tokens[-1]:
-            tokens.pop()
+        tokens = model_files.read_lines(path, newline="")
         if all(token.endswith("\r") for token in tokens):
             tokens = [token[:-1] for token in tokens]
     return tokens if unknown in tokens else [*tokens, unknown]
@@ -550,7 +461,7 @@ def _own(folder, paths, lists):
                 "vocabulary. Copy the file of the export, or remove it."
             )
     orders = [list(range(side.size)) for side in pair]
-    return FoundVocabularies(pair, kind, orders, paths)
+    return FoundVocabularies(pair, orders, paths, kind)
 
 
 def _kind(path, size):
@@ -559,17 +470,3 @@ def _kind(path, size):
     if content.startswith(b"{"):
         return "whitespace_tokens"
     return sentence_piece.vocabulary_type(content, size)
-
-
-def _pieces(spm, lists, special, file):
-    """Return SentencePiece models with the ids of the tokens."""
-    mapped = [
-        imported.map_ids(path, names, one, file)
-        for path, names, one in zip(spm, lists, special, strict=True)
-    ]
-    return FoundVocabularies(
-        Vocabularies.of(*(MappedSentencePiece(one.model) for one in mapped)),
-        "mapped_sentence_piece",
-        [one.order for one in mapped],
-        list(dict.fromkeys(spm)),
-    )

@@ -1,6 +1,5 @@
 """Result of a reader: a Transformer of another system in our terms."""
 
-import os
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing.weights import Weights
-from t2t_repro.io import files
-from t2t_repro.text import sentence_piece
-from t2t_repro.text.sentence_piece import MappedModel
-from t2t_repro.text.vocabulary import SpecialTokens
+from t2t_repro.importing import checks
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
@@ -35,7 +30,8 @@ class Imported(NamedTuple):
 
     # Hparams of the Transformer that differ from those of fine_tuning.
     hparams: Mapping[str, Any]
-    weights: Weights
+    # By our paths; weights.by_path() leaves out what is shared.
+    weights: Mapping[str, np.ndarray]
     vocabularies: Vocabularies
     vocabulary_type: str
     # Fields of DecodeHParams that differ from the paper's.
@@ -48,12 +44,6 @@ class Imported(NamedTuple):
     left_over: tuple[str, ...] = ()
     # None: the other system is not installed.
     reference: Reference | None = None
-
-
-def read_json(file: pathlib.Path, shape: Any) -> Any:
-    """Call json_files.read() on a file of another program."""
-    remedy = "Download or convert the model again."
-    return files.read_json(file, shape, remedy)
 
 
 def languages_of(found: Imported) -> str:
@@ -75,45 +65,64 @@ def languages_of(found: Imported) -> str:
     raise errors.UserError(f"{names} Say --languages=en-de.")
 
 
-class FoundVocabularies(NamedTuple):
-    """Vocabularies of a model, and what is known of them."""
-
-    pair: Vocabularies
-    kind: str  # name in registry.vocabularies
-    # The other system's id of each of our ids, on both sides; -1: none.
-    orders: Sequence[list[int]]
-    files: Sequence[pathlib.Path]
-    encode_eos: bool = True  # whether sources end in EOS
-
-
-def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
-    """Return the error of a setting that cannot be represented.
+def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
+    """Return the hparams of matrices that are one.
 
     Args:
-        file: path of the file that has it.
-        name: its name there.
-        rule: what it must be.
-        got: its value.
+        is_tied: whether the softmax has the embedding of the targets.
+        is_one: whether that is also the embedding of the inputs.
     """
-    return errors.UserError(
-        f"This model cannot be imported: {name} in {file} must be {rule}; got "
-        f"{errors.shown(got)}."
+    shares_all = is_tied and is_one
+    return {
+        "shared_embedding_and_softmax_weights": shares_all,
+        "shared_targets_embedding_and_softmax_weights": is_tied
+        and not shares_all,
+    }
+
+
+def equal_matrices(
+    weights: Mapping[str, np.ndarray], pair: Vocabularies
+) -> dict[str, bool]:
+    """Return sharing() of matrices that are equal."""
+    target = weights["targets_embedding/weight"]
+    is_one = pair.have_same_ids and np.array_equal(
+        weights["inputs_embedding/weight"], target
     )
+    return sharing(np.array_equal(weights["softmax/weight"], target), is_one)
 
 
-def named_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """Return the path of a file that another file of a model names.
+def matrices(
+    orders: Sequence[Sequence[int]],
+    source: np.ndarray,
+    target: np.ndarray,
+    softmax: np.ndarray,
+    bias: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Return embeddings and softmax by their paths, in the order of our ids.
 
-    It is the path where the model was trained, perhaps on another machine.
-    What lies outside of the model's folder is no part of the model, and would
-    be shown in errors or become a part of the run.
+    Args:
+        orders: the other system's id of each of our ids, on both sides; -1: it
+            has none, a row of zeros.
+        source: embedding of the inputs [V', D].
+        target: embedding of the targets [V', D].
+        softmax: [V', D].
+        bias: of the softmax [V']; None: there is none.
     """
-    path = pathlib.PurePath(name)
-    inside = folder / path
-    if not path.is_absolute() and ".." not in path.parts:
-        if os.path.isfile(inside):
-            return inside
-    return folder / path.name
+    found = {
+        "inputs_embedding/weight": _rows(source, orders[0]),
+        "targets_embedding/weight": _rows(target, orders[1]),
+        "softmax/weight": _rows(softmax, orders[1]),
+    }
+    if bias is not None:
+        found["softmax/bias"] = _rows(bias, orders[1], PAD_BIAS)
+    return found
+
+
+def _rows(array, order, absent=0.0):
+    indices = np.asarray(order)
+    taken = array[np.maximum(indices, 0)]
+    taken[indices < 0] = absent
+    return taken
 
 
 def check_rows(
@@ -130,115 +139,4 @@ def check_rows(
     for name, array in arrays.items():
         if len(array) != count:
             rule = f"that of rows of the {name}, {len(array):,}"
-            raise refuse(file, "the number of tokens", rule, count)
-
-
-def rows(array: np.ndarray, order: list[int]) -> np.ndarray:
-    """Return rows (or entries) of a vocabulary in another order.
-
-    Args:
-        array: [V', …], a row for each id of the other system.
-        order: its id for each of our ids; -1: it has none, a row of zeros.
-    """
-    indices = np.asarray(order)
-    taken = array[np.maximum(indices, 0)]
-    taken[indices < 0] = 0
-    return taken
-
-
-def reorder(
-    source: np.ndarray,
-    target: np.ndarray,
-    softmax: np.ndarray,
-    orders: Sequence[list[int]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows() of the embeddings of both sides and of the softmax.
-
-    Args:
-        source: [V', D].
-        target: [V', D].
-        softmax: [V', D].
-        orders: orders of both sides.
-    """
-    return (
-        rows(source, orders[0]),
-        rows(target, orders[1]),
-        rows(softmax, orders[1]),
-    )
-
-
-def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
-    """Return the hparams of the numbers of layers."""
-    return {
-        "num_hidden_layers": max(encoder, decoder),
-        "num_encoder_layers": encoder,
-        "num_decoder_layers": decoder,
-    }
-
-
-def norm_order(pre_norm: bool) -> dict[str, str]:
-    """Return the hparams of the operations before and after a sublayer.
-
-    Args:
-        pre_norm: whether its inputs are normalized; otherwise, its outputs are.
-    """
-    return {
-        "layer_preprocess_sequence": "n" if pre_norm else "none",
-        "layer_postprocess_sequence": "da" if pre_norm else "dan",
-    }
-
-
-def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
-    """Return the hparams of matrices that are one.
-
-    Args:
-        is_tied: whether the softmax has the embedding of the targets.
-        is_one: whether that is also the embedding of the inputs.
-    """
-    shares_all = is_tied and is_one
-    return {
-        "shared_embedding_and_softmax_weights": shares_all,
-        "shared_targets_embedding_and_softmax_weights": is_tied
-        and not shares_all,
-    }
-
-
-# SentencePiece models in files, with the ids of another program's list.
-
-
-def map_ids(
-    spm: pathlib.Path,
-    tokens: Sequence[str],
-    special: SpecialTokens,
-    vocabulary: pathlib.Path,
-    reads_codes: bool = False,
-) -> MappedModel:
-    """Call sentence_piece.map_ids() on files, named in errors.
-
-    Args:
-        spm: file of a SentencePiece model.
-        tokens: tokens by their ids.
-        special: names of special tokens.
-        vocabulary: file of the tokens.
-        reads_codes: as of sentence_piece.map_ids().
-    """
-    return _map(
-        spm,
-        lambda model: sentence_piece.map_ids(
-            model, tokens, special, reads_codes
-        ),
-        f"{spm} with {vocabulary}",
-    )
-
-
-def keep_ids(spm: pathlib.Path) -> MappedModel:
-    """Call sentence_piece.keep_ids() on a file, named in errors."""
-    return _map(spm, sentence_piece.keep_ids, str(spm))
-
-
-def _map(spm, function, names):
-    model = files.read_bytes(spm)
-    try:
-        return function(model)
-    except errors.UserError as error:
-        raise errors.UserError(f"Cannot use {names}. {error}") from error
+            raise checks.refuse(file, "the number of tokens", rule, count)

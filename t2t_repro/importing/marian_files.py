@@ -8,7 +8,6 @@ vocab.yml, vocab.json     {token: id}, with
 source.spm, target.spm        SentencePiece models for the text
 """
 
-import json
 import math
 import os
 import pathlib
@@ -16,35 +15,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from t2t_repro import errors
-from t2t_repro.importing import imported
-from t2t_repro.io import files
+from t2t_repro.importing import checks, model_files
+from t2t_repro.importing.checks import Setting
 
 _WEIGHTS = (".npz", ".bin")
 # Files that Marian writes beside a model: states of training.
 _STATES = (".optimizer.npz", ".orig.npz", ".progress.npz")
 _LISTS = (".yml", ".yaml", ".json")  # src/data/default_vocab.cpp
 _PIECES = ".spm"  # src/data/sentencepiece_vocab.cpp
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # scalars stay text
-# Defaults of marian-decoder, src/common/config_parser.cpp.
-_SEARCH = {"beam-size": "12", "normalize": "0", "word-penalty": "0"}
-
-
-class VocabularyFiles(NamedTuple):
-    """Files of the vocabulary of one side."""
-
-    pieces: pathlib.Path  # SentencePiece model
-    ids: pathlib.Path | None  # {token: id}; None: the model's own ids
+# Settings of marian-decoder, src/common/config_parser.cpp. A score there is
+# (log-probability - word-penalty * length) / length^normalize, and the length
+# counts EOS (src/translator/history.h).
+_SEARCH = {
+    "beam-size": Setting(12, "beam_size", lowest=1, below=10_000),
+    "normalize": Setting(0.0, "alpha", below=100),
+    "word-penalty": Setting(0.0, values=(0,), lowest=-checks.LIMIT),
+}
 
 
 class MarianFiles(NamedTuple):
     """Files of a model, and the search settings in them."""
 
     weights: pathlib.Path
-    source: VocabularyFiles
-    target: VocabularyFiles
+    pieces: list[pathlib.Path]  # SentencePiece models of source and target
+    lists: list[pathlib.Path]  # {token: id} of both; empty: the models' own ids
     search: Mapping[str, Any]  # fields of DecodeHParams
     all: tuple[pathlib.Path, ...]
 
@@ -64,55 +60,25 @@ def find(
     """
     weights = _weights(path)
     folder = weights.parent
-    names = [f"{weights.name}.decoder.yml", "decoder.yml"]
-    names.append(f"{weights.name}.yml")
-    file = next((folder / n for n in names if (folder / n).is_file()), None)
-    settings = read_yaml(file) if file else {}
+    name = weights.name
+    beside = (f"{name}.decoder.yml", "decoder.yml", f"{name}.yml")
+    file = next((folder / n for n in beside if (folder / n).is_file()), None)
+    settings = checks.without_null(model_files.read_yaml(file) if file else {})
     given = [v if v.is_file() else folder / v.name for v in vocabularies]
-    names = _several(settings, "vocabs")
-    named = [imported.named_file(folder, name) for name in names]
-    source, target = _sides(folder, given or named or _guess(folder))
-    used = [weights, *([file] if file else [])]
-    used += [one for one in (*source, *target) if one]
-    search = _search(settings, file)
+    named = [
+        model_files.named_file(folder, one)
+        for one in _several(settings, "vocabs")
+    ]
+    pieces, lists = _sides(folder, given or named or _guess(folder))
+    _, search = checks.read_settings(settings, _SEARCH, file)
+    used = [weights, *([file] if file else []), *pieces, *lists]
     return MarianFiles(
-        weights, source, target, search, tuple(dict.fromkeys(used))
+        weights,
+        pieces,
+        lists,
+        search | {"length_penalty_offset": 0},
+        tuple(dict.fromkeys(used)),
     )
-
-
-def read_yaml(file: pathlib.Path) -> dict[str, Any]:
-    """Return a mapping of a YAML or JSON file; its scalars are text.
-
-    Raises:
-        UserError: it cannot be read, or is not a mapping.
-    """
-    return parse_yaml(files.read_bytes(file), file, file.suffix == ".json")
-
-
-def parse_yaml(
-    content: bytes, file: pathlib.Path | str, is_json: bool = False
-) -> dict[str, Any]:
-    """Call read_yaml() on the content of a file.
-
-    JSON is read as JSON: YAML has no pairs of surrogates.
-    """
-    try:
-        if is_json:
-            values = json.loads(content, parse_int=str, parse_float=str)
-        else:
-            values = yaml.load(content, _LOADER)
-    except (ValueError, RecursionError, TypeError, yaml.YAMLError) as error:
-        kind = "JSON" if is_json else "YAML"
-        raise errors.UserError(
-            f"{file} cannot be read as {kind}: {error}. Download it again."
-        ) from error
-    if not isinstance(values, dict) or not all(
-        isinstance(key, str) for key in values
-    ):
-        raise errors.UserError(
-            f"{file} must have lines `name: value`; got {errors.shown(values)}."
-        )
-    return values
 
 
 def _weights(path):
@@ -127,7 +93,7 @@ def _weights(path):
     for file in (path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))):
         if not file.is_file():
             continue
-        models = _several(read_yaml(file), "models")
+        models = _several(model_files.read_yaml(file), "models")
         if len(models) > 1:
             raise errors.UserError(
                 f"{file} has {len(models)} models, an ensemble. Import each "
@@ -135,7 +101,7 @@ def _weights(path):
                 "`t2t decoder` makes the ensemble."
             )
         if models:
-            found = imported.named_file(path, models[0])
+            found = model_files.named_file(path, models[0])
             if os.path.isfile(found):
                 return found
     for suffix in _WEIGHTS:
@@ -210,49 +176,18 @@ def _sides(folder, named):
                 "supported). Name the files: --vocabularies=source.spm,"
                 "target.spm,vocab.yml."
             )
-    return [
-        VocabularyFiles(pieces[at], lists[at] if lists else None)
-        for at in (0, -1)
-    ]
+    return [[side[0], side[-1]] if side else [] for side in (pieces, lists)]
 
 
-def _search(settings, file):
-    """Return the settings of marian-decoder as fields of DecodeHParams.
-
-    src/translator/history.h: a score is (log-probability - word-penalty *
-    length) / length^normalize, and the length counts EOS.
-    """
-    values = {}
-    for name, default in _SEARCH.items():
-        try:
-            values[name] = float(settings.get(name, default))
-        except (TypeError, ValueError) as error:
-            raise imported.refuse(
-                file, name, "a number", settings[name]
-            ) from error
-    beams = values["beam-size"]
-    for name, is_right, rule in (
-        ("beam-size", 1 <= beams < 10_000, "at least 1"),
-        ("normalize", 0 <= values["normalize"] < 100, "at least 0"),
-        ("word-penalty", values["word-penalty"] == 0, "0"),
-    ):
-        if not is_right:
-            raise imported.refuse(file, name, rule, settings[name])
-    return {
-        "beam_size": int(beams),
-        "alpha": values["normalize"],
-        "length_penalty_offset": 0,
-    }
-
-
-# Marian's own format of weights, .bin, as src/common/binary.cpp writes it.
+# Marian's own format of weights, .bin, as src/common/binary.cpp writes it:
 #
-# uint64                version, 1; 2: encrypted uint64                number of
-# arrays 4 uint64 an array     bytes of the name, type, dimensions, bytes of the
-# data names                 each ends in a zero byte int32
-# sizes of all dimensions, array by array uint64, zeros         their number, up
-# to a multiple of 256 bytes data                  array by array, padded to a
-# multiple of 256 bytes
+#     uint64             version, 1; 2: encrypted
+#     uint64             number of arrays
+#     4 uint64 an array  bytes of the name, type, dimensions, bytes of the data
+#     names              each ends in a zero byte
+#     int32              sizes of all dimensions, array by array
+#     uint64, zeros      their number, up to a multiple of 256 bytes
+#     data               array by array, padded to a multiple of 256 bytes
 
 _VERSION = 1
 _MAX_RANK = 8  # Marian's matrices have at most 4
@@ -272,74 +207,49 @@ _DTYPES = {
 }
 
 
-def read_binary(file: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """Return {name: array}.
+def read_binary(file: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return {name: array} of a .bin.
 
     Raises:
         UserError: the file cannot be read, or its arrays are quantized.
     """
-    content = _Content(files.read_bytes(file), file)
-    (version,) = content.take(np.uint64, 1)
-    if version != _VERSION:
-        raise content.damaged(f"its version is {version}, not {_VERSION}")
-    (count,) = content.take(np.uint64, 1)
-    headers = content.take(np.uint64, 4 * int(count)).reshape(-1, 4).tolist()
-    names = [content.name(length) for length, *_ in headers]
-    shapes = [
-        content.take(np.int32, rank).tolist() for _, _, rank, _ in headers
-    ]
-    (padding,) = content.take(np.uint64, 1)
-    content.take(np.uint8, int(padding))
-    arrays = {}
-    for name, shape, (_, kind, _, size) in zip(
-        names, shapes, headers, strict=True
-    ):
-        if kind not in _DTYPES:
-            raise errors.UserError(
-                f"{name} in {file} is quantized or packed (type {kind:#x}). "
-                "Import the model that it was made from, a .npz file."
+    content = model_files.Content(file)
+    with model_files.reading(file, "a model of Marian"):
+        version = content.number(np.uint64)
+        if version != _VERSION:
+            raise ValueError(
+                f"its version is {version}, not {_VERSION} (import the .npz)"
             )
-        entries = content.take(np.uint8, size).tobytes()
-        arrays[name] = content.array(name, entries, _DTYPES[kind], shape)
-    return arrays
+        count = content.number(np.uint64)
+        headers = content.take(np.uint64, 4 * count).reshape(-1, 4).tolist()
+        names = [
+            content.take(np.uint8, length).tobytes().rstrip(b"\0").decode()
+            for length, *_ in headers
+        ]
+        shapes = [
+            content.take(np.int32, rank).tolist() for _, _, rank, _ in headers
+        ]
+        content.take(np.uint8, content.number(np.uint64))
+        return {
+            name: _array(content, name, kind, size, shape, file)
+            for name, (_, kind, _, size), shape in zip(
+                names, headers, shapes, strict=True
+            )
+        }
 
 
-class _Content:
-    """Content of a file, read from its start to its end."""
-
-    def __init__(self, content: bytes, file: pathlib.Path):
-        self._content = content
-        self._file = file
-        self._at = 0
-
-    def take(self, dtype: type, count: int) -> np.ndarray:
-        """Return the next `count` numbers."""
-        end = self._at + count * np.dtype(dtype).itemsize
-        if end > len(self._content):
-            raise self.damaged("it is too short")
-        found: np.ndarray = np.frombuffer(self._content, dtype, count, self._at)
-        self._at = end
-        return found
-
-    def name(self, length: int) -> str:
-        """Return the next name."""
-        text = self.take(np.uint8, length).tobytes()
-        return text.rstrip(b"\0").decode("utf-8", "replace")
-
-    def array(
-        self, name: str, entries: bytes, dtype: type, shape: list[int]
-    ) -> np.ndarray:
-        """Return an array without the padding after its data."""
-        size, itemsize = math.prod(shape), np.dtype(dtype).itemsize
-        if len(shape) > _MAX_RANK:
-            raise self.damaged(f"{name} has {len(shape)} dimensions")
-        if min(shape, default=0) < 0 or size * itemsize > len(entries):
-            raise self.damaged(f"{name} is too short for its shape {shape}")
-        return np.frombuffer(entries, dtype, size).reshape(shape)
-
-    def damaged(self, reason: str) -> errors.UserError:
-        """Return the error of a file that Marian did not write."""
-        return errors.UserError(
-            f"The file {self._file} cannot be read as a model of Marian: "
-            f"{reason}. Download it again, or import the .npz file."
+def _array(content, name, kind, size, shape, file):
+    """Return the next array, without the padding after its data."""
+    if kind not in _DTYPES:
+        raise errors.UserError(
+            f"{name} in {file} is quantized or packed (type {kind:#x}). Import "
+            "the model that it was made from, a .npz file."
         )
+    if len(shape) > _MAX_RANK:
+        raise ValueError(f"{name} has {len(shape)} dimensions")
+    entries = content.take(np.uint8, size)
+    dtype = np.dtype(_DTYPES[kind])
+    used = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or used > size:
+        raise ValueError(f"{name} is too short for its shape {shape}")
+    return entries[:used].copy().view(dtype).reshape(shape)

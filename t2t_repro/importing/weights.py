@@ -1,160 +1,240 @@
-"""Weights of a Transformer by their roles, and tables of positions.
+"""Weights of a Transformer by our paths, and names of other systems for them.
 
-Readers of other systems fill the classes here; by_path() gives the weights the
-paths that models.transformer.Transformer has. Kernels are [inputs, outputs].
+A reader has `Names`, tables of what a system calls the weights of the layers.
+read_stacks() takes them from a file by these tables. Paths are those of
+models.transformer.Transformer, and kernels are [inputs, outputs].
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from t2t_repro.importing.arrays import Tensors
 from t2t_repro.layers import embedding
 
-
-class Dense(NamedTuple):
-    """Linear projection."""
-
-    kernel: np.ndarray  # [inputs, outputs]
-    bias: np.ndarray | None  # [outputs]; None: the model has none
+SIDES = "encoder", "decoder"
 
 
-class Norm(NamedTuple):
-    """Layer normalization."""
+class Names(NamedTuple):
+    """What a system calls the weights of encoder and decoder.
 
-    gamma: np.ndarray  # [D]
-    beta: np.ndarray  # [D]
+    `stack` and `layer` have its names by our paths, without the scopes that
+    only our paths have: "ffn/filter". Where there are several names, a file has
+    one of them. "{a b}" stands for a and b, of path and name in the same order;
+    a name without it has the arrays of all paths side by side. These are
+    replaced in a name:
 
+        ?          the word for kernel or bias, for gamma or beta
+        {order}    the word for post-norm or pre-norm
+        {side}     encoder or decoder
+        {i}        number of the layer
+    """
 
-class Attention(NamedTuple):
-    """Projections of an attention sublayer; heads are consecutive columns."""
-
-    query: Dense
-    key: Dense
-    value: Dense
-    output: Dense
-    # [2 M + 1, K] of self-attention; None: positions are absolute.
-    relative_keys: np.ndarray | None = None
-    relative_values: np.ndarray | None = None
-
-
-class Layer(NamedTuple):
-    """Layer of the encoder, or with cross-attention of the decoder."""
-
-    self_attention: Attention
-    self_attention_norm: Norm
-    filter: Dense  # [D, F]
-    output: Dense  # [F, D]
-    ffn_norm: Norm
-    cross_attention: Attention | None = None
-    cross_attention_norm: Norm | None = None
-    linear: Dense | None = None  # [D, F], beside `filter` if that is gated
+    stack: Mapping[str, str]  # after "encoder/"
+    layer: Mapping[str, str | tuple[str, ...]]  # after "encoder/layer_0/"
+    at: str  # beginning of the names of a layer
+    dense: tuple[str, str]  # words for kernel and bias
+    norm: tuple[str, str]  # words for gamma and beta
+    order: tuple[str, str] = ("", "")  # words for post-norm and pre-norm
+    is_transposed: bool = False  # whether kernels are [outputs, inputs]
+    has_all_biases: bool = True  # False: one that the file lacks is 0
 
 
-class Side(NamedTuple):
-    """Encoder or decoder with its embedding."""
+# Scopes of our paths between a sublayer and its projections.
+_SCOPES = {
+    "self_attention": "multihead_attention",
+    "cross_attention": "multihead_attention",
+    "ffn": "feed_forward",
+}
+# D hidden size, F filter size, K and V all keys' and values' channels, R rows
+# and H columns of tables of relative positions.
+_SHAPES = {
+    "query": "DK",
+    "key": "DK",
+    "value": "DV",
+    "output_projection": "VD",
+    "relative_keys": "RH",
+    "relative_values": "RH",
+    "filter": "DF",
+    "linear": "DF",
+    "ffn/output_projection": "FD",
+    "norm": "D",
+    "input_norm": "D",
+}
 
-    embedding: np.ndarray  # [V, D]
-    layers: Sequence[Layer]
-    final_norm: Norm | None = None  # of pre-norm
-    embedding_norm: Norm | None = None
-    positions: np.ndarray | None = None  # [positions, D], learned ones
 
-
-class Weights(NamedTuple):
-    """All weights of a Transformer."""
-
-    encoder: Side
-    decoder: Side
-    softmax: np.ndarray  # [V, D]
-    softmax_bias: np.ndarray | None = None  # [V]
-    start: np.ndarray | None = None  # [D]; None: zeros
-    inputs_bias: np.ndarray | None = None  # [D]; None: zeros
-
-
-def by_path(weights: Weights, hparams: Any) -> dict[str, np.ndarray]:
-    """Return {path: array}, as building.by_path() names the weights.
+def read_stacks(
+    tensors: Tensors,
+    names: Names,
+    hparams: Mapping[str, Any],
+    numbers: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the weights of encoder and decoder without embeddings, by path.
 
     Args:
-        weights: weights by their roles.
-        hparams: TransformerHParams, which decide which of them are shared and
-            where the norms are.
+        tensors: arrays of the file.
+        names: their names.
+        hparams: hparams of the model, of which fine_tuning may differ.
+        numbers: numbers of the layers in the names of a side, where they are
+            not 0, 1, ….
+
+    Raises:
+        UserError: an array is missing, or has another shape.
     """
-    return dict(_all(weights, hparams))
+    reader = _Reader(tensors, names, hparams)
+    found: dict[str, np.ndarray] = {}
+    for side in SIDES:
+        found.update(reader.read(names.stack, side, side, ""))
+        count = hparams[f"num_{side}_layers"] or hparams["num_hidden_layers"]
+        for i, number in enumerate((numbers or {}).get(side, range(count))):
+            at = names.at.replace("{side}", side).replace("{i}", str(number))
+            layer = f"{side}/layer_{i}"
+            found.update(reader.read(names.layer, side, layer, at))
+    return found
 
 
-def _all(weights: Weights, hparams: Any) -> Iterator[tuple[str, np.ndarray]]:
-    softmax = "softmax"
-    if hparams.shared_embedding_and_softmax_weights:
-        softmax = "embedding"
-    else:
-        yield "inputs_embedding/weight", weights.encoder.embedding
-        if hparams.shared_targets_embedding_and_softmax_weights:
-            softmax = "targets_embedding"
+@dataclasses.dataclass
+class _Reader:
+    tensors: Tensors
+    names: Names
+    hparams: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        given = self.hparams
+        size = given["hidden_size"]
+        keys = given.get("attention_key_channels") or size
+        relative = given.get("max_relative_position", 0)
+        self.pre_norm = given.get("layer_preprocess_sequence") == "n"
+        self.sizes = {
+            "D": size,
+            "F": given["filter_size"],
+            "K": keys,
+            "V": given.get("attention_value_channels") or size,
+            "R": 2 * relative + 1,
+            "H": keys // given["num_heads"] if relative else 0,
+        }
+        # Parts that only some models have.
+        self.parts = {
+            "norm": self.pre_norm,
+            "input_norm": given.get("embedding_norm", False),
+            "ffn/linear": given.get("ffn_activation", "").endswith("glu"),
+            "self_attention/{relative_keys relative_values}": relative > 0,
+        }
+
+    def read(
+        self, table: Mapping[str, Any], side: str, path: str, at: str
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield paths and arrays of a stack or of a layer.
+
+        Args:
+            table: their names by our paths.
+            side: "encoder" or "decoder".
+            path: beginning of our paths.
+            at: beginning of their names.
+        """
+        for part, names in table.items():
+            is_cross = part.startswith("cross_attention")
+            if not self.parts.get(part, True) or (
+                is_cross and side == "encoder"
+            ):
+                continue
+            theirs = self._choose(part, names, side, at)
+            ours = _expand(part)
+            count = len(ours) // len(theirs)  # of our arrays in one of theirs
+            for i, name in enumerate(theirs):
+                parts = ours[i * count : (i + 1) * count]
+                for ending, array in self._take(name, parts).items():
+                    values = np.split(array, count, axis=-1)
+                    for one, value in zip(parts, values, strict=True):
+                        yield f"{path}/{self._path(one)}{ending}", value
+
+    def _choose(self, part, names, side, at):
+        """Return the names that the file has, or else the first."""
+        order = self.names.order[self.pre_norm]
+        word = (self.names.norm if _is_norm(part) else self.names.dense)[0]
+        options = []
+        for name in (names,) if isinstance(names, str) else names:
+            name = name.replace("{order}", order).replace("{side}", side)
+            options.append([at + one for one in _expand(name)])
+        return next(
+            (
+                option
+                for option in options
+                if option[0].replace("?", word) in self.tensors.left
+            ),
+            options[0],
+        )
+
+    def _path(self, part):
+        scope, _, last = part.rpartition("/")
+        if not scope:
+            return part
+        if last == "norm":
+            return f"{scope}/{'input_norm' if self.pre_norm else 'norm'}"
+        return f"{scope}/{_SCOPES[scope]}/{last}"
+
+    def _take(self, name, parts):
+        """Return {ending of our path: array}, with `parts` side by side."""
+        letters = _SHAPES.get(parts[0]) or _SHAPES[parts[0].rpartition("/")[2]]
+        shape = [self.sizes[letter] for letter in letters]
+        take = self.tensors.take
+        if "?" not in name:
+            return {"": take(name, *shape)}
+        words = self.names.norm if _is_norm(parts[0]) else self.names.dense
+        first, second = (name.replace("?", word) for word in words)
+        if _is_norm(parts[0]):
+            return {
+                "/gamma": take(first, *shape),
+                "/beta": take(second, *shape),
+            }
+        inputs, outputs = shape[0], len(parts) * shape[1]
+        if self.names.is_transposed:
+            found = {"/kernel": take(first, outputs, inputs).T}
         else:
-            yield "targets_embedding/weight", weights.decoder.embedding
-    yield f"{softmax}/weight", weights.softmax
-    if weights.softmax_bias is not None:
-        yield f"{softmax}/bias", weights.softmax_bias
-    if weights.start is not None:
-        yield "start", weights.start
-    if weights.inputs_bias is not None:
-        yield "inputs_bias", weights.inputs_bias
-    yield from _side("encoder", "inputs", weights.encoder, hparams)
-    yield from _side("decoder", "targets", weights.decoder, hparams)
+            found = {"/kernel": take(first, inputs, outputs)}
+        if parts[0].startswith("ffn") or self.hparams.get("attention_bias"):
+            is_zero = not (self.names.has_all_biases or second in self.tensors)
+            zeros = np.zeros(outputs, np.float32)
+            found["/bias"] = zeros if is_zero else take(second, outputs)
+        return found
 
 
-def _side(path, features, side, hparams):
-    if side.positions is not None:
-        yield f"{features}_positions/table", side.positions
-    if side.embedding_norm is not None:
-        yield from _norm(f"{path}/input_norm", side.embedding_norm)
-    if side.final_norm is not None:
-        yield from _norm(f"{path}/norm", side.final_norm)
-    norm = "input_norm" if hparams.layer_preprocess_sequence == "n" else "norm"
-    for i, layer in enumerate(side.layers):
-        at = f"{path}/layer_{i}"
-        yield from _attention(f"{at}/self_attention", layer.self_attention)
-        yield from _norm(
-            f"{at}/self_attention/{norm}", layer.self_attention_norm
-        )
-        if layer.cross_attention is not None:
-            yield from _attention(
-                f"{at}/cross_attention", layer.cross_attention
-            )
-            yield from _norm(
-                f"{at}/cross_attention/{norm}", layer.cross_attention_norm
-            )
-        yield from _dense(f"{at}/ffn/feed_forward/filter", layer.filter)
-        if layer.linear is not None:
-            yield from _dense(f"{at}/ffn/feed_forward/linear", layer.linear)
-        yield from _dense(
-            f"{at}/ffn/feed_forward/output_projection", layer.output
-        )
-        yield from _norm(f"{at}/ffn/{norm}", layer.ffn_norm)
+def _is_norm(part):
+    return part.endswith("norm")
 
 
-def _attention(path, attention):
-    path = f"{path}/multihead_attention"
-    yield from _dense(f"{path}/query", attention.query)
-    yield from _dense(f"{path}/key", attention.key)
-    yield from _dense(f"{path}/value", attention.value)
-    yield from _dense(f"{path}/output_projection", attention.output)
-    if attention.relative_keys is not None:
-        yield f"{path}/relative_keys", attention.relative_keys
-    if attention.relative_values is not None:
-        yield f"{path}/relative_values", attention.relative_values
+def _expand(pattern: str) -> list[str]:
+    """Return ["a.x", "b.x"] of "{a b}.x", and ["x"] of "x"."""
+    before, brace, rest = pattern.partition("{")
+    words, _, after = rest.partition("}")
+    if not brace:
+        return [pattern]
+    return [f"{before}{word}{after}" for word in words.split()]
 
 
-def _dense(path, dense):
-    yield f"{path}/kernel", dense.kernel
-    if dense.bias is not None:
-        yield f"{path}/bias", dense.bias
+def by_path(
+    weights: Mapping[str, np.ndarray], hparams: Any
+) -> dict[str, np.ndarray]:
+    """Return the weights by the paths of a model that shares some of them.
 
-
-def _norm(path, norm):
-    yield f"{path}/gamma", norm.gamma
-    yield f"{path}/beta", norm.beta
+    Args:
+        weights: weights by path, as if nothing were shared.
+        hparams: TransformerHParams.
+    """
+    shares_all = hparams.shared_embedding_and_softmax_weights
+    is_tied = shares_all or hparams.shared_targets_embedding_and_softmax_weights
+    unused = {"targets_embedding/weight"} if is_tied else set()
+    unused |= {"inputs_embedding/weight"} if shares_all else set()
+    scope = "softmax"
+    if is_tied:
+        scope = "embedding" if shares_all else "targets_embedding"
+    return {
+        f"{scope}/{path[8:]}" if path.startswith("softmax/") else path: array
+        for path, array in weights.items()
+        if path not in unused
+    }
 
 
 # Tables of positions of other systems, as formulas or as learned ones.
@@ -168,36 +248,42 @@ _MULTIPLE = 8  # which max_length must be of
 
 def position_settings(
     tables: Sequence[np.ndarray],
-) -> tuple[dict[str, Any], list[np.ndarray | None]]:
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return hparams of the tables of both sides, and learned positions.
 
     Args:
         tables: [positions, D] of the encoder, and of the decoder.
 
     Returns:
-        hparams; None for each side where they name a formula, or its table
-        [max_length, D], in which the last row is repeated: beyond its end, a
-        learned table has its last row.
+        hparams; nothing where they name a formula, or else the weights.
     """
     formulas = [position_formula(table) for table in tables]
     if formulas[0] and formulas[0] == formulas[1]:
-        return formulas[0], [None, None]
-    padded = pad_positions([_without_copies(table) for table in tables])
-    changes = {"pos": "emb", "first_position": 0, "max_length": len(padded[0])}
-    return changes, [*padded]
+        return formulas[0], {}
+    hparams = {"pos": "emb", "first_position": 0}
+    return hparams, learned_positions(hparams, *map(_without_copies, tables))
 
 
-def pad_positions(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return tables [N, D] with the same length, a valid max_length.
+def learned_positions(
+    hparams: dict[str, Any], *tables: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return learned positions by path, and set max_length.
 
-    The last row is repeated: that of all positions beyond a table.
+    The tables are made equally long, a multiple of 8. The last row is repeated:
+    it is that of all positions beyond a table.
+
+    Args:
+        hparams: hparams of the model.
+        *tables: [positions, D] of both sides.
     """
-    longest = max(map(len, tables))
-    length = -(-longest // _MULTIPLE) * _MULTIPLE
-    return [
-        np.pad(table, ((0, length - len(table)), (0, 0)), "edge")
-        for table in tables
-    ]
+    length = -(-max(map(len, tables)) // _MULTIPLE) * _MULTIPLE
+    hparams["max_length"] = length
+    return {
+        f"{kind}_positions/table": np.pad(
+            table, ((0, length - len(table)), (0, 0)), "edge"
+        )
+        for kind, table in zip(("inputs", "targets"), tables, strict=True)
+    }
 
 
 def position_formula(table: np.ndarray) -> dict[str, Any]:

@@ -55,10 +55,26 @@ def draw(spec, seed):
     dense(spec.decoder.projection, len(TOKENS), SIZE)
 
 
-def build(change=lambda spec: None, seed=1, layers=(1, 2), **settings):
-    """Return a specification of random weights."""
+def build(
+    change=lambda spec: None, seed=1, layers=(1, 2), sides=({}, {}), **settings
+):
+    """Return a specification of random weights.
+
+    Args:
+        change: function that changes it.
+        seed: of the weights.
+        layers: number of layers, or those of encoder and of decoder.
+        sides: settings of the encoder alone, and of the decoder.
+        **settings: settings of both.
+    """
     settings = {"pre_norm": False} | settings
     spec = specs.TransformerSpec.from_config(layers, HEADS, **settings)
+    if any(sides):
+        settings |= {"num_layers": layers, "num_heads": HEADS}
+        spec = specs.TransformerSpec(
+            specs.TransformerEncoderSpec(**settings | sides[0]),
+            specs.TransformerDecoderSpec(**settings | sides[1]),
+        )
     draw(spec, seed)
     spec.register_source_vocabulary(TOKENS)
     spec.register_target_vocabulary(TOKENS)

@@ -12,7 +12,7 @@ import sentencepiece
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.importing import run_writer, weights
+from t2t_repro.importing import run_writer
 from t2t_repro.importing.ctranslate2 import read
 from t2t_repro.io import files
 from t2t_repro.models import building
@@ -156,26 +156,12 @@ CASES = {  # settings, a change, hparams
 def read_model(folder):
     """Return a model with the weights of a folder, and what was read."""
     found = read(folder)
-    t2t_repro.registry.load_definitions()
-    base = t2t_repro.registry.build_hparams("fine_tuning")
-    hparams = dataclasses.replace(base, **found.hparams)
-    model = building.build(hparams, **found.vocabularies.sizes)
-    arrays = weights.by_path(found.weights, hparams)
-    by_path = building.by_path(model.weights)
-    assert arrays.keys() == by_path.keys()
-    for path, weight in by_path.items():
-        weight.assign(arrays[path])
-    return model, found
+    return imported_models.build(found), found
 
 
 def log_probs(model, inputs, targets):
     """Return log-probabilities [T, V] of ids [L] and [T]."""
-    batch = {}
-    for side, ids in (("inputs", inputs), ("targets", targets)):
-        batch[side] = np.array([ids])
-        batch[f"{side}_segment"] = np.ones((1, len(ids)), np.int32)
-        batch[f"{side}_position"] = np.arange(len(ids))[None]
-    logits = np.asarray(model(batch))[0].astype(np.float64)
+    logits = imported_models.forward(model, inputs, targets).astype(float)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
@@ -262,9 +248,7 @@ def test_run_of_the_importer_translates(tmp_path):
     run_writer.write(found, "ctranslate2", tmp_path / "run", "de-en")
     model = t2t_repro.load(tmp_path / "run")
     expected = theirs.translate_batch(
-        [line.split() for line in SOURCES],
-        beam_size=1,
-        max_decoding_length=12,
+        [line.split() for line in SOURCES], beam_size=1, max_decoding_length=12
     )
     ours = model.translate(SOURCES, beam_size=1, extra_length=12)
     for translation, wanted in zip(ours, expected, strict=True):

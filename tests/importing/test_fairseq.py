@@ -18,11 +18,7 @@ VARIANTS = {
     "tied": ({}, "targets", False),
     "all_tied": ({}, "all", False),
     "apart": ({}, "", False),
-    "old_names": (
-        {"encoder_embed_path": None, "relu_dropout": 0.1},
-        "",
-        True,
-    ),
+    "old_names": ({"encoder_embed_path": None, "relu_dropout": 0.1}, "", True),
     "pre_norm": (PRE_NORM | {"activation_fn": "gelu"}, "targets", False),
     "learned_positions": (
         models.both(learned_pos=True) | {"layernorm_embedding": True},
@@ -170,43 +166,6 @@ def test_file_that_is_no_checkpoint_is_called_unreadable(content, tmp_path):
         fairseq.read(tmp_path)
 
 
-def test_tokenizer_that_nothing_names_is_asked_for(tmp_path):
-    args = models.arguments()
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match="Say --tokenizer=moses"):
-        _convert(args, models.state(args, SIZES), tmp_path, tokenizer="")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"arch": "fconv"}, "arch in .* must be transformer"),
-        ({"arch": "transformer_lm"}, "arch in .* must be transformer"),
-        ({"adaptive_softmax_cutoff": "1,2"}, "adaptive_softmax_cutoff"),
-        ({"cross_self_attention": True}, "cross_self_attention"),
-        ({"encoder_layerdrop": 0.1}, "encoder_layerdrop in .* false or 0"),
-        ({"decoder_ffn_embed_dim": 9}, r"must be encoder_ffn_embed_dim \(12\)"),
-        ({"decoder_learned_pos": True}, "decoder_learned_pos"),
-        ({"activation_fn": "tanh"}, "activation_fn in .* one of relu, gelu"),
-        ({"dropout": "x"}, "dropout in .* must be of type float"),
-        (
-            {"task": "translation_multi_simple_epoch"},
-            "task in .* 'translation'",
-        ),
-        (
-            {"share_decoder_input_output_embed": True},
-            "output_projection.* must be equal, because of share_decoder_input",
-        ),
-    ],
-)
-def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
-    args = models.arguments()
-    state = models.state(args, SIZES)
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match=message):
-        _convert(args | changes, state, tmp_path)
-
-
 def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
     args = models.arguments(source_lang=None, target_lang=None)
     state = models.state(args, SIZES)
@@ -217,43 +176,6 @@ def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
     checkpoint = {"args": args, "model": state}
     found = fairseq.convert(checkpoint, file, "none", "en-de")
     assert found.languages == ("en", "de")
-
-
-def test_softmax_that_is_not_shared_must_be_there(tmp_path):
-    args = models.arguments()
-    state = models.state(args, SIZES)
-    del state["decoder.output_projection.weight"]
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match="no array .*output_projection"):
-        _convert(args, state, tmp_path)
-
-
-def test_pre_norm_without_final_norm_is_refused(tmp_path):
-    args = models.arguments(**PRE_NORM)
-    state = models.state(args, SIZES)
-    state["encoder.version"] = np.array([2], np.float32)
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match=r"encoder\.version .* got 2"):
-        _convert(args, state, tmp_path)
-
-
-def test_learned_positions_need_rows(tmp_path):
-    args = models.arguments(**models.both(learned_pos=True))
-    state = models.state(args, SIZES)
-    name = "encoder.embed_positions.weight"
-    state[name] = state[name][:2]
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match="more than 2 rows; got 2"):
-        _convert(args, state, tmp_path)
-
-
-def test_array_without_counterpart_is_refused(tmp_path):
-    args = models.arguments()
-    state = models.state(args, SIZES)
-    state["decoder.layers.0.attn_ln.weight"] = np.zeros(8, np.float32)
-    _write(tmp_path)
-    with pytest.raises(errors.UserError, match=r"no hparam .*\.attn_ln\."):
-        _convert(args, state, tmp_path)
 
 
 def test_copies_of_fairseq_0_12_are_ignored(tmp_path):
@@ -271,28 +193,6 @@ def test_file_of_another_program_is_refused(tmp_path):
     ):
         with pytest.raises(errors.UserError, match=message):
             fairseq.convert(checkpoint, tmp_path / "model.pt")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("dict.de.txt", None, r"no .*dict\.de\.txt\. Copy it"),
-        ("dict.de.txt", b"a 1\na 2\n", "Line 2 of .* new token"),
-        ("dict.de.txt", b"a\n", "Line 1 of .* got 'a'"),
-        ("dict.de.txt", b"\xff 1\n", "Cannot read .*dict"),
-        ("bpecodes", None, "has no bpecodes or code"),
-        ("bpecodes", b"a b c d\n", "Cannot use .*bpecodes.* two subwords"),
-    ],
-)
-def test_bad_vocabulary_is_named(name, content, message, tmp_path):
-    args = models.arguments()
-    _write(tmp_path)
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(errors.UserError, match=message):
-        _convert(args, models.state(args, SIZES), tmp_path)
 
 
 def test_flag_of_the_tokenizer_is_fairseqs(forked, tmp_path):

@@ -21,9 +21,9 @@ from t2t_repro.importing import (
     ctranslate2,
     fairseq,
     huggingface,
-    imported,
     marian,
     marian_files,
+    model_files,
     opennmt_tf,
     tensor2tensor,
 )
@@ -124,13 +124,13 @@ def test_aliases_of_yaml_make_a_short_message(tmp_path):
     """Written out, the value would have 9^29 letters."""
     path = tmp_path / "data.yml"
     path.write_text(f"{ALIASES}params: {{beam_width: *a29}}\n")
-    config = opennmt_tf.read_yaml(path)
+    config = model_files.read_yaml(path)
     with pytest.raises(errors.UserError, match="beam_width") as error:
-        opennmt_tf._search(config, path)
+        opennmt_tf.read_search(config, path)
     assert len(str(error.value)) < 1_000
     path.write_text(f"{ALIASES}[1]: *a29\n")
     with pytest.raises(errors.UserError) as error:
-        marian_files.read_yaml(path)
+        model_files.read_yaml(path)
     assert len(str(error.value)) < 1_000
 
 
@@ -140,8 +140,8 @@ def test_aliases_of_yaml_make_a_short_message(tmp_path):
 def test_number_of_no_search_is_refused(tmp_path, number):
     path = tmp_path / "data.yml"
     path.write_text(f"params: {{length_penalty: {number}}}\n")
-    with pytest.raises(errors.UserError, match="must be from 0 to 10,000; got"):
-        opennmt_tf._search(opennmt_tf.read_yaml(path), path)
+    with pytest.raises(errors.UserError, match="length_penalty in .* must be"):
+        opennmt_tf.read_search(model_files.read_yaml(path), path)
 
 
 @pytest.fixture
@@ -174,9 +174,11 @@ def test_file_in_a_folder_of_the_model_is_read(outside):
     folder = outside.parent / "model"
     for name in ("data/a.vocab", "b.vocab"):
         (folder / name).touch()
-        found = imported.named_file(folder, name)
+        found = model_files.named_file(folder, name)
         assert found == folder / name
-    assert imported.named_file(folder, "/there/b.vocab") == folder / "b.vocab"
+    assert (
+        model_files.named_file(folder, "/there/b.vocab") == folder / "b.vocab"
+    )
 
 
 class Code:
@@ -196,8 +198,8 @@ READERS = {
     "model.safetensors": arrays.read_weights,
     "pytorch_model.bin": arrays.read_weights,
     "model.pt": fairseq.read,
-    "decoder.yml": lambda path: marian_files.read_yaml(path),
-    "data.yml": opennmt_tf.read_yaml,
+    "decoder.yml": model_files.read_yaml,
+    "data.yml": lambda path: model_files.read_yaml(path, is_text=True),
     "model_description.py": opennmt_tf.read_model,
     "hparams.json": tensor2tensor.read_settings,
     "model.ckpt-1.index": lambda path: arrays.read_checkpoint_arrays(

@@ -100,8 +100,7 @@ def test_outputs_equal_those_of_generate(
     run, model, orders, expected, name, beams
 ):
     hparams = fields.override(
-        run.problem.search,
-        {"beam_size": beams, "extra_length": EXTRA_LENGTH},
+        run.problem.search, {"beam_size": beams, "extra_length": EXTRA_LENGTH}
     )
     # A batch of sentences whose searches end at different steps.
     inputs = score.pad_rows(
@@ -138,43 +137,6 @@ def test_shortest_output_is_that_of_generation_config(copy, stored, shortest):
     assert huggingface.read(folder).search["min_length"] == shortest
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "rule"),
-    [
-        ("do_sample", True, "False"),
-        ("early_stopping", True, "False"),
-        ("repetition_penalty", 1.3, "1.0"),
-        ("forced_bos_token_id", 7, "null"),
-        ("suppress_tokens", [3], "null"),
-        ("bad_words_ids", [[42], [3]], r"\[\[42\]\]"),
-        ("eos_token_id", [0, 1], "0, eos_token_id of config.json"),
-        ("pad_token_id", 3, "42, pad_token_id of config.json"),
-        ("forced_eos_token_id", 5, "0, eos_token_id of config.json"),
-    ],
-)
-def test_search_without_counterpart_is_refused(copy, name, value, rule):
-    folder = copy()
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps({name: value}))
-    message = f"{name} in {path} must be {rule}; got"
-    with pytest.raises(errors.UserError, match=message):
-        huggingface.read(folder)
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_rows_and_tokens_must_agree(copy, change):
-    def resize(arrays):
-        name = "model.shared.weight"
-        table = arrays[name]
-        arrays[name] = np.resize(table, (len(table) + change, 16))
-        arrays["final_logits_bias"] = np.zeros((1, len(arrays[name])))
-
-    folder = copy()
-    edit(folder, resize)
-    with pytest.raises(errors.UserError, match="number of tokens in .*vocab"):
-        huggingface.read(folder)
-
-
 @pytest.mark.slow
 def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
     translator = translate.Translator(
@@ -186,46 +148,6 @@ def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
     client = LocalClient(tmp_path / "export")
     assert [found.text for found in client.translate(lines)] == translations
     assert len(set(translations)) > 5
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"model_type": "t5", "d_model": None, "encoder_layers": []},
-            "model_type .* must be 'marian'; got 't5'",
-        ),
-        ({"eos_token_id": [0, 1]}, r"eos_token_id'\] is \[0, 1\], where int"),
-        ({"normalize_before": True}, "normalize_before .* must be false"),
-        ({"activation_function": "mish"}, "activation_function .*'mish'"),
-        ({"decoder_attention_heads": 4}, "decoder_attention_heads .*must be"),
-        ({"decoder_ffn_dim": 8}, "decoder_ffn_dim .* must be"),
-        ({"d_model": "16"}, "config.json cannot be used: .* Such a model can"),
-        ({"encoder_layers": 1}, "no hparam .* model.encoder.layers.1"),
-        ({"encoder_layers": 3}, "has no array model.encoder.layers.2"),
-        ({"d_model": 8}, r"must have the shape \[any, 8\]; got \[.*, 16\]"),
-        ({"eos_token_id": 999}, "eos_token_id .* below"),
-    ],
-)
-def test_other_models_are_refused_by_name(copy, changes, message):
-    with pytest.raises(errors.UserError, match=message):
-        huggingface.read(copy(**changes))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("model.safetensors", "has no model.safetensors or pytorch_model.bin"),
-        ("config.json", "has no config.json. Name the folder"),
-        ("vocab.json", "has no vocab.json. Name the folder"),
-        ("source.spm", "has no source.spm"),
-    ],
-)
-def test_missing_file_is_named(copy, name, message):
-    folder = copy()
-    (folder / name).unlink()
-    with pytest.raises(errors.UserError, match=message):
-        huggingface.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +196,9 @@ def test_weights_in_several_files_are_read_by_their_index(copy):
     whole = huggingface.read(folder)
     shard(folder)
     found = huggingface.read(folder)
-    np.testing.assert_array_equal(found.weights.softmax, whole.weights.softmax)
+    np.testing.assert_array_equal(
+        found.weights["softmax/weight"], whole.weights["softmax/weight"]
+    )
     names = {file.name for file in found.files}
     assert "model.safetensors.index.json" in names
     assert "model-00002-of-00002.safetensors" in names
@@ -306,32 +230,6 @@ HEAD = "lm_head.weight"
 SIDES = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
 
 
-@pytest.mark.parametrize(
-    ("changes", "other", "message"),
-    [
-        ({}, HEAD, f"{SHARED} and {HEAD} .* must be equal, because of .*tie_w"),
-        ({}, SIDES[0], f"{SHARED} and {SIDES[0]} .* must be equal"),
-        ({"tie_word_embeddings": False}, None, f"true where .* no {HEAD}"),
-        (
-            {"share_encoder_decoder_embeddings": False},
-            SIDES[0],
-            f"has no array {SIDES[1]}",
-        ),
-    ],
-)
-def test_matrix_that_nothing_determines_is_refused(
-    copy, changes, other, message
-):
-    def add(arrays):
-        if other:
-            arrays[other] = arrays[SHARED][::-1].copy()
-
-    folder = copy(**changes)
-    edit(folder, add)
-    with pytest.raises(errors.UserError, match=message):
-        huggingface.read(folder)
-
-
 def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(copy):
     def add(arrays):
         for number, name in enumerate([*SIDES, HEAD]):
@@ -341,23 +239,12 @@ def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(copy):
     edit(folder, add)
     found = huggingface.read(folder)
     assert found.left_over == (SHARED,)
-    encoder, decoder = found.weights.encoder, found.weights.decoder
-    for array, base in (
-        (decoder.embedding, encoder.embedding),
-        (found.weights.softmax, decoder.embedding),
-    ):
+    inputs, targets, softmax = (
+        found.weights[f"{name}/weight"]
+        for name in ("inputs_embedding", "targets_embedding", "softmax")
+    )
+    for array, base in ((targets, inputs), (softmax, targets)):
         np.testing.assert_allclose(array - base, 1, atol=1e-5)
-
-
-def test_quantized_weights_are_refused(copy):
-    def quantize(arrays):
-        name = "model.encoder.layers.0.fc1.weight"
-        arrays[name] = arrays[name].astype(np.int8)
-
-    folder = copy()
-    edit(folder, quantize)
-    with pytest.raises(errors.UserError, match=r"layers.0.fc1.*int8: a quant"):
-        huggingface.read(folder)
 
 
 @pytest.mark.parametrize("is_theirs", [True, False])
@@ -388,17 +275,7 @@ def test_start_that_is_not_zero_is_learned(copy):
     edit(folder, change)
     found = huggingface.read(folder)
     assert found.hparams["learned_start"]
-    np.testing.assert_array_equal(found.weights.start, np.ones(16))
-
-
-def test_vocabulary_with_gaps_is_refused(copy):
-    folder = copy()
-    path = folder / "vocab.json"
-    ids = json.loads(path.read_text("utf-8"))
-    ids["<pad>"] += 1
-    path.write_text(json.dumps(ids), "utf-8")
-    with pytest.raises(errors.UserError, match=r"ids in .*vocab.json must be"):
-        huggingface.read(folder)
+    np.testing.assert_array_equal(found.weights["start"], np.ones(16))
 
 
 @pytest.mark.parametrize(

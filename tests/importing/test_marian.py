@@ -1,10 +1,9 @@
 """Models of Marian against its formulas in numpy, and their files."""
 
-import dataclasses
 import pathlib
-import runpy
 
 import imported_models
+import marian_models
 import numpy as np
 import pytest
 from marian_models import (
@@ -24,11 +23,7 @@ from marian_models import (
 
 import t2t_repro
 from t2t_repro import errors, registry
-from t2t_repro.importing import marian, run_writer, weights
-from t2t_repro.models import building
-
-_HERE = pathlib.Path(__file__).parent  # no package: read as a file
-NumpyMarian = runpy.run_path(f"{_HERE}/numpy_marian.py")["NumpyMarian"]
+from t2t_repro.importing import marian, run_writer
 
 LINE = "the dog sat on two mats"
 APART = {"tied-embeddings-all": False}
@@ -65,24 +60,6 @@ def _definitions():
     registry.load_definitions()
 
 
-def _logits(found, inputs, targets):
-    """Return logits [T, V] of our model for ids."""
-    hparams = dataclasses.replace(
-        registry.build_hparams("fine_tuning"), **found.hparams
-    )
-    model = building.build(hparams, **found.vocabularies.sizes)
-    by_path = weights.by_path(found.weights, hparams)
-    for path, weight in building.by_path(model.weights).items():
-        weight.assign(by_path.pop(path))
-    assert not by_path
-    batch = {}
-    for side, ids in (("inputs", inputs), ("targets", targets)):
-        batch[side] = np.array([ids], np.int32)
-        batch[f"{side}_segment"] = np.ones_like(batch[side])
-        batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
-    return np.asarray(model(batch, rng=None))[0]
-
-
 def _ours(ids):
     """Return our ids of ids of vocab.spm: PAD, EOS, then the others."""
     return [1 if i == 0 else i + 1 for i in ids]
@@ -96,9 +73,8 @@ def test_logits_equal_those_of_marian(tmp_path, name):
     # 14 positions, of which 12 can be trained.
     source = [*numbers.integers(1, len(TOKENS), 13), 0]
     target = [*numbers.integers(1, len(TOKENS), 13), 0]
-    reference = NumpyMarian(arrays, options)
-    expected = reference.logits(source, target[:-1])
-    logits = _logits(found, _ours(source), _ours(target))
+    expected = marian_models.logits(options, arrays, source, target[:-1])
+    logits = imported_models.logits(found, _ours(source), _ours(target))
     difference = np.abs(logits[:, _ours(range(len(TOKENS)))] - expected)
     assert difference.max() < TOLERANCE
     assert (logits[:, 0] < -90).all(), "PAD is in the softmax"
@@ -115,13 +91,15 @@ def test_greedy_search_of_a_run_equals_that_of_marian(tmp_path, name):
     vocabulary = found.vocabularies.target
     (ids,) = vocabulary.encode([LINE])
     source = [0 if i == 1 else i - 1 for i in ids]
-    reference = NumpyMarian(arrays, options)
-    expected = reference.greedy(source, 0, len(source) + 4)
+    expected: list[int] = []
+    while len(expected) < len(source) + 4 and 0 not in expected:
+        step = marian_models.logits(options, arrays, source, expected)[-1]
+        expected.append(int(step.argmax()))
     (found_here,) = model.translate([LINE], beam_size=1, extra_length=5)
     (text,) = found_here.texts
     assert [text] == vocabulary.decode([_ours(expected)])
     target = [0 if i == 1 else i - 1 for i in vocabulary.encode([text])[0]]
-    logits = reference.logits(source, target[:-1])
+    logits = marian_models.logits(options, arrays, source, target[:-1])
     log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     expected_score = sum(log_probs[at, i] for at, i in enumerate(target))
     (score,) = model.score([LINE], [text])
@@ -136,8 +114,8 @@ def test_vocabularies_of_opus_mt(tmp_path):
         "relative-paths": "false",
         "models": ["/trained/there/model.npz"],
         "vocabs": ["/trained/there/opus.vocab.yml"] * 2,
-        "beam-size": "6",
-        "normalize": "1",
+        "beam-size": 6,
+        "normalize": 1,
         "word-penalty": 0,
     }
     target = sentence_piece(30)
@@ -209,11 +187,12 @@ def test_vocabulary_files_are_looked_for_beside_therandom_model(tmp_path):
 
 def test_softmax_of_older_versions_is_transposed(tmp_path):
     folder, arrays, options = random_model(tmp_path, APART)
-    expected = marian.read(folder).weights.softmax
+    expected = marian.read(folder).weights["softmax/weight"]
     name = "decoder_ff_logit_out_W"
     arrays[name] = arrays.pop(f"{name}t").T
     write(folder, options, arrays)
-    np.testing.assert_array_equal(marian.read(folder).weights.softmax, expected)
+    found = marian.read(folder).weights["softmax/weight"]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_ids_without_a_token_and_names_of_nematus(tmp_path):
@@ -232,20 +211,93 @@ def test_binary_model_equals_npz(tmp_path):
     arrays["decoder_l1_self_Wq"] = arrays["decoder_l1_self_Wq"].astype("f2")
     content = binary({"special:model.yml": special(options)} | arrays)
     (folder / "model.bin").write_bytes(content)
-    read = [marian.read(folder / f"model.{kind}") for kind in ("npz", "bin")]
-    for name in ("encoder", "softmax"):
-        for one, two in zip(
-            *(_flat(getattr(found.weights, name)) for found in read),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, two)
+    write(folder, options, arrays)
+    first, second = (
+        marian.read(folder / f"model.{kind}").weights for kind in ("npz", "bin")
+    )
+    assert first.keys() == second.keys()
+    for path, array in first.items():
+        np.testing.assert_array_equal(array, second[path])
 
 
-def _flat(value):
-    """Return the arrays of nested tuples and lists."""
-    if isinstance(value, (tuple, list)):
-        return [array for one in value for array in _flat(one)]
-    return [] if value is None else [value]
+def test_damaged_binary_models_are_named(tmp_path):
+    folder, arrays, options = random_model(tmp_path)
+    whole = binary({"special:model.yml": special(options)} | arrays)
+    negative = binary({"Wemb": np.ones((2, 2), np.float32)})
+    at = negative.index(np.array([2, 2], np.int32).tobytes())
+    negative = negative[:at] + b"\xff" * 4 + negative[at + 4 :]
+    for content, message in (
+        (whole[:-5_000], "it ends within"),
+        (binary({}, version=2), "version is 2, not 1"),
+        (negative, "Wemb is too short for its shape"),
+        (b"", "it ends within 8 bytes that begin at byte 0"),
+    ):
+        (folder / "b.bin").write_bytes(content)
+        with pytest.raises(errors.UserError, match=message):
+            marian.read(folder / "b.bin")
+
+
+def test_packed_array_of_a_binary_model_is_refused(tmp_path):
+    folder, arrays, options = random_model(tmp_path)
+    name = "encoder_l1_self_Wq"
+    arrays |= {"special:model.yml": special(options)}
+    (folder / "a.bin").write_bytes(binary(arrays, kinds={name: 0x10001}))
+    with pytest.raises(errors.UserError, match=rf"{name} .*type 0x10001\)"):
+        marian.read(folder / "a.bin")
+
+
+def test_missing_and_ambiguous_files_are_named(tmp_path):
+    folder, arrays, _ = random_model(tmp_path)
+    (folder / "model.npz.optimizer.npz").write_bytes(b"")
+    assert marian.read(folder)
+    (folder / "last.npz").write_bytes(b"")
+    with pytest.raises(errors.UserError, match="has 2 models: last.npz, model"):
+        marian.read(folder)
+    with pytest.raises(errors.UserError, match="last.npz cannot be read"):
+        marian.read(folder / "last.npz")
+    np.savez(folder / "last.npz", **arrays)
+    with pytest.raises(errors.UserError, match="no special:model.yml"):
+        marian.read(folder / "last.npz")
+    with pytest.raises(errors.UserError, match="a .npz or .bin file"):
+        marian.read(folder / "vocab.spm")
+    with pytest.raises(errors.UserError, match="no model of Marian"):
+        marian.read(tmp_path)
+    (folder / "vocab.json").write_bytes(b"{")
+    names = [folder / name for name in ("vocab.spm", "vocab.json")]
+    with pytest.raises(errors.UserError, match="vocab.json cannot be read"):
+        marian.read(folder / "model.npz", names)
+    (folder / "model.npz.yml").write_bytes(b"a: [")
+    with pytest.raises(errors.UserError, match="npz.yml cannot be read"):
+        marian.read(folder / "model.npz")
+
+
+@pytest.mark.parametrize("number", ["1", "x", -1, 10**12])
+def test_wrong_ids_are_named(tmp_path, number):
+    ids = ids_by_token(TOKENS) | {TOKENS[2]: number}
+    folder, _, _ = random_model(
+        tmp_path, **{"source.spm": SPM, "target.spm": SPM, "vocab.yml": ids}
+    )
+    with pytest.raises(errors.UserError, match="must be different numbers"):
+        marian.read(folder)
+
+
+def test_sentence_piece_without_eos_is_named(tmp_path):
+    other = sentence_piece(eos_piece="</end>")
+    folder, _, _ = random_model(tmp_path, **{"vocab.spm": other})
+    assert marian.read(folder).vocabularies.source.pieces([1]) == ["</end>"]
+    other = other.replace(b"</end>", b"</and>", 1)
+    (folder / "vocab.spm").write_bytes(other)
+    with pytest.raises(errors.UserError, match="Cannot use .*must have a piec"):
+        marian.read(folder)
+
+
+def test_trained_positions_that_the_file_lacks_are_sinusoids(tmp_path):
+    """src/models/transformer.h has no Wpos then."""
+    options = {"transformer-train-positions": True}
+    folder, arrays, options = random_model(tmp_path, options)
+    del arrays["Wpos"]
+    write(folder, options, arrays)
+    assert marian.read(folder).hparams["pos"] == "timing"
 
 
 def test_importer_gives_vocabularies_to_readers_that_have_the_argument(

@@ -17,15 +17,25 @@ def few(names, count=2):
     ]
 
 
-def logits(found, inputs, targets):
-    """Return the logits [T, V] of an Imported for ids [L] and [T]."""
+def build(found):
+    """Return the model of an Imported, with its weights."""
     registry.load_definitions()
     hparams = run_writer.build_hparams(found)
     variables = run_writer.build_variables(found, hparams)
     model = building.build(hparams, **found.vocabularies.sizes)
     for path, weight in building.by_path(model.weights).items():
         weight.assign(variables[f"weights/{path}"])
+    return model
+
+
+def forward(model, inputs, targets):
+    """Return the logits [T, V] of a model for ids [L] and [T]."""
     batch = batches.one_sentence_per_row(
         np.array([inputs], np.int32), np.array([targets], np.int32)
     )
     return np.asarray(model(batch))[0]
+
+
+def logits(found, inputs, targets):
+    """Return forward() of an Imported."""
+    return forward(build(found), inputs, targets)

@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import sentencepiece
 import yaml
+from numpy_layers import Layers, gelu, relu, silu, timing
 
 LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
 SIZE, WIDTH = 16, 24
@@ -190,3 +191,79 @@ def random_model(folder, changes=None, **files):
 def ids_by_token(tokens):
     """Return {token: id} in Marian's order."""
     return {token: i for i, token in enumerate(tokens)}
+
+
+def logits(options, arrays, source, target):
+    """Compute logits [T + 1, V] of Marian's ids by its formulas.
+
+    Sources: src/models/transformer.h, src/models/decoder.h,
+    src/layers/embedding.cpp, src/layers/output.cpp, src/layers/generic.h.
+
+    Args:
+        options: as OPTIONS.
+        arrays: weights by Marian's names.
+        source: ids of a sentence with EOS.
+        target: T ids of an output, after which the decoder is asked for more.
+    """
+    arrays = {name: array.astype(float) for name, array in arrays.items()}
+    pre_norm = options["transformer-preprocess"] == "n"
+    is_old = options["version"] < "v1.12.3"
+    activations = {
+        "relu": relu,
+        "swish": silu,
+        "gelu": (lambda x: silu(1.702 * x) / 1.702) if is_old else gelu,
+    }
+    layers = Layers(
+        options["transformer-heads"],
+        1e-6,
+        pre_norm,
+        activations[options["transformer-ffn-activation"]],
+    )
+
+    def dense(path, name):
+        return arrays[f"{path}_W{name}"], arrays[f"{path}_b{name}"][0]
+
+    def norm(path, suffix="_pre" if pre_norm else ""):
+        parts = "scale", "bias"
+        return [arrays[f"{path}_ln_{part}{suffix}"][0] for part in parts]
+
+    def attention(path):
+        return [dense(path, name) for name in "qkvo"], norm(f"{path}_Wo")
+
+    def positions(x, side):
+        if options.get("transformer-train-positions"):
+            table = arrays["Wpos"]
+            x = x + table[np.minimum(np.arange(len(x)), len(table) - 1)]
+        elif not options.get("transformer-disable-position-embeddings"):
+            x = x * SIZE**0.5 + timing(len(x), SIZE)
+        if "n" in options["transformer-postprocess-emb"]:
+            return layers.norm(x, norm(f"{side}_emb", "_pre"))
+        return x
+
+    def ffn(x, path):
+        weights = dense(path, "1"), dense(path, "2")
+        return layers.feed_forward(x, weights, norm(f"{path}_ffn"))
+
+    ties_all = options["tied-embeddings-all"]
+    shared = options["tied-embeddings-src"] or ties_all
+    names = ["Wemb"] * 2 if shared else ["encoder_Wemb", "decoder_Wemb"]
+    x = positions(arrays[names[0]][source], "encoder")
+    for i in range(1, options["enc-depth"] + 1):
+        x = layers.self_attention(x, *attention(f"encoder_l{i}_self"))
+        x = ffn(x, f"encoder_l{i}_ffn")
+    if pre_norm:
+        x = layers.norm(x, norm("encoder_top", ""))
+    y = np.concatenate([np.zeros((1, SIZE)), arrays[names[1]][target]])
+    y = positions(y, "decoder")
+    depth = options["dec-depth"]
+    for i in options["transformer-tied-layers"] or range(1, depth + 1):
+        path = f"decoder_l{i}"
+        y = layers.self_attention(y, *attention(f"{path}_self"), causal=True)
+        y = layers.cross_attention(y, x, *attention(f"{path}_context"))
+        y = ffn(y, f"{path}_ffn")
+    if pre_norm:
+        y = layers.norm(y, norm("decoder_top", ""))
+    out = "decoder_ff_logit_out"
+    is_tied = options["tied-embeddings"] or ties_all
+    y = y @ arrays[names[1] if is_tied else f"{out}_Wt"].T
+    return y + (arrays[f"{out}_b"] if f"{out}_b" in arrays else 0)
