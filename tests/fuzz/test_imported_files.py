@@ -4,40 +4,24 @@ import functools
 import json
 import pathlib
 import runpy
-import shutil
 
 import fairseq_models
+import imported_models
 import marian_models
-import opennmt_tf_models
 import pytest
-import tensor2tensor_models
 from file_strategies import JSON, edited_bytes, edited_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.importing import (
-    ctranslate2,
-    fairseq,
-    huggingface,
-    marian,
-    opennmt_tf,
-    run_writer,
-    tensor2tensor,
-)
-from t2t_repro.text.t2t_subwords import T2TSubwords
+from t2t_repro.importing import ctranslate2, marian, run_writer
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
 TESTS = pathlib.Path(__file__).parents[1]
-FAIRSEQ_FILES = {
-    "dict.en.txt": fairseq_models.dictionary(fairseq_models.SUBWORDS),
-    "dict.de.txt": fairseq_models.dictionary(fairseq_models.OTHERS),
-    "bpecodes": fairseq_models.CODES,
-}
 MARIAN_OPTIONS = marian_models.OPTIONS | {"enc-depth": 1}
 FILES = {
     "ctranslate2": ["model.bin", "config.json", "shared_vocabulary.json"],
-    "fairseq": [*FAIRSEQ_FILES],
+    "fairseq": ["dict.en.txt", "dict.de.txt", "bpecodes"],
     "huggingface": [
         *("config.json", "generation_config.json", "model.safetensors"),
         *("source.spm", "vocab.json"),
@@ -62,34 +46,14 @@ def write_ctranslate2(folder):
     return lambda: ctranslate2.read(folder)
 
 
-def write_fairseq(folder, changes=()):
-    for name, content in FAIRSEQ_FILES.items():
-        (folder / name).write_text(content)
-    args = fairseq_models.arguments()
-    sizes = (
-        4 + len(fairseq_models.SUBWORDS),
-        4 + len(fairseq_models.OTHERS),
-    )
-    state = fairseq_models.state(args, sizes)
-    checkpoint = {"args": args | dict(changes), "model": state}
-    return lambda: fairseq.convert(checkpoint, folder / "model.pt", "none")
-
-
-def write_huggingface(folder):
-    golden = TESTS / "golden" / "huggingface"
-    shutil.copytree(golden, folder, dirs_exist_ok=True)
-    return lambda: huggingface.read(folder)
-
-
 def write_marian(folder, name="model.npz"):
-    spm = marian_models.sentence_piece()
-    tokens = marian_models.pieces(spm)
+    tokens = marian_models.TOKENS
     arrays = marian_models.random_arrays(MARIAN_OPTIONS, [len(tokens)] * 2)
     files = {
         "decoder.yml": {"models": ["model.npz"], "vocabs": ["vocab.yml"]},
-        "vocab.yml": {token: i for i, token in enumerate(tokens)},
-        "source.spm": spm,
-        "target.spm": spm,
+        "vocab.yml": marian_models.ids_by_token(tokens),
+        "source.spm": marian_models.SPM,
+        "target.spm": marian_models.SPM,
     }
     marian_models.write(folder, MARIAN_OPTIONS, arrays, **files)
     stored = {"special:model.yml": marian_models.special(MARIAN_OPTIONS)}
@@ -98,29 +62,14 @@ def write_marian(folder, name="model.npz"):
     return lambda: marian.read(folder / name)
 
 
-def write_opennmt_tf(folder):
-    models = opennmt_tf_models
-    rows = len(models.SOURCE) + 1, len(models.TARGET) + 1
-    models.write(folder, models.arrays(rows))
-    return lambda: opennmt_tf.read(folder)
-
-
-def write_tensor2tensor(folder):
-    models = tensor2tensor_models
-    hparams, vocabulary = models.settings(), models.subwords()
-    tensors = models.arrays(hparams, [T2TSubwords(vocabulary).size] * 2)
-    models.write(folder, hparams, tensors, subwords=vocabulary)
-    return lambda: tensor2tensor.read(folder)
-
-
 WRITERS = {
     "ctranslate2": write_ctranslate2,
-    "fairseq": write_fairseq,
-    "huggingface": write_huggingface,
+    "fairseq": imported_models.write_fairseq,
+    "huggingface": imported_models.write_huggingface,
     "marian": write_marian,
     "marian_binary": functools.partial(write_marian, name="model.bin"),
-    "opennmt_tf": write_opennmt_tf,
-    "tensor2tensor": write_tensor2tensor,
+    "opennmt_tf": imported_models.write_opennmt_tf,
+    "tensor2tensor": imported_models.write_tensor2tensor,
 }
 
 
@@ -174,7 +123,7 @@ def test_edited_file_is_read_or_refused(make, system, name, data):
 @given(st.sampled_from(sorted(fairseq_models.arguments())), JSON)
 def test_changed_setting_of_fairseq_is_read_or_refused(make, key, value):
     folder, _ = make("fairseq")
-    read_or_refuse(write_fairseq(folder, {key: value}))
+    read_or_refuse(imported_models.write_fairseq(folder, {key: value}))
 
 
 @given(edited_bytes(marian_models.special(MARIAN_OPTIONS).tobytes()))

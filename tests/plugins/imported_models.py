@@ -1,12 +1,31 @@
-"""Models that a reader of importing/ found, built with their weights."""
+"""Small models of other systems, and models that a reader found."""
 
+import json
+import pathlib
+import shutil
+
+import fairseq_models
+import marian_models
 import numpy as np
+import opennmt_tf_models
 import pytest
+import safetensors.numpy
+import tensor2tensor_models
 
 from t2t_repro import registry
 from t2t_repro.data import batches
-from t2t_repro.importing import run_writer
+from t2t_repro.importing import (
+    fairseq,
+    huggingface,
+    marian,
+    opennmt_tf,
+    run_writer,
+    tensor2tensor,
+)
 from t2t_repro.models import building
+from t2t_repro.text.t2t_subwords import T2TSubwords
+
+_GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 
 
 def few(names, count=2):
@@ -39,3 +58,119 @@ def forward(model, inputs, targets):
 def logits(found, inputs, targets):
     """Return forward() of an Imported."""
     return forward(build(found), inputs, targets)
+
+
+def _arrays(arrays, changes):
+    """Return arrays with those that differ.
+
+    A value is an array, {"ones": its shape}, with a type or of float32, or
+    {"reversed": name} of an array whose rows it has.
+    """
+    changed = dict(arrays)
+    for name, value in dict(changes).items():
+        if isinstance(value, list):
+            value = np.float32(value)
+        elif value and "ones" in value:
+            value = np.ones(value["ones"], value.get("type", "float32"))
+        elif value:
+            value = arrays[value["reversed"]][::-1].copy()
+        changed[name] = value
+    return {k: v for k, v in changed.items() if v is not None}
+
+
+def change_files(folder, changes):
+    """Write files: text in Latin-1, or values of JSON."""
+    for name, content in dict(changes).items():
+        if content is None:
+            (folder / name).unlink()
+            continue
+        if not isinstance(content, str):
+            content = json.dumps(content)
+        (folder / name).write_bytes(content.encode("latin-1"))
+
+
+# Each function writes a model into a folder, and returns its reader. `arrays`
+# and `files` have what differs, by name; None: the model lacks it.
+
+
+def write_fairseq(folder, settings=(), arrays=(), files=(), tokenizer="none"):
+    tokens = fairseq_models.SUBWORDS, fairseq_models.OTHERS
+    state = fairseq_models.state(
+        fairseq_models.arguments(), [4 + len(side) for side in tokens]
+    )
+    for language, side in zip(("en", "de"), tokens, strict=True):
+        text = fairseq_models.dictionary(side)
+        (folder / f"dict.{language}.txt").write_text(text)
+    (folder / "bpecodes").write_text(fairseq_models.CODES)
+    change_files(folder, files)
+    checkpoint = {
+        "args": fairseq_models.arguments(**dict(settings)),
+        "model": _arrays(state, arrays),
+    }
+    return lambda: fairseq.convert(checkpoint, folder / "model.pt", tokenizer)
+
+
+def write_huggingface(folder, settings=(), arrays=(), files=()):
+    shutil.copytree(_GOLDEN, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | dict(settings)))
+    path = folder / "model.safetensors"
+    found = _arrays(safetensors.numpy.load_file(path), arrays)
+    safetensors.numpy.save_file(found, path)
+    change_files(folder, files)
+    return lambda: huggingface.read(folder)
+
+
+def write_marian(folder, settings=(), arrays=(), files=()):
+    sizes = [len(marian_models.TOKENS)] * 2
+    found = marian_models.random_arrays(marian_models.OPTIONS, sizes)
+    options = marian_models.OPTIONS | {"dim-vocabs": sizes} | dict(settings)
+    marian_models.write(
+        folder,
+        options,
+        _arrays(found, arrays),
+        **{"vocab.spm": marian_models.SPM},
+    )
+    change_files(folder, files)
+    return lambda: marian.read(folder)
+
+
+def write_opennmt_tf(
+    folder,
+    settings=(),
+    arrays=(),
+    files=(),
+    data="",
+    one_embedding=False,
+    learned=False,
+):
+    rows = [
+        len(side) + 1
+        for side in (opennmt_tf_models.SOURCE, opennmt_tf_models.TARGET)
+    ]
+    found = opennmt_tf_models.arrays(
+        rows, learned=learned, one_embedding=one_embedding
+    )
+    arrays = {f"{k}{opennmt_tf_models.END}": v for k, v in dict(arrays).items()}
+    found = _arrays(found, arrays)
+    more = ", ".join(
+        f"{name}={value}" for name, value in dict(settings).items()
+    )
+    opennmt_tf_models.write(folder, found, data=data, more=more)
+    change_files(folder, files)
+    return lambda: opennmt_tf.read(folder)
+
+
+def write_tensor2tensor(folder, settings=(), arrays=(), files=()):
+    hparams = tensor2tensor_models.settings()
+    vocabulary = tensor2tensor_models.subwords()
+    rows = T2TSubwords(vocabulary).size
+    found = tensor2tensor_models.arrays(hparams, (rows, rows))
+    tensor2tensor_models.write(
+        folder,
+        hparams | dict(settings),
+        _arrays(found, arrays),
+        subwords=vocabulary,
+    )
+    change_files(folder, files)
+    return lambda: tensor2tensor.read(folder)
