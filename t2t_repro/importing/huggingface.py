@@ -40,7 +40,7 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"
-_NAMES = fairseq.NAMES._replace(at="model.{side}.layers.{i}.")
+_NAMES = fairseq.NAMES._replace(scope="model.")
 _SHARED = "model.shared.weight"
 _POSITIONS_TOLERANCE = 1e-5
 # Settings of MarianConfig, with its defaults; null is the default, too.

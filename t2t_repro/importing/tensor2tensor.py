@@ -31,7 +31,8 @@ from t2t_repro.text.t2t_subwords import T2TSubwords
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 HPARAMS, FLAGS = "hparams.json", "flags.txt"
-# After the scope of the body. Early versions had convolutions of width 1.
+# After the scope of the body, which differs. Early versions had convolutions of
+# width 1.
 _NAMES = weights.Names(
     {"norm": "{side}/{order}/layer_norm/layer_norm_?"},
     {
@@ -221,9 +222,7 @@ def _weights(
                 tensors.take(name, rows, size),
                 ((0, hparams["max_length"] - rows), (0, 0)),
             )
-    names = _NAMES._replace(
-        at=body + _NAMES.at, stack={"norm": body + _NAMES.stack["norm"]}
-    )
+    names = _NAMES._replace(scope=body)
     return result | weights.read_stacks(tensors, names, hparams)
 
 

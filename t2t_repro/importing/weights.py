@@ -34,12 +34,13 @@ class Names(NamedTuple):
 
     stack: Mapping[str, str]  # after "encoder/"
     layer: Mapping[str, str | tuple[str, ...]]  # after "encoder/layer_0/"
-    at: str  # beginning of the names of a layer
+    at: str  # beginning of the names of a layer, after `scope`
     dense: tuple[str, str]  # words for kernel and bias
     norm: tuple[str, str]  # words for gamma and beta
     order: tuple[str, str] = ("", "")  # words for post-norm and pre-norm
     is_transposed: bool = False  # whether kernels are [outputs, inputs]
     has_all_biases: bool = True  # False: one that the file lacks is 0
+    scope: str = ""  # beginning of all names, in which nothing is replaced
 
 
 # Scopes of our paths between a sublayer and its projections.
@@ -86,11 +87,11 @@ def read_stacks(
     reader = _Reader(tensors, names, hparams)
     found: dict[str, np.ndarray] = {}
     for side in SIDES:
-        found.update(reader.read(names.stack, side, side, ""))
+        found.update(reader.read(names.stack, side, side, names.scope))
         count = hparams[f"num_{side}_layers"] or hparams["num_hidden_layers"]
         for i, number in enumerate((numbers or {}).get(side, range(count))):
             at = names.at.replace("{side}", side).replace("{i}", str(number))
-            layer = f"{side}/layer_{i}"
+            layer, at = f"{side}/layer_{i}", names.scope + at
             found.update(reader.read(names.layer, side, layer, at))
     return found
 
