@@ -119,7 +119,7 @@ class Objective:
 
     def best(self, folder: pathlib.Path) -> float:
         """Return the best value among the validations of a run."""
-        curve = files.read_json(folder / history.VALIDATION)
+        curve = history.History(folder).entries
         values = [entry[self.name] for entry in curve if self.name in entry]
         if not values:
             raise errors.UserError(

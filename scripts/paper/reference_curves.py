@@ -114,7 +114,6 @@ def compare(settings: dict, training: dict, known: dict) -> tuple[int, str]:
 # Reference trainings: their files, and the one to compare a run with.
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "reference_curves"
-_VALIDATIONS = [{"step": int, "perplexity": float}]
 # Compared in addition to the headline metric of the problem.
 _METRICS = ("bleu", "exact_match")
 _SCORE_SETTINGS = ("signature", "checkpoints", "decode_hparams")
@@ -131,18 +130,17 @@ def read_training(run: Run) -> dict[str, Any]:
     Raises:
         UserError: it has no validation.
     """
-    path = run.output_dir / history.VALIDATION
-    if not path.exists():
+    validations = history.History(run.output_dir).entries
+    if not validations:
         raise errors.UserError(
-            f"{run.output_dir} has no validation yet ({path.name} is missing). "
-            "Continue the training."
+            f"{run.output_dir} has no validation yet. Continue the training."
         )
     metrics = run.problem.suite.headline, *_METRICS
     return {
         "random_seed": run.settings["random_seed"],
         "validations": [
             _select(entry, "step", "perplexity", *metrics)
-            for entry in files.read_json(path, _VALIDATIONS)
+            for entry in validations
         ],
         "scores": {
             split: _select(stored, *metrics, *_SCORE_SETTINGS)

@@ -38,15 +38,15 @@ def train_row(row: Row, job: Job, commands: experiment_queue.Commands) -> dict:
     budget = experiment_queue.Budget(folder, job.budget_minutes)
     if not budget.exhausted:
         commands.run("trainer", *_trainer_flags(row, job), budget=budget)
-    if not (folder / history.VALIDATION).exists():
+    steps = history.History(folder).steps
+    if not steps:
         raise errors.UserError(
             f"{row.name}, seed {row.seed}, has no validation after "
             f"{budget.used:.1f} minutes. Raise --budget_minutes, or validate "
             "earlier: --trainer_flags=--eval_every=…."
         )
-    last_step = files.read_json(folder / history.VALIDATION)[-1]["step"]
     ended_by = BUDGET if budget.exhausted else PATIENCE
-    if last_step >= job.settings(row)["hparams"]["train_steps"]:
+    if steps[-1] >= job.settings(row)["hparams"]["train_steps"]:
         ended_by = STEPS
     if job.averaged:
         commands.run(
@@ -151,7 +151,7 @@ def measure_training(run: Run, stored: dict) -> dict:
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
         {key: entry[key] for key in names if key in entry}
-        for entry in files.read_json(run.output_dir / history.VALIDATION)
+        for entry in history.History(run.output_dir).entries
     ]
     tokens = hparams.batch_tokens * curve[-1]["step"]
     return {

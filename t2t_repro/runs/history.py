@@ -31,17 +31,17 @@ class History:
         stored = []
         if self._path.exists():
             stored = files.read_json(self._path, _SHAPE)
-        self._entries = [e for e in stored if e["step"] <= last_step]
+        self.entries: list[dict] = [e for e in stored if e["step"] <= last_step]
 
     @property
     def steps(self) -> list[int]:
         """Steps of all validations, in order."""
-        return [entry["step"] for entry in self._entries]
+        return [entry["step"] for entry in self.entries]
 
     def add(self, step: int, results: Mapping[str, Any]) -> None:
         """Append the results of a validation, and write the file."""
-        self._entries.append({"step": step, **results})
-        files.write_json(self._path, self._entries)
+        self.entries.append({"step": step, **results})
+        files.write_json(self._path, self.entries)
 
     def stopped_improving(
         self, patience: int | None, metric: str = LOSS
@@ -59,7 +59,7 @@ class History:
         validation lacks the headline, or neither of its directions is better.
         """
         name = suite.headline
-        is_measured = bool(self._entries) and name in self._entries[-1]
+        is_measured = bool(self.entries) and name in self.entries[-1]
         return name if is_measured and _has_direction(name) else LOSS
 
     def ranking(self, suite: Suite) -> list[int]:
@@ -77,7 +77,7 @@ class History:
         earlier validations ranked is ranked as it was when the measure changed.
         """
         ends = {}
-        for count, entry in enumerate(self._entries, 1):
+        for count, entry in enumerate(self.entries, 1):
             metric = self._first(count).ranking_metric(suite)
             ends[metric, str(entry.get(f"{metric}_sentences"))] = count
         return [self._first(count).ranking(suite) for count in ends.values()]
@@ -85,7 +85,7 @@ class History:
     def _first(self, count):
         """Return the history of the first `count` validations."""
         first = copy.copy(self)
-        first._entries = self._entries[:count]
+        first.entries = self.entries[:count]
         return first
 
     def values(self, metric: str) -> dict[int, float]:
@@ -95,7 +95,7 @@ class History:
         or translated another number of sentences than the last one.
         """
         key, _ = _key_and_direction(metric)
-        entries = [entry for entry in self._entries if key in entry]
+        entries = [entry for entry in self.entries if key in entry]
         sentences = f"{key}_sentences"
         return {
             entry["step"]: entry[key]
