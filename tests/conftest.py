@@ -190,13 +190,6 @@ def assert_same_checkpoint(read_checkpoint):
     return check
 
 
-@pytest.fixture(scope="session")
-def run_layer_test():
-    """Return the function of tests/layers/layer_test.py."""
-    file = pathlib.Path(__file__).parent / "layers" / "layer_test.py"
-    return runpy.run_path(str(file))["run_layer_test"]
-
-
 @pytest.fixture(params=["float32", "mixed_bfloat16", "mixed_float16"])
 def dtype(request):
     """Return a dtype policy in which layers must work."""

@@ -1,16 +1,21 @@
-"""Tests of attention against loops in numpy."""
+"""Tests of attention and its masks against loops in numpy and literals."""
 
 import math
 
+import hypothesis
 import keras
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from keras import ops
+from numpy_layers import normal, softmax
 
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.layers import attention, randomness
 
 B, T, L, D, H = 2, 3, 5, 8, 4
 KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
+MAX = 1  # the largest relative position
 SETTINGS = {
     "hidden_size": D,
     "num_heads": H,
@@ -19,171 +24,162 @@ SETTINGS = {
     "attention_type": "dot_product",
     "dropout_rate": 0.0,
 }
+NO_MASK = np.ones((1, 1, 1, 1), bool)
+LN3 = math.log(3)
+_SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
+_ROWS = st.lists(st.tuples(_SEGMENTS, _SEGMENTS), min_size=1, max_size=3)
 
 
-def _normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def _softmax(logits):
-    exponentials = np.exp(logits - logits.max())
-    return exponentials / exponentials.sum()
-
-
-def _by_hand(query, key, value, mask, compatible):
-    """Return outputs [B, H, T, K] and weights [B, H, T, L].
-
-    Args:
-        query: [B, H, T, K].
-        key: [B, H, L, K].
-        value: [B, H, L, K].
-        mask: bool [B, T, L].
-        compatible: function of a query, a key and the number of the head.
-    """
-    outputs = np.zeros((*query.shape[:3], value.shape[3]))
-    weights = np.zeros((*query.shape[:3], key.shape[2]))
-    for b, h, t in np.ndindex(query.shape[:3]):
-        visible = np.flatnonzero(mask[b, t])
-        logits = [compatible(query[b, h, t], key[b, h, i], h) for i in visible]
-        weights[b, h, t, visible] = _softmax(np.array(logits, np.float64))
-        outputs[b, h, t] = weights[b, h, t] @ value[b, h]
-    return outputs, weights
-
-
-def _mask(seed=0):
+def _mask():
     """Return bool [B, T, L] in which every query sees key 0."""
-    mask = np.random.default_rng(seed).random((B, T, L)) < 0.5
+    mask = np.random.default_rng(0).random((B, T, L)) < 0.5
     mask[:, :, 0] = True
     return mask
 
 
 def _layer(**changes):
     layer = attention.MultiHeadAttention(**SETTINGS | changes, name="attention")
-    layer(_normal(B, T, D), np.ones((1, 1, T, L), bool), _normal(B, L, D))
+    layer(normal(B, T, D), np.ones((1, 1, T, L), bool), normal(B, L, D))
     return layer
 
 
-def _weights_of_identity(attention_type, x, memory):
-    """Return weights [T, L] of one head with identity projections."""
-    size = x.shape[1]
-    layer = attention.MultiHeadAttention(
-        size, 1, size, size, attention_type, 0.0
-    )
-    mask = np.ones((1, 1, 1, 1), bool)
-    layer(x[None], mask, memory[None])
-    layer.set_weights([np.eye(size)] * 4)
-    return layer(x[None], mask, memory[None])[1][0, 0]
+def _relative(**changes):
+    layer = attention.RelativeAttention(MAX, **SETTINGS | changes)
+    layer(normal(B, T, D), NO_MASK)
+    return layer
 
 
-@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
-def test_attention_passes_layer_checks(run_layer_test, dtype, attention_type):
-    layer = run_layer_test(
-        attention.MultiHeadAttention,
-        SETTINGS | {"attention_type": attention_type},
-        (_normal(B, T, D), _mask()[:, None], _normal(B, L, D)),
-        (B, T, D),
-        dtype,
-    )
-    shapes = {weight.path: tuple(weight.shape) for weight in layer.weights}
-    additive = {"tested/compatibility/weight": (H, KEYS // H)}
-    assert shapes == {
-        "tested/query/kernel": (D, KEYS),
-        "tested/key/kernel": (D, KEYS),
-        "tested/value/kernel": (D, VALUES),
-        "tested/output_projection/kernel": (VALUES, D),
-    } | (additive if attention_type == "additive" else {})
+def _heads(array, dense):
+    """Split a projection: head h is columns h·K … (h + 1)·K - 1."""
+    columns = np.split(array @ dense.kernel.numpy(), H, axis=-1)
+    return np.stack(columns, axis=1)
 
 
-def test_equal_logits_give_mean_of_unmasked_values():
-    """Equal logits give the mean of the unmasked values."""
-    layer = attention.MultiHeadAttention(2, 1, 2, 2, "dot_product", 0.0)
-    memory = np.array([[[1.0, 10.0], [3.0, 20.0], [99.0, 99.0]]])
-    arguments = np.zeros((1, 1, 2)), np.array([[[[1, 1, 0]]]]) > 0, memory
-    layer(*arguments)
-    layer.set_weights([np.eye(2)] * 4)
-    mixed, weights = layer(*arguments)
-    np.testing.assert_allclose(weights[0, 0], [[0.5, 0.5, 0.0]], atol=1e-6)
-    np.testing.assert_allclose(mixed[0], [[2.0, 15.0]], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("attention_type", "odds"),
-    [("dot_product", 3), ("dot_product_unscaled", 81)],
-)
-def test_scale_of_dot_product_is_sqrt_of_key_size(attention_type, odds):
-    """q·k = 4 ln 3, over sqrt(16) ln 3: odds of 3 to 1, and 3^4 unscaled."""
-    x = np.full((1, 16), 0.25 * math.log(3))
-    memory = np.stack([np.ones(16), np.zeros(16)])
-    weights = _weights_of_identity(attention_type, x, memory)
-    expected = [[odds / (odds + 1), 1 / (odds + 1)]]
-    np.testing.assert_allclose(weights, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
-def test_multi_head_attention_equals_loops_in_numpy(attention_type):
-    layer = _layer(attention_type=attention_type)
-    x, memory, mask = _normal(B, T, D), _normal(B, L, D, seed=1), _mask()
-
-    def heads(array, dense):
-        """Split a projection: head h is columns h·K … (h + 1)·K - 1."""
-        columns = np.split(array @ dense.kernel.numpy(), H, axis=-1)
-        return np.stack(columns, axis=1)
-
-    compatible = {
-        "dot_product": lambda q, k, h: q @ k / math.sqrt(KEYS // H),
-        "dot_product_unscaled": lambda q, k, h: q @ k,
-        "additive": lambda q, k, h: (
-            layer.compatibility.weight.numpy()[h] @ np.tanh(q + k)
-        ),
-    }[attention_type]
-    outputs, expected_weights = _by_hand(
-        heads(x, layer.query),
-        heads(memory, layer.key),
-        heads(memory, layer.value),
-        mask,
-        compatible,
-    )
+def _project_heads(outputs, layer):
+    """Return [B, T, D] of the outputs [B, H, T, K] of all heads."""
     side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
-    expected = side_by_side @ layer.output_projection.kernel.numpy()
+    return side_by_side @ layer.output_projection.kernel.numpy()
+
+
+def _by_hand(layer, x, memory, mask):
+    """Return outputs [B, T, D] and weights [B, H, T, L], pair by pair.
+
+    A relative layer adds vectors to keys and values: equations 3 and 4 of Shaw
+    et al.
+    """
+    query, key, value = (
+        _heads(array, dense)
+        for array, dense in (
+            (x, layer.query),
+            (memory, layer.key),
+            (memory, layer.value),
+        )
+    )
+    relative = isinstance(layer, attention.RelativeAttention)
+
+    def vector(table, i, j):
+        if not relative:
+            return 0.0
+        return table.numpy()[min(max(j - i, -MAX), MAX) + MAX]
+
+    def logit(q, k, h):
+        if layer.attention_type == "additive":
+            return layer.compatibility.weight.numpy()[h] @ np.tanh(q + k)
+        scaled = layer.attention_type == "dot_product"
+        return q @ k / (math.sqrt(KEYS // H) if scaled else 1)
+
+    outputs = np.zeros((*query.shape[:3], value.shape[3]))
+    weights = np.zeros((*query.shape[:3], key.shape[2]))
+    for b, h, i in np.ndindex(query.shape[:3]):
+        seen = np.flatnonzero(mask[b, i])
+        keys_table = relative and layer.relative_keys
+        values_table = relative and layer.relative_values
+        weights[b, h, i, seen] = softmax(
+            np.array(
+                [
+                    logit(
+                        query[b, h, i],
+                        key[b, h, j] + vector(keys_table, i, j),
+                        h,
+                    )
+                    for j in seen
+                ],
+                np.float64,
+            )
+        )
+        for j in seen:
+            shifted = value[b, h, j] + vector(values_table, i, j)
+            outputs[b, h, i] += weights[b, h, i, j] * shifted
+    return _project_heads(outputs, layer), weights
+
+
+def _assert_equals_loops(layer, x, memory, mask):
+    expected, expected_weights = _by_hand(layer, x, memory, mask)
     output, weights = layer(x, mask[:, None], memory)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
+@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
+def test_multi_head_attention_equals_loops_in_numpy(attention_type):
+    x, memory = normal(B, T, D), normal(B, L, D, seed=1)
+    memory[1, 3:] = 1e9  # no query sees it
+    mask = _mask()
+    mask[1, :, 3:] = False
+    _assert_equals_loops(_layer(attention_type=attention_type), x, memory, mask)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "attention_type", ["dot_product", "dot_product_unscaled"]
+)
+def test_relative_attention_equals_loops_in_numpy(attention_type, causal):
+    """The scaled query multiplies both keys and their relative vectors."""
+    layer, x = _relative(attention_type=attention_type), normal(B, L, D)
+    mask = np.ones((B, L, L), bool)
+    _assert_equals_loops(layer, x, x, np.tril(mask) if causal else mask)
+
+
 def test_memory_defaults_to_x():
-    layer, x, mask = _layer(), _normal(B, T, D), np.ones((1, 1, 1, 1), bool)
-    pairs = zip(layer(x, mask), layer(x, mask, x), strict=True)
-    for without_memory, expected in pairs:
+    layer, x = _relative(), normal(B, T, D)
+    for without_memory, expected in zip(
+        layer(x, NO_MASK), layer(x, NO_MASK, x), strict=True
+    ):
         np.testing.assert_allclose(without_memory, expected, atol=1e-5)
 
 
-def test_masked_keys_do_not_change_output():
-    layer, x, memory = _layer(), _normal(B, T, D), _normal(B, L, D)
-    mask = np.ones((1, 1, 1, L), bool)
-    mask[..., 3:] = False
-    changed = memory.copy()
-    changed[:, 3:] = 1e9
-    expected, _ = layer(x, mask, memory)
-    np.testing.assert_allclose(layer(x, mask, changed)[0], expected, atol=1e-5)
-    # The result is that without these keys.
-    shorter, _ = layer(x, mask[..., :3], memory[:, :3])
-    np.testing.assert_allclose(shorter, expected, atol=1e-5)
-
-
-def test_output_is_invariant_to_order_of_memory():
-    layer, x, memory = _layer(), _normal(B, T, D), _normal(B, L, D)
-    mask, order = _mask()[:, None], [4, 2, 0, 1, 3]
-    np.testing.assert_allclose(
-        layer(x, mask[..., order], memory[:, order])[0],
-        layer(x, mask, memory)[0],
-        atol=1e-5,
-    )
+def test_step_equals_row_of_full_attention():
+    """A step of decoding attends to keys in two arrays."""
+    layer, x = _relative(), ops.convert_to_tensor(normal(B, L, D))
+    expected, weights = layer(x, NO_MASK)
+    key, value = layer.project_memory(x)
+    kernels = layer.step_kernels(with_memory=False)
+    for i in range(L):
+        distances = ops.broadcast_to(ops.arange(L) - i, (B, L))
+        key_values = [
+            attention.KeyValues(
+                key[:, :, part],
+                value[:, :, part],
+                part.stop - part.start,
+                distances[:, part],
+            )
+            for part in (slice(0, 2), slice(2, L))
+        ]
+        (query,) = layer.project_step(x[:, i], 1, kernels, False)
+        output, step_weights = layer.step(query, key_values, NO_MASK, kernels)
+        np.testing.assert_allclose(output, expected[:, i], atol=1e-5)
+        np.testing.assert_allclose(
+            step_weights[:, :, 0], weights[:, :, i], atol=1e-5
+        )
 
 
 def test_fully_masked_query_gives_finite_output(dtype):
-    """Queries that are padding see no key; NaN would reach the gradients."""
+    """Queries that are padding see no key; NaN would reach the gradients.
+
+    Masked logits in float16 would be -inf.
+    """
     mask = np.zeros((1, 1, T, L), bool)
-    output, _ = _layer(dtype=dtype)(_normal(B, T, D), mask, _normal(B, L, D))
+    output, _ = _layer(dtype=dtype)(normal(B, T, D), mask, normal(B, L, D))
     assert np.isfinite(np.asarray(output, np.float32)).all()
 
 
@@ -191,19 +187,9 @@ def test_softmax_in_16_bits_is_float32(dtype):
     """A sum of 1,000 equal weights would not be 1 in 16 bits."""
     layer, length = _layer(dtype=dtype), 1000
     mask = np.ones((1, 1, 1, length), bool)
-    _, weights = layer(_normal(1, 1, D), mask, np.zeros((1, length, D)))
+    _, weights = layer(normal(1, 1, D), mask, np.zeros((1, length, D)))
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     np.testing.assert_allclose(weights, 1 / length, rtol=1e-5)
-
-
-def test_float16_logits_are_masked_in_float32():
-    """Masked logits in float16 would be -inf, and a row of them NaN."""
-    layer = _layer(dtype="mixed_float16")
-    mask = np.zeros((1, 1, T, L), bool)
-    mask[..., 0] = True
-    _, weights = layer(_normal(B, T, D), mask, _normal(B, L, D))
-    expected = np.broadcast_to([1.0, 0, 0, 0, 0], (B, H, T, L))
-    np.testing.assert_allclose(weights, expected, atol=1e-6)
 
 
 def test_dropout_acts_on_attention_weights():
@@ -211,7 +197,7 @@ def test_dropout_acts_on_attention_weights():
     layer = _layer(dropout_rate=0.4)
     plain = _layer()
     plain.set_weights(layer.get_weights())
-    x, memory, mask = _normal(B, T, D), _normal(B, L, D), _mask()[:, None]
+    x, memory, mask = normal(B, T, D), normal(B, L, D), _mask()[:, None]
     rng = randomness.step_rng(1, 2, 0, B)
     output, returned_weights = layer(x, mask, memory, rng=rng)
     kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), rng=rng))
@@ -220,6 +206,85 @@ def test_dropout_acts_on_attention_weights():
     np.testing.assert_allclose(returned_weights, weights, atol=1e-5)
     _, value = layer.project_memory(ops.convert_to_tensor(memory))
     outputs = (kept * np.asarray(weights)) @ np.asarray(value)
-    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
-    expected = side_by_side @ layer.output_projection.kernel.numpy()
+    expected = _project_heads(outputs, layer)
     np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_hparams_allow_exactly_these_types():
+    (rule,) = TransformerHParams.__dataclass_fields__[
+        "attention_type"
+    ].metadata["constraints"]
+    assert all(map(rule.holds, attention.COMPATIBILITIES))
+    assert rule.text == f"one of {tuple(attention.COMPATIBILITIES)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "key", "expected"),
+    [
+        # (1·5 + 2·6 + 3·7 + 4·8) / sqrt(4)
+        ("dot_product", [1, 2, 3, 4], [5, 6, 7, 8], 35),
+        ("dot_product_unscaled", [1, 2, 3, 4], [5, 6, 7, 8], 70),
+        # tanh(ln 3 / 2) = 1/2 and tanh(ln 3) = 4/5: 1 · 1/2 + 10 · 4/5
+        ("additive", [LN3 / 2, LN3 / 4], [0, LN3 * 3 / 4], 8.5),
+    ],
+)
+def test_logit_equals_literal_value(name, query, key, expected):
+    layer = attention.COMPATIBILITIES[name]()
+    pair = [np.array([[[x]]], np.float32) for x in (query, key)]
+    layer(*pair)
+    if name == "additive":
+        layer.weight.assign([[1.0, 10.0]])
+    assert float(layer(*pair)[0, 0, 0, 0]) == pytest.approx(expected, rel=1e-5)
+
+
+def _assert_mask(mask, rows):
+    """Compare with rows of "#", where a query sees a key, and "."."""
+    mask = np.asarray(mask)
+    assert mask.dtype == bool
+    expected = np.array([list(row) for row in rows]) == "#"
+    np.testing.assert_array_equal(mask, expected[None, None])
+
+
+def test_causal_mask_is_lower_triangle():
+    mask = attention.causal_mask(np.arange(4), np.arange(4))
+    _assert_mask(mask, ["#...", "##..", "###.", "####"])
+    # A step of decoding has one query, here at index 2.
+    mask = attention.causal_mask(np.array([2]), np.arange(5))
+    _assert_mask(mask, ["###.."])
+
+
+@pytest.mark.parametrize(
+    ("reach", "expected"),
+    [
+        (1, ["#....", ".#...", "..#..", "...#.", "....#"]),
+        (3, ["###..", "####.", "#####", ".####", "..###"]),
+        (99, ["#####"] * 5),
+    ],
+)
+def test_restricted_mask_is_band(reach, expected):
+    """The mask is |i - j| < reach."""
+    mask = attention.restricted_mask(np.arange(5), np.arange(5), reach)
+    _assert_mask(mask, expected)
+    mask = attention.restricted_mask(np.array([2]), np.arange(5), reach)
+    _assert_mask(mask, expected[2:3])
+
+
+@hypothesis.given(
+    st.lists(st.tuples(_SEGMENTS, _SEGMENTS), min_size=1, max_size=3)
+)
+@hypothesis.settings(max_examples=25)
+def test_same_segment_is_equality_without_padding(rows):
+    queries, keys = (
+        np.array([row + [0] * (8 - len(row)) for row in side])
+        for side in zip(*rows, strict=True)
+    )
+    mask = np.asarray(attention.same_segment_mask(queries, keys))
+    assert mask.dtype == bool
+    equal = queries[:, :, None] == keys[:, None, :]
+    np.testing.assert_array_equal(mask[:, 0], equal & (keys > 0)[:, None, :])
+
+
+def test_queries_with_a_key_are_those_of_sentences():
+    segments = np.array([[1, 1, 2, 0], [1, 0, 0, 0]])
+    mask = attention.same_segment_mask(segments, segments)
+    np.testing.assert_array_equal(attention.has_key(mask), segments > 0)

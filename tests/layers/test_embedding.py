@@ -1,4 +1,4 @@
-"""Tests of the embedding, whose matrix also gives logits."""
+"""Tests of embeddings and positional encodings against formulas in float64."""
 
 import math
 
@@ -6,51 +6,41 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from numpy_layers import normal
 
 from t2t_repro.layers import embedding
 
 V, D = 11, 16
-IDS = np.array([[3, 0, 10], [5, 5, 1]])
+IDS = np.array([[3, 0, 10], [5, 5, 1]], np.int32)
+SINUSOIDS = [
+    embedding.Sinusoids,
+    embedding.SinesThenCosines,
+    embedding.TimingSignal,
+]
 
 
-def _layer(dtype="float32"):
+def _embedding(dtype="float32"):
     layer = embedding.Embedding(V, D, name="embedding", dtype=dtype)
     layer.build(None)
     return layer
 
 
-def test_embedding_passes_layer_checks(run_layer_test, dtype):
-    layer = run_layer_test(
-        embedding.Embedding,
-        {"vocab_size": V, "hidden_size": D},
-        (IDS,),
-        (2, 3, D),
-        dtype,
-    )
-    assert [weight.path for weight in layer.weights] == ["tested/weight"]
-
-
 def test_vectors_are_rows_times_sqrt_of_hidden_size():
-    layer = _layer()
+    layer = _embedding()
     expected = layer.weight.numpy()[IDS] * 4.0  # sqrt(16)
     np.testing.assert_allclose(layer(IDS), expected, rtol=1e-6)
 
 
 def test_logits_are_products_with_embedding_matrix():
-    layer = _layer()
-    x = np.random.default_rng(0).normal(size=(2, 3, D)).astype(np.float32)
+    layer, x = _embedding(), normal(2, 3, D)
     logits = layer.logits(ops.convert_to_tensor(x))
     expected = x @ layer.weight.numpy().T
-    assert logits.shape == (2, 3, V)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
-    layer.weight.assign(2 * layer.weight.numpy())
-    doubled = layer.logits(ops.convert_to_tensor(x))
-    np.testing.assert_allclose(doubled, 2 * expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, D), (4, D)])
 def test_logits_are_float32(dtype, shape):
-    layer = _layer(dtype)
+    layer = _embedding(dtype)
     logits = layer.logits(ops.ones(shape, layer.compute_dtype))
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     assert logits.shape == (*shape[:-1], V)
@@ -60,7 +50,7 @@ def test_logits_are_float32(dtype, shape):
 def test_gradients_of_lookup_and_logits_are_summed():
     import tensorflow as tf
 
-    layer = _layer()
+    layer = _embedding()
     with tf.GradientTape() as tape:
         looked_up = tf.reduce_sum(layer(IDS))
         logits = tf.reduce_sum(layer.logits(tf.ones((1, 1, D))))
@@ -80,3 +70,113 @@ def test_initial_deviation_is_one_over_sqrt_of_hidden_size():
     assert weight.std() == pytest.approx(1 / 8, rel=0.02)
     # Normal, and not truncated: some of 128,000 lie beyond 3.5 sigma.
     assert np.abs(weight).max() > 3.5 / 8
+
+
+def test_looked_up_vectors_are_rows_and_last_row_beyond_the_table():
+    layer = embedding.LookupTable(11, 4)
+    layer(IDS)
+    table = layer.table.numpy()
+    np.testing.assert_array_equal(
+        layer(IDS + 9), table[np.minimum(IDS + 9, 10)]
+    )
+    np.testing.assert_array_equal(layer(np.int32(7)), table[7])
+
+
+def _table(layer, length, size):
+    """Return the encodings [length, D] that a layer adds."""
+    x, positions = np.zeros((1, length, size)), np.arange(length)[None]
+    return np.asarray(layer(x, positions), np.float32)[0]
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "expected"),
+    [
+        (  # D = 4: wavelengths 2π and 100·2π, sine and cosine in turn
+            embedding.Sinusoids,
+            [
+                [0.0, 1.0, 0.0, 1.0],
+                [0.8414710, 0.5403023, 0.0099998, 0.9999500],
+                [0.9092974, -0.4161468, 0.0199987, 0.9998000],
+            ],
+        ),
+        (  # D = 6: wavelengths 2π, 100·2π and 10000·2π; sines, then cosines
+            embedding.TimingSignal,
+            [
+                [0.0, 0.0, 0.0, 1.0, 1.0, 1.0],
+                [0.8414710, 0.0099998, 0.0001, 0.5403023, 0.9999500, 1.0],
+                [0.9092974, 0.0199987, 0.0002, -0.4161468, 0.9998000, 1.0],
+            ],
+        ),
+    ],
+)
+def test_encodings_have_literal_values(layer_class, expected):
+    table = _table(layer_class(), 3, len(expected[0]))
+    np.testing.assert_allclose(table, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+@pytest.mark.parametrize(("length", "size"), [(300, 64), (9, 2)])
+def test_encodings_equal_formula_of_section_3_5(layer_class, length, size):
+    """The exponent of pair i is 2i / D, or tensor2tensor's."""
+    exponents = 2 * np.arange(size // 2) / size
+    if layer_class is embedding.TimingSignal:
+        exponents = np.arange(size // 2) / max(size // 2 - 1, 1)
+    angles = np.arange(2, length + 2)[:, None] / 10_000**exponents
+    sines, cosines = np.sin(angles), np.cos(angles)
+    expected = np.concatenate([sines, cosines], 1)
+    if layer_class is embedding.Sinusoids:
+        expected = np.stack([sines, cosines], -1).reshape(length, size)
+    actual = _table(layer_class(first_position=2), length, size)
+    # Angles near 300 and near 64 are 3e-5 and 4e-6 apart in float32.
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    np.testing.assert_allclose(actual[:64], expected[:64], atol=3e-5)
+
+
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+def test_positions_above_256_differ_under_every_policy(layer_class, dtype):
+    layer = layer_class(dtype=dtype)
+    output = layer(np.zeros((1, 300, 16)), np.arange(300)[None])
+    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
+    table = layer.encode(ops.arange(300))
+    assert keras.backend.standardize_dtype(table.dtype) == "float32"
+    np.testing.assert_allclose(table[257, 0], math.sin(257), atol=1e-4)
+    output = ops.convert_to_numpy(ops.cast(output, "float32"))
+    np.testing.assert_allclose(output[0], table, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "arguments"),
+    [
+        (embedding.Sinusoids, ()),
+        (embedding.TimingSignal, ()),
+        (embedding.LearnedPositions, (4,)),
+    ],
+)
+def test_encodings_are_those_of_given_positions_and_steps(
+    layer_class, arguments
+):
+    layer, x = layer_class(*arguments), normal(2, 4, 6)
+    table = _table(layer, 4, 6)
+    positions = np.array([[0, 1, 0, 1], [3, 2, 1, 0]])
+    np.testing.assert_allclose(
+        layer(x, positions), x + table[positions], atol=1e-5
+    )
+    for pos in range(4):
+        output = layer.step(x, ops.convert_to_tensor(pos))
+        np.testing.assert_allclose(output, x + table[pos], atol=1e-5)
+
+
+def test_positions_beyond_learned_table_get_last_row():
+    layer = embedding.LearnedPositions(3)
+    _table(layer, 5, 2)
+    layer.table.assign([[1, 2], [3, 4], [5, 6]])
+    expected = [[1, 2], [3, 4], [5, 6], [5, 6], [5, 6]]
+    np.testing.assert_array_equal(_table(layer, 5, 2), expected)
+    beyond = layer.step(np.zeros((1, 1, 2)), ops.convert_to_tensor(99))
+    np.testing.assert_array_equal(beyond, [[[5, 6]]])
+
+
+def test_layer_without_positions_returns_its_input():
+    x, layer = ops.ones((1, 2, 4)), embedding.NoPositions()
+    np.testing.assert_array_equal(layer(x, np.array([[0, 1]])), x)
+    np.testing.assert_array_equal(layer.step(x, ops.convert_to_tensor(1)), x)

@@ -1,28 +1,29 @@
-"""Tests of gated convolutions against loops in numpy."""
+"""Tests of ConvS2S's layers against loops and equations in numpy."""
 
+import math
+
+import keras
 import numpy as np
 import pytest
 from keras import ops
+from numpy_layers import normal, sigmoid, softmax
 
-from t2t_repro.layers import randomness
-from t2t_repro.layers.gated_convolution import GatedConvolution
+from t2t_repro.layers import gated_convolution, randomness
 
 B, N, C, CHANNELS = 2, 6, 3, 4
+T, L, D = 3, 5, 4
+REAL = np.arange(L) < np.array([[5], [2]])
 
 
-def _x(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-
-def _layer(width, causal, rate=0.0):
-    layer = GatedConvolution(C, CHANNELS, width, rate, causal)
-    layer(_x(B, N, C))
-    layer.linear.gain.assign(_x(2 * CHANNELS))
-    layer.linear.bias.assign(_x(2 * CHANNELS))
+def _convolution(width, causal, rate=0.0):
+    layer = gated_convolution.GatedConvolution(C, CHANNELS, width, rate, causal)
+    layer(normal(B, N, C))
+    layer.linear.gain.assign(normal(2 * CHANNELS))
+    layer.linear.bias.assign(normal(2 * CHANNELS))
     return layer
 
 
-def _oracle(layer, x, before):
+def _convolve(layer, x, before):
     """Compute x [B, N, C] convolved, position by position, between zeros."""
     weight = np.asarray(layer.linear.weight)
     weight = weight.reshape(2, CHANNELS, layer.width, C)
@@ -35,27 +36,8 @@ def _oracle(layer, x, before):
             if 0 <= j < N:
                 value += weight[0, channel, tap] @ x[b, j]
                 gate += weight[1, channel, tap] @ x[b, j]
-        output[b, i, channel] = value / (1 + np.exp(-gate))
+        output[b, i, channel] = value * sigmoid(gate)
     return output
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_gated_convolution_passes_layer_checks(run_layer_test, dtype, causal):
-    layer = run_layer_test(
-        GatedConvolution,
-        {
-            "input_channels": C,
-            "channels": CHANNELS,
-            "width": 3,
-            "dropout_rate": 0.1,
-            "causal": causal,
-        },
-        (_x(B, N, C), np.ones((B, N), bool)),
-        (B, N, CHANNELS),
-        dtype,
-    )
-    assert layer.linear.direction.shape == (2 * CHANNELS, 3 * C)
-    assert layer.linear.initial_variance == 4 * 0.9
 
 
 @pytest.mark.parametrize(
@@ -63,33 +45,32 @@ def test_gated_convolution_passes_layer_checks(run_layer_test, dtype, causal):
     [
         (1, False, 0),
         (2, False, 0),
-        (3, False, 1),
         (5, False, 2),
         (9, False, 4),  # wider than the sentence
         (1, True, 0),
         (2, True, 1),
-        (3, True, 2),
         (9, True, 8),
     ],
 )
-def test_output_equals_loops(width, causal, before):
-    layer, x = _layer(width, causal), _x(B, N, C)
-    expected = _oracle(layer, x, before)
+def test_convolution_equals_loops(width, causal, before):
+    layer, x = _convolution(width, causal), normal(B, N, C)
+    expected = _convolve(layer, x, before)
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
+    assert layer.linear.initial_variance == 4
 
 
 def test_padding_is_zero_whatever_it_contains():
-    layer, x = _layer(3, causal=False), _x(B, N, C)
+    layer, x = _convolution(3, causal=False), normal(B, N, C)
     real = np.arange(N) < np.array([[6], [3]])
-    expected = _oracle(layer, x * real[..., None], before=1)
+    expected = _convolve(layer, x * real[..., None], before=1)
     x[~real] = 1e6
     output = np.asarray(layer(x, real))
     np.testing.assert_allclose(output[real], expected[real], atol=1e-5)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 3])
 def test_steps_equal_whole_sequence(width):
-    layer, x = _layer(width, causal=True), _x(B, N, C)
+    layer, x = _convolution(width, causal=True), normal(B, N, C)
     expected = np.asarray(layer(x))
     kernels = {layer.linear.path: layer.linear.kernel()}
     past = ops.zeros((1, B, width - 1, C)) if width > 1 else None
@@ -99,9 +80,102 @@ def test_steps_equal_whole_sequence(width):
 
 
 def test_dropout_acts_on_inputs():
-    layer, x = _layer(3, causal=False, rate=0.4), _x(B, N, C)
+    layer, x = _convolution(3, causal=False, rate=0.4), normal(B, N, C)
     rng = randomness.step_rng(1, 2, 0, B)
     kept = np.asarray(layer.dropout(np.ones((B, N, C)), rng=rng))
     assert 0 < (kept == 0).mean() < 1
-    expected = _oracle(layer, x * kept, before=1)
+    expected = _convolve(layer, x * kept, before=1)
     np.testing.assert_allclose(layer(x, rng=rng), expected, atol=1e-5)
+    assert layer.linear.initial_variance == pytest.approx(4 * 0.6)
+
+
+def test_attention_equals_equations_1_and_2():
+    x, g = normal(B, T, C), normal(B, T, D)
+    z, values = 2 * normal(B, L, D), normal(B, L, D)
+    layer = gated_convolution.MultiStepAttention(C, D)
+    source = gated_convolution.Source(z, values, REAL)
+    layer(x, g, source)
+    for dense in (layer.query, layer.output_projection):
+        dense.bias.assign(normal(*dense.bias.shape))
+    output, weights = layer(x, g, source)
+    query, back = (
+        (np.asarray(dense.weight), np.asarray(dense.bias))
+        for dense in (layer.query, layer.output_projection)
+    )
+    for b, t in np.ndindex(B, T):
+        m = REAL[b].sum()
+        d = (query[0] @ x[b, t] + query[1] + g[b, t]) * np.sqrt(0.5)
+        a = softmax(z[b, :m] @ d)
+        c = (a @ values[b, :m]) * m * np.sqrt(1 / m)
+        expected = (x[b, t] + back[0] @ c + back[1]) * np.sqrt(0.5)
+        np.testing.assert_allclose(weights[b, t, :m], a, atol=1e-5)
+        assert not np.asarray(weights[b, t, m:]).any()
+        np.testing.assert_allclose(output[b, t], expected, atol=1e-5)
+    kernels = {
+        dense.path: dense.kernel()
+        for dense in (layer.query, layer.output_projection)
+    }
+    with_kernels, _ = layer(x, g, source, kernels)
+    np.testing.assert_array_equal(with_kernels, ops.convert_to_numpy(output))
+
+
+def _dense(dtype="float32"):
+    layer = gated_convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
+    layer.build()
+    return layer
+
+
+def test_weight_norm_equals_formula():
+    layer, x = _dense(), normal(2, 5, 4)
+    direction, gain, bias = normal(3, 4), np.array([2.0, -0.5, 0.1]), normal(3)
+    layer.set_weights([direction, gain, bias])
+    norms = np.linalg.norm(direction, axis=1)
+    weight = direction * (gain / norms)[:, None]
+    np.testing.assert_allclose(layer.weight, weight, rtol=1e-5)
+    kernels = {layer.path: layer.kernel()}
+    for function in (layer, layer.logits):
+        outputs = np.asarray(function(x))
+        np.testing.assert_allclose(outputs, x @ weight.T + bias, atol=1e-5)
+        np.testing.assert_array_equal(function(x, kernels), outputs)
+
+
+def test_initial_weight_is_direction_of_given_variance():
+    layer = gated_convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
+    layer.build()
+    np.testing.assert_allclose(layer.weight, layer.direction, rtol=1e-5)
+    deviation = math.sqrt(3.2 / 64)
+    assert np.std(layer.direction.numpy()) == pytest.approx(deviation, rel=0.02)
+    assert not np.asarray(layer.bias).any()
+
+
+def test_weight_and_logits_are_float32(dtype):
+    """The norm is computed in float32, within a call as well."""
+    layer = _dense(dtype)
+    small = np.full((3, 4), 1e-5, np.float32)  # its square is 0 in float16
+    layer.direction.assign(small)
+    outputs = layer(ops.ones((1, 4), layer.compute_dtype))
+    assert np.isfinite(np.asarray(ops.cast(outputs, "float32"))).all()
+    for tensor in (layer.weight, layer.logits(ops.ones((1, 4)))):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradient_is_scaled_and_values_are_unchanged(dtype, xla):
+    import tensorflow as tf
+
+    @tf.function(jit_compile=xla)
+    def compute(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            scaled = gated_convolution.scale_gradient(x, 0.25)
+        return scaled, tape.gradient(scaled, x)
+
+    x = tf.cast(normal(100), dtype)
+    scaled, gradient = compute(x)
+    assert scaled.dtype == x.dtype
+    np.testing.assert_array_equal(scaled, x)
+    np.testing.assert_array_equal(
+        gradient, tf.fill((100,), x.dtype.as_numpy_dtype(0.25))
+    )

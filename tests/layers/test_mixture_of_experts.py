@@ -1,33 +1,163 @@
-"""Tests of the mixture of experts against a sum over all experts in numpy."""
+"""Tests of mixtures of experts against the paper's equations in numpy."""
 
+import math
+
+import hypothesis
+import keras
 import numpy as np
 import pytest
+from hypothesis import strategies as st
+from keras import ops
+from numpy_layers import normal
 
-from t2t_repro.layers import randomness
-from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
+from t2t_repro.layers import mixture_of_experts, randomness
 
 D, F, E = 4, 6, 5
 REAL = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]], bool)
+X = normal(*REAL.shape, D)
 
 
-def _x(*shape, seed=0):
-    random = np.random.default_rng(seed)
-    return random.normal(size=shape).astype(np.float32)
+def _rng(first_row=0, rows=2):
+    return randomness.step_rng(3, 5, first_row, rows)
 
 
-def _rng():
-    return randomness.step_rng(3, 5, 0, len(REAL))
-
-
-def _layer(k=2):
-    layer = MixtureOfExperts(E, k, F, name="mixture")
-    layer(_x(1, 1, D))
-    for seed, weight in enumerate(layer.weights):
-        weight.assign(_x(*weight.shape, seed=seed))
+def _gating(k=2):
+    layer = mixture_of_experts.NoisyTopKGating(E, k, name="gating")
+    layer(X[:1, :1])
+    layer.set_weights([normal(D, E, seed=1), normal(D, E, seed=2)])
     return layer
 
 
-def _numpy(layer, x, gates):
+def _gate_by_hand(k, noise):
+    """Compute equations 2 to 11, one token and one expert at a time.
+
+    Returns:
+        gates [B, T, E] and both losses.
+    """
+    gate, noise_weight = normal(D, E, seed=1), normal(D, E, seed=2)
+    gates = np.zeros((*REAL.shape, E))
+    load = np.zeros(E)
+    for token in zip(*np.nonzero(REAL), strict=True):
+        clean = X[token].astype(np.float64) @ gate
+        deviation = np.log(1 + np.exp(X[token] @ noise_weight))
+        h = clean + noise[token] * deviation  # equation 4
+        kept = np.where(h >= np.sort(h)[-k], np.exp(h), 0)  # equation 5
+        gates[token] = kept / kept.sum()  # equation 3
+        for i in range(E):
+            others = np.sort(np.delete(h, i))[::-1]
+            threshold = others[k - 1] if k < E else -math.inf
+            z = (clean[i] - threshold) / deviation[i]  # equation 9
+            load[i] += (1 + math.erf(z / math.sqrt(2))) / 2  # equation 10
+    importance = gates.sum((0, 1))  # equation 6
+    return gates, *((v.std() / v.mean()) ** 2 for v in (importance, load))
+
+
+@pytest.mark.parametrize("k", [2, 4, E])
+@pytest.mark.parametrize("training", [False, True])
+def test_gates_and_losses_equal_equations(k, training):
+    rng = _rng() if training else None
+    noise = np.zeros((*REAL.shape, E))
+    if rng is not None:
+        stream = randomness.stream_id("gating")
+        noise = np.asarray(randomness.normal(rng, stream, noise.shape))
+    expected, importance, load = _gate_by_hand(k, noise)
+    gates = _gating(k)(np.where(REAL[..., None], X, 1e3), REAL, rng=rng)
+    one_hot = np.eye(E + 1)[np.asarray(gates.experts)]
+    dense = (one_hot * np.asarray(gates.values)[..., None]).sum(2)[..., :E]
+    np.testing.assert_allclose(dense, expected, atol=1e-5)
+    assert ((np.asarray(gates.experts) == E) == ~REAL[..., None]).all()
+    np.testing.assert_allclose(gates.losses.importance, importance, rtol=1e-4)
+    np.testing.assert_allclose(gates.losses.load, load, rtol=1e-4, atol=1e-9)
+
+
+def test_new_layer_spreads_tokens_in_training():
+    """Weights begin with 0 (appendix A), and noise alone chooses."""
+    layer = mixture_of_experts.NoisyTopKGating(E, 2)
+    experts = layer(normal(1, 1000, D), rng=_rng(rows=1)).experts
+    assert not any(np.asarray(weight).any() for weight in layer.weights)
+    counts = np.bincount(np.asarray(experts).ravel())
+    assert counts.min() > 330  # 400 ± 70, more than 4 deviations of 15.5
+
+
+def test_noise_of_row_is_independent_of_batch():
+    layer = _gating()
+    full = layer(X, rng=_rng())
+    alone = layer(X[1:], rng=_rng(1, 1))
+    np.testing.assert_array_equal(alone.experts[0], full.experts[1])
+    np.testing.assert_allclose(alone.values[0], full.values[1], rtol=1e-5)
+    assert not np.allclose(full.values, layer(X).values, atol=1e-2)
+
+
+def test_losses_without_tokens_are_0():
+    losses = _gating()(X, np.zeros_like(REAL)).losses
+    assert [float(loss) for loss in losses] == [0, 0]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", mixture_of_experts.BalanceLosses._fields)
+def test_gradients_of_losses_equal_finite_differences(kind):
+    """The load has a gradient, although numbers of tokens have none."""
+    import tensorflow as tf
+
+    layer = _gating()
+
+    def loss():
+        return getattr(layer(X, REAL, rng=_rng()).losses, kind)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, [w.value for w in layer.weights])
+    for weight, gradient in zip(layer.weights, gradients, strict=True):
+        original, direction = weight.numpy(), np.asarray(gradient)
+        norm = np.linalg.norm(direction)
+        assert norm > 1e-3, weight.path
+        ends = []
+        for sign in (1, -1):
+            weight.assign(original + sign * 1e-3 * direction / norm)
+            ends.append(float(loss()))
+        weight.assign(original)
+        assert (ends[0] - ends[1]) / 2e-3 == pytest.approx(norm, rel=0.02)
+
+
+@pytest.mark.tensorflow
+def test_gradients_are_finite_without_noise():
+    """Softplus of -1000 is 0, by which equation 9 would divide."""
+    import tensorflow as tf
+
+    layer, x = _gating(), np.ones((1, 3, D), np.float32)
+    layer.noise_weight.assign(np.full((D, E), -250.0))
+    with tf.GradientTape() as tape:
+        total = sum(layer(x).losses)
+    gradients = tape.gradient(total, [w.value for w in layer.weights])
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([2, 2, 2], 0), ([0, 0, 3], 2), ([0, 0], 0), ([1, 3], 0.25)],
+)
+def test_squared_variation_of_examples(values, expected):
+    result = mixture_of_experts.squared_variation(
+        ops.convert_to_tensor(values, "float32")
+    )
+    assert float(result) == pytest.approx(expected, abs=1e-6)
+
+
+def test_losses_are_float32_in_mixed_precision():
+    layer = mixture_of_experts.NoisyTopKGating(E, 2, dtype="float32")
+    for tensor in keras.tree.flatten(layer(ops.cast(X, "bfloat16")).losses):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
+
+
+def _mixture(k=2):
+    layer = mixture_of_experts.MixtureOfExperts(E, k, F, name="mixture")
+    layer(X[:1, :1])
+    for seed, weight in enumerate(layer.weights):
+        weight.assign(normal(*weight.shape, seed=seed))
+    return layer
+
+
+def _mix_by_hand(layer, gates):
     """Compute equation 1: every expert on every token."""
     w1, b1, w2, b2 = (
         np.asarray(weight)
@@ -38,75 +168,49 @@ def _numpy(layer, x, gates):
             layer.output_bias,
         )
     )
-    y = np.zeros_like(x)
+    y = np.zeros_like(X)
     for i in range(E):
         chosen = np.asarray(gates.values) * (np.asarray(gates.experts) == i)
-        hidden = np.maximum(0, x @ w1[i] + b1[i])
+        hidden = np.maximum(0, X @ w1[i] + b1[i])
         y += chosen.sum(-1, keepdims=True) * (hidden @ w2[i] + b2[i])
     return y
-
-
-def test_mixture_passes_layer_checks(run_layer_test, dtype):
-    layer = run_layer_test(
-        MixtureOfExperts,
-        {"num_experts": E, "experts_per_token": 2, "filter_size": F},
-        (_x(2, 3, D),),
-        (2, 3, D),
-        dtype,
-    )
-    assert {weight.path: weight.shape for weight in layer.weights} == {
-        "tested/filter_kernel": (E, D, F),
-        "tested/filter_bias": (E, F),
-        "tested/output_kernel": (E, F, D),
-        "tested/output_bias": (E, D),
-        "tested/gating/weight": (D, E),
-        "tested/gating/noise_weight": (D, E),
-    }
 
 
 @pytest.mark.parametrize("k", [2, E])
 @pytest.mark.parametrize("training", [False, True])
 def test_output_equals_sum_over_all_experts(k, training):
-    rng = _rng() if training else None
-    layer, x = _layer(k), _x(*REAL.shape, D)
-    y, losses = layer(x, REAL, rng=rng)
-    gates = layer.gating(x, REAL, rng=rng)
-    np.testing.assert_allclose(y, _numpy(layer, x, gates), atol=1e-5)
+    rng, layer = _rng() if training else None, _mixture(k)
+    y, losses = layer(X, REAL, rng=rng)
+    gates = layer.gating(X, REAL, rng=rng)
+    np.testing.assert_allclose(y, _mix_by_hand(layer, gates), atol=1e-5)
     assert not np.asarray(y)[~REAL].any()
     np.testing.assert_array_equal(losses, gates.losses)
 
 
 def test_output_of_token_is_independent_of_others():
     """An expert that all tokens choose drops none of them."""
-    layer = _layer()
-    x = np.repeat(_x(1, 1, D), 50, axis=1)
+    layer = _mixture()
+    x = np.repeat(X[:1, :1], 50, axis=1)
     alone, crowded = layer(x[:, :1])[0], layer(x)[0]
     np.testing.assert_allclose(crowded, np.repeat(alone, 50, 1), rtol=1e-5)
-
-
-def test_tokens_of_decoding_have_no_rows():
-    layer, x = _layer(), _x(*REAL.shape, D)
-    flat, _ = layer(x.reshape(-1, D))
-    np.testing.assert_allclose(
-        flat, np.asarray(layer(x)[0]).reshape(-1, D), rtol=1e-5
-    )
+    # Tokens of decoding have no rows.
+    np.testing.assert_allclose(layer(x[0])[0], crowded[0], rtol=1e-5)
 
 
 def test_initial_experts_have_limits_of_glorot():
-    layer = MixtureOfExperts(200, 2, 8)
-    layer(_x(1, 1, D))
+    layer = mixture_of_experts.MixtureOfExperts(200, 2, 8)
+    layer(X[:1, :1])
     limit = np.sqrt(6 / (D + 8))
     for kernel in (layer.filter_kernel, layer.output_kernel):
         assert 0.99 * limit < np.abs(np.asarray(kernel)).max() <= limit
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_gradients_equal_those_of_sum_over_all_experts(jit_compile):
-    """Gates have gradients through their values alone."""
+def test_gradients_equal_those_of_sum_over_all_experts():
+    """Gates have gradients through their values alone; XLA changes nothing."""
     import tensorflow as tf
 
-    layer, x = _layer(), tf.constant(_x(*REAL.shape, D))
+    layer = _mixture()
     variables = [w.value for w in layer.weights]
 
     def dense(x):
@@ -119,23 +223,21 @@ def test_gradients_equal_those_of_sum_over_all_experts(jit_compile):
         return tf.einsum("bted,btke->btd", y, one_hot)
 
     def gradients(function):
-        @tf.function(jit_compile=jit_compile)
-        def compute(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                total = tf.reduce_sum(function(x) ** 2)
-            found = tape.gradient(total, [x, *variables])
-            return [tf.convert_to_tensor(gradient) for gradient in found]
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(function(x) ** 2)
+        found = tape.gradient(total, [x, *variables])
+        return [tf.convert_to_tensor(gradient) for gradient in found]
 
-        return compute(x)
+    def of_layer():
+        return gradients(lambda x: layer(x, REAL, rng=_rng())[0])
 
-    for actual, expected in zip(
-        gradients(lambda x: layer(x, REAL, rng=_rng())[0]),
-        gradients(dense),
-        strict=True,
-    ):
-        assert np.abs(expected).max() > 0.1
-        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
+    expected = gradients(dense)
+    assert min(np.abs(gradient).max() for gradient in expected) > 0.1
+    for compute in (of_layer, tf.function(of_layer, jit_compile=True)):
+        for actual, gradient in zip(compute(), expected, strict=True):
+            np.testing.assert_allclose(actual, gradient, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.tensorflow
@@ -143,12 +245,62 @@ def test_graph_of_any_batch_needs_no_xla():
     """TensorFlow Serving has no XLA; a batch may even be empty."""
     import tensorflow as tf
 
-    layer, x = _layer(), _x(*REAL.shape, D)
+    layer = _mixture()
     compute = tf.function(
         lambda x: layer(x)[0],
         input_signature=[tf.TensorSpec([None, None, D])],
     )
-    np.testing.assert_allclose(compute(x), layer(x)[0], rtol=1e-5)
-    assert compute(x[:0]).shape == (0, *x.shape[1:])
+    np.testing.assert_allclose(compute(X), layer(X)[0], rtol=1e-5)
+    assert compute(X[:0]).shape == (0, *X.shape[1:])
     graph = compute.get_concrete_function().graph.as_graph_def()
     assert not [node.op for node in graph.node if node.op.startswith("Xla")]
+
+
+@st.composite
+def _choices(draw):
+    """Draw a number of experts, and the expert of each assignment."""
+    num_experts = draw(st.integers(1, 5))
+    experts = st.integers(0, num_experts)  # the last is padding
+    return num_experts, draw(st.lists(experts, min_size=1, max_size=40))
+
+
+@hypothesis.given(_choices())
+@hypothesis.example((3, [1] * 40))  # one expert gets all tokens
+@hypothesis.example((2, [2] * 9))  # padding alone
+@hypothesis.settings(max_examples=40)
+def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
+    num_experts, experts = choices
+    experts = np.array(experts, np.int32)
+    blocks = mixture_of_experts.group_by_expert(experts, num_experts)
+    slots = np.asarray(blocks.slots)
+    assert len(set(slots.tolist())) == len(experts)
+    assignments = np.asarray(blocks.assignments)
+    np.testing.assert_array_equal(
+        assignments.ravel()[slots], np.arange(len(experts))
+    )
+    of_slots = np.asarray(blocks.experts)[slots // assignments.shape[1]]
+    real = experts < num_experts
+    np.testing.assert_array_equal(of_slots[real], experts[real])
+
+
+def test_example_of_docstring():
+    choices = np.array([[0, 2], [0, 1], [0, 2], [0, 1]], np.int32)
+    blocks = mixture_of_experts.group_by_expert(choices.ravel(), 3)
+    letters = np.array(list("abcdefgh"))[np.asarray(blocks.assignments)]
+    assert [*map("".join, letters)][:4] == ["ac", "eg", "dh", "bf"]
+    np.testing.assert_array_equal(blocks.experts[:4], [0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("num_experts", [1, 8, 32, 2048])
+@pytest.mark.parametrize("num_assignments", [1, 8, 256, 8192, 100_000])
+def test_rows_grow_with_assignments_not_with_experts(
+    num_assignments, num_experts
+):
+    """At most half of the rows again, and a row or two of each expert."""
+    count, size = mixture_of_experts.num_blocks_and_size(
+        num_assignments, num_experts
+    )
+    assert count * size >= num_assignments
+    assert count * size <= 1.5 * num_assignments + 2 * num_experts + size
+    assert count * size <= num_assignments * size  # no more blocks than tokens
+    assert count <= 3 * num_experts + 1

@@ -1,34 +1,37 @@
-"""Tests of recurrent layers against loops in numpy and Keras's own layers."""
+"""Tests of recurrent layers and their attention against loops in numpy."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from numpy_layers import normal, sigmoid, softmax
 
-from t2t_repro.layers import randomness, recurrence
+from t2t_repro.layers import attention, randomness, recurrence
 
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
+X = normal(B, T, E, seed=9)
+MEMORY = normal(B, T, D, seed=1)
+ATTENTIVE = {
+    "cell_type": "lstm",
+    "size": D,
+    "attention_size": 7,
+    "attention_type": "additive",
+    "hops": 2,
+    "dropout_rate": 0.0,
+}
 every_cell = pytest.mark.parametrize("cell_type", recurrence.CELLS)
 
 
-def _normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def _layer(cell_type, reverse=False, dropout_rate=0.0, dtype="float32"):
+def _layer(cell_type, reverse=False, dtype="float32"):
     """Return a layer whose weights are all random."""
     layer = recurrence.RecurrentLayer(
-        cell_type, D, dropout_rate, reverse, name="layer", dtype=dtype
+        cell_type, D, 0.0, reverse, name="layer", dtype=dtype
     )
-    layer(_normal(B, T, E), MASK)
+    layer(X, MASK)
     for seed, weight in enumerate(layer.weights):
-        weight.assign(_normal(*weight.shape, seed=seed) * 0.5)
+        weight.assign(normal(*weight.shape, seed=seed) * 0.5)
     return layer
-
-
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def _lstm_by_hand(x, kernel, recurrent_kernel, bias):
@@ -36,9 +39,9 @@ def _lstm_by_hand(x, kernel, recurrent_kernel, bias):
     outputs = []
     for vector in x:
         gates = vector @ kernel + bias + h @ recurrent_kernel
-        i, f, g, o = (gates[k * D : (k + 1) * D] for k in range(4))
-        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-        h = _sigmoid(o) * np.tanh(c)
+        i, f, g, o = np.split(gates, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
         outputs.append(h)
     return outputs
 
@@ -47,81 +50,29 @@ def _gru_by_hand(x, kernel, recurrent_kernel, bias, recurrent_bias):
     h = np.zeros(D)
     outputs = []
     for vector in x:
-        gates, past = vector @ kernel + bias, h @ recurrent_kernel
-        r, z, n = (gates[k * D : (k + 1) * D] for k in range(3))
-        past_r, past_z, past_n = (past[k * D : (k + 1) * D] for k in range(3))
-        reset, update = _sigmoid(r + past_r), _sigmoid(z + past_z)
+        r, z, n = np.split(vector @ kernel + bias, 3)
+        past_r, past_z, past_n = np.split(h @ recurrent_kernel, 3)
+        reset, update = sigmoid(r + past_r), sigmoid(z + past_z)
         new = np.tanh(n + reset * (past_n + recurrent_bias))
         h = (1 - update) * new + update * h
         outputs.append(h)
     return outputs
 
 
-BY_HAND = {"lstm": _lstm_by_hand, "gru": _gru_by_hand}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize(
-    "layer_class", [recurrence.RecurrentLayer, recurrence.BidirectionalLayer]
-)
-@every_cell
-def test_layer_passes_layer_checks(
-    run_layer_test, layer_class, cell_type, dtype
-):
-    sides = 2 if layer_class is recurrence.BidirectionalLayer else 1
-    run_layer_test(
-        layer_class,
-        {"cell_type": cell_type, "size": D, "dropout_rate": 0.1},
-        (_normal(B, T, E), MASK),
-        (B, T, sides * D),
-        dtype,
-    )
-
-
 @pytest.mark.parametrize("reverse", [False, True])
 @every_cell
 def test_outputs_equal_formula(cell_type, reverse):
     """Each row is computed alone and without its padding."""
-    layer, x = _layer(cell_type, reverse), _normal(B, T, E, seed=9)
-    outputs = ops.convert_to_numpy(layer(x, MASK))
+    by_hand = {"lstm": _lstm_by_hand, "gru": _gru_by_hand}[cell_type]
+    layer = _layer(cell_type, reverse)
+    outputs = ops.convert_to_numpy(layer(X, MASK))
     order = slice(None, None, -1 if reverse else 1)
     for row in range(B):
         length = MASK[row].sum()
-        expected = BY_HAND[cell_type](
-            x[row, :length][order], *layer.get_weights()
-        )[order]
+        expected = by_hand(X[row, :length][order], *layer.get_weights())
         np.testing.assert_allclose(
-            outputs[row, :length], expected, rtol=1e-4, atol=1e-5
+            outputs[row, :length], expected[order], rtol=1e-4, atol=1e-5
         )
-
-
-def _keras_weights(cell_type, kernel, recurrent_kernel, bias, *more):
-    """Return the weights in the order of Keras's gates."""
-    if cell_type == "lstm":
-        return [kernel, recurrent_kernel, bias]
-
-    def swap(array):  # r, z, n to z, r, n
-        r, z, n = np.split(array, 3, axis=-1)
-        return np.concatenate([z, r, n], axis=-1)
-
-    recurrent_bias = np.pad(more[0], (2 * D, 0))
-    biases = np.stack([swap(bias), recurrent_bias])
-    return [swap(kernel), swap(recurrent_kernel), biases]
-
-
-@every_cell
-def test_outputs_equal_layer_of_keras(cell_type):
-    layer, x = _layer(cell_type), _normal(B, T, E, seed=9)
-    cls = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[cell_type]
-    peer = cls(D, return_sequences=True)
-    peer.build(x.shape)
-    peer.set_weights(_keras_weights(cell_type, *layer.get_weights()))
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(layer(x, np.ones((B, T), bool))),
-        ops.convert_to_numpy(peer(x)),
-        rtol=1e-4,
-        atol=1e-5,
-    )
 
 
 def test_lstm_remembers_at_first():
@@ -134,8 +85,7 @@ def test_lstm_remembers_at_first():
 def test_states_are_float32_in_16_bits(cell_type):
     layer = _layer(cell_type, dtype="mixed_bfloat16")
     states = layer.cell.initial_states((B,))
-    x = ops.cast(_normal(B, E), "bfloat16")
-    output, states = layer.step(x, states)
+    output, states = layer.step(ops.cast(X[:, 0], "bfloat16"), states)
     assert {keras.backend.standardize_dtype(s.dtype) for s in states} == {
         "float32"
     }
@@ -145,7 +95,7 @@ def test_states_are_float32_in_16_bits(cell_type):
 @every_cell
 def test_long_reverse_padding_leaves_result_in_16_bits(cell_type):
     layer = _layer(cell_type, reverse=True, dtype="mixed_float16")
-    x = np.repeat(_normal(1, T, E), 2, axis=0)
+    x = np.repeat(X[:1], 2, axis=0)
     mask = np.arange(T) < np.array([[2], [2]])
     x[1, 2:] = 100.0
     outputs = ops.convert_to_numpy(layer(x, mask))
@@ -160,7 +110,7 @@ def test_long_reverse_padding_leaves_result_in_16_bits(cell_type):
 def test_gradients_are_equal_eagerly_and_with_xla(cell_type, reverse):
     import tensorflow as tf
 
-    layer, x = _layer(cell_type, reverse), tf.constant(_normal(B, T, E, seed=9))
+    layer, x = _layer(cell_type, reverse), tf.constant(X)
 
     def gradients():
         with tf.GradientTape() as tape:
@@ -183,3 +133,84 @@ def test_directions_drop_different_inputs():
         for side in (layer.forward, layer.backward)
     ]
     assert (kept[0] != kept[1]).any()
+
+
+def _attend_by_hand(layer, query, memory):
+    """Return context [C] and weights [hops, L] of query [D], memory [L, C]."""
+    kind = layer.compatibility
+
+    def logit(query, key):
+        if isinstance(kind, attention.Additive):
+            return kind.weight.numpy()[0] @ np.tanh(query + key)
+        scaled = not isinstance(kind, attention.UnscaledDotProduct)
+        return query @ key / (len(key) ** 0.5 if scaled else 1)
+
+    hops = []
+    for _ in range(layer.hops):
+        projected = query @ layer.query.kernel.numpy()
+        keys = memory @ layer.key.kernel.numpy()
+        weights = softmax(np.array([logit(projected, key) for key in keys]))
+        hops.append(weights)
+        context = weights @ memory
+        query = query + context
+    return context, np.array(hops)
+
+
+@pytest.mark.parametrize("hops", [1, 3])
+@pytest.mark.parametrize("attention_type", attention.COMPATIBILITIES)
+def test_source_attention_equals_formula(attention_type, hops):
+    layer = recurrence.SourceAttention(7, attention_type, hops)
+    queries = normal(B, 2, D)
+    contexts, weights = layer(queries, MEMORY, MASK)
+    weights = ops.convert_to_numpy(weights)
+    for b, t in np.ndindex(B, 2):
+        assert not weights[b, ..., ~MASK[b]].any()
+        context, by_hand = _attend_by_hand(
+            layer, queries[b, t], MEMORY[b][MASK[b]]
+        )
+        np.testing.assert_allclose(
+            contexts[b, t], context, rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            weights[b, :, t][:, MASK[b]], by_hand, rtol=1e-4, atol=1e-6
+        )
+
+
+@every_cell
+def test_attentive_layer_equals_its_steps(cell_type):
+    """Its first query is zero, and each later one its last output."""
+    layer = recurrence.AttentiveLayer(**ATTENTIVE | {"cell_type": cell_type})
+    outputs, contexts, weights = layer(X, MEMORY, MASK)
+    source = layer.attention.project(MEMORY, MASK)
+    states = layer.cell.initial_states((B, 1))
+    for t in range(T):
+        query = ops.convert_to_numpy(states[0])[:, 0]
+        output, context, step_weights, states = layer.step(
+            X[:, t : t + 1], states, source
+        )
+        np.testing.assert_allclose(
+            output[:, 0], outputs[:, t], rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            context[:, 0], contexts[:, t], rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            step_weights[:, :, 0], weights[:, t], rtol=1e-4
+        )
+        by_hand, _ = _attend_by_hand(layer.attention, query[0], MEMORY[0])
+        np.testing.assert_allclose(context[0, 0], by_hand, rtol=1e-4, atol=1e-6)
+
+
+def test_contexts_of_all_steps_are_dropped():
+    """The first step's x is zero: only the dropped context differs."""
+    layer = recurrence.AttentiveLayer(**ATTENTIVE | {"dropout_rate": 0.5})
+    x = np.zeros((B, T, E), np.float32)
+    plain, contexts, _ = layer(x, MEMORY, MASK)
+    rng = randomness.step_rng(3, 5, 0, B)
+    outputs, contexts_with_rng, _ = layer(x, MEMORY, MASK, rng=rng)
+    assert np.abs(outputs - plain).max(-1).min() > 1e-4
+    # They are dropped as an input of the cell, not in what is returned.
+    np.testing.assert_allclose(contexts_with_rng[:, 0], contexts[:, 0])
+    rng = randomness.step_rng(3, 5, 1, 2)
+    rows, _, _ = layer(x[1:], MEMORY[1:], MASK[1:], rng=rng)
+    np.testing.assert_allclose(rows, outputs[1:], rtol=1e-4, atol=1e-6)

@@ -1,20 +1,17 @@
-"""Tests of residuals in each order of norm, dropout and addition."""
+"""Tests of residuals in each order of norm, dropout and addition; of FFNs."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from numpy_layers import normal
 
 from t2t_repro.layers import attention, mixture_of_experts, randomness, residual
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
+X = normal(*SHAPE)
 SEQUENCES = [POST_NORM, PRE_NORM, ("none", "da"), ("n", "dan")]
-
-
-def _x(seed=0, scale=1.0):
-    x = np.random.default_rng(seed).normal(size=SHAPE) * scale
-    return x.astype(np.float32)
 
 
 class _Doubled(keras.layers.Layer):
@@ -33,7 +30,7 @@ def _block(sequences=POST_NORM, rate=0.0, dtype="float32"):
     block = residual.Residual(
         sublayer, *sequences, rate, name="block", dtype=dtype
     )
-    block(_x())
+    block(X)
     generator = np.random.default_rng(9)
     for weight in block.weights:
         weight.assign(generator.normal(size=8))
@@ -55,63 +52,19 @@ def _expected(block, sequences, x, kept=1.0):
     return _norm(after, block.norm) if sequences[1] == "dan" else after
 
 
-@pytest.mark.parametrize("sequences", SEQUENCES)
-def test_residual_passes_layer_checks(run_layer_test, dtype, sequences):
-    settings = {
-        "sublayer": residual.FeedForward(
-            8, 6, 0.1, name="sublayer", dtype=dtype
-        ),
-        "preprocess_sequence": sequences[0],
-        "postprocess_sequence": sequences[1],
-        "dropout_rate": 0.1,
-    }
-    run_layer_test(residual.Residual, settings, (_x(),), SHAPE, dtype)
-
-
-def test_attention_residual_passes_layer_checks(run_layer_test, dtype):
-    settings = {
-        "sublayer": attention.MultiHeadAttention(
-            8, 2, 8, 8, "dot_product", 0.1, name="sublayer", dtype=dtype
-        ),
-        "preprocess_sequence": "n",
-        "postprocess_sequence": "da",
-        "dropout_rate": 0.1,
-    }
-    context = (np.ones((1, 1, 1, 1), bool),)
-    run_layer_test(
-        residual.AttentionResidual, settings, (_x(), context), SHAPE, dtype
-    )
-
-
-def test_mixture_residual_passes_layer_checks(run_layer_test):
-    settings = {
-        "sublayer": mixture_of_experts.MixtureOfExperts(
-            3, 2, 6, name="sublayer"
-        ),
-        "preprocess_sequence": "n",
-        "postprocess_sequence": "da",
-        "dropout_rate": 0.1,
-    }
+def test_mixture_residual_adds_normalized_mixture_and_returns_losses():
+    sublayer = mixture_of_experts.MixtureOfExperts(3, 2, 6)
+    block = residual.MixtureResidual(sublayer, *PRE_NORM, 0.1)
     is_real = np.arange(SHAPE[1]) < [[4], [2], [1]]
-    block = run_layer_test(
-        residual.MixtureResidual, settings, (_x(), is_real), SHAPE, "float32"
-    )
-    y, losses = block(_x(), is_real)
-    expected, expected_losses = block.sublayer(block.input_norm(_x()), is_real)
-    np.testing.assert_allclose(y, _x() + expected, atol=1e-6)
+    y, losses = block(X, is_real)
+    expected, expected_losses = sublayer(block.input_norm(X), is_real)
+    np.testing.assert_allclose(y, X + expected, atol=1e-6)
     np.testing.assert_array_equal(losses, expected_losses)
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_norm_is_placed_by_sequences(sequences):
-    block, x = _block(sequences), _x()
-    expected = _expected(block, sequences, x)
-    np.testing.assert_allclose(block(x), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_sublayer_output_only(sequences):
-    block, x = _block(sequences, rate=0.4), _x()
+    block, x = _block(sequences, rate=0.4), X
     rng = randomness.step_rng(1, 2, 0, SHAPE[0])
     kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
     assert 0 < (kept == 0).mean() < 1
@@ -123,64 +76,41 @@ def test_dropout_acts_on_sublayer_output_only(sequences):
 
 def test_rng_is_passed_to_sublayer():
     block, rng = _block(), randomness.step_rng(1, 2, 0, SHAPE[0])
-    block(_x(), rng=rng)
+    block(X, rng=rng)
     np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
-    block(_x())
+    block(X)
     assert block.sublayer.rng is None
 
 
-def test_pre_norm_self_attention_reads_normalized_input():
-    """Queries, keys and values are of LayerNorm(x); x itself is added."""
+@pytest.mark.parametrize("with_memory", [False, True])
+def test_pre_norm_attention_reads_normalized_input(with_memory):
+    """Memory, which the encoder has normalized, and the added x stay."""
     sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
     block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
-    mask, x = np.tril(np.ones((4, 4), bool))[None, None], _x(scale=5.0)
-    block(x, (mask,))
-    block.input_norm.set_weights([_x(1)[0, 0], _x(2)[0, 0]])
+    mask, x = np.tril(np.ones((4, 4), bool))[None, None], 5 * X
+    memory = (5 * normal(*SHAPE, seed=1),) * with_memory
+    block(x, (mask, *memory))
+    block.input_norm.set_weights([normal(8, seed=1), normal(8, seed=2)])
     normed = _norm(x, block.input_norm).astype(np.float32)
-    y, expected_weights = sublayer(normed, mask, normed)
-    output, weights = block(x, (mask,))
+    y, expected_weights = sublayer(normed, mask, *(memory or (normed,)))
+    output, weights = block(x, (mask, *memory))
     np.testing.assert_allclose(output, x + np.asarray(y), atol=1e-4)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def test_pre_norm_leaves_memory_unchanged():
-    """The encoder has normalized memory; pre-norm applies to x alone."""
-    sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
-    block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
-    mask, x, memory = np.ones((1, 1, 1, 1), bool), _x(), _x(1, scale=5.0)
-    output, _ = block(x, (mask, memory))
-    normed = _norm(x, block.input_norm).astype(np.float32)
-    y, _ = sublayer(normed, mask, memory)
-    np.testing.assert_allclose(output, x + np.asarray(y), atol=1e-4)
-
-
 def test_epsilon_is_1e_6():
     """The test needs a variance near 1e-6 for epsilon to matter."""
-    block, x = _block(), _x(scale=1e-3)
+    block, x = _block(), X * np.float32(1e-3)
     y = np.zeros(SHAPE, np.float32)
     expected = _norm(x, block.norm)
     np.testing.assert_allclose(block.add(x, y), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("sequences", SEQUENCES)
-def test_weights_exist_only_for_existing_norms(sequences):
-    """Only existing norms have weights, whose paths are in checkpoints."""
-    block = _block(sequences)
-    names = ["input_norm"] * (sequences[0] == "n")
-    names += ["norm"] * (sequences[1] == "dan")
-    assert [weight.path for weight in block.weights] == [
-        f"block/{name}/{weight}"
-        for name in names
-        for weight in ("gamma", "beta")
-    ]
-    assert block.dropout.path == "block/dropout"
 
 
 @pytest.mark.parametrize("offset", [0.0, 256.0])
 def test_norm_statistics_are_float32_under_bfloat16(offset):
     """Squares of 256 + x have no digits for the variance in bfloat16."""
     block = _block(dtype="mixed_bfloat16")
-    x = ops.cast(_x(scale=8.0) + offset, "bfloat16")
+    x = ops.cast(8 * X + offset, "bfloat16")
     zeros = ops.zeros(SHAPE, "bfloat16")
     output = block.add(x, zeros)
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
@@ -191,3 +121,17 @@ def test_norm_statistics_are_float32_under_bfloat16(offset):
         rtol=0.02,
         atol=0.02,
     )
+
+
+def test_feed_forward_equals_equation_2_with_and_without_dropout():
+    layer = residual.FeedForward(8, 6, 0.4)
+    layer(X)
+    w1, b1, w2, b2 = weights = normal(8, 6), normal(6), normal(6, 8), normal(8)
+    layer.set_weights(weights)
+    hidden = np.maximum(0, X @ w1 + b1)
+    np.testing.assert_allclose(layer(X), hidden @ w2 + b2, atol=1e-5)
+    rng = randomness.step_rng(1, 2, 0, len(X))
+    kept = np.asarray(layer.dropout(np.ones((*SHAPE[:2], 6)), rng=rng))
+    assert 0 < (kept == 0).mean() < 1
+    expected = (hidden * kept) @ w2 + b2
+    np.testing.assert_allclose(layer(X, rng=rng), expected, atol=1e-5)

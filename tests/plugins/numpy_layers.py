@@ -1,4 +1,4 @@
-"""Layers of Transformers in numpy, for references of other systems."""
+"""Layers in numpy, for references of layers and of other systems' models."""
 
 import dataclasses
 import math
@@ -7,8 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 
+def normal(*shape, seed=0):
+    """Return float32 numbers of the normal distribution."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
 def relu(x):
     return np.maximum(x, 0)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
 
 
 def gelu(x):
@@ -22,7 +31,12 @@ def gelu_tanh(x):
 
 
 def silu(x):
-    return x / (1 + np.exp(-x))
+    return x * sigmoid(x)
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def timing(length, size, first=0):
@@ -71,8 +85,7 @@ class Layers:
             logits = q @ k.T / math.sqrt(q.shape[-1])
             if causal:
                 logits = np.where(np.tri(len(x), dtype=bool), logits, -np.inf)
-            weights = np.exp(logits - logits.max(-1, keepdims=True))
-            contexts.append(weights / weights.sum(-1, keepdims=True) @ v)
+            contexts.append(softmax(logits) @ v)
         return self.dense(np.concatenate(contexts, axis=-1), output)
 
     def sublayer(self, x, function, norm):

@@ -49,11 +49,6 @@ def _assert_uncorrelated(a, b):
     assert abs(correlation) < SIGMAS / math.sqrt(len(a))
 
 
-def test_dropout_passes_layer_checks(run_layer_test, dtype):
-    x = np.ones((2, 3, 4))
-    run_layer_test(randomness.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
-
-
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (-3, 99_999)])
 def test_mask_equals_hash_in_numpy(seed, step):
     rate, rows, size = 0.3, 5, 77
@@ -69,32 +64,24 @@ def test_mask_equals_hash_in_numpy(seed, step):
     np.testing.assert_array_equal(kept, expected)
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_dropped_share_is_the_rate(rate):
     kept = _kept(rate, shape=(128, 8192))
     sigma = math.sqrt(rate * (1 - rate) / kept.size)
     assert abs((1 - kept.mean()) - rate) < SIGMAS * sigma
 
 
-@pytest.mark.parametrize(
-    "policy", ["float32", "mixed_bfloat16", "mixed_float16"]
-)
-@hypothesis.settings(deadline=None, max_examples=3, derandomize=True)
-@hypothesis.example(0.1)
-@hypothesis.example(0.3)
-@hypothesis.given(st.floats(0.0, 0.9))
-def test_mean_is_preserved(policy, rate):
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_mean_is_preserved_in_16_bits(rate):
     """A scale rounded to 8 bits is up to 0.4% wrong, for 0.1 it is 0.16%."""
-    x = ops.ones((512, 4096))
-    y = _layer(rate, dtype=policy)(x, randomness.step_rng(1, 2, 0, 512))
+    layer = _layer(rate, dtype="mixed_bfloat16")
+    y = layer(ops.ones((512, 4096)), randomness.step_rng(1, 2, 0, 512))
     values = np.asarray(ops.cast(y, "float32"), np.float64)
-    assert values.max() > 0
     dropped = rate + 0.004  # at most
     sigma = math.sqrt(dropped / (1 - dropped) / values.size)
     assert abs(values.mean() - 1) < SIGMAS * sigma
 
 
-@hypothesis.settings(deadline=None, max_examples=200, derandomize=True)
 @hypothesis.given(
     st.floats(0.0, 0.99), st.sampled_from(["bfloat16", "float16"])
 )
@@ -112,16 +99,6 @@ def test_float32_scale_is_exact():
         assert round((1 - 1 / scale) * 2**32) == round(rate * 2**32)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_shares_of_rows_and_columns_have_binomial_variance(axis):
-    kept = _kept(0.1, shape=(1024, 512))
-    shares = kept.mean(axis)
-    expected = 0.1 * 0.9 / kept.shape[axis]
-    # The variance of n normal samples has a relative deviation sqrt(2 / n).
-    bound = SIGMAS * math.sqrt(2 / len(shares))
-    assert abs(shares.var() / expected - 1) < bound
-
-
 def test_patterns_of_eight_neighbours_are_uniform():
     kept = _kept(0.5).astype(int).reshape(-1, 8)
     counts = np.bincount(kept @ (1 << np.arange(8)), minlength=256)
@@ -130,22 +107,16 @@ def test_patterns_of_eight_neighbours_are_uniform():
     assert abs(chi_squared - 255) < SIGMAS * math.sqrt(2 * 255)
 
 
-@pytest.mark.parametrize("lag", [1, 2, 8, 64, 1024])
-def test_neighbouring_offsets_are_independent(lag):
+@pytest.mark.parametrize(("offset", "rows"), [(1, 1), (8, 7), (1024, 32)])
+def test_neighbouring_offsets_and_rows_are_independent(offset, rows):
     kept = _kept(0.3)
-    _assert_uncorrelated(kept[:, lag:], kept[:, :-lag])
-
-
-@pytest.mark.parametrize("lag", [1, 7, 32])
-def test_neighbouring_rows_are_independent(lag):
-    kept = _kept(0.3)
-    _assert_uncorrelated(kept[lag:], kept[:-lag])
+    _assert_uncorrelated(kept[:, offset:], kept[:, :-offset])
+    _assert_uncorrelated(kept[rows:], kept[:-rows])
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"step": 3}, {"step": 1026}, {"seed": 2}, {"seed": 2, "step": 1}]
-    + [{"name": name} for name in ("dropout_1", "layer_0")],
+    [{"step": 3}, {"seed": 2}, {"seed": 2, "step": 1}, {"name": "dropout_1"}],
     ids=str,
 )
 def test_masks_of_steps_seeds_and_streams_are_independent(changes):
@@ -154,7 +125,11 @@ def test_masks_of_steps_seeds_and_streams_are_independent(changes):
 
 def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
     hparams = dataclasses.replace(
-        tiny_hparams, attention_dropout=0.1, relu_dropout=0.1
+        tiny_hparams,
+        num_hidden_layers=1,
+        num_decoder_layers=2,
+        attention_dropout=0.1,
+        relu_dropout=0.1,
     )
     model = building.build(hparams, vocab_size)
     layers = [
@@ -164,7 +139,7 @@ def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
     ]
     # Two embeddings; two blocks per encoder layer and three per decoder layer,
     # each with dropout around it and within it.
-    assert len(layers) == 2 + 2 * 4 + 2 * 6
+    assert len(layers) == 2 + 1 * 4 + 2 * 6
     rng = randomness.step_rng(0, 0, 0, 16)
     masks = [np.asarray(layer(ops.ones((16, 1024)), rng)) for layer in layers]
     for a, b in itertools.combinations(masks, 2):
