@@ -18,8 +18,12 @@ def differences(build):
     """A function of two sets: {field: value} of the first where they differ."""
 
     def differ(name, parent):
-        old = dataclasses.asdict(build(parent))
+        old = dataclasses.asdict(build(parent)) if parent else {}
         new = dataclasses.asdict(build(name))
-        return {key: new[key] for key in new if new[key] != old[key]}
+        return {
+            key: value
+            for key, value in new.items()
+            if key not in old or old[key] != value
+        }
 
     return differ

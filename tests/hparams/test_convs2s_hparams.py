@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.training import optimizer, schedules
+from t2t_repro.training import schedules
 
 
 def test_convolutions_are_parsed_in_order(build):
@@ -46,13 +46,6 @@ def test_wrong_convolutions_are_refused_by_name(build, text):
         assert message.endswith(f"; got {text!r}.")
 
 
-def test_full_size_has_the_papers_layers(build):
-    """Section 5.1: 10 layers of 512, 3 of 768, and 2 of 2048 of width 1."""
-    hparams = build("convs2s")
-    expected = [(512, 3)] * 10 + [(768, 3)] * 3 + [(2048, 1)] * 2
-    assert hparams.encoder_layers == hparams.decoder_layers == expected
-
-
 @pytest.mark.parametrize("name", ["convs2s", "convs2s_iwslt"])
 def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(build, name):
     hparams = build(name)
@@ -65,16 +58,3 @@ def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(build, name):
             found = float(schedules.learning_rate(hparams, step))
             assert found == pytest.approx(rate)
     assert hparams.train_steps == (constant + 3) * epoch
-
-
-@pytest.mark.parametrize(
-    "name", ["convs2s", "convs2s_iwslt", "convs2s_small", "convs2s_tiny"]
-)
-def test_every_set_has_the_papers_optimizer(build, name):
-    """Section 4.2: Nesterov, momentum 0.99, rate 0.25, clipping at 0.1."""
-    hparams = build(name)
-    assert hparams.optimizer == "sgd"
-    assert hparams.optimizer_arguments == "momentum=0.99:nesterov=true"
-    assert hparams.clip_grad_norm == 0.1
-    assert float(schedules.learning_rate(hparams, 1)) == 0.25
-    optimizer.check(hparams)

@@ -58,21 +58,6 @@ def test_cells_that_differ_from_base_are_those_of_the_table(build, row):
     assert changed == ROWS[row]
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_settings_outside_the_table_equal_base(differences, row):
-    columns = {*FIELDS.values(), *CHANNELS.values()}
-    changed = differences(f"table3_{row}", "base")
-    others = {key: changed[key] for key in changed if key not in columns}
-    expected = {"num_averaged_checkpoints": 1}  # section 6.2: no averaging
-    if row == "e_learned_positions":
-        expected["pos"] = "emb"
-    if row == "big":
-        expected["save_checkpoints_steps"] = 600  # 600 s / 1.0 s
-    assert others == expected
-    parent = "big" if row == "big" else "base"
-    assert registry.hparams_sets[f"table3_{row}"].parent == parent
-
-
 def test_every_row_is_registered():
     registered = {
         entry.name
@@ -80,7 +65,3 @@ def test_every_row_is_registered():
         if entry.name.startswith("table3_")
     }
     assert registered == {f"table3_{row}" for row in ROWS}
-
-
-def test_big_row_is_the_papers_big_model_without_averaging(differences):
-    assert differences("table3_big", "big") == {"num_averaged_checkpoints": 1}

@@ -9,6 +9,7 @@ import imported_models
 import numpy as np
 import pytest
 import sentencepiece
+from transformer_variants import VARIANTS
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
@@ -28,8 +29,6 @@ ctranslate2 = pytest.importorskip(
 import t2t_repro  # noqa: E402
 
 specs = ctranslate2.specs
-_MODELS = pathlib.Path(__file__).parent.parent / "models"
-VARIANTS = runpy.run_path(f"{_MODELS}/variants.py")["VARIANTS"]
 _SPECS = runpy.run_path(f"{pathlib.Path(__file__).parent}/ctranslate2_specs.py")
 TOKENS, SIZE, WIDTH, build, save = (
     _SPECS[name] for name in ("TOKENS", "SIZE", "WIDTH", "build", "save")

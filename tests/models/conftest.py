@@ -1,15 +1,13 @@
-"""Fixtures: Transformers with random weights."""
+"""Fixtures: small models with random weights."""
 
 import dataclasses
 import functools
-import pathlib
-import runpy
 
 import pytest
+from transformer_variants import VARIANTS
 
+from t2t_repro import registry
 from t2t_repro.models import building
-
-VARIANTS = runpy.run_path(str(pathlib.Path(__file__).with_name("variants.py")))
 
 
 @pytest.fixture(scope="package")
@@ -33,6 +31,25 @@ def build_transformer(tiny_hparams, randomize, vocab_size):
 @pytest.fixture(scope="package")
 def transformer_of(build_transformer):
     """A function of a variant's name: its model, cached."""
-    return functools.cache(
-        lambda name: build_transformer(VARIANTS["VARIANTS"][name])
-    )
+    return functools.cache(lambda name: build_transformer(VARIANTS[name]))
+
+
+@pytest.fixture(scope="package")
+def build_small(randomize):
+    """A function of a set, changes, a vocabulary's size and a dtype policy.
+
+    It returns a model with random weights, which has 8 channels unless
+    `changes` say otherwise.
+    """
+
+    def build(
+        hparams_set, changes, vocab_size=12, dtype="float32", matrices=0.3
+    ):
+        hparams = dataclasses.replace(
+            registry.build_hparams(hparams_set), **{"hidden_size": 8} | changes
+        )
+        model = building.build(hparams, vocab_size, dtype)
+        randomize(model, matrices=matrices)
+        return model
+
+    return build

@@ -6,30 +6,34 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
+from transformer_variants import VARIANTS
 
 from t2t_repro import errors, registry
+from t2t_repro.data import batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, seq2seq, transformer
+from t2t_repro.runtime import graph
+from t2t_repro.training.step import batch_loss
 
 V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
-every_model = pytest.mark.parametrize(
-    "name",
-    [
-        "transformer",
-        "toy_gru",
-        "toy_convolution",
-        "gnmt_tiny",
-        "deep_att_tiny",
-        "moe_tiny",
-        "transformer_moe_tiny",
-        "convs2s_tiny",
-        "bytenet_tiny",
-        "neural_gpu_tiny",
-    ],
+ROW_MODELS = (
+    "gnmt_tiny deep_att_tiny convs2s_tiny bytenet_tiny neural_gpu_tiny".split()
 )
+MODELS = ROW_MODELS + (
+    "transformer toy_gru toy_convolution moe_tiny transformer_moe_tiny".split()
+)
+every_model = pytest.mark.parametrize("name", MODELS)
+# Variants of the Transformer that change decode_step() or the cache.
+DECODED_VARIANTS = (
+    "default pre_norm timing learned learned_start relative imported "
+    "hidden_eos together additive_together"
+).split()
+# Errors of 7 or 10 bits of mantissa, relative to the largest logit.
+TOLERANCES = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01}
 # Settings of small models, where a model has them.
 SMALL = {
     "hidden_size": 8,
@@ -55,13 +59,13 @@ def _known(hparams, settings):
 
 @pytest.fixture(scope="module")
 def build(toys, tiny_hparams, randomize):
-    """A function of a model's name: the model with random weights, cached.
+    """A function of a name and a dtype policy: a random model, cached.
 
     It has dropout, which needs a source of random numbers.
     """
 
     @functools.cache
-    def build(name):
+    def build(name, dtype="float32"):
         if name == "transformer":
             hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
             settings = {"shared_embedding_and_softmax_weights": False}
@@ -70,64 +74,88 @@ def build(toys, tiny_hparams, randomize):
             settings = _known(hparams, SMALL)
         settings |= _known(hparams, DROPOUT)
         hparams = dataclasses.replace(hparams, **settings)
-        model = building.build(hparams, V, source_vocab_size=SOURCE_V)
-        randomize(model)
+        model = building.build(hparams, V, dtype, source_vocab_size=SOURCE_V)
+        # With smaller weights the gradients of attention vanish, with larger
+        # ones gates saturate.
+        randomize(model, matrices=0.4)
         return model
 
     return build
 
 
-def _features(inputs, targets):
-    features = {}
-    for side, ids in (("inputs", inputs), ("targets", targets)):
-        features[side] = ids
-        features[f"{side}_segment"] = (ids > 0).astype(np.int32)
-        positions = np.arange(ids.shape[1], dtype=np.int32)
-        features[f"{side}_position"] = np.broadcast_to(positions, ids.shape)
-    return features
+def _features(inputs=INPUTS, targets=TARGETS):
+    return batches.one_sentence_per_row(inputs, targets)
 
 
 def _logits(model, inputs=INPUTS, targets=TARGETS, rng=None):
     return np.asarray(model(_features(inputs, targets), rng=rng))
 
 
-@every_model
-def test_decoding_step_by_step_equals_full_pass(build, name):
-    """Two beams of each sentence are swapped at every step."""
-    model = build(name)
-    beams = np.stack([TARGETS, np.roll(TARGETS, 1, axis=0)], 1)  # [B, W, T]
-    full = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(MODELS + DECODED_VARIANTS),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in VARIANTS
+            if name not in DECODED_VARIANTS
+        ),
+    ],
+)
+def test_decoding_step_by_step_equals_full_pass(build, transformer_of, name):
+    model = transformer_of(name) if name in VARIANTS else build(name)
+    _check_decoding(model, 1e-4)
+
+
+def _check_decoding(model, tolerance):
+    """Check decode_step() with three beams, permuted at each step."""
+    steps, generator = 5, np.random.default_rng(0)
+    beams = generator.integers(2, V, (2, 3, steps), np.int32)  # [B, W, T]
+    # The beam of each sequence at each step, and the sequence of each beam.
+    beam_of = np.stack(
+        [[generator.permutation(3) for _ in range(steps)] for _ in range(2)], 0
+    ).transpose(0, 2, 1)
+    sequence_of = beam_of.argsort(1)  # [B, W, T]
+    # Full pass: logits [B, W, T, V], attention [B, W, T, L].
+    rows = _features(np.repeat(INPUTS, 3, 0), beams.reshape(6, steps))
+    full_logits = np.asarray(model(rows)).reshape(2, 3, steps, -1)
+    if "cross" in model.attention_kinds:
+        weights = np.asarray(model.attention_weights(rows).cross).mean((0, 2))
+        full_attention = weights.reshape(2, 3, steps, -1)
     state = model.start_decoding(
-        INPUTS, num_beams=2, capacity=3, constants=model.decoding_constants()
+        INPUTS, num_beams=3, capacity=2, constants=model.decoding_constants()
     )
-    swap = ops.convert_to_tensor([[1, 0], [1, 0]], "int32")
-    for step in range(TARGETS.shape[1]):
-        if step and step % 3 == 0:
+    batch = np.arange(2)[:, None]
+    for step in range(steps):
+        if step in (2, 4):  # the capacity is used up
             state = model.compact_state(state)
-        current = beams[:, ::-1] if step % 2 else beams
-        expected = full[:, ::-1] if step % 2 else full
+        now = sequence_of[:, :, step]
+        # The ids of step 0 are not read.
+        previous = beams[batch, now, step - 1] if step else np.full((2, 3), 3)
         if step:
-            state = model.reorder_beams(state, swap)
-        previous = current[:, :, step - 1] if step else current[:, :, 0] * 0 + 3
-        outputs = model.decode_step(
+            parents = beam_of[batch, now, step - 1]
+            state = model.reorder_beams(
+                state, ops.convert_to_tensor(parents, "int32")
+            )
+        logits, state, attention = model.decode_step(
             ops.convert_to_tensor(previous, "int32"),
             ops.convert_to_tensor(step, "int32"),
             state,
         )
-        state = outputs.state
-        real = current[:, :, step] > 0
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
         np.testing.assert_allclose(
-            np.asarray(outputs.logits)[real],
-            expected[:, :, step][real],
-            rtol=1e-4,
-            atol=1e-4,
+            np.asarray(logits),
+            full_logits[batch, now, step],
+            rtol=tolerance,
+            atol=tolerance,
         )
-        if "cross" in model.attention_kinds:
-            assert outputs.attention.shape == (2, 2, INPUTS.shape[1])
-            total = np.asarray(outputs.attention).sum(-1)
-            np.testing.assert_allclose(total, 1, atol=1e-5)
-        else:
-            assert outputs.attention is None
+        assert (attention is None) == ("cross" not in model.attention_kinds)
+        if attention is not None:
+            np.testing.assert_allclose(
+                np.asarray(attention),
+                full_attention[batch, now, step],
+                atol=tolerance,
+            )
 
 
 @every_model
@@ -178,18 +206,23 @@ def test_attention_weights_have_declared_kinds(build, name):
     model = build(name)
     if not model.attention_kinds:
         with pytest.raises(errors.UserError, match="has no attention_weights"):
-            model.attention_weights(_features(INPUTS, TARGETS))
+            model.attention_weights(_features())
         return
-    weights = model.attention_weights(_features(INPUTS, TARGETS))
+    weights = model.attention_weights(_features())
     for kind, tensor in weights._asdict().items():
         assert (tensor is not None) == (kind in model.attention_kinds)
     assert weights.cross.shape[-2:] == (TARGETS.shape[1], INPUTS.shape[1])
 
 
 @every_model
-def test_abstract_model_has_same_counts(build, name):
+def test_abstract_model_has_same_weights_and_counts(build, name):
     model = build(name)
     abstract = building.build_abstract(model.hparams, V, SOURCE_V)
+    shapes, expected = (
+        {weight.path: tuple(weight.shape) for weight in each.weights}
+        for each in (abstract, model)
+    )
+    assert shapes == expected
     assert abstract.count_params() == model.count_params()
     assert abstract.flops(5, 7) == model.flops(5, 7) > 0
 
@@ -204,16 +237,89 @@ def test_paths_are_independent_of_earlier_models(build, name):
     assert len(set(first)) == len(first)
 
 
-@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
-def test_unsupported_features_are_refused(toys, name):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in ROW_MODELS for dtype in TOLERANCES]
+    + [
+        ("together", "mixed_bfloat16"),
+        ("additive_together", "mixed_float16"),
+    ],
+)
+def test_16_bit_logits_are_near_float32(
+    build, build_transformer, transformer_of, name, dtype
+):
+    if name in VARIANTS:
+        exact, model = (
+            transformer_of(name),
+            build_transformer(VARIANTS[name], dtype),
+        )
+    else:
+        exact, model = build(name), build(name, dtype)
+    expected, logits = _logits(exact), _logits(model)
+    assert logits.dtype == np.float32
+    real = TARGETS > 0
+    tolerance = TOLERANCES[dtype] * np.abs(expected[real]).max()
+    assert 0 < np.abs(logits - expected)[real].max() < tolerance
+    if name in VARIANTS:
+        _check_decoding(model, tolerance)
+
+
+@pytest.mark.slow  # XLA compiles for seconds
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "float32") for name in ROW_MODELS]
+    + [(name, "mixed_bfloat16") for name in ("gnmt_tiny", "deep_att_tiny")],
+)
+def test_gradients_with_xla_equal_those_of_graph(build, name, dtype):
+    model = build(name, dtype)
+    batch = {key: tf.constant(ids) for key, ids in _features().items()}
+    weights = building.by_path(model.weights)
+
+    def gradients():
+        rng = randomness.step_rng(1, 2, 0, len(INPUTS))
+        with tf.GradientTape() as tape:
+            sums = batch_loss(model, batch, rng, 0.1)
+        found = tape.gradient(
+            sums.smoothed, [weight.value for weight in weights.values()]
+        )
+        return [*map(tf.convert_to_tensor, found)]
+
+    tolerance = 1e-3 if dtype == "float32" else 0.1
+    expected, found = (
+        graph.function(gradients, jit_compile=jit)() for jit in (False, True)
+    )
+    for path, a, b in zip(weights, expected, found, strict=True):
+        scale = np.abs(a).max()
+        assert scale > 1e-5, path
+        np.testing.assert_allclose(b, a, atol=tolerance * scale, err_msg=path)
+
+
+@pytest.mark.parametrize("name", ["gnmt_tiny", "bytenet_tiny"])
+def test_one_embedding_needs_one_vocabulary(name):
+    message = "inputs have 14 subwords and targets 12.*weights=false"
     hparams = registry.build_hparams(name)
+    with pytest.raises(errors.UserError, match=message):
+        building.build_abstract(hparams, V, SOURCE_V)
+
+
+def test_packed_rows_of_other_models_are_refused(toys):
+    hparams = registry.build_hparams("toy_gru")
     packed = dataclasses.replace(hparams, batching="packed")
-    message = f"{name!r} takes one sentence a row. Use --hparams=batching="
+    message = "'toy_gru' takes one sentence a row. Use --hparams=batching="
     with pytest.raises(errors.UserError, match=message):
         building.check_model(packed)
-    message = f"{name!r} cannot recompute activations"
-    with pytest.raises(errors.UserError, match=message):
-        building.check_model(hparams, recompute_grad=True)
+
+
+@pytest.mark.parametrize("name", ["toy_gru", "transformer_moe_tiny"])
+def test_recomputation_in_other_models_is_refused(toys, name):
+    with pytest.raises(errors.UserError, match="cannot recompute activations"):
+        building.check_model(registry.build_hparams(name), recompute_grad=True)
+
+
+def test_ctranslate2_lacks_mixtures(build):
+    model = build("transformer_moe_tiny")
+    with pytest.raises(errors.UserError, match="CTranslate2 has no such model"):
+        model.ctranslate2_spec(None, 10)
 
 
 def test_settings_of_another_model_are_refused(toys, tiny_hparams):
@@ -224,7 +330,6 @@ def test_settings_of_another_model_are_refused(toys, tiny_hparams):
 
 def test_settings_with_more_fields_are_refused():
     """A run of them could be trained, and not be read."""
-    registry.load_definitions()
     hparams = registry.build_hparams("transformer_moe_tiny")
     building.check_model(hparams)
     wrong = dataclasses.replace(hparams, model="transformer")
@@ -288,15 +393,14 @@ def test_layer_that_violates_a_rule_is_named(
 
 
 def test_registered_object_must_be_model_class(monkeypatch, tiny_hparams):
+    def not_a_class():
+        """Return nothing: registered in place of a model class."""
+
     monkeypatch.setattr(registry.models, "_entries", {})
     registry.models.register("none", hparams=type(tiny_hparams))(not_a_class)
     hparams = dataclasses.replace(tiny_hparams, model="none")
     with pytest.raises(errors.UserError, match="must be a subclass of"):
         building.check_model(hparams)
-
-
-def not_a_class():
-    """Return nothing: registered in place of a model class."""
 
 
 def test_missing_method_is_named(tiny_hparams):

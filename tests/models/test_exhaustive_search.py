@@ -1,73 +1,108 @@
 """Tests of a wide beam search with models against all possible outputs."""
 
-import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import hparam, registry
+from t2t_repro import hparam
 from t2t_repro.data import batches
-from t2t_repro.decoding import search
-from t2t_repro.models import building
+from t2t_repro.decoding import rules, search
+from t2t_repro.runtime import graph
 
-V, WORDS = 5, (2, 3, 4)  # PAD, EOS and three words
-INPUTS = np.array([[3, 4, 1], [2, 1, 0]], np.int32)
-EXTRA_LENGTH, ALPHA = 2, 0.6
-BEAMS = 3**4  # all hypotheses of four words can be live at once
-
-
-@pytest.fixture(
-    scope="module",
-    params=["bytenet_tiny", "neural_gpu_tiny", "transformer_moe_tiny"],
+V = 5  # PAD, EOS and three words
+INPUTS = np.array([[2, 3, 1], [4, 1, 0]], np.int32)
+ALPHA, BETA, EXTRA_LENGTH = 0.6, 0.7, 1
+MIXTURE = {"num_experts": 4, "expert_filter_size": 6}
+CONVOLUTIONS = dict.fromkeys(
+    ("encoder_convolutions", "decoder_convolutions"), "6x3"
 )
-def model(request, randomize):
-    registry.load_definitions()
-    hparams = registry.build_hparams(request.param)
-    hparams = dataclasses.replace(hparams, hidden_size=8)
-    model = building.build(hparams, V)
-    randomize(model, matrices=1.0)
-    return model
+GRU = {"cell": "gru", "num_bidirectional_layers": 0, "attention_hops": 3}
+MODELS = {  # name: an hparams set, and changes of it
+    "gru": ("gnmt_tiny", GRU | {"attention_size": 5}),
+    "convs2s": ("convs2s_tiny", CONVOLUTIONS),
+    "bytenet": ("bytenet_tiny", {"max_dilation": 2, "num_block_repeat": 1}),
+    "neural_gpu": ("neural_gpu_tiny", {}),
+    "transformer_moe": ("transformer_moe_tiny", MIXTURE),
+}
+SLOW = {
+    "lstm": ("gnmt_tiny", {"num_encoder_layers": 4, "num_decoder_layers": 3}),
+    "dot_product": (
+        "gnmt_tiny",
+        {"num_bidirectional_layers": 2, "attention_type": "dot_product"},
+    ),
+    "deep_att": ("deep_att_tiny", {"num_encoder_layers": 3}),
+    "moe": ("moe_tiny", MIXTURE),
+}
 
 
-def _every_output(model, row, limit):
-    """Return {ids: score} of all outputs, from one pass over given targets."""
+def _every_output(model, inputs, limit):
+    """Return {ids: score} of all outputs of one sentence, by the formula.
+
+    The score is log P / ((5 + length) / 6)^alpha, plus GNMT's coverage penalty
+    if the model has attention: beta times the sum over the source of
+    log(min(attention, 1)).
+    """
     outputs = [
         (*words, 1)
         for length in range(limit)
-        for words in itertools.product(WORDS, repeat=length)
+        for words in itertools.product(range(2, V), repeat=length)
     ]
-    targets = np.zeros((len(outputs), limit), np.int32)
-    for target, ids in zip(targets, outputs, strict=True):
-        target[: len(ids)] = ids
-    inputs = np.repeat(row[None], len(outputs), axis=0)
-    logits = model(batches.one_sentence_per_row(inputs, targets))
-    log_probs = tf.nn.log_softmax(logits).numpy()
-    log_probs = np.take_along_axis(log_probs, targets[..., None], -1)[..., 0]
-    lengths = (targets > 0).sum(1)
-    totals = (log_probs * (targets > 0)).sum(1)
-    scores = totals / ((5 + lengths) / 6) ** ALPHA
+    ids = np.zeros((len(outputs), limit), np.int32)
+    for row, output in enumerate(outputs):
+        ids[row, : len(output)] = output
+    inputs = np.tile(inputs[inputs > 0], (len(outputs), 1))
+    batch = batches.one_sentence_per_row(inputs, ids)
+    log_probs = tf.nn.log_softmax(model(batch)).numpy()
+    log_probs = np.take_along_axis(log_probs, ids[..., None], -1)[..., 0]
+    real = ids > 0
+    scores = (log_probs * real).sum(1) / ((5 + real.sum(1)) / 6) ** ALPHA
+    if model.attention_kinds:
+        attention = model.attention_weights(batch).cross.numpy()
+        attention = attention.mean(axis=(0, 2)) * real[..., None]
+        coverage = np.minimum(attention.sum(1), 1.0)  # [outputs, L]
+        scores += BETA * np.log(coverage).sum(1)
     return dict(zip(outputs, scores.tolist(), strict=True))
 
 
-def test_wide_beam_finds_the_best_of_all_outputs(model):
+@pytest.mark.parametrize(
+    ("hparams_set", "changes"),
+    [pytest.param(*case, id=name) for name, case in MODELS.items()]
+    + [
+        pytest.param(*case, id=name, marks=pytest.mark.slow)
+        for name, case in SLOW.items()
+    ],
+)
+def test_wide_beam_finds_the_best_of_all_outputs(
+    build_small, hparams_set, changes
+):
+    """Graphs have unknown shapes, as those of exports do."""
+    model = build_small(hparams_set, changes, V, matrices=0.8)
+    lengths = (INPUTS > 0).sum(1)
+    limits = lengths + EXTRA_LENGTH
+    bounds = model.max_output_lengths(tf.constant(lengths))
+    if bounds is not None:
+        limits = np.minimum(limits, bounds)
     settings = hparam.DecodeHParams(
-        beam_size=BEAMS,
+        beam_size=3 ** int(limits.max() - 1),  # all can be live at once
         alpha=ALPHA,
         extra_length=EXTRA_LENGTH,
+        coverage_penalty=BETA if model.attention_kinds else 0.0,
         return_beams=True,
     )
-    found = search.search([model], tf.constant(INPUTS), settings)
-    for row, ids, scores in zip(INPUTS, *map(np.array, found), strict=True):
-        limit = int((row > 0).sum()) + EXTRA_LENGTH
-        bounds = model.max_output_lengths(tf.constant([(row > 0).sum()]))
-        if bounds is not None:
-            limit = min(limit, int(bounds[0]))
-        every = _every_output(model, row, limit)
-        best = sorted(every.values(), reverse=True)[:BEAMS]
-        np.testing.assert_allclose(scores[: len(best)], best, rtol=1e-4)
-        outputs = [tuple(each[each > 0].tolist()) for each in ids[: len(best)]]
+    found = graph.function(
+        lambda inputs: search.search([model], inputs, settings),
+        input_signature=[tf.TensorSpec((None, None), tf.int32)],
+    )(INPUTS)
+    for inputs, limit, ids, scores in zip(
+        INPUTS, limits, found.ids.numpy(), found.scores.numpy(), strict=True
+    ):
+        every = _every_output(model, inputs, int(limit))
+        best = sorted(every.values(), reverse=True)[: settings.beam_size]
+        real = scores > rules.FORBIDDEN / 10
+        np.testing.assert_allclose(scores[real], best, rtol=1e-4)
+        outputs = [tuple(each[each > 0].tolist()) for each in ids[real]]
         assert len(set(outputs)) == len(outputs)
         np.testing.assert_allclose(
             [every[output] for output in outputs], best, rtol=1e-4

@@ -1,58 +1,102 @@
-"""Tests of the Transformer against PyTorch's, an independent implementation.
+"""Tests of models against PyTorch's layers, an independent implementation.
 
 tests/golden/golden_pytorch.py computed the numbers in float64; its docstring
-describes the file. The model computes in float32.
+describes the files. The models compute in float32.
 """
 
 import dataclasses
 import json
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import registry
+from t2t_repro.data import batches
 from t2t_repro.models import building
 from t2t_repro.training import step
 
-FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_transformer.npz"
-TOLERANCE = 1e-5  # the measured difference is about 1e-6
-SEQUENCES = {
-    "post_norm": ("none", "dan"),  # section 3.1
-    "pre_norm": ("n", "da"),  # tensor2tensor
-}
+FOLDER = pathlib.Path(__file__).parents[1] / "golden"
+TOLERANCE = 1e-5  # the measured differences are 1e-6 to 4e-6
 
 
-@pytest.fixture(scope="module")
-def golden():
-    """The file's arrays: {name: array}."""
-    with np.load(FILE) as arrays:
-        return dict(arrays)
+class Case(NamedTuple):
+    """A model, and where a file has what PyTorch computed."""
+
+    file: str
+    hparams_set: str
+    batch: str  # folder of the batch
+    floor: int  # tolerances that the largest gradient of a weight exceeds
+    results: str = ""  # folder of the results, or the whole file
+    settings: tuple = ()
 
 
-@pytest.fixture(scope="module", params=SEQUENCES)
-def trial(request, golden, tiny_hparams):
-    """A model with PyTorch's weights, and PyTorch's results {name: array}."""
-    preprocess, postprocess = SEQUENCES[request.param]
+def _cases():
+    """Yield the name and the Case of each model and batch."""
+    norms = {"post_norm": ("none", "dan"), "pre_norm": ("n", "da")}
+    names = "layer_preprocess_sequence", "layer_postprocess_sequence"
+    for rows in ("padded", "packed"):
+        for norm, sequences in norms.items():
+            yield (
+                f"{norm}-{rows}",
+                Case(
+                    *("transformer", "tiny", rows, 200, norm),
+                    tuple(zip(names, sequences, strict=True)),
+                ),
+            )
+        moe = "transformer_moe"
+        yield f"{moe}-{rows}", Case(moe, f"{moe}_tiny", rows, 100)
+    for name in ("bytenet", "neural_gpu"):
+        yield name, Case(name, name, "batch", 100)
+    yield "convs2s", Case("convs2s", "convs2s_tiny", "padded", 50)
+    for name in ("lstm", "gru"):
+        case = Case("recurrent", "gnmt_tiny", "padded", 50, name)
+        yield name, case._replace(settings=(("cell", name),))
+    deep_att = "deep_att"
+    yield deep_att, Case(deep_att, "deep_att_tiny", "padded", 50, deep_att)
+
+
+CASES = dict(_cases())
+
+
+class Trial(NamedTuple):
+    """A model with PyTorch's weights, a batch, and PyTorch's results."""
+
+    model: object
+    batch: dict
+    expected: dict
+    floor: int
+
+
+@pytest.fixture(scope="module", params=CASES)
+def trial(request):
+    registry.load_definitions()
+    case = CASES[request.param]
+    golden = _read(case.file)
+    expected = _under(golden, case.results) if case.results else golden
+    weights = _under(expected, "weights") or _under(golden, "weights")
     hparams = dataclasses.replace(
-        tiny_hparams,
-        layer_preprocess_sequence=preprocess,
-        layer_postprocess_sequence=postprocess,
+        registry.build_hparams(case.hparams_set),
+        **dict(case.settings),
         **json.loads(str(golden["settings"])),
     )
-    vocab_size = len(golden["weights/embedding/weight"])
+    names = "embedding/weight", "softmax/weight", "softmax/gain"
+    vocab_size = next(len(weights[name]) for name in names if name in weights)
     model = building.build(hparams, vocab_size)
-    for path, weight in _by_path(model).items():
-        weight.assign(golden[f"weights/{path}"].astype(np.float32))
-    return model, _under(golden, request.param)
-
-
-@pytest.fixture(scope="module", params=["padded", "packed"])
-def batch(request, golden):
-    return {
-        feature: tf.constant(array, tf.int32)
-        for feature, array in _under(golden, request.param).items()
+    for path, weight in building.by_path(model.weights).items():
+        weight.assign(weights[path].astype(np.float32))
+    batch = {
+        name: tf.constant(array, tf.int32)
+        for name, array in _under(golden, case.batch).items()
     }
+    return Trial(model, batch, expected, case.floor)
+
+
+def _read(file):
+    with np.load(FOLDER / f"pytorch_{file}.npz") as arrays:
+        return dict(arrays)
 
 
 def _under(golden, folder):
@@ -64,10 +108,6 @@ def _under(golden, folder):
     }
 
 
-def _by_path(model):
-    return {weight.path.partition("/")[2]: weight for weight in model.weights}
-
-
 def _assert_close(actual, expected, name=""):
     assert actual.shape == expected.shape, name
     np.testing.assert_allclose(
@@ -75,13 +115,16 @@ def _assert_close(actual, expected, name=""):
     )
 
 
-def test_golden_file_names_its_script(golden):
-    assert "golden_pytorch transformer" in str(golden["command"])
+@pytest.mark.parametrize("file", sorted({case.file for case in CASES.values()}))
+def test_golden_file_names_its_script(file):
+    golden = _read(file)
+    assert f"golden_pytorch {file}" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
 
 
-def test_padded_and_packed_batches_have_same_sentences(golden):
-    """Padded and packed rows have the same sentences in the same order."""
+@pytest.mark.parametrize("file", ["transformer", "transformer_moe"])
+def test_padded_and_packed_rows_have_the_same_sentences(file):
+    golden = _read(file)
     padded, packed = _under(golden, "padded"), _under(golden, "packed")
     for side in ("inputs", "targets"):
         assert (padded[f"{side}_segment"] <= 1).all()
@@ -94,46 +137,54 @@ def test_padded_and_packed_batches_have_same_sentences(golden):
             )
 
 
-def test_weights_have_pytorch_counterparts(trial):
-    """The model's weights are those that have gradients in PyTorch."""
-    model, expected = trial
-    assert _by_path(model).keys() == _under(expected, "gradients").keys()
+def test_encoder_output_and_logits_equal_pytorch(trial):
+    model, batch, expected, _ = trial
+    real = batch["inputs_segment"].numpy() > 0
+    if "columns" in expected:  # PyTorch encoded each sentence alone
+        output = model.encode(batch["inputs"]).numpy()
+        counts = expected["columns"].astype(int)
+        assert len(set(counts)) > 2
+        real = np.arange(output.shape[1]) < counts[:, None]
+        assert not output[~real].any()
+    elif model.packed_rows:
+        output = model.encode(
+            batch["inputs"], batch["inputs_segment"], batch["inputs_position"]
+        )[0].numpy()
+    else:
+        output = model.encode(batch["inputs"])[0].numpy()
+    _assert_close(output[real], expected["encoder_output"])
+    targets = batch["targets_segment"].numpy() > 0
+    _assert_close(model(batch).numpy()[targets], expected["logits"])
+    if "attention" in expected:
+        cross = model.attention_weights(batch).cross.numpy()[:, :, 0]
+        _assert_close(cross[:, targets], expected["attention"])
 
 
-def test_encoder_output_equals_pytorch(trial, batch):
-    model, expected = trial
-    segments = batch["inputs_segment"]
-    memory, _ = model.encode(
-        batch["inputs"], segments, batch["inputs_position"]
-    )
-    _assert_close(memory.numpy()[segments > 0], expected["encoder_output"])
-
-
-def test_logits_equal_pytorch(trial, batch):
-    model, expected = trial
-    logits = model(batch).numpy()
-    _assert_close(logits[batch["targets_segment"] > 0], expected["logits"])
-
-
-def test_losses_equal_pytorch(trial, batch):
-    model, expected = trial
-    sums = step.batch_loss(model, batch, None, model.hparams.label_smoothing)
-    _assert_close(sums.smoothed / sums.tokens, expected["smoothed"])
-    _assert_close(sums.nll / sums.tokens, expected["plain"])
-    assert abs(expected["smoothed"] - expected["plain"]) > 100 * TOLERANCE
-
-
-def test_gradients_equal_pytorch(trial, batch):
-    """All gradients of the mean loss are well above the tolerance."""
-    model, expected = trial
-    weights = _by_path(model)
+def test_losses_and_gradients_equal_pytorch(trial):
+    """All gradients are well above the tolerance."""
+    model, batch, expected, floor = trial
+    weights = building.by_path(model.weights)
+    tokens = tf.reduce_sum(tf.cast(batch["targets_segment"] > 0, tf.float32))
+    counts = dict.fromkeys(batches.DENOMINATORS, tokens)
     with tf.GradientTape() as tape:
         sums = step.batch_loss(
-            model, batch, None, model.hparams.label_smoothing
+            model, batch, None, model.hparams.label_smoothing, counts=counts
         )
-        mean = sums.smoothed / sums.tokens
-    gradients = tape.gradient(mean, [w.value for w in weights.values()])
-    for path, gradient in zip(weights, gradients, strict=True):
-        golden = expected[f"gradients/{path}"]
-        assert np.abs(golden).max() > 200 * TOLERANCE, path
+        smoothed = sums.smoothed / sums.tokens
+        total = smoothed + sum(sums.auxiliary.values())
+    gradients = tape.gradient(total, [w.value for w in weights.values()])
+    _assert_close(smoothed, expected["smoothed"])
+    _assert_close(sums.nll / sums.tokens, expected["plain"])
+    assert abs(expected["smoothed"] - expected["plain"]) > 100 * TOLERANCE
+    for name in ("importance", "load"):
+        assert (name in sums.auxiliary) == (name in expected)
+    for name, value in sums.auxiliary.items():
+        assert expected[name] > 100 * TOLERANCE
+        _assert_close(value, expected[name])
+    of_pytorch = _under(expected, "gradients")
+    assert weights.keys() == of_pytorch.keys()
+    for (path, golden), gradient in zip(
+        ((path, of_pytorch[path]) for path in weights), gradients, strict=True
+    ):
+        assert np.abs(golden).max() > floor * TOLERANCE, path
         _assert_close(tf.convert_to_tensor(gradient).numpy(), golden, path)

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import pathlib
-import runpy
 import sys
 
 import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from transformer_variants import VARIANTS
 
 from t2t_repro import errors, hparam
 from t2t_repro.io import files
@@ -23,8 +22,6 @@ ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
 )
 
-_MODELS = pathlib.Path(__file__).parent.parent / "models"
-VARIANTS = runpy.run_path(f"{_MODELS}/variants.py")["VARIANTS"]
 REFUSED = {  # variant: a pattern of the message
     "no_norm": "hparam layer_postprocess_sequence must be 'dan' after 'none'",
     "both_norms": "hparam layer_postprocess_sequence .* got 'dan'",

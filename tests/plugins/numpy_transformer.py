@@ -3,30 +3,21 @@
 import math
 
 import numpy as np
+import numpy_layers
 
 EOS = 1
 
 
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def _gelu(x):
-    return x * np.vectorize(lambda z: 0.5 * (1 + math.erf(z / math.sqrt(2))))(x)
-
-
 ACTIVATIONS = {
-    "relu": lambda x: np.maximum(0, x),
-    "gelu": _gelu,
-    "gelu_tanh": lambda x: (
-        0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
-    ),
-    "gelu_sigmoid": lambda x: x * _sigmoid(1.702 * x),
-    "silu": lambda x: x * _sigmoid(x),
-    "glu": _sigmoid,
-    "reglu": lambda x: np.maximum(0, x),
-    "geglu": _gelu,
-    "swiglu": lambda x: x * _sigmoid(x),
+    "relu": numpy_layers.relu,
+    "gelu": numpy_layers.gelu,
+    "gelu_tanh": numpy_layers.gelu_tanh,
+    "gelu_sigmoid": lambda x: x * numpy_layers.sigmoid(1.702 * x),
+    "silu": numpy_layers.silu,
+    "glu": numpy_layers.sigmoid,
+    "reglu": numpy_layers.relu,
+    "geglu": numpy_layers.gelu,
+    "swiglu": numpy_layers.silu,
 }
 
 
@@ -144,8 +135,7 @@ class NumpyTransformer:
                 logits[i, j] = self.compatibility(
                     path, head, query[i], key[j], j - i
                 )
-            weights = np.exp(logits - logits.max(1, keepdims=True))
-            weights /= weights.sum(1, keepdims=True)
+            weights = numpy_layers.softmax(logits)
             context = weights @ value
             for i, j in np.argwhere(mask):
                 context[i] += weights[i, j] * self.vector(path, "values", j - i)

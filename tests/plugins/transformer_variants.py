@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from t2t_repro.data import batches
+
 PRE_NORM = {
     "layer_preprocess_sequence": "n",
     "layer_postprocess_sequence": "da",
@@ -78,16 +80,21 @@ PACKED = {
 
 
 def features(inputs=INPUTS, targets=TARGETS):
-    """Return the features of data/batches.py for one sentence per row."""
-    batch = {}
-    for side, ids in (("inputs", inputs), ("targets", targets)):
-        real = ids > 0
-        batch[side] = ids
-        batch[f"{side}_segment"] = real
-        batch[f"{side}_position"] = np.arange(ids.shape[1]) * real
-    return arrays(batch)
+    """Return the features of a batch with one sentence per row, as arrays."""
+    return arrays(batches.one_sentence_per_row(inputs, targets))
 
 
 def arrays(batch):
     """Return a batch as int32 arrays."""
     return {name: np.array(ids, np.int32) for name, ids in batch.items()}
+
+
+def sentences(batch):
+    """Yield the row of each sentence, and bool [L] where its tokens are."""
+    for row in range(len(batch["inputs"])):
+        for segment in range(1, 1 + batch["inputs_segment"][row].max()):
+            yield (
+                row,
+                batch["inputs_segment"][row] == segment,
+                batch["targets_segment"][row] == segment,
+            )
