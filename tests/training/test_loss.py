@@ -1,17 +1,12 @@
 """The loss, compared with explicit label distributions in float64."""
 
-import dataclasses
 import math
 import types
 
-import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import strategies as st
 
-from t2t_repro.data import batch_plan, batches
-from t2t_repro.models import building
 from t2t_repro.runtime import graph
 from t2t_repro.training import cross_entropy, step
 
@@ -104,61 +99,6 @@ def test_smoothed_loss_equals_hand_computed_value():
     assert float(sums.nll) == pytest.approx(1.440190, abs=1e-5)
 
 
-@hypothesis.given(st.integers(0, 10_000), st.sampled_from([2, 7, 300]))
-@hypothesis.settings(max_examples=20, deadline=None)
-def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
-    """The gradient is softmax(z) - onehot."""
-    logits, targets, segments = _batch(vocab_size=vocab_size, seed=seed)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        sums = _sums(logits, targets, segments, 0.0)
-    assert float(sums.smoothed) == pytest.approx(float(sums.nll), rel=1e-5)
-    log_probs = _log_softmax(logits)
-    hot = np.eye(vocab_size)[targets] * (segments > 0).numpy()[..., None]
-    assert float(sums.nll) == pytest.approx(-(hot * log_probs).sum(), rel=1e-5)
-    gradient = np.exp(log_probs) * hot.any(-1, keepdims=True) - hot
-    np.testing.assert_allclose(
-        tape.gradient(sums.smoothed, logits), gradient, atol=1e-5
-    )
-
-
-def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
-    tiny_hparams, tiny_corpora, vocab_size
-):
-    """The oracle has one sentence a batch, and sums in float64."""
-    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
-    model = building.build(hparams, vocab_size)
-    corpus = tiny_corpora["validation"]
-    plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
-    batch = plan.batch(0)
-    assert len(batch.pairs) > batch.num_rows
-    packed = batches.assemble(corpus, batch)
-    sums = step.batch_loss(model, packed, None, SMOOTHING)
-    expected = np.zeros(5)
-    for pair in batch.pairs:
-        plan = batch_plan.PlannedBatch(
-            np.array([pair]), np.array([0]), 1, (16, 16)
-        )
-        unpacked = batches.assemble(corpus, plan)
-        expected += _by_hand(
-            model(unpacked).numpy(),
-            unpacked["targets"],
-            unpacked["targets_segment"],
-            SMOOTHING,
-        )
-    # Without slots, since unpacked sentences have other padding.
-    np.testing.assert_allclose(sums[:4], expected[:4], rtol=1e-5)
-
-
-def test_correct_counts_real_tokens_predicted_correctly():
-    logits = 5 * tf.one_hot([[1, 2, 3, 0]], 4)
-    targets = tf.constant([[1, 2, 0, 0]])
-    segments = tf.constant([[1, 1, 1, 0]])
-    sums = _sums(logits, targets, segments, 0.1)
-    assert float(sums.correct) == 2
-    assert float(sums.tokens) == 3
-
-
 @pytest.mark.parametrize("num_chunks", [2, 5, 13])
 def test_sums_do_not_depend_on_chunks(num_chunks):
     batch = _batch(vocab_size=30)
@@ -181,36 +121,10 @@ def test_chunks_limit_the_size_of_logits():
     assert step.num_chunks(plan, 1, None, 370_000) == 9
 
 
-def test_gradient_equals_finite_differences():
-    logits, targets, segments = _batch(vocab_size=5)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        sums = _sums(logits, targets, segments, SMOOTHING)
-    gradient = tape.gradient(sums.smoothed, logits).numpy()
-    arrays = targets.numpy(), segments.numpy(), SMOOTHING
-    for index in [(0, 0, 0), (1, 2, 3), (2, 0, 4), (2, 3, 1)]:
-        step = np.zeros(logits.shape)
-        step[index] = 1e-5
-        above = _by_hand(logits.numpy() + step, *arrays)[0]
-        below = _by_hand(logits.numpy() - step, *arrays)[0]
-        expected = (above - below) / 2e-5
-        assert gradient[index] == pytest.approx(expected, abs=1e-5)
-
-
-def test_padding_does_not_count():
+def test_padding_alone_has_no_loss():
     logits, targets, segments = _batch()
-    padding = segments == 0
-    sums = _sums(logits, targets, segments, SMOOTHING)
-    others = _sums(
-        tf.where(padding[..., None], 50.0 - logits, logits),
-        tf.where(padding, 0, targets),
-        segments,
-        SMOOTHING,
-    )
-    np.testing.assert_allclose(sums[:5], others[:5], rtol=1e-5)
     nothing = _sums(logits, targets, tf.zeros_like(segments), SMOOTHING)
-    np.testing.assert_array_equal(nothing[:4], np.zeros(4))
-    assert nothing.padded_tokens == sums.padded_tokens == padding.numpy().size
+    np.testing.assert_array_equal(nothing[:5], [0, 0, 0, 0, 12])
 
 
 @pytest.mark.parametrize(("smoothing", "vocab_size"), [(0.1, 37_000), (0.3, 9)])
@@ -235,15 +149,6 @@ def test_smoothing_constant_of_the_paper():
     constant = cross_entropy.smoothing_constant(0.1, 37_000)
     assert constant == pytest.approx(0.0948245 + 1.2821240, abs=1e-5)
     assert cross_entropy.smoothing_constant(0.0, 37_000) == 0
-
-
-@hypothesis.given(st.integers(0, 10_000), st.sampled_from([0.05, 0.1, 0.5]))
-@hypothesis.settings(max_examples=20, deadline=None)
-def test_no_loss_is_below_the_smoothing_constant(seed, smoothing):
-    logits, targets, segments = _batch(seed=seed)
-    sums = _sums(logits, targets, segments, smoothing)
-    constant = cross_entropy.smoothing_constant(smoothing, logits.shape[-1])
-    assert float(sums.smoothed) >= constant * float(sums.tokens)
 
 
 def test_common_offset_of_the_logits_changes_nothing():

@@ -94,6 +94,13 @@ def on_gpus(monkeypatch):
     return search
 
 
+@pytest.fixture(scope="module")
+def trained(runs):
+    """Return a model and its optimizer."""
+    model = building.build(runs.hparams, **runs.vocabularies.sizes)
+    return model, optimizer.build(runs.hparams, model.trainable_variables)
+
+
 @pytest.fixture
 def little_memory(monkeypatch):
     """Return a function of slots, beyond which a step runs out of memory.
@@ -143,15 +150,13 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
 
 
 def test_search_with_buckets_tries_the_longest_rows(
-    runs, strategy_of, on_gpus, little_memory
+    runs, trained, strategy_of, on_gpus, little_memory
 ):
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
     assert (plan.max_batch_slots, plan.row_lengths) == (384, (16, 16))
-    model = building.build(runs.hparams, **runs.vocabularies.sizes)
-    adam = optimizer.build(runs.hparams, model.trainable_variables)
-    found = on_gpus(model, adam, plan, strategy_of(1), False)
+    found = on_gpus(*trained, plan, strategy_of(1), False)
     assert found == (192, 2, 1)
     assert shapes == [(1, 24, 16), (2, 12, 16)]
 
@@ -167,7 +172,7 @@ def test_search_with_buckets_tries_the_longest_rows(
     ids=["all logits", "chunks", "chunks of half the rows", "without XLA"],
 )
 def test_search_tries_all_logits_at_once_before_chunks(
-    runs, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
+    runs, trained, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
 ):
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
@@ -181,52 +186,43 @@ def test_search_tries_all_logits_at_once_before_chunks(
 
         return train_step
 
-    model = building.build(runs.hparams, **runs.vocabularies.sizes)
-    adam = optimizer.build(runs.hparams, model.trainable_variables)
     monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
     monkeypatch.setattr(
-        microbatch_size.step, "MAX_LOGITS", 64 * model.vocab_size
+        microbatch_size.step, "MAX_LOGITS", 64 * trained[0].vocab_size
     )
-    actual = on_gpus(model, adam, runs.plan, strategy_of(1), xla)
+    actual = on_gpus(*trained, runs.plan, strategy_of(1), xla)
     assert (sizes, actual) == (tried, found)
 
 
 @pytest.mark.parametrize("row_lengths", [(32, 40), (40, 32)])
 def test_search_counts_slots_of_the_longer_rows(
-    runs, strategy_of, on_gpus, little_memory, row_lengths
+    runs, trained, strategy_of, on_gpus, little_memory, row_lengths
 ):
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     usable = batch_plan.usable_pairs(lengths, 32)
     plan = batch_plan.PackedPlan(lengths, usable, 200, row_lengths, seed=1)
     assert (plan.rows_per_batch, plan.max_batch_slots) == (8, 320)
-    model = building.build(runs.hparams, **runs.vocabularies.sizes)
-    adam = optimizer.build(runs.hparams, model.trainable_variables)
-    found = on_gpus(model, adam, plan, strategy_of(1), False)
+    found = on_gpus(*trained, plan, strategy_of(1), False)
     assert found.slots == 160
     rows, length = 8, row_lengths[1]
     assert shapes == [(1, rows, length), (2, rows // 2, length)]
 
 
 def test_workers_agree_on_the_smallest_result(
-    runs, strategy_of, on_gpus, little_memory, monkeypatch
+    runs, trained, strategy_of, on_gpus, little_memory, monkeypatch
 ):
     little_memory(256, fake=True)
-    model = building.build(runs.hparams, **runs.vocabularies.sizes)
-    adam = optimizer.build(runs.hparams, model.trainable_variables)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
         microbatch_size.devices, "for_strategy", lambda strategy: others
     )
-    assert on_gpus(model, adam, runs.plan, strategy_of(1), False).slots == 96
+    assert on_gpus(*trained, runs.plan, strategy_of(1), False).slots == 96
 
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):
-    model = adam = None
-    found = microbatch_size.search(
-        model, adam, runs.plan, strategy_of(1), False
-    )
-    assert found is None
+    plan, strategy = runs.plan, strategy_of(1)
+    assert microbatch_size.search(None, None, plan, strategy, False) is None
     assert "Trying" not in capsys.readouterr().out
 
 

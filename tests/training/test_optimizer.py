@@ -37,16 +37,6 @@ def test_schedule_survives_json(name):
         assert float(adam.learning_rate) == pytest.approx(expected, rel=2e-6)
 
 
-def test_adam_has_the_papers_settings(base):
-    adam = optimizer.build(base, [])
-    assert (adam.beta_1, adam.beta_2) == (0.9, 0.98)
-    assert adam.epsilon == 1e-9
-    assert not adam.amsgrad
-    assert adam.weight_decay is None
-    assert (adam.clipnorm, adam.global_clipnorm, adam.clipvalue) == (None,) * 3
-    assert not adam.use_ema
-
-
 def test_updates_equal_adam_in_numpy(base):
     """The oracle is Kingma and Ba's algorithm 1, with equation 3's rates."""
     hparams = dataclasses.replace(base, learning_rate_warmup_steps=3)
@@ -72,19 +62,6 @@ def test_updates_equal_adam_in_numpy(base):
             actual = variables[i].numpy()
             np.testing.assert_allclose(actual, weights[i], rtol=1e-5, atol=1e-6)
     assert int(adam.iterations) == 7
-
-
-def test_first_update_moves_each_weight_by_the_learning_rate(base):
-    variable = keras.Variable([1.0, 1.0, 1.0])
-    adam = optimizer.build(base, [variable])
-    adam.apply([keras.ops.convert_to_tensor([5.0, -0.01, 0.0])], [variable])
-    # Float32 near 1 has steps of 6e-8: slots are more precise than weights.
-    np.testing.assert_allclose(
-        variable.numpy() - 1, [-1.7469e-7, 1.7469e-7, 0], atol=8e-8
-    )
-    momentum, velocity = keras_compat.adam_moments(adam, variable)
-    np.testing.assert_allclose(momentum, [0.5, -0.001, 0], rtol=1e-5)
-    np.testing.assert_allclose(velocity, [0.5, 2e-6, 0], rtol=1e-5)
 
 
 def test_epsilon_reduces_updates_of_tiny_gradients(base):

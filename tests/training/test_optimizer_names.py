@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.runs import checkpoints
 from t2t_repro.training import optimizer
 
@@ -35,20 +35,6 @@ def _config(built, *names):
     return tuple(config[name] for name in names)
 
 
-def test_sgd_with_nesterov_momentum_equals_numpy(build):
-    """Source: Sutskever et al. 2013, equations 3 and 4, as in Keras."""
-    sgd, weight = build(
-        optimizer="sgd", optimizer_arguments="momentum=0.9:nesterov=true"
-    )
-    expected, velocity = np.ones((2, 3)), 0
-    for seed in range(3):
-        gradient = np.random.default_rng(seed).normal(size=(2, 3))
-        sgd.apply([keras.ops.convert_to_tensor(gradient, "float32")], [weight])
-        velocity = 0.9 * velocity - RATE * gradient
-        expected = expected + 0.9 * velocity - RATE * gradient
-    np.testing.assert_allclose(weight, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "name", ["adam", "adamax", "adamw", "lamb", "lion", "nadam"]
 )
@@ -59,6 +45,13 @@ def test_betas_are_those_of_the_hparams(build, name):
     assert _config(built, "beta_1", "beta_2") == (0.7, 0.75)
     if name != "lion":
         assert _config(built, "epsilon") == (1e-9,)
+
+
+def test_convs2s_has_nesterovs_momentum_and_clipping():
+    """Section 4.2 of ConvS2S: momentum 0.99, gradients of norm 0.1."""
+    sgd = optimizer.build(registry.build_hparams("convs2s"), [])
+    names = ("momentum", "nesterov", "global_clipnorm")
+    assert _config(sgd, *names) == (0.99, True, 0.1)
 
 
 @pytest.mark.parametrize("name", ["adadelta", "adagrad", "rmsprop"])
@@ -101,7 +94,9 @@ def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
     assert _config(muon, *names) == (0.9, 0.98, 1e-9, 0.5)
 
 
-@pytest.mark.parametrize("name", ["adafactor", "sgd", "rmsprop", "muon"])
+@pytest.mark.parametrize(
+    "name", ["adafactor", "adamw", "lion", "sgd", "rmsprop", "muon"]
+)
 def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
     """With gradients of 0, only decay changes the weights."""
     hparams = dataclasses.replace(

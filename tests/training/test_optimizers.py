@@ -1,4 +1,4 @@
-"""Optimizers, clipping and moving averages, compared with numpy."""
+"""Clipping, moving averages and slots of optimizers, compared with numpy."""
 
 import dataclasses
 
@@ -25,56 +25,6 @@ def _gradients():
 def _start():
     random = np.random.default_rng(0)
     return [random.normal(size=shape) for shape in SHAPES]
-
-
-class AdamW:
-    """Loshchilov and Hutter's algorithm 2; vectors do not decay."""
-
-    def __init__(self, weight):
-        self.first, self.second = np.zeros((2, *weight.shape))
-
-    def update(self, weight, gradient, number):
-        self.first = 0.9 * self.first + 0.1 * gradient
-        self.second = 0.98 * self.second + 0.02 * gradient**2
-        mean = self.first / (1 - 0.9**number)
-        square = self.second / (1 - 0.98**number)
-        decay = 0.1 * weight if weight.ndim > 1 else 0
-        return weight - RATE * (mean / (np.sqrt(square) + 1e-9) + decay)
-
-
-class Lion:
-    """Chen et al.'s algorithm 2 (arXiv 2302.06675); vectors do not decay."""
-
-    def __init__(self, weight):
-        self.momentum = np.zeros_like(weight)
-
-    def update(self, weight, gradient, number):
-        sign = np.sign(0.9 * self.momentum + 0.1 * gradient)
-        self.momentum = 0.98 * self.momentum + 0.02 * gradient
-        decay = 0.1 * weight if weight.ndim > 1 else 0
-        return weight - RATE * (sign + decay)
-
-
-class Adafactor:
-    """Shazeer and Stern's algorithms 4 and 5 (arXiv 1804.04235)."""
-
-    def __init__(self, weight):
-        self.rows, self.columns, self.velocity = 0, 0, 0
-
-    def update(self, weight, gradient, number):
-        beta = 1 - number**-0.8
-        square = gradient**2 + 1e-30
-        if weight.ndim > 1:
-            self.rows = beta * self.rows + (1 - beta) * square.mean(1)
-            self.columns = beta * self.columns + (1 - beta) * square.mean(0)
-            shares = self.rows / self.rows.mean()
-            self.velocity = np.outer(shares, self.columns)
-        else:
-            self.velocity = beta * self.velocity + (1 - beta) * square
-        update = gradient / np.sqrt(self.velocity)
-        update /= max(1, np.sqrt((update**2).mean()))
-        size = max(1e-3, np.sqrt((weight**2).mean()))
-        return weight - size * min(RATE, number**-0.5) * update
 
 
 @pytest.fixture
@@ -108,31 +58,6 @@ def _copies(variable):
     """Return a variable's array on each replica."""
     values = getattr(variable.value, "values", [variable.value])
     return [value.numpy() for value in values]
-
-
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize(
-    ("settings", "reference"),
-    [
-        ({"optimizer": "adamw", "weight_decay": 0.1}, AdamW),
-        ({"optimizer": "lion", "weight_decay": 0.1}, Lion),
-        ({"optimizer": "adafactor"}, Adafactor),
-    ],
-)
-def test_updates_equal_those_in_numpy(
-    hparams, strategy_of, settings, reference, replicas
-):
-    hparams = dataclasses.replace(hparams, **settings)
-    gradients = _gradients()
-    variables, _ = _train(hparams, strategy_of(replicas), gradients)
-    for i, weight in enumerate(_start()):
-        expected = reference(weight)
-        for number, arrays in enumerate(gradients, 1):
-            weight = expected.update(weight, arrays[i], number)
-        copies = _copies(variables[i])
-        assert len(copies) == replicas
-        for copy in copies:
-            np.testing.assert_allclose(copy, weight, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

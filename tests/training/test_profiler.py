@@ -16,38 +16,28 @@ def profiled(monkeypatch):
     return calls
 
 
-def run_steps(folder, enabled, count, profiled):
-    with train_loop.Profiler(folder, enabled) as traced:
+@pytest.mark.parametrize(
+    ("enabled", "count", "profile"),
+    [
+        (True, 30, (11, 15)),
+        (True, 13, (11, 13)),  # a shorter session is profiled to its end
+        (True, 10, None),
+        (False, 30, None),
+    ],
+)
+def test_profile_has_steps_11_to_15(
+    tmp_path, profiled, enabled, count, profile
+):
+    with train_loop.Profiler(tmp_path, enabled) as traced:
         for number in range(1, count + 1):
             traced.before_step(number)
             profiled.append(number)
-
-
-@pytest.mark.parametrize("count", [11, 15, 16, 30])
-def test_profile_has_steps_11_to_15(tmp_path, profiled, count):
-    """A shorter session is profiled to its end."""
-    run_steps(tmp_path, True, count, profiled)
     expected = list(range(1, count + 1))
-    expected.insert(min(count, 15), "stop")
-    expected.insert(10, str(tmp_path))
+    if profile:
+        first, last = profile
+        expected.insert(last, "stop")
+        expected.insert(first - 1, str(tmp_path))
     assert profiled == expected
-
-
-@pytest.mark.parametrize(("enabled", "count"), [(True, 10), (False, 30)])
-def test_no_profile_of_short_or_plain_sessions(
-    tmp_path, profiled, enabled, count
-):
-    run_steps(tmp_path, enabled, count, profiled)
-    assert profiled == list(range(1, count + 1))
-
-
-def test_profile_ends_before_a_validation(tmp_path, profiled):
-    with train_loop.Profiler(tmp_path, True) as traced:
-        for number in range(11, 17):
-            traced.before_step(number)
-            if number == 12:
-                traced.stop()
-    assert profiled == [str(tmp_path), "stop"]
 
 
 def test_profile_is_written_after_an_error(tmp_path, profiled):
