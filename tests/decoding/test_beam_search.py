@@ -1,26 +1,25 @@
 """Tests of beam search: worked examples, a greedy loop, and stopping."""
 
-import pathlib
-import runpy
-
 import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import (
+    PREFIXES,
+    START,
+    extend_hash,
+    log_prob,
+    outputs,
+    random_table,
+)
 
 from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
-TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-V, PREFIXES, START = (TABLES[x] for x in ("V", "PREFIXES", "START"))
-random_table, extend_hash, log_prob = (
-    TABLES[x] for x in ("random_table", "extend_hash", "log_prob")
-)
 LIMITED = rules.CombinedRule([rules.LengthLimit(), rules.Prefix()])
-REAL = -1e8  # scores of hypotheses are above it
 
 examples = hypothesis.settings(max_examples=10, deadline=None)
 
@@ -97,21 +96,6 @@ def _grow(state):
     return state | {"grows": tf.concat([state["grows"]] * 2, 1)}
 
 
-def outputs(found, sentence):
-    """Return [(ids up to EOS, score)] of a sentence's hypotheses."""
-    rows = []
-    for ids, score in zip(
-        found.ids[sentence].numpy().tolist(),
-        found.scores[sentence].numpy().tolist(),
-        strict=True,
-    ):
-        if score > REAL:
-            end = ids.index(EOS) + 1
-            assert not any(ids[end:]), "only PAD may follow EOS"
-            rows.append((tuple(ids[:end]), score))
-    return rows
-
-
 @pytest.mark.parametrize(
     "length, alpha, expected",
     [
@@ -125,30 +109,6 @@ def outputs(found, sentence):
 def test_length_penalty_equals_literal_values(length, alpha, expected):
     penalty = LengthPenalty(alpha)(length)
     assert float(penalty) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_search_follows_certain_model(beam_size):
-    letters = "_.ehlorw"  # PAD, EOS
-    words = ["hello.", "row.__"]
-    script = tf.constant([[letters.index(c) for c in word] for word in words])
-
-    def step_fn(ids, position, state):
-        logits = 9.0 * tf.one_hot(script[:, position], len(letters))
-        log_probs = tf.nn.log_softmax(logits)[:, None]
-        return tf.tile(log_probs, (1, beam_size, 1)), None, state
-
-    found = beam_search.beam_search(
-        decode_loop.SearchModel(step_fn, ()),
-        rules.sentences(tf.constant([6, 6])),
-        LIMITED,
-        beam_size,
-        6,
-        LengthPenalty(0.6),
-        beam_size,
-    )
-    best = found.ids[:, 0].numpy().tolist()
-    assert ["".join(letters[i] for i in ids) for ids in best] == words
 
 
 def test_scores_are_log_probability_over_length_penalty():

@@ -1,25 +1,24 @@
 """Tests of candidates: top-k in two rounds, rules and prefixes."""
 
-import pathlib
-import runpy
-
 import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import (
+    WORDS,
+    every_output,
+    log_prob,
+    model_of,
+    outputs,
+    random_table,
+)
 
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, search
-from t2t_repro.decoding.rules import FORBIDDEN, LengthPenalty
+from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
-
-TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-V, WORDS = TABLES["V"], TABLES["WORDS"]
-random_table, model_of, every_output, log_prob = (
-    TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
-)
 
 examples = hypothesis.settings(max_examples=12, deadline=None)
 
@@ -44,9 +43,9 @@ def obeys(ids, limit, prefix, hparams):
     return len(ids) <= longest
 
 
-def best_outputs(table, limit, prefix, hparams, alpha):
+def best_outputs(table, limit, prefix, hparams, penalty):
     """Return [(score, ids)] of all allowed outputs, best first."""
-    every = every_output(table, max(limit, len(prefix) + 1), alpha)
+    every = every_output(table, max(limit, len(prefix) + 1), *penalty)
     return sorted(
         (
             (score, ids)
@@ -57,20 +56,6 @@ def best_outputs(table, limit, prefix, hparams, alpha):
     )
 
 
-def outputs(found, sentence=0):
-    """Return [(score, ids up to EOS)] of Hypotheses."""
-    rows = zip(
-        found.scores[sentence].numpy().tolist(),
-        found.ids[sentence].numpy().tolist(),
-        strict=True,
-    )
-    return [
-        (score, tuple(ids[: ids.index(EOS) + 1]))
-        for score, ids in rows
-        if score > FORBIDDEN / 10
-    ]
-
-
 @examples
 @hypothesis.given(
     seed=st.integers(0, 2**32),
@@ -79,17 +64,18 @@ def outputs(found, sentence=0):
     hparams=st.builds(
         settings, st.integers(0, 5), st.sampled_from([0, 1, 2, 3])
     ),
-    alpha=st.sampled_from([0.0, 0.6]),
+    penalty=st.sampled_from([(0.0, 5), (0.6, 5), (1.0, 0)]),
 )
-@hypothesis.example(0, 5, [2, 2], settings(4, 2), 0.6)
-@hypothesis.example(1, 5, [], settings(0, 2), 0.0)
-@hypothesis.example(2, 5, [], settings(5, 0), 0.6)
-@hypothesis.example(3, 5, [3, 4, 3], settings(0, 0), 0.6)
+@hypothesis.example(0, 5, [2, 2], settings(4, 2), (0.6, 5))
+@hypothesis.example(1, 5, [], settings(0, 2), (0.0, 5))
+@hypothesis.example(2, 5, [], settings(5, 0), (0.6, 5))
+@hypothesis.example(3, 5, [3, 4, 3], settings(0, 0), (0.6, 5))
+@hypothesis.example(4, 5, [], settings(0, 0), (1.0, 0))
 def test_wide_beam_finds_best_allowed_outputs(
-    seed, limit, prefix, hparams, alpha
+    seed, limit, prefix, hparams, penalty
 ):
     table = random_table(seed)
-    expected = best_outputs(table, limit, tuple(prefix), hparams, alpha)
+    expected = best_outputs(table, limit, tuple(prefix), hparams, penalty)
     sentences = rules.sentences(
         tf.constant([limit]), tf.constant([prefix], tf.int32)
     )
@@ -101,7 +87,7 @@ def test_wide_beam_finds_best_allowed_outputs(
             rule,
             81,
             5,
-            LengthPenalty(alpha),
+            LengthPenalty(*penalty),
             81,
         )
     )
@@ -109,9 +95,9 @@ def test_wide_beam_finds_best_allowed_outputs(
         # No word may repeat and the output is too short to end: EOS is forced.
         assert hparams.no_repeat_ngram_size == 1 and hparams.min_length > 4
         return
-    assert [ids for _, ids in found[:5]] == [ids for _, ids in expected[:5]]
+    assert [ids for ids, _ in found[:5]] == [ids for _, ids in expected[:5]]
     np.testing.assert_allclose(
-        [score for score, _ in found],
+        [score for _, score in found],
         [score for score, _ in expected[: len(found)]],
         rtol=1e-4,
     )
@@ -199,6 +185,6 @@ def test_output_ends_if_no_subword_is_allowed():
     found = sampling.greedy_search(
         model_of(table, 1), sentences, rule, 9, LengthPenalty(0.0)
     )
-    ((score, ids),) = outputs(found)
+    ((ids, score),) = outputs(found)
     assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS
     assert score == pytest.approx(log_prob(table, ids), rel=1e-4)

@@ -1,13 +1,19 @@
 """Tests of GNMT's coverage penalty against its formula and enumeration."""
 
-import pathlib
-import runpy
-
 import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import (
+    PREFIXES,
+    START,
+    every_output,
+    extend_hash,
+    log_prob,
+    model_of,
+    random_table,
+)
 
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, rules, sampling, score, search
@@ -15,18 +21,6 @@ from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
-TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-START, PREFIXES = TABLES["START"], TABLES["PREFIXES"]
-random_table, model_of, every_output, log_prob, extend_hash = (
-    TABLES[x]
-    for x in (
-        "random_table",
-        "model_of",
-        "every_output",
-        "log_prob",
-        "extend_hash",
-    )
-)
 LONGEST = 5
 INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
 BETA, ALPHA = 0.7, 0.6
@@ -192,20 +186,10 @@ def test_coverage_penalty_equals_literal_values():
 def test_early_stopping_does_not_change_result(seed):
     # The second sentence ends at its limit; until then the search continues.
     table, attention = random_table(seed), random_attention(seed)
-    endless = np.array([-100.0, -50.0, -0.1, -100.0, -100.0])
-    tables = tf.constant(np.stack([table, np.tile(endless, (PREFIXES, 1))]))
-
-    def step_fn(ids, position, state):
-        prefix, number = state
-        prefix = tf.where(position > 0, extend_hash(prefix, ids), prefix)
-        logits = tf.gather_nd(tables, tf.stack([number, prefix], -1))
-        weights = tf.gather(attention, prefix)
-        logits, weights = (tf.cast(x, tf.float32) for x in (logits, weights))
-        return logits, weights, (prefix, number)
-
+    endless = np.tile([-100.0, -50.0, -0.1, -100.0, -100.0], (PREFIXES, 1))
     alone, sentences = model_and_sentences(table, attention, 3, [8, 8], None)
-    number = tf.tile(tf.range(2)[:, None], (1, 3))
-    together = alone._replace(step_fn=step_fn, state=(alone.state, number))
+    tables = np.stack([table, endless])
+    together, _ = model_and_sentences(tables, attention, 3, [8, 8], None)
     early, late = (
         beam_search.beam_search(
             model, sentences, standard_rules(), 3, 8, PENALTY, 3

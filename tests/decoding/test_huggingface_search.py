@@ -1,21 +1,14 @@
 """Tests of the beam search of Hugging Face's generate(), against lists."""
 
-import pathlib
-import runpy
-
 import hypothesis
 import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import START, extend_hash, model_of, random_table
 
-from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding import beam_search, rules
 from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
-
-TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-START, random_table, extend_hash = (
-    TABLES[x] for x in ("START", "random_table", "extend_hash")
-)
 
 
 def generate(table, limit, width, alpha):
@@ -64,21 +57,8 @@ def generate(table, limit, width, alpha):
 def test_outputs_equal_those_of_lists(seeds, limit, block, width, alpha):
     """A sentence that has ended is not changed by the others of its batch."""
     tables = [random_table(seed) for seed in seeds]
-    stacked = tf.constant(np.stack(tables), tf.float32)
-
-    def step_fn(ids, position, state):
-        sentence, prefix = state
-        prefix = tf.where(position > 0, extend_hash(prefix, ids), prefix)
-        return (
-            tf.gather_nd(stacked, tf.stack([sentence, prefix], -1)),
-            None,
-            (sentence, prefix),
-        )
-
-    numbers = tf.repeat(tf.range(len(seeds))[:, None], width, 1)
-    state = (numbers, tf.fill((len(seeds), width), START))
     found = beam_search.beam_search(
-        decode_loop.SearchModel(step_fn, state, block=block),
+        model_of(np.stack(tables), width, len(seeds), block),
         rules.sentences(tf.fill((len(seeds),), limit)),
         rules.LengthLimit(),
         width,

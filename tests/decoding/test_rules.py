@@ -1,25 +1,27 @@
 """Tests of user-defined rules: masks, scores, states and bounds."""
 
-import pathlib
-import runpy
-
 import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import (
+    PREFIXES,
+    WORDS,
+    V,
+    every_output,
+    log_prob,
+    model_of,
+    outputs,
+    random_table,
+)
 
 from t2t_repro import errors
 from t2t_repro.decoding import beam_search, rules, sampling
 from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS
 
-TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-V, WORDS, PREFIXES = (TABLES[x] for x in ("V", "WORDS", "PREFIXES"))
-random_table, model_of, every_output, log_prob = (
-    TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
-)
 MAX_LENGTH = 5
 ALPHA = 0.6
 PENALTY = LengthPenalty(ALPHA)
@@ -110,19 +112,6 @@ def find(name, table, rule, limits, beams=3, block=None):
     return sampling.sample(
         model, sentences, rule, keys, beams, max_length, PENALTY, distribution
     )
-
-
-def outputs(found, sentence=0):
-    """Return [(ids up to EOS, score)] of Hypotheses."""
-    return [
-        (tuple(ids[ids != PAD].tolist()), float(score))
-        for ids, score in zip(
-            found.ids[sentence].numpy(),
-            found.scores[sentence].numpy(),
-            strict=True,
-        )
-        if score > rules.FORBIDDEN / 10
-    ]
 
 
 def penalty(ids):

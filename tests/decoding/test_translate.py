@@ -41,18 +41,6 @@ def texts(translations):
     return [translation.texts[0] for translation in translations]
 
 
-def test_length_sorted_yields_literal_batches():
-    def batches(*args):
-        return list(score.length_sorted(*args))
-
-    assert batches([0, 1, 2], [3, 9, 4], 10) == [[1], [2, 0]]
-    assert batches([0, 1, 2], [3, 9, 4], 1) == [[1], [2], [0]]
-    assert batches([0, 1, 2], [3, 9, 4], 27) == [[1, 2, 0]]
-    assert batches([0, 1, 2], [3, 9, 4], 26) == [[1, 2], [0]]
-    assert batches([2, 0], [3, 9, 4], 8) == [[2, 0]]
-    assert batches([], [3, 9, 4], 10) == []
-
-
 @hypothesis.given(
     lengths=st.lists(st.integers(1, 50), max_size=40),
     max_tokens=st.integers(0, 200),

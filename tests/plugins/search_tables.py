@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import decode_loop
+from t2t_repro.decoding import decode_loop, rules
 from t2t_repro.text.vocabulary import EOS
 
 V = 5  # PAD, EOS and three words
@@ -35,17 +35,41 @@ def log_prob(table, ids):
 def model_of(table, beams, sentences=1, block=None, attention=None):
     """Return a SearchModel whose state is the hash of each beam's prefix.
 
-    `attention` is [PREFIXES, L], of the next subword after each prefix.
+    Args:
+        table: [PREFIXES, V], or [sentences, PREFIXES, V].
+        beams: number of beams.
+        sentences: number of sentences.
+        block: positions of each block of the loop.
+        attention: [PREFIXES, L], of the next subword after each prefix.
     """
-    table = tf.cast(table, tf.float32)
+    tables = np.broadcast_to(table, (sentences, PREFIXES, V))
+    tables = tf.constant(tables, tf.float32)
 
-    def step_fn(ids, position, prefix):
+    def step_fn(ids, position, state):
+        number, prefix = state  # finished sentences may have left the batch
         prefix = tf.where(position > 0, extend_hash(prefix, ids), prefix)
         weights = None if attention is None else tf.gather(attention, prefix)
-        return tf.gather(table, prefix), weights, prefix
+        log_probs = tf.gather_nd(tables, tf.stack([number, prefix], -1))
+        return log_probs, weights, (number, prefix)
 
-    prefix = tf.fill((sentences, beams), START)
-    return decode_loop.SearchModel(step_fn, prefix, block=block)
+    number = tf.repeat(tf.range(sentences)[:, None], beams, 1)
+    state = number, tf.fill((sentences, beams), START)
+    return decode_loop.SearchModel(step_fn, state, block=block)
+
+
+def outputs(found, sentence=0):
+    """Return [(ids up to EOS, score)] of the hypotheses of a sentence."""
+    rows = []
+    for ids, score in zip(
+        found.ids[sentence].numpy().tolist(),
+        found.scores[sentence].numpy().tolist(),
+        strict=True,
+    ):
+        if score > rules.FORBIDDEN / 10:
+            end = ids.index(EOS) + 1
+            assert not any(ids[end:]), "only PAD may follow EOS"
+            rows.append((tuple(ids[:end]), score))
+    return rows
 
 
 def every_output(table, limit, alpha, offset=5):
