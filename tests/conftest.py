@@ -28,10 +28,10 @@ pytest_plugins = [
     "stop_after",
 ]
 
-# Every run has the same examples; --hypothesis-profile=thorough draws others, a
-# hundred times as many.
+# Every run has the same examples; --hypothesis-profile=thorough draws others,
+# two hundred times as many.
 hypothesis.settings.register_profile(
-    "repeatable", deadline=None, derandomize=True
+    "repeatable", deadline=None, derandomize=True, max_examples=50
 )
 hypothesis.settings.register_profile(
     "thorough", deadline=None, max_examples=10_000

@@ -82,7 +82,6 @@ def test_commands_and_their_flags_exist(page, defined_flags):
 @pages
 def test_problems_and_hparams_sets_exist(page):
     text = page.read_text("utf-8")
-    registry.load_definitions()
     defined_here = set(re.findall(r'\.register\("(\w+)"', text))
     for name in {*re.findall(r"--hparams_set=(\w+)", text)} - defined_here:
         registry.hparams_sets[name]
@@ -110,7 +109,6 @@ def is_valid(cls, settings):
 
 @pages
 def test_settings_in_flags_are_valid(page):
-    registry.load_definitions()
     classes = {
         registry.models.hparams_class(model.name) for model in registry.models
     }
@@ -204,7 +202,6 @@ def test_search_page_has_all_options_with_defaults():
 
 
 def test_values_in_hparams_page_equal_those_of_base():
-    registry.load_definitions()
     base = vars(registry.build_hparams("base"))
     rows = list(first_columns("hparams.md", "## Single values"))
     assert len(rows) > 5

@@ -233,14 +233,6 @@ def test_checkout_runs_without_installation(checkout):
     assert str(checkout / "problems" / "multi30k.py") in text
 
 
-def test_checkout_bridges_nothing_else(checkout):
-    code = (
-        "import importlib.util as u, t2t_repro; "
-        "print(u.find_spec('t2t_repro.setup'), u.find_spec('t2t_repro.tests'))"
-    )
-    assert python("-c", code, cwd=checkout).split() == ["None", "None"]
-
-
 def test_this_environment_has_the_command(tmp_path):
     script = pathlib.Path(sys.executable).parent / "t2t"
     if not script.exists():

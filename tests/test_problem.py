@@ -293,18 +293,6 @@ def test_downloads_go_to_the_folder_of_the_data(tmp_path, monkeypatch):
     ]
 
 
-def test_overridden_pairs_replace_files(tmp_path):
-    class Echo(registry.problems["toy"].value):
-        """A problem that yields the name of the split."""
-
-        def pairs(self, split, raw_dir, download_dir):
-            yield split, split.upper()
-
-    registry.problems.register("echo")(Echo)
-    built = build_problem("echo")
-    assert list(built.pairs("test", None, tmp_path)) == [("test", "TEST")]
-
-
 @pytest.mark.parametrize(
     ("pair", "shown"),
     [

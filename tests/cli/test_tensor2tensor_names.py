@@ -98,7 +98,6 @@ def test_other_command_lines_are_not_explained(line):
     ],
 )
 def test_problem_of_tensor2tensor_suggests_ours(name, expected):
-    registry.load_definitions()
     with pytest.raises(errors.UserError, match=re.escape(expected)):
         build_problem(name)
 
@@ -112,6 +111,5 @@ def test_problem_of_tensor2tensor_suggests_ours(name, expected):
     ],
 )
 def test_hparam_of_tensor2tensor_suggests_ours(name, expected):
-    registry.load_definitions()
     with pytest.raises(errors.UserError, match=re.escape(expected)):
         schedules.build(fields.override(registry.build_hparams("base"), name))

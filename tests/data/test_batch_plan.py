@@ -18,7 +18,7 @@ every_kind = pytest.mark.parametrize("batching", KINDS)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=150
 )
-SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
+FEW = hypothesis.settings(max_examples=25)
 MAX_LENGTH = 64
 
 
@@ -87,7 +87,7 @@ def test_usable_pairs_have_no_longer_side():
 
 
 @every_kind
-@hypothesis.settings(**SETTINGS)
+@FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
 def test_epoch_contains_every_usable_pair_once(batching, pairs, tokens):
     usable = [i for i, pair in enumerate(pairs) if max(pair) <= MAX_LENGTH]
@@ -99,7 +99,7 @@ def test_epoch_contains_every_usable_pair_once(batching, pairs, tokens):
 
 
 @every_kind
-@hypothesis.settings(**SETTINGS)
+@FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
 def test_rows_do_not_overflow_and_each_length_has_one_shape(
     batching, pairs, tokens
@@ -137,7 +137,7 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
         assert {length for _, length in shapes} <= allowed
 
 
-@hypothesis.settings(**SETTINGS)
+@FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 500))
 def test_bucketed_batches_are_full_and_the_shortest_are_even(pairs, tokens):
     hypothesis.assume(any(max(pair) <= MAX_LENGTH for pair in pairs))

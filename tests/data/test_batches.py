@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_repro.data import batch_plan, batches, corpus
 
-SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
+FEW = hypothesis.settings(max_examples=25)
 KINDS = ("packed", "bucketed")
 
 
@@ -139,7 +139,7 @@ def test_split_rows_gives_replicas_consecutive_rows():
     assert split["sentences"].tolist() == [8.0, 8.0]
 
 
-@hypothesis.settings(**SETTINGS)
+@FEW
 @hypothesis.given(
     rows=st.integers(1, 40),
     replicas=st.integers(1, 8),

@@ -36,7 +36,7 @@ def test_concatenate_ranges_equals_example():
     assert corpus.concatenate_ranges(none, none).tolist() == []
 
 
-@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(st.lists(st.lists(PAIR, max_size=4), max_size=4), st.data())
 @hypothesis.example([], None)
 def test_gather_equals_brute_force(tmp_path_factory, shards, data):

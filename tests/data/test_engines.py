@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from small_pairs import draw_pairs
+from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, registry
 from t2t_repro.data import engines, filtering
@@ -232,7 +232,7 @@ def test_processes_filter_as_one_thread_does(
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_cluster_with_killed_workers_writes_the_files_of_threads(
-    tmp_path, generate_corpus, cluster, load_definitions, num_workers
+    tmp_path, cluster, load_definitions, num_workers
 ):
     """The --usr_dir also has a model."""
     load_definitions(no_fads=NO_FADS, variant=VARIANT)

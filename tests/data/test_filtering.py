@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from small_pairs import draw_pairs
+from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, registry
 from t2t_repro.data import encode, engines, filtering, generate, manifest
@@ -16,22 +16,14 @@ LANGUAGES = ("en", "xx")
 BAD = [("12 34", "5"), ("an", "an"), ("an " * 20, "x")]
 
 
-@pytest.fixture
-def dirty_pairs():
-    """Pairs, some of which are bad or repeated."""
-    pairs = list(dict.fromkeys(draw_pairs(70)))[:50]
-    return [*pairs[:20], *BAD, pairs[3], *pairs[20:], BAD[0], pairs[3]]
+PAIRS = [*dict.fromkeys(draw_pairs(70))][:50]
+# Some pairs are bad or repeated.
+DIRTY = [*PAIRS[:20], *BAD, PAIRS[3], *PAIRS[20:], BAD[0], PAIRS[3]]
+FILTERS = PairFilters("max_words=10:different:unique:letters", LANGUAGES)
 
 
-@pytest.fixture
-def filters():
-    return PairFilters("max_words=10:different:unique:letters", LANGUAGES)
-
-
-def test_manifest_has_counts_and_examples_of_each_filter(
-    tmp_path, dirty_pairs, filters, generate_corpus
-):
-    contents = generate_corpus(tmp_path, dirty_pairs, filters=filters)
+def test_manifest_has_counts_and_examples_of_each_filter(tmp_path):
+    contents = generate_corpus(tmp_path, DIRTY, filters=FILTERS)
     train = contents["splits"]["train"]
     entry = train["filters"]
     assert (entry["read"], train["read"], train["kept"]) == (56, 50, 50)
@@ -41,7 +33,7 @@ def test_manifest_has_counts_and_examples_of_each_filter(
         "unique": 2,
         "letters": 2,
     }
-    repeated = list(dirty_pairs[3])
+    repeated = list(DIRTY[3])
     assert entry["examples"] == {
         "max_words": [list(BAD[2])],
         "different": [list(BAD[1])],
@@ -53,63 +45,54 @@ def test_manifest_has_counts_and_examples_of_each_filter(
     manifest.verify(tmp_path)
 
 
-def test_corpus_and_vocabulary_are_those_of_the_kept_pairs(
-    tmp_path, dirty_pairs, filters, generate_corpus
-):
-    generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
+def test_corpus_and_vocabulary_are_those_of_the_kept_pairs(tmp_path):
+    generate_corpus(tmp_path / "a", DIRTY, filters=FILTERS)
     bad = {*BAD}
-    kept = [pair for pair in dict.fromkeys(dirty_pairs) if pair not in bad]
+    kept = [pair for pair in dict.fromkeys(DIRTY) if pair not in bad]
     generate_corpus(tmp_path / "b", kept)
     for name in ("train-00000-of-00001.arrow", "vocab.model"):
         first, second = (tmp_path / folder / name for folder in "ab")
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_workers_chunks_and_parts_do_not_change_the_files(
-    tmp_path, monkeypatch, dirty_pairs, filters, generate_corpus
-):
-    expected = generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
-    monkeypatch.setattr(engines, "CHUNK_PAIRS", 7)
+def test_chunks_and_parts_do_not_change_the_files(tmp_path, monkeypatch):
+    expected = generate_corpus(tmp_path / "a", DIRTY, filters=FILTERS)
     monkeypatch.setattr(filtering, "_PART", 5)
     actual = generate_corpus(
-        tmp_path / "b", dirty_pairs, workers=3, filters=filters
+        tmp_path / "b", DIRTY, filters=FILTERS, chunk_pairs=7
     )
     assert actual == expected
 
 
-def test_resumed_generation_does_not_filter_again(
-    tmp_path, monkeypatch, dirty_pairs, filters, generate_corpus
-):
-    expected = generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
+def test_resumed_generation_does_not_filter_again(tmp_path, monkeypatch):
+    expected = generate_corpus(tmp_path / "a", DIRTY, filters=FILTERS)
     with monkeypatch.context() as patch:
         patch.setattr(encode, "encode_split", None)
         with pytest.raises(TypeError):
-            generate_corpus(tmp_path / "b", dirty_pairs, filters=filters)
+            generate_corpus(tmp_path / "b", DIRTY, filters=FILTERS)
     monkeypatch.setattr(PairFilters, "apply", None)
-    actual = generate_corpus(tmp_path / "b", dirty_pairs, filters=filters)
+    actual = generate_corpus(tmp_path / "b", DIRTY, filters=FILTERS)
     assert actual == expected
 
 
-def test_damaged_result_of_filters_is_user_error(
-    tmp_path, dirty_pairs, filters, generate_corpus
-):
-    contents = generate_corpus(tmp_path, dirty_pairs, filters=filters)
+def test_damaged_result_of_filters_is_user_error(tmp_path):
+    contents = generate_corpus(tmp_path, DIRTY, filters=FILTERS)
     (tmp_path / filtering.FILE).write_bytes(b"")
     with pytest.raises(errors.UserError, match="filtered.npy is damaged"):
         manifest.verify(tmp_path)
     entry = contents["splits"]["train"]["filters"]
     with pytest.raises(errors.UserError, match="missing or damaged"):
-        list(filtering.kept_pairs(tmp_path, lambda: dirty_pairs, entry))
+        list(filtering.kept_pairs(tmp_path, lambda: DIRTY, entry))
 
 
 @pytest.mark.parametrize("change", [-1, 1], ids=["fewer", "more"])
 def test_text_whose_length_changes_after_filtering_is_user_error(
-    tmp_path, dirty_pairs, filters, generate_corpus, change
+    tmp_path, change
 ):
-    other = [*dirty_pairs, *dirty_pairs][: len(dirty_pairs) + change]
-    readings = iter([dirty_pairs, dirty_pairs, other])
+    other = [*DIRTY, *DIRTY][: len(DIRTY) + change]
+    readings = iter([DIRTY, DIRTY, other])
     with pytest.raises(errors.UserError, match="no longer has 56 pairs"):
-        generate_corpus(tmp_path, lambda: next(readings), filters=filters)
+        generate_corpus(tmp_path, lambda: next(readings), filters=FILTERS)
 
 
 def test_filters_that_drop_every_pair_are_user_error(tmp_path):
@@ -124,9 +107,9 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path):
         )
 
 
-def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch, filters):
+def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch):
     count = 1_000_000
-    monkeypatch.setattr(filters, "_filters", {"different": None})
+    monkeypatch.setattr(FILTERS, "_filters", {"different": None})
     monkeypatch.setattr(
         PairFilters,
         "apply",
@@ -137,7 +120,7 @@ def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch, filters):
         entry = filtering.filter_text(
             tmp_path,
             lambda: itertools.repeat(("an", "an"), count),
-            filters,
+            FILTERS,
             engines.INLINE,
         )
         _, peak = tracemalloc.get_traced_memory()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from file_strategies import LINES
 from hypothesis import strategies as st
-from small_pairs import draw_pairs
+from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors
 from t2t_repro.data import encode, engines, generate, manifest
@@ -22,9 +22,7 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 TEST = [("", "nothing"), ("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
 
 
-def test_corpus_has_ids_counts_and_checksums_of_its_text(
-    tmp_path, generate_corpus
-):
+def test_corpus_has_ids_counts_and_checksums_of_its_text(tmp_path):
     train = draw_pairs(50)
     contents = generate_corpus(tmp_path / "data", train, TEST)
     assert manifest.read(tmp_path / "data") == contents
@@ -42,9 +40,7 @@ def test_corpus_has_ids_counts_and_checksums_of_its_text(
             assert counts["text_sha256"][side] == digest.hexdigest()
 
 
-def test_empty_and_long_pairs_are_dropped_from_training_only(
-    tmp_path, generate_corpus
-):
+def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     good = draw_pairs(40)
     long = ("ab " * 40, "x")
     bad = [("", "x"), ("x", "  "), ("", ""), long, long[::-1]]
@@ -68,16 +64,14 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(
     assert test.sentences("inputs")[0] == [EOS]
 
 
-def test_source_of_a_tag_alone_is_empty(tmp_path, generate_corpus):
+def test_source_of_a_tag_alone_is_empty(tmp_path):
     train = [*draw_pairs(40), ("<BT>", "x"), ("<BT> an", "x")]
     counts = generate_corpus(tmp_path, train, tags=["<BT>"])["splits"]
     assert counts["train"]["dropped"]["empty_side"] == 1
     assert counts["train"]["kept"] == 41
 
 
-def test_uneven_pairs_are_dropped_above_max_length_ratio(
-    tmp_path, generate_corpus
-):
+def test_uneven_pairs_are_dropped_above_max_length_ratio(tmp_path):
     pairs = [*draw_pairs(40), ("an bed can dan ebb fad", "x")]
     contents = generate_corpus(tmp_path, pairs, max_length_ratio=2.5)
     counts = contents["splits"]["train"]
@@ -105,7 +99,7 @@ def test_pairs_that_fit_are_kept_and_the_others_counted(
     assert sum(part.dropped.values()) == len(pairs) - len(kept)
 
 
-def test_shards_are_numbered_and_have_checksums(tmp_path, generate_corpus):
+def test_shards_are_numbered_and_have_checksums(tmp_path):
     train = [("", "x")] * 7 + draw_pairs(16)  # the first shard keeps no pair
     contents = generate_corpus(tmp_path, train, shard_pairs=7)
     shards = contents["splits"]["train"]["shards"]
@@ -127,15 +121,14 @@ def test_shards_are_numbered_and_have_checksums(tmp_path, generate_corpus):
     assert corpus.sentences("targets") == vocabulary.encode(lines)
 
 
-def test_shards_threads_and_chunks_do_not_change_the_pairs(
-    tmp_path, monkeypatch, generate_corpus
-):
+def test_shards_threads_and_chunks_do_not_change_the_pairs(tmp_path):
     expected = generate_corpus(tmp_path / "a", draw_pairs(50))
+    threads = engines.ThreadEngine(5)
     assert expected == generate_corpus(
-        tmp_path / "same", draw_pairs(50), workers=5
+        tmp_path / "same", draw_pairs(50), engine=threads
     )
-    monkeypatch.setattr(engines, "CHUNK_PAIRS", 4)
-    generate_corpus(tmp_path / "b", draw_pairs(50), workers=3, shard_pairs=11)
+    sizes = {"shard_pairs": 11, "chunk_pairs": 4}
+    generate_corpus(tmp_path / "b", draw_pairs(50), engine=threads, **sizes)
     first, second = (
         manifest.open_corpus(tmp_path / name, "train") for name in "ab"
     )
@@ -144,22 +137,20 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(
 
 
 @pytest.mark.parametrize("train", [[], [("", "")] * 3], ids=["none", "empty"])
-def test_empty_training_text_is_user_error(tmp_path, generate_corpus, train):
+def test_empty_training_text_is_user_error(tmp_path, train):
     with pytest.raises(errors.UserError, match="training text is empty"):
         generate_corpus(tmp_path, train)
     assert manifest.read(tmp_path) is None
 
 
-def test_text_of_long_lines_alone_is_user_error(tmp_path, generate_corpus):
+def test_text_of_long_lines_alone_is_user_error(tmp_path):
     """4,193 bytes, but 1,398 characters."""
     message = "lines of at most 4,192 bytes, and all 2 lines are longer"
     with pytest.raises(errors.UserError, match=message):
         generate_corpus(tmp_path, [("好" * 1_398, "好" * 1_399)])
 
 
-def test_lines_that_are_too_long_to_learn_from_are_counted(
-    tmp_path, generate_corpus, capsys
-):
+def test_lines_that_are_too_long_to_learn_from_are_counted(tmp_path, capsys):
     generate_corpus(tmp_path, [*draw_pairs(50), ("好" * 1_398, "x")])
     message = "from 101 of 102 lines; 1 of more than 4,192 bytes are ignored."
     assert message in capsys.readouterr().out
@@ -186,23 +177,21 @@ def test_huge_line_is_not_encoded_as_a_whole():
     assert longest[2] == len(pair[0])
 
 
-def test_training_text_without_usable_pair_is_user_error(
-    tmp_path, generate_corpus
-):
+def test_training_text_without_usable_pair_is_user_error(tmp_path):
     message = "all 51 training pairs were dropped: .*1, .*50"
     with pytest.raises(errors.UserError, match=message):
         generate_corpus(tmp_path, [("", "x"), *draw_pairs(50)], max_length=2)
     assert manifest.read(tmp_path) is None
 
 
-def test_empty_test_split_is_an_empty_corpus(tmp_path, generate_corpus):
+def test_empty_test_split_is_an_empty_corpus(tmp_path):
     contents = generate_corpus(tmp_path, draw_pairs(50), test=[])
     assert contents["splits"]["test"]["kept"] == 0
     corpus = manifest.open_corpus(tmp_path, "test")
     assert (len(corpus), corpus.text("inputs")) == (0, [])
 
 
-def test_ids_above_65535_have_4_bytes(tmp_path, monkeypatch, generate_corpus):
+def test_ids_above_65535_have_4_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(Bpe, "size", 70_000)
     generate_corpus(tmp_path, draw_pairs(50))
     with pa.OSFile(str(tmp_path / "train-00000-of-00001.arrow")) as file:
@@ -210,7 +199,7 @@ def test_ids_above_65535_have_4_bytes(tmp_path, monkeypatch, generate_corpus):
     assert schema.field("inputs").type == pa.large_list(pa.int32())
 
 
-def test_text_is_split_at_line_feeds_only(tmp_path, generate_corpus):
+def test_text_is_split_at_line_feeds_only(tmp_path):
     odd = "an\x00bed\x0bcan\x0c\x1c\x1d\x1e\x85dan\u2028ebb\u2029fad\ufeff"
     train = [*draw_pairs(49), (odd, odd[::-1])]
     contents = generate_corpus(tmp_path, train, test=[(odd, odd)])
@@ -221,9 +210,7 @@ def test_text_is_split_at_line_feeds_only(tmp_path, generate_corpus):
     assert corpus.sentences("inputs") == vocabulary.encode([odd])
 
 
-def test_text_that_changes_between_readings_is_user_error(
-    tmp_path, generate_corpus
-):
+def test_text_that_changes_between_readings_is_user_error(tmp_path):
     texts = [draw_pairs(50), draw_pairs(50, seed=1)]
     readings = iter(texts)
     message = "raw text of 'train' has changed"
@@ -236,16 +223,14 @@ def test_text_that_changes_between_readings_is_user_error(
 
 
 @pytest.mark.parametrize("count", [49, 51], ids=["fewer", "more"])
-def test_text_whose_length_changes_is_user_error(
-    tmp_path, generate_corpus, count
-):
+def test_text_whose_length_changes_is_user_error(tmp_path, count):
     readings = iter([draw_pairs(51)[:50], draw_pairs(51)[:count]])
     with pytest.raises(errors.UserError, match="has changed"):
         generate_corpus(tmp_path, lambda: iter(next(readings)))
 
 
 def test_shard_of_other_text_from_a_killed_run_is_removed(
-    tmp_path, monkeypatch, generate_corpus
+    tmp_path, monkeypatch
 ):
     readings = iter([draw_pairs(50), draw_pairs(50, seed=1)])
     write_shard = encode._write_shard
@@ -265,7 +250,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
     assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))
 
 
-def test_shards_without_manifest_are_generated_again(tmp_path, generate_corpus):
+def test_shards_without_manifest_are_generated_again(tmp_path):
     """The text and the vocabulary of such shards are unknown."""
     generate_corpus(tmp_path, draw_pairs(50, seed=1))
     (tmp_path / "manifest.json").unlink()
@@ -273,7 +258,7 @@ def test_shards_without_manifest_are_generated_again(tmp_path, generate_corpus):
     assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))
 
 
-def test_corpus_cut_off_by_an_error_cannot_be_opened(tmp_path, generate_corpus):
+def test_corpus_cut_off_by_an_error_cannot_be_opened(tmp_path):
     def broken():
         yield TEST[0]
         raise errors.UserError("The disk is full.")
@@ -297,7 +282,7 @@ def draw(lines, size, seed, at_once=1000):
     return sample.lines
 
 
-@hypothesis.settings(deadline=None, max_examples=25, derandomize=True)
+@hypothesis.settings(max_examples=25)
 @hypothesis.given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9))
 def test_sample_has_its_size_and_distinct_lines(total, size, seed):
     lines = [str(i) for i in range(total)]

@@ -1,7 +1,7 @@
 """Manifests: the vocabularies of a corpus, and errors of opening it."""
 
 import pytest
-from small_pairs import draw_pairs
+from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors
 from t2t_repro.data import generate, manifest
@@ -10,7 +10,7 @@ from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 
-def test_unknown_split_is_user_error(tmp_path, generate_corpus):
+def test_unknown_split_is_user_error(tmp_path):
     generate_corpus(tmp_path, draw_pairs(50))
     with pytest.raises(errors.UserError, match="'dev' in .*: train, test"):
         manifest.open_corpus(tmp_path, "dev")
@@ -22,7 +22,7 @@ def test_verify_without_manifest_is_user_error(tmp_path):
 
 
 def test_vocabulary_is_learned_from_a_sample_of_limited_size(
-    tmp_path, monkeypatch, capsys, generate_corpus
+    tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
     train = draw_pairs(50)
@@ -34,7 +34,7 @@ def test_vocabulary_is_learned_from_a_sample_of_limited_size(
     assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
 
 
-def test_given_vocabulary_replaces_learning(tmp_path, generate_corpus):
+def test_given_vocabulary_replaces_learning(tmp_path):
     lines = [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw_pairs(90))]
     given = Bpe.learn(lines, 320)
     path = tmp_path / "given.model"
@@ -49,9 +49,7 @@ def test_given_vocabulary_replaces_learning(tmp_path, generate_corpus):
     assert corpus.sentences("inputs") == given.encode(inputs)
 
 
-def test_separate_vocabularies_are_learned_from_their_side_alone(
-    tmp_path, generate_corpus
-):
+def test_separate_vocabularies_are_learned_from_their_side_alone(tmp_path):
     train = draw_pairs(50)
     contents = generate_corpus(
         tmp_path,
@@ -81,9 +79,7 @@ def test_separate_vocabularies_are_learned_from_their_side_alone(
     assert not forward.is_shared
 
 
-def test_given_separate_vocabularies_replace_learning(
-    tmp_path, generate_corpus
-):
+def test_given_separate_vocabularies_replace_learning(tmp_path):
     lines = [f"{a} w{i}" for i, (a, _) in enumerate(draw_pairs(90))]
     given = [Bpe.learn(lines, size) for size in (310, 320)]
     paths = [tmp_path / "a.model", tmp_path / "b.model"]
@@ -101,9 +97,7 @@ def test_given_separate_vocabularies_replace_learning(
     assert [v.model for v in opened] == [v.model for v in given]
 
 
-def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
-    tmp_path, generate_corpus
-):
+def test_unigram_vocabulary_is_learned_and_opened_as_its_type(tmp_path):
     train = draw_pairs(50)
     contents = generate_corpus(
         tmp_path, train, vocab_size=275, vocabulary_type="unigram"
@@ -115,9 +109,7 @@ def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../../../../etc/passwd"])
-def test_shard_outside_the_folder_is_never_read(
-    tmp_path, monkeypatch, generate_corpus, name
-):
+def test_shard_outside_the_folder_is_never_read(tmp_path, monkeypatch, name):
     contents = generate_corpus(tmp_path, draw_pairs(50))
     contents["splits"]["train"]["shards"][0]["file"] = name
     files.write_json(tmp_path / manifest.MANIFEST, contents)
@@ -135,7 +127,7 @@ def test_shard_outside_the_folder_is_never_read(
     assert {path.parent for path in read} <= {tmp_path}
 
 
-def test_leftovers_of_a_killed_datagen_are_removed(tmp_path, generate_corpus):
+def test_leftovers_of_a_killed_datagen_are_removed(tmp_path):
     (tmp_path / f"manifest.json.{'0' * 16}.t2t.tmp").write_text("half")
     generate_corpus(tmp_path, draw_pairs(50))
     assert not list(tmp_path.glob("*.tmp"))

@@ -102,7 +102,7 @@ def read_or_refuse(read):
     ("system", "name"),
     [(system, name) for system, names in FILES.items() for name in names],
 )
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_edited_file_is_read_or_refused(make, system, name, data):
     folder, read = make(system)
@@ -119,7 +119,7 @@ def test_edited_file_is_read_or_refused(make, system, name, data):
         (folder / name).write_bytes(whole)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(fairseq_models.arguments())), JSON)
 def test_changed_setting_of_fairseq_is_read_or_refused(make, key, value):
     folder, _ = make("fairseq")

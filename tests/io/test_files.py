@@ -32,11 +32,6 @@ def test_wait_until_polls_and_times_out(tmp_path, monkeypatch):
     assert not files.wait_until(lambda: False)
 
 
-def test_text_is_written_in_utf8(tmp_path):
-    files.write_text(tmp_path / "a", "ä\n")
-    assert (tmp_path / "a").read_bytes() == b"\xc3\xa4\n"
-
-
 def test_write_leaves_no_temporary_file(tmp_path):
     files.write_bytes(tmp_path / "a", b"old")
     files.write_bytes(tmp_path / "a", b"new")
@@ -213,14 +208,6 @@ def test_folder_without_wildcards_is_the_same_folder(tmp_path, name):
         assert not {"[", "\\"} & set(str(folder))
         assert (folder / "file").read_text() == "content"
     assert (tmp_path / name / "file").exists()
-
-
-def test_open_file_keeps_the_old_content(tmp_path):
-    path = tmp_path / "a"
-    files.write_bytes(path, b"old")
-    with open(path, "rb") as file:
-        files.write_bytes(path, b"new")
-        assert file.read() == b"old"
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 3_000_000])

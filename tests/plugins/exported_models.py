@@ -1,6 +1,8 @@
 """Fixtures: a tiny exported model with random weights, and a server of it."""
 
 import asyncio
+import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import http.client
@@ -8,7 +10,9 @@ import json
 import shutil
 import socket
 import threading
+import time
 
+import numpy as np
 import pytest
 
 SECONDS = 60  # timeout
@@ -105,6 +109,46 @@ def export_dir(toy_exports, tmp_path):
     """Return a folder with version 1 of the toy."""
     shutil.copytree(toy_exports / "1", tmp_path / "export" / "1")
     return tmp_path / "export"
+
+
+def wait_for(condition):
+    """Poll a condition, which sends a request each time."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.02)
+
+
+def predict_request(texts=("a",), name="t2t", signature="", version=None):
+    """Return a request of gRPC for translations."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    message = predict_pb2.PredictRequest()
+    message.model_spec.name = name
+    message.model_spec.signature_name = signature
+    if version is not None:
+        message.model_spec.version.value = version
+    tensor = tf.make_tensor_proto(np.array(texts, object), tf.string)
+    message.inputs["inputs"].CopyFrom(tensor)
+    return message
+
+
+def stub_of(channel):
+    """Return a stub of TensorFlow Serving's service of predictions."""
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def health_of(channel):
+    """Return the name of the state of health over gRPC."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    answer = health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(), timeout=SECONDS
+    )
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
 @pytest.fixture
@@ -240,11 +284,32 @@ class Embedded:
         """Post a request for predictions."""
         return self.http("POST", path, body)
 
+    def metric(self, line):
+        """Return the value of a metric, or 0."""
+        _, text = self.http("GET", "/metrics")
+        for found in text.decode().splitlines():
+            name, _, value = found.rpartition(" ")
+            if name == line:
+                return float(value)
+        return 0.0
+
+    def channel(self, *options):
+        """Return a channel of gRPC."""
+        import grpc
+
+        return grpc.insecure_channel(f"127.0.0.1:{self.ports.grpc}", options)
+
 
 @pytest.fixture(scope="session")
 def embedded(versions_fork_server):
     """Return a function like Embedded, for tests with limits of their own."""
     return functools.partial(Embedded, versions_fork_server)
+
+
+@pytest.fixture
+def serve(embedded, export_dir):
+    """Return a function of settings of an Embedded of the toy."""
+    return functools.partial(embedded, export_dir)
 
 
 @pytest.fixture(scope="session")
@@ -257,15 +322,13 @@ def server(exported, embedded):
 @pytest.fixture(scope="session")
 def channel(server):
     """Yield a gRPC channel to the server."""
-    import grpc
-
-    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+    with server.channel() as channel:
         yield channel
 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Yield a gate before the model, with `open` and the count `entered`."""
+    """Yield a gate before the model, which `hold` closes around its block."""
     from t2t_repro.server import versions
 
     run = versions.LoadedVersion.run
@@ -279,10 +342,17 @@ def gate(monkeypatch):
         assert await asyncio.to_thread(Gate.open.wait, SECONDS)
         return await run(model, *arguments)
 
-    def close():
-        """Close the gate."""
+    @contextlib.contextmanager
+    def hold(call=None):
+        """Close the gate for a block, before which a call has reached it."""
         monkeypatch.setattr(versions.LoadedVersion, "run", held)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = call and pool.submit(call)
+            try:
+                assert not call or Gate.entered.acquire(timeout=SECONDS)
+                yield waiting
+            finally:
+                Gate.open.set()
 
-    Gate.close = staticmethod(close)
-    yield Gate
-    Gate.open.set()
+    Gate.hold = staticmethod(hold)
+    return Gate

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from t2t_repro import errors, prepare, registry
+from t2t_repro import errors, prepare
 from t2t_repro.data import manifest
 from t2t_repro.problem import build_problem
 from t2t_repro.text import weighted_corpora
@@ -15,11 +15,6 @@ many_to_many = importlib.import_module("t2t_repro.problems.many_to_many")
 
 WORDS = "abcdefghij"
 SIZES = {"en-de": 20, "fr-en": 5}  # training pairs
-
-
-@pytest.fixture(scope="module", autouse=True)
-def definitions():
-    registry.load_definitions()
 
 
 @pytest.fixture(scope="module")

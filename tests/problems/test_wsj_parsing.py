@@ -4,9 +4,8 @@ import gzip
 
 import pytest
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, fields, hparam
 from t2t_repro.problem import build_problem
-from t2t_repro.text import trees
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
 DOG = """
@@ -21,11 +20,6 @@ PAIRS = {
     DOG: ("Rex wants to play .",)
     + ("(S (NP XX )NP (VP XX (S (VP XX (VP XX )VP )VP )S )VP . )S",),
 }
-
-
-@pytest.fixture(autouse=True)
-def definitions():
-    registry.load_definitions()
 
 
 def write(path, text):
@@ -116,8 +110,3 @@ def test_settings_are_those_of_section_6_3(name, vocab_size):
         300,
     )
     assert search.long_inputs == "refuse"
-
-
-def test_linearized_tree_is_read_back_with_its_sentence(plain):
-    for sentence, line in pairs("test", plain):
-        assert trees.read_line(line, sentence.split()).is_well_formed

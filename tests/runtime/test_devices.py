@@ -1,13 +1,14 @@
-"""Tests of threads and GPUs of searches, which settings of users override."""
+"""Replicas, precision, XLA and threads by the machine; shards of a batch."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.runtime import devices
+from t2t_repro.runtime import devices, graph
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,278 @@ def test_operations_of_a_new_process_have_one_thread():
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["1"]
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 5])
+def test_map_shards_keeps_order_of_rows(num_shards):
+    """Any batch gives balanced shards, of at least MIN_SENTENCES."""
+    sizes = []
+
+    def halve(rows, others):
+        size = tf.shape(rows)[0]
+        record = tf.py_function(lambda n: sizes.append(int(n)), [size], [])
+        with tf.control_dependencies([record]):
+            return {"sum": rows + others, "half": rows[:, 0] / 2}
+
+    function = graph.function(
+        halve, input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2
+    )
+    for batch in (0, 1, 7, 8, 15, 16, 17, 41):
+        sizes.clear()
+        rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
+        result = devices.map_shards(function, (rows, 10 * rows), (), num_shards)
+        np.testing.assert_array_equal(result["sum"], 11 * rows)
+        np.testing.assert_array_equal(result["half"], rows[:, 0] / 2)
+        expected = max(1, min(num_shards, batch // devices.MIN_SENTENCES))
+        used = [size for size in sizes if size]
+        assert len(used) == (expected if batch else 0)
+        assert max(used, default=0) - min(used, default=0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "gpus", "expected"),
+    [(3, [], 3), (64, [], devices.MAX_SHARDS), (3, ["GPU:0"], 1)],
+)
+def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        tf.config.threading,
+        "get_inter_op_parallelism_threads",
+        lambda: threads,
+    )
+    assert devices.default_num_shards() == expected
+
+
+def test_default_follows_the_variable_of_the_user(monkeypatch):
+    getter = "get_inter_op_parallelism_threads"
+    monkeypatch.setattr(tf.config.threading, getter, lambda: 0)
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "5")
+    assert devices.default_num_shards() == 5
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return a function that simulates CPUs, and GPUs with capabilities."""
+
+    def pretend(cpus=1, gpus=()):
+        def physical(kind=None):
+            return [f"gpu:{i}" for i in range(len(gpus))] * (kind == "GPU")
+
+        def logical(kind):
+            real = list_logical("CPU")[:cpus]
+            return real[: len(gpus)] if kind == "GPU" else real
+
+        list_logical = tf.config.list_logical_devices
+        details = {
+            f"gpu:{i}": {"compute_capability": capability, "device_name": "X"}
+            if capability
+            else {}
+            for i, capability in enumerate(gpus)
+        }
+        monkeypatch.setattr(tf.config, "list_physical_devices", physical)
+        monkeypatch.setattr(tf.config, "list_logical_devices", logical)
+        monkeypatch.setattr(
+            tf.config.experimental, "get_device_details", details.get
+        )
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("distribution", "cpus", "replicas", "mirrored"),
+    [
+        ("auto", 1, 1, False),
+        ("auto", 4, 4, True),
+        ("one_device", 4, 1, False),
+        ("mirrored", 2, 2, True),
+        ("mirrored", 1, 1, True),
+    ],
+)
+def test_strategy_follows_distribution_and_devices(
+    machine, distribution, cpus, replicas, mirrored
+):
+    machine(cpus=cpus)
+    strategy = devices.strategy(distribution)
+    assert strategy.num_replicas_in_sync == replicas
+    assert isinstance(strategy, tf.distribute.MirroredStrategy) == mirrored
+
+
+def test_strategy_prefers_gpus_to_cpus(machine):
+    machine(cpus=4, gpus=[(8, 0), (8, 0)])
+    assert devices.strategy().num_replicas_in_sync == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "expected"),
+    [
+        ("auto", [], False),
+        ("auto", [(7, 0)], True),
+        ("on", [], True),
+        ("off", [(8, 0)], False),
+    ],
+)
+def test_xla_auto_compiles_on_gpus_only(machine, choice, gpus, expected):
+    machine(gpus=gpus)
+    assert devices.use_xla(choice) is expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "expected"),
+    [
+        ("auto", [], "float32"),
+        ("auto", [(7, 5)], "float32"),
+        ("auto", [(8, 0)], "mixed_bfloat16"),
+        ("auto", [(9, 0), (8, 9)], "mixed_bfloat16"),
+        ("auto", [(9, 0), (7, 0)], "float32"),
+        ("auto", [None], "float32"),
+        ("bfloat16", [], "mixed_bfloat16"),
+        ("float32", [(9, 0)], "float32"),
+    ],
+)
+def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
+    machine, choice, gpus, expected
+):
+    machine(gpus=gpus)
+    assert devices.dtype_policy(choice) == expected
+
+
+def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
+    machine, monkeypatch, tmp_path
+):
+    machine()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
+    strategy = devices.strategy("one_device")
+    line = devices.summary(strategy, "float32", False)
+    assert "1 replica on one CPU (TensorFlow finds no GPU. " in line
+    assert "pip install" in line
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "pip" not in devices.summary(strategy, "float32", False)
+
+
+def test_hardware_summary_names_replicas_cpu_precision_and_xla(
+    machine, monkeypatch
+):
+    features = {"avx2", "avx512f", "avx512_bf16"}
+    monkeypatch.setattr(devices.cpu, "features", lambda: features)
+    monkeypatch.setattr(devices, "operation_threads", lambda: 3)
+    monkeypatch.delenv(devices.cpu.ONEDNN, raising=False)
+    machine(cpus=4)
+    assert devices.summary(
+        devices.strategy("one_device"), "float32", False
+    ) == (
+        "1 replica on one CPU, AVX512_BF16, oneDNN on, 3 threads, float32, "
+        "XLA off"
+    )
+    features.clear()  # not an x86 CPU on Linux
+    assert devices.summary(devices.strategy(), "float32", False) == (
+        "4 replicas on CPUs (MirroredStrategy), 3 threads, float32, XLA off"
+    )
+    machine(cpus=2, gpus=[(8, 0), (8, 0)])
+    assert devices.summary(devices.strategy(), "mixed_bfloat16", True) == (
+        "2 replicas on GPUs (X, MirroredStrategy), mixed_bfloat16, XLA on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "override", "expected"),
+    [
+        ((8, 0), None, "float32 with products in TF32"),
+        ((8, 0), "0", "float32"),
+        ((7, 0), None, "float32"),
+    ],
+)
+def test_hardware_summary_names_tf32(
+    machine, monkeypatch, capability, override, expected
+):
+    if override:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    machine(cpus=1, gpus=[capability])
+    strategy = devices.strategy("one_device")
+    line = devices.summary(strategy, "float32", False)
+    assert line == f"1 replica on one GPU (X), {expected}, XLA off"
+
+
+def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0
+    )
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    assert devices.operation_threads() == 7
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    assert devices.operation_threads() == devices.cpu.visible_cores()
+
+
+@pytest.mark.parametrize(
+    ("cores", "intra", "inter", "expected"),
+    [
+        (2, 1, 0, 2),
+        (2, 2, 0, 1),  # operations share the cores
+        (8, 2, 8, 4),
+        (8, 1, 0, 4),
+        (4, 1, 3, 3),  # so many threads begin operations
+        (1, 4, 4, 1),
+    ],
+)
+def test_microbatches_run_in_parallel_where_operations_have_few_threads(
+    machine, monkeypatch, cores, intra, inter, expected
+):
+    machine(cpus=2)
+    monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
+    for kind, threads in ("intra", intra), ("inter", inter):
+        getter = f"get_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, getter, lambda n=threads: n)
+    strategy = devices.strategy("one_device")
+    assert devices.parallel_microbatches(strategy, xla=False) == expected
+    assert devices.parallel_microbatches(strategy, xla=True) == 1
+    assert devices.parallel_microbatches(devices.strategy(), False) == 1
+    machine(gpus=[(8, 0)])
+    assert devices.parallel_microbatches(strategy, False) == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "distribution", "xla", "chosen"),
+    [
+        (2, [], "auto", "auto", True),
+        (4, [], "one_device", "off", True),
+        (5, [], "auto", "auto", False),
+        (2, [(8, 0)], "auto", "auto", False),
+        (2, [], "multi_worker", "auto", False),
+        (2, [], "auto", "on", False),
+    ],
+)
+def test_operations_have_one_thread_where_microbatches_can_have_the_cores(
+    machine, monkeypatch, cores, gpus, distribution, xla, chosen
+):
+    machine(gpus=gpus)
+    chosen_threads = []
+    monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
+    monkeypatch.setattr(
+        devices.tensorflow_import,
+        "set_threads",
+        lambda _, *setting: chosen_threads.append(setting),
+    )
+    devices.choose_threads(distribution, xla)
+    assert chosen_threads == [("intra", 1)] * chosen
+
+
+def test_peak_of_a_product_is_measured_on_cpus_only(machine):
+    assert devices.product_flops("float32", size=8, times=1) > 0
+    assert devices.cpu_product_flops("mixed_bfloat16") > 0
+    machine(gpus=[(8, 0)])
+    assert devices.cpu_product_flops("mixed_bfloat16") is None
+
+
+def test_gpus_are_hidden_unless_tensorflow_has_used_them(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda *args: calls.append(args)
+    )
+    devices.hide_gpus()
+    assert calls == [([], "GPU")]
+
+    def refuse(*_):
+        raise RuntimeError("Visible devices must be set before initialization")
+
+    monkeypatch.setattr(tf.config, "set_visible_devices", refuse)
+    devices.hide_gpus()

@@ -169,6 +169,7 @@ def test_xla_flags_are_not_changed_without_a_driver(stderr_of):
     assert stderr_of(code, XLA_FLAGS="") == ""
 
 
+@pytest.mark.slow
 def test_tensorflow_knows_the_flag_of_triton():
     """An unknown flag would end every process that uses XLA."""
     code = (

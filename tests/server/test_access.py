@@ -9,7 +9,7 @@ import ssl
 import grpc
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from exported_models import predict_request, stub_of
 
 from t2t_repro import errors
 from t2t_repro.server import connections, server_settings
@@ -76,6 +76,7 @@ def test_pages_of_other_origins_are_refused_unless_cors_is_on(origin, status):
         ({"Authorization": "Bearer "}, 401),
         ({"Authorization": "right"}, 401),
         ({"Authorization": "Bearer rïght"}, 401),
+        ({"Authorization": "Bearer r\udcefght"}, 401),  # bytes, not text
     ],
 )
 def test_one_of_the_tokens_is_required(header, status):
@@ -122,11 +123,9 @@ def test_headers_protect_the_page(server):
     ("tokens", "allowed"),
     [((), "Content-Type"), (("right",), "Content-Type, Authorization")],
 )
-def test_cors_answers_the_question_before_a_request(
-    export_dir, embedded, tokens, allowed
-):
+def test_cors_answers_the_question_before_a_request(serve, tokens, allowed):
     rights = server_settings.Access(cors=True, tokens=tokens)
-    with embedded(export_dir, server={"access": rights}) as server:
+    with serve(server={"access": rights}) as server:
         for origin, status in (("http://a", 200), ("null", 400)):
             response, body = ask(server, "OPTIONS", PREDICT, Origin=origin)
             assert (response.status, body) == (status, b"")
@@ -159,19 +158,13 @@ def ask(server, method, path, body=None, **headers):
         return response, response.read()
 
 
-def test_token_of_bytes_that_are_no_text_is_refused():
-    given = b"Bearer r\xefght".decode("utf-8", "surrogateescape")
-    assert check({"Authorization": given}, tokens=("right",)) == 401
-
-
-def test_tokens_are_required_by_both_protocols(export_dir, embedded):
-    with embedded(
-        export_dir, server={"access": server_settings.Access(tokens=("right",))}
-    ) as server:
+def test_tokens_are_required_by_both_protocols(serve):
+    access = server_settings.Access(tokens=("right",))
+    with serve(server={"access": access}) as server:
         for path in ("/", "/metrics", "/v1/models/t2t"):
             assert server.http("GET", path)[0] == 401
             assert server.http("GET", path, **TOKEN)[0] == 200
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+        with server.channel() as channel:
             with pytest.raises(grpc.RpcError) as refused:
                 predict(channel)
             assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
@@ -180,11 +173,9 @@ def test_tokens_are_required_by_both_protocols(export_dir, embedded):
 
 def predict(channel, metadata=()):
     """Translate one sentence over gRPC."""
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "t2t"
-    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    response = stub.Predict(request, metadata=metadata, timeout=60)
+    response = stub_of(channel).Predict(
+        predict_request(), metadata=metadata, timeout=60
+    )
     return tf.make_ndarray(response.outputs["outputs"])
 
 
@@ -206,10 +197,10 @@ def secure_channel(server, *pair):
     return grpc.secure_channel(f"localhost:{server.ports.grpc}", credentials)
 
 
-def test_tls_encrypts_both_protocols(export_dir, embedded):
+def test_tls_encrypts_both_protocols(serve):
     tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
     trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
-    with embedded(export_dir, server={"tls": tls}) as server:
+    with serve(server={"tls": tls}) as server:
         assert https_status(server, trusting) == 200
         with pytest.raises(ssl.SSLCertVerificationError):
             https_status(server, ssl.create_default_context())
@@ -217,7 +208,7 @@ def test_tls_encrypts_both_protocols(export_dir, embedded):
             assert predict(channel) == [b"a"]
 
 
-def test_health_needs_no_token_host_or_tls(export_dir, embedded, monkeypatch):
+def test_health_needs_no_token_host_or_tls(serve, monkeypatch):
     tls = server_settings.Tls(
         TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
     )
@@ -226,7 +217,7 @@ def test_health_needs_no_token_host_or_tls(export_dir, embedded, monkeypatch):
     )
     for settings in ({}, {"tls": tls}):
         settings["access"] = protected
-        with embedded(export_dir, (0, 0, 0), server=settings) as server:
+        with serve((0, 0, 0), server=settings) as server:
             ports = [server.ports.health]
             if "tls" not in settings:
                 ports.append(server.ports.rest)
@@ -258,14 +249,14 @@ def silent(server):
 
 @pytest.mark.parametrize("replaceable_secs", [0.0, 1000.0])
 def test_connections_count_before_their_handshake(
-    export_dir, embedded, monkeypatch, replaceable_secs
+    serve, monkeypatch, replaceable_secs
 ):
     """Beyond the limit the oldest one is closed, or else the newest."""
     monkeypatch.setattr(connections, "_REPLACEABLE_SECS", replaceable_secs)
     tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
     trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
     with (
-        embedded(export_dir, server={"tls": tls}, max_connections=2) as server,
+        serve(server={"tls": tls}, max_connections=2) as server,
         silent(server) as first,
         silent(server) as second,
         silent(server) as third,
@@ -283,12 +274,12 @@ def test_connections_count_before_their_handshake(
         assert https_status(server, trusting) == 200
 
 
-def test_request_may_come_with_the_end_of_the_handshake(export_dir, embedded):
+def test_request_may_come_with_the_end_of_the_handshake(serve):
     tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
     context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
     received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     tunnel = context.wrap_bio(received, sent, server_hostname="localhost")
-    with embedded(export_dir, server={"tls": tls}) as server:
+    with serve(server={"tls": tls}) as server:
         with silent(server) as opened:
             while True:
                 with contextlib.suppress(ssl.SSLWantReadError):
@@ -306,13 +297,13 @@ def test_request_may_come_with_the_end_of_the_handshake(export_dir, embedded):
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-def test_client_certificates_can_be_required(export_dir, embedded):
+def test_client_certificates_can_be_required(serve):
     tls = server_settings.Tls(
         TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
     )
     client = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
     pair = TLS / "client.key", TLS / "client.pem"
-    with embedded(export_dir, server={"tls": tls}) as server:
+    with serve(server={"tls": tls}) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             https_status(server, client)
         client.load_cert_chain(TLS / "client.pem", TLS / "client.key")
@@ -326,9 +317,7 @@ def test_client_certificates_can_be_required(export_dir, embedded):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_our_clients_send_tokens_and_certificates(
-    export_dir, embedded, protocol
-):
+def test_our_clients_send_tokens_and_certificates(serve, protocol):
     settings = {
         "access": server_settings.Access(tokens=("right",)),
         "tls": server_settings.Tls(
@@ -336,7 +325,7 @@ def test_our_clients_send_tokens_and_certificates(
         ),
     }
     pair = TLS / "client.pem", TLS / "client.key"
-    with embedded(export_dir, server=settings) as server:
+    with serve(server=settings) as server:
         address = f"localhost:{getattr(server.ports, protocol)}"
 
         def translate(*security, timeout=0.5):
@@ -359,9 +348,9 @@ def test_our_clients_send_tokens_and_certificates(
                 translate(*security)
 
 
-def test_wrong_certificate_is_named(export_dir, embedded, tmp_path):
+def test_wrong_certificate_is_named(serve, tmp_path):
     (tmp_path / "no.pem").write_text("nonsense")
     for certificate in (tmp_path / "no.pem", tmp_path / "missing.pem"):
         tls = server_settings.Tls(certificate, TLS / "server.key")
         with pytest.raises(errors.UserError, match="Cannot use the certif"):
-            embedded(export_dir, server={"tls": tls})._run()
+            serve(server={"tls": tls})._run()

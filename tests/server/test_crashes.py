@@ -11,9 +11,8 @@ import threading
 import time
 import types
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from exported_models import health_of, wait_for
 
 from t2t_repro import errors
 from t2t_repro.server import version_process, versions
@@ -29,19 +28,8 @@ def process_of(server):
     return server.service.versions.find("t2t", None).process
 
 
-def wait_for(condition):
-    """Poll a condition, which sends a request each time."""
-    done, pause = threading.Event(), threading.Event()
-    threading.Timer(SECONDS, done.set).start()
-    while not condition():
-        assert not done.is_set(), "nothing happened"
-        pause.wait(0.02)
-
-
-def test_killed_version_is_loaded_again_under_requests(
-    export_dir, embedded, caplog
-):
-    with embedded(export_dir) as server:
+def test_killed_version_is_loaded_again_under_requests(serve, caplog):
+    with serve() as server:
         process, stop = process_of(server), threading.Event()
 
         def client():
@@ -63,8 +51,7 @@ def test_killed_version_is_loaded_again_under_requests(
                 stop.set()
             assert set.union(*(one.result() for one in clients)) >= {503}
         assert server.predict(BODY)[0] == 200
-        _, text = server.http("GET", "/metrics")
-        assert "t2t_version_crashes_total 1.0" in text.decode()
+        assert server.metric("t2t_version_crashes_total") == 1
     reports = [
         record.getMessage()
         for record in caplog.records
@@ -76,20 +63,18 @@ def test_killed_version_is_loaded_again_under_requests(
     ]
 
 
-def test_second_crash_waits_for_the_interval_of_retries(export_dir, embedded):
-    def health():
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            return stub.Check(health_pb2.HealthCheckRequest()).status
-
-    with embedded(export_dir, retries=(5, 1000.0)) as server:
+def test_second_crash_waits_for_the_interval_of_retries(serve):
+    with (
+        serve(retries=(5, 1000.0)) as server,
+        server.channel() as channel,
+    ):
         first = process_of(server)
         os.kill(first, signal.SIGKILL)
         wait_for(lambda: process_of(server) != first)
-        assert health() == health_pb2.HealthCheckResponse.SERVING
+        assert health_of(channel) == "SERVING"
         os.kill(process_of(server), signal.SIGKILL)
         wait_for(lambda: server.predict(BODY)[0] == 503)
-        assert health() == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert health_of(channel) == "NOT_SERVING"
         threading.Event().wait(0.1)  # some looks at the folder
         _, answer = server.http("GET", STATUS)
         (entry,) = answer["model_version_status"]
@@ -97,11 +82,9 @@ def test_second_crash_waits_for_the_interval_of_retries(export_dir, embedded):
         assert "was killed by SIGKILL" in entry["status"]["error_message"]
 
 
-def test_crashed_version_is_replaced_by_a_newer_one(
-    export_dir, publish, embedded
-):
+def test_crashed_version_is_replaced_by_a_newer_one(publish, serve):
     """The newer one is loaded at once, the crashed one after the interval."""
-    with embedded(export_dir, retries=(5, 1000.0)) as server:
+    with serve(retries=(5, 1000.0)) as server:
         server.service.versions._last_crash = time.monotonic()
         os.kill(process_of(server), signal.SIGKILL)
         wait_for(lambda: server.predict(BODY)[0] == 503)
@@ -112,9 +95,9 @@ def test_crashed_version_is_replaced_by_a_newer_one(
 
 
 def test_process_ignores_signals_to_the_group_and_ends_with_its_version(
-    export_dir, publish, embedded
+    publish, serve
 ):
-    with embedded(export_dir) as server:
+    with serve() as server:
         process = process_of(server)
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(process, number)
@@ -170,12 +153,10 @@ def load(export_dir, forks, **settings):
     asyncio.run(LoadedVersion.load(export_dir / "1", forks, bounds))
 
 
-def test_stopped_version_is_killed_and_not_healthy(
-    export_dir, embedded, monkeypatch
-):
+def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
     """Another crash shortly before it delays the next load."""
     monkeypatch.setattr(limits.Limits, "max_silence_secs", 0.3)
-    with embedded(export_dir, retries=(5, 1000.0)) as server:
+    with serve(retries=(5, 1000.0)) as server:
         server.service.versions._last_crash = time.monotonic()
         assert server.http("GET", "/healthz")[0] == 200
         os.kill(process_of(server), signal.SIGSTOP)
@@ -190,19 +171,19 @@ def test_stopped_version_is_killed_and_not_healthy(
         assert fault in entry["status"]["error_message"]
 
 
-def test_stopped_version_is_closed(export_dir, embedded, monkeypatch):
+def test_stopped_version_is_closed(serve, monkeypatch):
     monkeypatch.setattr(version_process, "_CLOSE_SECS", 0.1)
-    with embedded(export_dir) as server:
+    with serve() as server:
         process = process_of(server)
         os.kill(process, signal.SIGSTOP)
     assert not pathlib.Path(f"/proc/{process}").exists()
 
 
 def test_crashed_version_is_loaded_again_beside_a_load_without_end(
-    export_dir, embedded
+    export_dir, serve
 ):
     """Its graph is a file whose content never comes, as on a dead mount."""
-    with embedded(export_dir) as server:
+    with serve() as server:
         (export_dir / "2.tmp").mkdir()
         os.mkfifo(export_dir / "2.tmp" / version_folders.GRAPH)
         (export_dir / "2.tmp").rename(export_dir / "2")
@@ -246,9 +227,7 @@ def test_load_without_end_is_killed(export_dir, monkeypatch, dies, message):
         load(export_dir, SilentForks(dies), load_secs=0.05)
 
 
-def test_folder_that_cannot_be_read_holds_up_nothing(
-    export_dir, embedded, monkeypatch
-):
+def test_folder_that_cannot_be_read_holds_up_nothing(serve, monkeypatch):
     """It waits, as a dead mount does."""
     reading, dead = threading.Event(), threading.Event()
 
@@ -256,7 +235,7 @@ def test_folder_that_cannot_be_read_holds_up_nothing(
         reading.set()
         dead.wait(SECONDS)
 
-    with embedded(export_dir) as server:
+    with serve() as server:
         monkeypatch.setattr(version_folders, "list_versions", list_versions)
         assert reading.wait(SECONDS)
         assert server.predict(BODY)[0] == 200

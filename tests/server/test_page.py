@@ -235,23 +235,6 @@ def test_typed_sentence_is_translated(server, local, chromium):
 
 
 @needs_chromium
-def test_rows_of_attention_sum_to_one(server, chromium):
-    async def test(browser):
-        await browser.until(DONE)
-        sums = await browser.value(
-            "(() => { const rows = {}; for (const rect of "
-            "document.querySelectorAll('#picture rect:not(.frame)')) { "
-            "const y = rect.getAttribute('y'); rows[y] = (rows[y] ?? 0) + "
-            "Number(rect.getAttribute('fill-opacity')); } "
-            "return Object.values(rows); })()"
-        )
-        assert sums == pytest.approx([1] * len(sums), abs=0.01)
-
-    url = f"http://127.0.0.1:{server.ports.rest}/?text=the+cat+sat"
-    visit(chromium, url, test)
-
-
-@needs_chromium
 def test_page_fits_the_width_of_a_phone(server, chromium):
     async def test(browser):
         await browser.call(
@@ -271,27 +254,21 @@ def test_page_fits_the_width_of_a_phone(server, chromium):
 
 
 @needs_chromium
-def test_server_error_is_shown(server, chromium):
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("model=other", "Servable not found for request: Latest(other)"),
+        # The discard protocol's port: browsers refuse to connect.
+        ("server=http://127.0.0.1:9", "No answer from http://127.0.0.1:9: "),
+    ],
+)
+def test_error_is_shown(server, chromium, query, words):
     async def test(browser):
         await browser.until(DONE)
-        said = await browser.value(text_of("error"))
-        assert "Servable not found for request: Latest(other)" in said
+        assert words in await browser.value(text_of("error"))
 
-    url = f"http://127.0.0.1:{server.ports.rest}/?model=other&text=a"
+    url = f"http://127.0.0.1:{server.ports.rest}/?{query}&text=a"
     visit(chromium, url, test)
-
-
-@needs_chromium
-def test_server_without_an_answer_is_named(server, chromium):
-    """The port is the discard protocol's: browsers refuse to connect."""
-
-    async def test(browser):
-        await browser.until(DONE)
-        said = await browser.value(text_of("error"))
-        assert said.startswith("No answer from http://127.0.0.1:9: ")
-
-    other = "?server=http://127.0.0.1:9&text=a"
-    visit(chromium, f"http://127.0.0.1:{server.ports.rest}/{other}", test)
 
 
 @needs_chromium
@@ -306,32 +283,3 @@ def test_hostile_text_is_never_markup(server, chromium):
     hostile = "<img/src=x/onerror=bad=1>"
     url = f"http://127.0.0.1:{server.ports.rest}/?text={hostile}"
     visit(chromium, url, test)
-
-
-@needs_chromium
-def test_export_without_attention_has_a_message(
-    exported, embedded, chromium, monkeypatch
-):
-    from t2t_repro.server import request_errors, versions
-
-    known = versions.LoadedVersion.input_names
-
-    def without(model, signature):
-        if signature == "attention":
-            raise request_errors.invalid(
-                'Serving signature name: "attention" not …'
-            )
-        return known(model, signature)
-
-    monkeypatch.setattr(versions.LoadedVersion, "input_names", without)
-
-    async def test(browser):
-        shown = "document.querySelector('#no-attention:not([hidden])') != null"
-        await browser.until(shown)
-        said = await browser.value(text_of("no-attention"))
-        assert "export the model again" in said
-        assert await browser.value(text_of("best"))
-
-    with embedded(exported) as server:
-        url = f"http://127.0.0.1:{server.ports.rest}/?text=a+dog"
-        visit(chromium, url, test)

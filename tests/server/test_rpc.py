@@ -1,17 +1,14 @@
 """TensorFlow Serving's gRPC services."""
 
+import contextlib
+
 import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from exported_models import predict_request, stub_of
 from google.protobuf import struct_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
 from t2t_repro import errors
 from t2t_repro.server import proto_predict, server_settings
@@ -20,21 +17,13 @@ SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
 
 
+def request(texts=TEXTS, **spec):
+    return predict_request(texts, **spec)
+
+
 @pytest.fixture(scope="module")
 def stub(channel):
-    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-
-def request(texts=TEXTS, name="t2t", signature="", version=None):
-    message = predict_pb2.PredictRequest()
-    message.model_spec.name = name
-    message.model_spec.signature_name = signature
-    if version is not None:
-        message.model_spec.version.value = version
-    message.inputs["inputs"].CopyFrom(
-        tf.make_tensor_proto(np.array(texts, object), tf.string)
-    )
-    return message
+    return stub_of(channel)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +64,13 @@ def refusal(stub, message, code):
 @pytest.mark.parametrize(
     ("message", "code", "words"),
     [
-        (request(name="x"), "NOT_FOUND", "Latest(x)"),
         (request(name="../x"), "NOT_FOUND", "Latest(../x)"),
-        (request(version=1), "NOT_FOUND", "Specific(t2t, 1)"),
-        (request(signature="x"), "FAILED_PRECONDITION", '"x" not found'),
         (request([b"\xff"]), "INVALID_ARGUMENT", "inputs[0] is not UTF-8"),
         (request([]), "INVALID_ARGUMENT", "got 0"),
         (request([b""] * 33), "INVALID_ARGUMENT", "got 33"),
         (request([b"x" * 800_000]), "INVALID_ARGUMENT", "1 x 800,000"),
         (request([b"x" * 4_000] * 20), "INVALID_ARGUMENT", "20 x 4,000"),
         (request([TEXTS]), "INVALID_ARGUMENT", "vector of strings"),
-        (predict_pb2.PredictRequest(), "INVALID_ARGUMENT", "ModelSpec"),
     ],
 )
 def test_bad_request_is_refused_and_server_continues(
@@ -158,27 +143,11 @@ def test_too_large_message_is_refused(stub):
     assert stub.Predict(request(), timeout=SECONDS).outputs
 
 
-def test_deadline_of_the_client_is_respected(export_dir, embedded, gate):
-    with embedded(export_dir) as server:
-        gate.close()
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            with pytest.raises(grpc.RpcError) as error:
-                stub.Predict(request(), timeout=0.2)
+def test_deadline_of_the_client_is_respected(serve, gate):
+    with serve() as server, server.channel() as channel:
+        with gate.hold(), pytest.raises(grpc.RpcError) as error:
+            stub_of(channel).Predict(request(), timeout=0.2)
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        gate.open.set()
-
-
-def test_status_is_returned_for_known_model_only(channel):
-    stub = model_service_pb2_grpc.ModelServiceStub(channel)
-    message = get_model_status_pb2.GetModelStatusRequest()
-    message.model_spec.name = "t2t"
-    (found,) = stub.GetModelStatus(message).model_version_status
-    assert found.version == 2
-    assert found.state == found.AVAILABLE
-    message.model_spec.name = "x"
-    with pytest.raises(grpc.RpcError, match="any versions of model x"):
-        stub.GetModelStatus(message)
 
 
 def test_metadata_has_signatures_and_card(stub):
@@ -194,32 +163,21 @@ def test_metadata_has_signatures_and_card(stub):
     assert card["decode_hparams"]["beam_size"] == 3
 
 
-def test_refused_requests_are_counted(export_dir, embedded):
-    unnamed = predict_pb2.PredictRequest()
-    with embedded(export_dir) as server:
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            refusal(stub, unnamed, grpc.StatusCode.INVALID_ARGUMENT)
-            refusal(
-                stub,
-                request(signature="x"),
-                grpc.StatusCode.FAILED_PRECONDITION,
-            )
-        _, text = server.http("GET", "/metrics")
-    for code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
-        line = (
-            f't2t_requests_total{{code="{code}",protocol="grpc",'
-            'signature="unknown"} 1.0'
-        )
-        assert line in text.decode().splitlines()
+def test_refused_requests_are_counted(serve):
+    with serve() as server, server.channel() as channel:
+        for message, code in (
+            (predict_pb2.PredictRequest(), "INVALID_ARGUMENT"),
+            (request(signature="x"), "FAILED_PRECONDITION"),
+        ):
+            refusal(stub_of(channel), message, grpc.StatusCode[code])
+            labels = f'code="{code}",protocol="grpc",signature="unknown"'
+            assert server.metric(f"t2t_requests_total{{{labels}}}") == 1
 
 
-def test_large_answer_is_refused_while_a_client_reads_none(
-    export_dir, embedded
-):
+def test_large_answer_is_refused_while_a_client_reads_none(serve):
     path = "/tensorflow.serving.PredictionService/Predict"
     bounds = {"large_answer": 1000, "max_unread_bytes": 1 << 20}
-    with embedded(export_dir, **bounds) as server:
+    with serve(**bounds) as server:
         predict = server.service.predict
 
         async def predict_much(*arguments):
@@ -227,11 +185,8 @@ def test_large_answer_is_refused_while_a_client_reads_none(
             outputs = {"outputs": np.zeros(1 << 22, np.float32)}
             return prediction._replace(outputs=outputs)
 
-        with grpc.insecure_channel(
-            f"127.0.0.1:{server.ports.grpc}",
-            [("grpc.max_receive_message_length", -1)],
-        ) as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        with server.channel(("grpc.max_receive_message_length", -1)) as channel:
+            stub = stub_of(channel)
             server.service.predict = predict_much
             # A stream is read only when its answer is asked for.
             unread = channel.unary_stream(
@@ -248,21 +203,14 @@ def test_large_answer_is_refused_while_a_client_reads_none(
             assert stub.Predict(request(), timeout=SECONDS).outputs
             assert len(list(unread)) == 1
             server.service.predict = predict_much
-            _, text = server.http("GET", "/metrics")
-            assert 't2t_refusals_total{reason="answers"} 1.0' in text.decode()
-            assert eventually(stub).outputs
+            assert server.metric('t2t_refusals_total{reason="answers"}') == 1
+            while True:  # until the server knows that the others are read
+                with contextlib.suppress(grpc.RpcError):
+                    assert stub.Predict(request(), timeout=SECONDS).outputs
+                    break
 
 
-def eventually(stub):
-    """Return an answer, as soon as the server knows that others are read."""
-    while True:
-        try:
-            return stub.Predict(request(), timeout=SECONDS)
-        except grpc.RpcError as error:
-            assert error.code() == grpc.StatusCode.UNAVAILABLE
-
-
-def test_options_of_grpc_override_ours(export_dir, embedded):
+def test_options_of_grpc_override_ours(serve):
     options = server_settings.parse_grpc_options(
         ["grpc.max_receive_message_length=100", "grpc.default_authority=x=y"]
     )
@@ -270,14 +218,9 @@ def test_options_of_grpc_override_ours(export_dir, embedded):
         ("grpc.max_receive_message_length", 100),
         ("grpc.default_authority", "x=y"),
     )
-    with embedded(export_dir, server={"grpc_options": options}) as server:
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            refusal(
-                stub, request([b"x" * 99]), grpc.StatusCode.RESOURCE_EXHAUSTED
-            )
-
-
-def test_option_of_grpc_without_a_value_is_refused():
+    with serve(server={"grpc_options": options}) as server:
+        with server.channel() as channel:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            refusal(stub_of(channel), request([b"x" * 99]), code)
     with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
         server_settings.parse_grpc_options(["grpc.x"])

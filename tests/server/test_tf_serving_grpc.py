@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-import tensorflow as tf
+from exported_models import predict_request, stub_of
 from google.protobuf import text_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import (
@@ -13,7 +13,6 @@ from tensorflow_serving.apis import (
     model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
-    prediction_service_pb2_grpc,
     regression_pb2,
 )
 
@@ -38,7 +37,7 @@ OUTPUTS = "{outputs,scores,truncated}"
 def call(channel):
     """Return a function that sends a message in text form to a method."""
     stubs = (
-        prediction_service_pb2_grpc.PredictionServiceStub(channel),
+        stub_of(channel),
         model_service_pb2_grpc.ModelServiceStub(channel),
     )
     methods = {
@@ -143,19 +142,12 @@ def test_wrong_predict_request_is_refused(refusal, text, code, message):
     assert refusal("Predict", text) == (code, message)
 
 
-def test_output_filter_is_checked_before_the_model_runs(
-    export_dir, embedded, gate
-):
-    with embedded(export_dir) as server:
-        gate.close()
-        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            message = predict_pb2.PredictRequest(output_filter=["x"])
-            message.model_spec.name = "t2t"
-            message.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
-            with pytest.raises(grpc.RpcError, match="alias not found"):
-                stub.Predict(message, timeout=SECONDS)
-        gate.open.set()
+def test_output_filter_is_checked_before_the_model_runs(serve, gate):
+    message = predict_request()
+    message.output_filter.append("x")
+    with serve() as server, server.channel() as channel:
+        with gate.hold(), pytest.raises(grpc.RpcError, match="alias not found"):
+            stub_of(channel).Predict(message, timeout=SECONDS)
 
 
 @pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])

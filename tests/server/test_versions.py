@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import tensorflow as tf
+from exported_models import predict_request, wait_for
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
@@ -25,18 +26,9 @@ def states(server):
     }
 
 
-def wait_for(condition):
-    """Poll a condition, which sends a request each time."""
-    done, pause = threading.Event(), threading.Event()
-    threading.Timer(SECONDS, done.set).start()
-    while not condition():
-        assert not done.is_set(), "nothing happened"
-        pause.wait(0.02)
-
-
-def test_new_version_replaces_old_under_load(export_dir, publish, embedded):
+def test_new_version_replaces_old_under_load(publish, serve):
     old, new = -1.0, -2.0
-    with embedded(export_dir) as server:
+    with serve() as server:
         stop = threading.Event()
 
         def client():
@@ -78,32 +70,25 @@ def test_removed_version_is_replaced_by_the_previous(
         assert server.predict(BODY)[0] == 200  # it stays in memory
 
 
-def test_broken_version_is_skipped(export_dir, embedded):
-    with embedded(export_dir) as server:
+def test_failed_version_is_retried_after_its_files_change(
+    toy_exports, export_dir, serve
+):
+    """A copy file by file has this effect."""
+    with serve() as server:
         (export_dir / "2").mkdir()
         wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
-        path = "/v1/models/t2t/versions/2"
-        _, answer = server.http("GET", path)
+        _, answer = server.http("GET", "/v1/models/t2t/versions/2")
         (entry,) = answer["model_version_status"]
         assert entry["status"]["error_code"] == "UNKNOWN"
         assert "saved_model.pb" in entry["status"]["error_message"]
         assert server.predict(BODY)[0] == 200
-
-
-def test_failed_version_is_retried_after_its_files_change(
-    toy_exports, export_dir, embedded
-):
-    """A copy file by file has this effect."""
-    with embedded(export_dir) as server:
-        (export_dir / "2").mkdir()
-        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
         shutil.copytree(toy_exports / "2", export_dir / "2", dirs_exist_ok=True)
         wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
         assert server.predict(BODY)[0] == 200
 
 
 def test_failed_load_is_repeated_and_reported(
-    toy_exports, export_dir, embedded, tmp_path, monkeypatch, caplog
+    toy_exports, export_dir, serve, tmp_path, monkeypatch, caplog
 ):
     """The cause passes, and the files stay the same."""
     caplog.set_level("INFO", "t2t_repro.serving")
@@ -117,7 +102,7 @@ def test_failed_load_is_repeated_and_reported(
 
     monkeypatch.setattr(versions.LoadedVersion, "load", fail_at_first)
     shutil.copytree(toy_exports / "2", tmp_path / "2")
-    with embedded(export_dir, retries=(3, 0.0)) as server:
+    with serve(retries=(3, 0.0)) as server:
         (tmp_path / "2").rename(export_dir / "2")
         wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
         _, text = server.http("GET", "/metrics")
@@ -137,7 +122,7 @@ def test_failed_load_is_repeated_and_reported(
 
 
 def test_failed_load_is_not_repeated_without_end(
-    export_dir, embedded, monkeypatch
+    export_dir, serve, monkeypatch
 ):
     attempts = threading.Semaphore(0)
     load = versions.LoadedVersion.load
@@ -149,7 +134,7 @@ def test_failed_load_is_not_repeated_without_end(
         raise OSError("damaged")
 
     monkeypatch.setattr(versions.LoadedVersion, "load", fail)
-    with embedded(export_dir, retries=(2, 0.0)) as server:
+    with serve(retries=(2, 0.0)) as server:
         (export_dir / "2").mkdir()
         for _ in range(3):
             assert attempts.acquire(timeout=SECONDS)
@@ -160,12 +145,12 @@ def test_failed_load_is_not_repeated_without_end(
 
 
 def test_version_is_served_when_its_card_has_been_copied(
-    exported, export_dir, embedded, tmp_path
+    exported, export_dir, serve, tmp_path
 ):
     """The graph is copied first, and the server polls in between."""
     copy = shutil.copytree(exported / "2", tmp_path / "2")
     extra = (copy / "assets.extra").rename(tmp_path / "extra")
-    with embedded(export_dir) as server:
+    with serve() as server:
         copy.rename(export_dir / "2")
         wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
         _, answer = server.http("GET", "/v1/models/t2t/versions/2")
@@ -186,9 +171,8 @@ def write_warm_up(folder, *signatures):
     ) as file:
         for signature in signatures:
             log = prediction_log_pb2.PredictionLog()
-            request = log.predict_log.request
-            request.model_spec.signature_name = signature
-            request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([b"a"]))
+            request = predict_request(signature=signature)
+            log.predict_log.request.CopyFrom(request)
             file.write(log.SerializeToString())
 
 
@@ -205,19 +189,19 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
 
 
 def test_version_with_failed_warm_up_is_skipped(
-    toy_exports, export_dir, embedded, tmp_path
+    toy_exports, export_dir, serve, tmp_path
 ):
     shutil.copytree(toy_exports / "2", tmp_path / "2")
     write_warm_up(tmp_path / "2", "made_up")
-    with embedded(export_dir) as server:
+    with serve() as server:
         (tmp_path / "2").rename(export_dir / "2")
         wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
         assert server.predict(BODY)[0] == 200
 
 
-def test_incomplete_version_is_ignored(export_dir, embedded):
+def test_incomplete_version_is_ignored(export_dir, serve):
     (export_dir / "2.tmp").mkdir()
-    with embedded(export_dir) as server:
+    with serve() as server:
         assert states(server) == {1: "AVAILABLE"}
 
 

@@ -50,13 +50,3 @@ def test_weights_do_not_depend_on_batch(local, outputs):
         np.testing.assert_allclose(
             outputs["weights"][i][:, :targets, :sources], single, atol=1e-5
         )
-
-
-def test_attention_through_server_equals_local(server, outputs):
-    body = {"signature_name": "attention", "instances": TEXTS}
-    status, answer = server.predict(body)
-    assert status == 200
-    for row, weights in zip(
-        answer["predictions"], outputs["weights"], strict=True
-    ):
-        np.testing.assert_allclose(row["weights"], weights, atol=1e-5)

@@ -4,13 +4,13 @@ import contextlib
 import http.server
 import json
 import math
-import shutil
 import socket
 import threading
 import time
 
 import numpy as np
 import pytest
+from exported_models import wait_for
 
 from t2t_repro import errors
 from t2t_repro.decoding.translation import Translation
@@ -79,10 +79,8 @@ def test_long_lines_are_sent_in_small_batches(server, loaded, protocol):
 
 
 @PROTOCOLS
-def test_smaller_max_batch_size_suits_a_stricter_server(
-    export_dir, embedded, protocol
-):
-    with embedded(export_dir, max_batch_size=2) as server:
+def test_smaller_max_batch_size_suits_a_stricter_server(serve, protocol):
+    with serve(max_batch_size=2) as server:
         remote = connect(server, protocol)
         with pytest.raises(errors.UserError, match="1 to 2 sentences; got 5"):
             list(remote.translate(LINES[:5]))
@@ -90,39 +88,33 @@ def test_smaller_max_batch_size_suits_a_stricter_server(
 
 
 @PROTOCOLS
-def test_timeout_is_an_error(export_dir, embedded, gate, protocol):
-    with embedded(export_dir) as server:
-        gate.close()
+def test_timeout_is_an_error(serve, gate, protocol):
+    with serve() as server, gate.hold():
         remote = connect(server, protocol, timeout_secs=0.3)
         with pytest.raises(errors.UserError, match="127.0.0.1:"):
             list(remote.translate(["a"]))
-        gate.open.set()
 
 
 @PROTOCOLS
-def test_client_retries_while_queue_is_full(
-    export_dir, embedded, gate, protocol, monkeypatch
-):
-    with embedded(export_dir, max_waiting=1, batch_timeout_ms=0) as server:
-        gate.close()
+def test_client_retries_while_queue_is_full(serve, gate, protocol, monkeypatch):
+    refusals = []
+
+    def open_gate(*arguments, **_):
+        refusals.append(arguments[0])
+        gate.open.set()
+
+    with serve(max_waiting=1, batch_timeout_ms=0) as server:
         remote = connect(server, protocol)
         # One in the model, one in the queue, which is full for a third.
-        others = [threading.Thread(target=translate_one, args=(remote,))]
-        others[0].start()
-        assert gate.entered.acquire(timeout=SECONDS)
-        others.append(threading.Thread(target=translate_one, args=(remote,)))
-        others[1].start()
-        refusals = []
-
-        def open_gate(*arguments, **_):
-            refusals.append(arguments[0])
-            gate.open.set()
-
-        wait_for_queued_sentence(server)
-        monkeypatch.setattr(client, "print", open_gate, raising=False)
-        translate_one(remote)
-        for other in others:
-            other.join(SECONDS)
+        with gate.hold(lambda: translate_one(remote)) as first:
+            second = threading.Thread(target=translate_one, args=(remote,))
+            second.start()
+            waiting = 't2t_waiting_sentences{signature="serving_default"}'
+            wait_for(lambda: server.metric(waiting) == 1)
+            monkeypatch.setattr(client, "print", open_gate, raising=False)
+            translate_one(remote)
+            second.join(SECONDS)
+            first.result()
     assert "The queue is full" in refusals[0]
 
 
@@ -131,17 +123,9 @@ def translate_one(remote):
     assert translation.scores[0] < 0
 
 
-def wait_for_queued_sentence(server):
-    """Wait until a sentence is in the queue."""
-    line = b't2t_waiting_sentences{signature="serving_default"} 1.0'
-    end = time.monotonic() + SECONDS
-    while line not in server.http("GET", "/metrics")[1]:
-        assert time.monotonic() < end
-
-
 @PROTOCOLS
-def test_client_finds_a_restarted_server(export_dir, embedded, protocol):
-    with embedded(export_dir) as first:
+def test_client_finds_a_restarted_server(serve, protocol):
+    with serve() as first:
         ports = first.ports
         remote = connect(first, protocol)
         assert list(remote.translate(["a"]))
@@ -150,7 +134,7 @@ def test_client_finds_a_restarted_server(export_dir, embedded, protocol):
         target=lambda: answers.extend(remote.translate(["a"]))
     )
     waiting.start()
-    with embedded(export_dir, ports=ports):
+    with serve(ports=ports):
         waiting.join(SECONDS)
     assert len(answers) == 1
 
@@ -160,12 +144,6 @@ def test_missing_server_is_an_error_after_timeout(protocol):
     remote = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
     with pytest.raises(errors.UserError, match="unavailable for 0.3 s"):
         list(remote.translate(["a"]))
-
-
-@pytest.mark.parametrize("server", ["localhost", ":1", "host:", "host:x"])
-def test_address_without_host_or_port_is_an_error(server):
-    with pytest.raises(errors.UserError, match="HOST:PORT.*got"):
-        client.RestClient(server, "t2t", 1)
 
 
 @pytest.fixture
@@ -272,16 +250,3 @@ def test_unexpected_answer_is_an_error(scripted, status, body, words):
     remote = scripted((status, body))
     with pytest.raises(errors.UserError, match=words):
         list(remote.translate(["a"]))
-
-
-def test_wrong_port_is_an_error(server):
-    address = f"127.0.0.1:{server.ports.grpc}"
-    remote = client.RestClient(address, "t2t", 1)
-    with pytest.raises(errors.UserError, match=address):
-        list(remote.translate(["a"]))
-
-
-def test_missing_export_is_an_error(tmp_path):
-    shutil.rmtree(tmp_path)
-    with pytest.raises(errors.UserError, match="no exported model"):
-        client.LocalClient(tmp_path)

@@ -2,7 +2,6 @@
 
 import yaml
 
-from t2t_repro import registry
 from t2t_repro.problem import build_problem
 from t2t_repro.serving import exporting
 
@@ -94,7 +93,6 @@ def test_card_of_an_import_that_was_trained_on_says_both():
 
 
 def test_title_has_all_target_languages():
-    registry.load_definitions()
     data = exporting.card_data(
         build_problem("number_words_many", "directions=en-de:en-fr")
     )

@@ -234,22 +234,23 @@ def test_unsupported_vocabularies_are_refused(
 
 
 @pytest.mark.parametrize(
-    "name", ["no_norm", "both_norms", "additive", "restricted", "swiglu"]
+    ("changes", "message"),
+    [
+        *(
+            (VARIANTS[name], REFUSED[name])
+            for name in "no_norm both_norms additive restricted swiglu".split()
+        ),
+        ({"max_relative_position": 2}, "hparam pos must be 'none'"),
+        (
+            VARIANTS["relative"] | VARIANTS["inputs_bias"],
+            "inputs_bias must be false",
+        ),
+    ],
 )
-def test_unsupported_option_is_named(export, tmp_path, name):
-    with pytest.raises(errors.UserError, match=REFUSED[name]):
-        export(VARIANTS[name])
+def test_unsupported_option_is_named(export, tmp_path, changes, message):
+    with pytest.raises(errors.UserError, match=message):
+        export(changes)
     assert not list(tmp_path.iterdir())
-
-
-def test_absolute_and_relative_positions_together_are_refused(export):
-    with pytest.raises(errors.UserError, match="hparam pos must be 'none'"):
-        export({"max_relative_position": 2})
-
-
-def test_bias_of_inputs_and_relative_positions_are_refused(export):
-    with pytest.raises(errors.UserError, match="inputs_bias must be false"):
-        export(VARIANTS["relative"] | VARIANTS["inputs_bias"])
 
 
 def test_own_model_is_refused(build, shared, tmp_path):

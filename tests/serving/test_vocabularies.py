@@ -16,6 +16,7 @@ from t2t_repro.serving import graph_vocabularies, saved_model, served_model
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 TOYS = pathlib.Path(__file__).parents[1] / "toys"
 LINES = ["two birds sing", "the cat sat on the mat", ""]
@@ -46,7 +47,16 @@ def characters(toys):
     return vocabularies
 
 
-@pytest.mark.parametrize("kind", ["characters", "separate_vocabularies"])
+@pytest.fixture
+def tokens():
+    """Return vocabularies of tokenized text."""
+    learn = WhitespaceTokens.learn
+    return Vocabularies(learn(LINES, 90), learn(TARGETS, 90))
+
+
+@pytest.mark.parametrize(
+    "kind", ["characters", "separate_vocabularies", "tokens"]
+)
 def test_saved_graph_encodes_and_decodes_as_vocabularies(
     request, kind, tmp_path
 ):

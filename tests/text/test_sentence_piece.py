@@ -85,7 +85,7 @@ def test_decoded_text_is_the_normalized_text(vocabulary, line, decoded):
     assert vocabulary.decode(vocabulary.encode([line])) == [decoded]
 
 
-@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(st.lists(st.text(), min_size=1, max_size=4))
 def test_any_unicode_text_is_decoded_as_normalized(
     vocabulary, processor, lines
@@ -202,7 +202,7 @@ def graph(vocabulary):
     return SentencePieceGraph(vocabulary)
 
 
-@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(st.lists(st.text(), min_size=1, max_size=4))
 @hypothesis.example(
     ["Übung 日本語\u2028🙂", "", " a  b\u00a0c ", "a\0b", "\x85"]

@@ -5,7 +5,7 @@ import functools
 import pytest
 import tensor2tensor_models as models
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors
@@ -98,12 +98,14 @@ def _decode():
     return tf.function(_graph().decode, input_signature=signature)
 
 
+@settings(max_examples=30)
 @given(st.lists(LINES, max_size=4))
 def test_graph_gives_the_same_ids(lines):
     expected = [row[:-1] for row in VOCABULARY.encode(lines)]
     assert _encode()(tf.constant(lines, tf.string)).to_list() == expected
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(2, VOCABULARY.size - 1)), max_size=4))
 def test_graph_gives_the_same_text(rows):
     ids = tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1)

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 from file_strategies import LINES, UNUSUAL
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors
@@ -40,6 +40,7 @@ def test_only_ascii_whitespace_separates_tokens():
     assert whitespace_tokens.split(f"\f{text}\v {text}\n") == [text] * 2
 
 
+@settings(max_examples=30)
 @given(st.lists(LINES, max_size=4), st.text(UNUSUAL, max_size=30))
 def test_graph_equals_the_vocabulary(lines, text):
     vocabulary = WhitespaceTokens.learn([*lines, text, "a"], 9)

@@ -1,0 +1,49 @@
+"""Small corpora, generated from lines of a few words."""
+
+import random
+
+import pytest
+
+from t2t_repro.data import engines, generate
+
+
+def draw_pairs(count, seed=0):
+    """Draw lines of short words, and their reversals."""
+    choices = random.Random(seed)
+    words = ["an", "bed", "can", "dan", "ebb", "fad"]
+    sizes = choices.choices(range(2, 7), k=count)
+    lines = [" ".join(choices.choices(words, k=size)) for size in sizes]
+    return [(line, line[::-1]) for line in lines]
+
+
+def generate_corpus(
+    folder,
+    train,
+    test=(("an", "na"),),
+    engine=None,
+    shard_pairs=generate.SHARD_PAIRS,
+    chunk_pairs=3,
+    **settings,
+):
+    """Generate a corpus of "train" and "test"; return its manifest.
+
+    Args:
+        folder: folder of the corpus.
+        train: pairs, or a function that may read other pairs at each call.
+        test: pairs.
+        engine: an engine; None: a thread.
+        shard_pairs: pairs of a shard.
+        chunk_pairs: pairs of a call of the engine.
+        settings: further fields of Spec.
+    """
+    splits = {
+        "train": train if callable(train) else lambda: iter(train),
+        "test": lambda: iter(test),
+    }
+    spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
+    engine = engine or engines.ThreadEngine(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "CHUNK_PAIRS", chunk_pairs)
+        return generate.generate(
+            folder, splits, spec, {"problem": "toy"}, engine, shard_pairs
+        )
