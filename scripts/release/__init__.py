@@ -1,1 +1,1 @@
-"""Checks and fixtures of a release."""
+"""Checks before a release."""
