@@ -94,8 +94,7 @@ def test_sentence_log_prob_of_ensemble_averages_probabilities(models):
     assert np.abs(single - expected).max() > 0.01
 
 
-@pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("tokens", [1, 5, 12])
+@pytest.mark.parametrize(("members", "tokens"), [(1, 1), (2, 5), (1, 12)])
 def test_scoring_computes_at_most_max_logits_at_once(
     models, monkeypatch, members, tokens
 ):

@@ -51,22 +51,6 @@ def test_search_finds_fewest_microbatches_that_fit(share, multiple, room):
         assert trials <= max(1, 2 * math.ceil(math.log2(count)))
 
 
-@pytest.mark.parametrize(
-    ("room", "slots", "tried"),
-    [
-        (25_600, 25_600, [100]),
-        (9_000, 8_704, [100, 50, 25, 34]),  # 3 microbatches
-        (2_700, 2_560, [100, 50, 25, 13, 4, 8, 10, 12]),
-        (256, 256, [100, 50, 25, 13, 4, 1, 2]),
-    ],
-)
-def test_search_of_100_rows_tries_expected_sizes(room, slots, tried):
-    memory = Memory(room)
-    found = microbatch_size.largest_microbatch(memory.fits, 25_600, 256)
-    assert [slots // 256 for slots in memory.tried] == tried
-    assert found == (slots, len(tried))
-
-
 def test_error_if_not_even_one_row_fits():
     with pytest.raises(errors.UserError) as caught:
         microbatch_size.largest_microbatch(Memory(255).fits, 600, 256)

@@ -37,8 +37,9 @@ class TinyModel:
             tf.gather(self.embedding.value, batch[side]) for side in SIDES
         )
         states += tf.reduce_mean(inputs, axis=1, keepdims=True)
-        stream = randomness.stream_id("tiny")
-        states *= randomness.uniform(rng, stream, ops.shape(states))
+        if rng is not None:
+            stream = randomness.stream_id("tiny")
+            states *= randomness.uniform(rng, stream, ops.shape(states))
         is_real = tf.cast(batch["targets_segment"] > 0, tf.float32)
         squares = tf.reduce_sum(states**2, -1) * is_real
         auxiliary = AuxiliaryLoss(
@@ -51,6 +52,7 @@ class TinyModel:
 def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
     """Return a function that returns a Trial of TinyModel."""
 
+    @functools.cache
     def make(replicas, xla=False, model=TinyModel):
         return Trial(
             lambda: model(vocab_size),
@@ -74,7 +76,6 @@ def expected_of_tiny(tiny_trial):
     ("replicas", "microbatches", "xla"),
     [
         (1, 3, False),  # 8 rows: the last microbatch ends in a padding row
-        (1, 8, False),
         (1, 2, True),
         (2, 1, False),
         (2, 4, False),
@@ -266,15 +267,15 @@ def test_gradients_in_16_bits_have_the_direction_of_float32(trial_of, policy):
 
 
 def test_evaluation_on_two_replicas_sums_over_the_corpus(
-    trial_of, tiny_corpora
+    tiny_trial, tiny_corpora, tiny_hparams
 ):
     """There is no dropout; the last batch has empty rows."""
-    corpus, trial = tiny_corpora["validation"], trial_of(2)
+    corpus, trial = tiny_corpora["validation"], tiny_trial(2)
     trial.reset()
     plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
     assert plan.rows_per_epoch % plan.rows_per_batch
     eval_step = step.build_eval_step(
-        trial.model, trial.model.hparams, trial.strategy, xla=False
+        trial.model, tiny_hparams, trial.strategy, xla=False
     )
     dataset = trial.strategy.distribute_datasets_from_function(
         lambda context: batches.evaluation_dataset(corpus, plan, context)
