@@ -10,6 +10,7 @@ from search_tables import (
     START,
     extend_hash,
     log_prob,
+    model_of,
     outputs,
     random_table,
 )
@@ -18,8 +19,6 @@ from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
-
-LIMITED = rules.CombinedRule([rules.LengthLimit(), rules.Prefix()])
 
 examples = hypothesis.settings(max_examples=10, deadline=None)
 
@@ -34,61 +33,37 @@ def normalized(table, ids, alpha):
 
 
 def run(
-    tables,
-    limits,
-    beam_size,
-    alpha,
-    max_length=None,
-    calls=None,
-    block=None,
-    prefixes=None,
-    num_outputs=None,
+    tables, limits, beam_size, alpha, max_length=None, calls=None, block=None
 ):
     """Search with `tables`; append each position to `calls`.
 
     Every beam's state is the hash of its prefix. Without correct reordering it
     would look up the wrong row.
     """
-    tables = tf.constant(np.stack(tables), tf.float32)
+    model = model_of(np.stack(tables), beam_size, len(limits))
 
     def step_fn(ids, position, state):
         if calls is not None:
             calls.append(int(position))
-        (prefix,) = state["prefix"]
-        prefix = tf.where(
-            position > 0, extend_hash(prefix, ids[..., None]), prefix
-        )
-        # Finished sentences may have left the batch.
-        rows = tf.gather(tables, state["sentence"])
-        log_probs = tf.gather(rows, prefix[..., 0], batch_dims=1)
-        return log_probs, None, state | {"prefix": (prefix,)}
+        log_probs, _, beams = model.step_fn(ids, position, state["beams"])
+        return log_probs, None, state | {"beams": beams}
 
     def reorder(state, parents):
-        return state | {
-            "prefix": decode_loop.gather_beams(state["prefix"], parents)
-        }
+        beams = decode_loop.gather_beams(state["beams"], parents)
+        return state | {"beams": beams}
 
-    state = {
-        "prefix": (tf.ones((len(limits), beam_size, 1), tf.int32),),
-        "sentence": tf.range(len(limits)),
-        "grows": tf.zeros((len(limits), 1)),
-    }
-    sentences = rules.sentences(
-        tf.constant(limits),
-        None if prefixes is None else tf.constant(prefixes, tf.int32),
-    )
-    min_length = 1 + max(map(len, prefixes or [()]))
-    max_length = max_length or max(*limits, min_length)
+    state = {"beams": model.state, "grows": tf.zeros((len(limits), 1))}
+    max_length = max_length or max(limits)
     found = beam_search.beam_search(
         decode_loop.SearchModel(step_fn, state, reorder, _grow, block),
-        sentences,
-        LIMITED,
+        rules.sentences(tf.constant(limits)),
+        rules.LengthLimit(),
         beam_size,
         max_length,
         LengthPenalty(alpha),
-        num_outputs or beam_size,
+        beam_size,
     )
-    assert found.ids.shape[1:] == (num_outputs or beam_size, max_length)
+    assert found.ids.shape[1:] == (beam_size, max_length)
     return found
 
 
