@@ -230,10 +230,8 @@ class Run:
         Raises:
             UserError: the run has fewer validations, or not their checkpoints.
         """
-        validations, suite = (
-            history.History(self.output_dir),
-            self.problem.suite,
-        )
+        suite = self.problem.suite
+        validations = history.History(self.output_dir)
         metric = validations.ranking_metric(suite)
         name = "perplexity" if metric == history.LOSS else metric
         steps = validations.ranking(suite)[:number]
