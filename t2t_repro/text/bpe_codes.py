@@ -6,9 +6,8 @@ writes:
     {"tokens": ["<pad>", "</s>", "<unk>", "a@@", …], "unknown": "<unk>",
      "codes": "#version: 0.2\\nt h\\n…", "tokenizer": "moses", "language": "en"}
 
-A token's place in the list is its id. Subwords that do not end a word end in
-"@@". Sources: apply_bpe.py of subword-nmt, fastBPE.hpp, and fairseq's
-data/encoders/ and data/dictionary.py.
+Subwords that do not end a word end in "@@". Sources: apply_bpe.py of
+subword-nmt, fastBPE.hpp, and fairseq's data/encoders/ and data/dictionary.py.
 
 There is no graph_class: neither Moses's rules nor merges in the order of a list
 are operations of TensorFlow.
@@ -16,30 +15,25 @@ are operations of TensorFlow.
 
 import functools
 import heapq
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.text import moses, vocabulary
-from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text.vocabulary import EOS, PAD
 
 JOINER = "@@"
 TOKENIZERS = "none", "moses"
 _END = "</w>"
 _VERSION = re.compile(r"#version: (\S+)")
-_SHAPE = {
-    "unknown": str,
-    "codes": str,
-    "tokenizer": str,
-    "language": str,
-}
 _MAX_CACHED_WORDS = 100_000
 
 
-class BpeCodes(Vocabulary):
+class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
     """Subwords of a list of merges, with the ids of another program."""
+
+    not_learned = "Codes of byte pair encoding are not learned here."
 
     def __init__(self, model: bytes):
         """Parse the file.
@@ -61,29 +55,12 @@ class BpeCodes(Vocabulary):
         self._tokenizer = content["tokenizer"]
         self._language = content["language"]
 
-    @classmethod
-    def learn(cls, *arguments: Any, **settings: Any) -> "BpeCodes":
-        raise errors.UserError(
-            "Codes of byte pair encoding are not learned here. Import a "
-            "model, and name its file: --problem_args=vocabulary=…."
-        )
-
-    @property
-    def size(self) -> int:
-        return len(self._tokens)
-
-    @property
-    def unknown(self) -> int:
-        return self._unknown
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         tokenize = self._moses(moses.dash_splitting_tokenizer)
-        rows = []
-        for line in lines:
-            subwords = self._segmenter.segment(tokenize(line))
-            ids = [self._id(subword) for subword in subwords]
-            rows.append([*ids, EOS])
-        return rows
+        return [
+            [*map(self._id, self._segmenter.segment(tokenize(line))), EOS]
+            for line in lines
+        ]
 
     def _id(self, subword):
         i = self._ids.get(subword, self._unknown)
@@ -101,9 +78,6 @@ class BpeCodes(Vocabulary):
         if self._tokenizer == "none":
             return str
         return factory(self._language)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._tokens[i] for i in ids]
 
 
 class Segmenter:
@@ -234,33 +208,22 @@ def serialize(
         "tokenizer": tokenizer,
         "language": language,
     }
-    model = json.dumps(content, ensure_ascii=False, indent=0).encode(
-        "utf-8", "surrogatepass"
-    )
+    model = vocabulary.dump_tokens(content)
     BpeCodes(model)
     return model
 
 
 def _parse(model: bytes) -> Mapping[str, Any]:
     try:
-        content = json.loads(model.decode("utf-8", "surrogatepass"))
-        if not isinstance(content, dict):
-            raise ValueError("it must be an object")
-        for key, kind in _SHAPE.items():
-            if not isinstance(content.get(key), kind):
-                raise ValueError(f'"{key}" must be a text')
-        tokens = content.get("tokens")
-        if not isinstance(tokens, list) or not all(
-            isinstance(token, str) for token in tokens
-        ):
-            raise ValueError('"tokens" must be a list of texts')
-        "".join(tokens).encode()  # an error for half of a surrogate pair
+        content = vocabulary.load_tokens(
+            model, "unknown", "codes", "tokenizer", "language"
+        )
     except (ValueError, RecursionError) as error:
         raise errors.UserError(
             "This is not a vocabulary of byte pair encoding "
             f"({len(model)} bytes): {error}."
         ) from error
-    vocabulary.require_distinct(tokens)
+    vocabulary.require_distinct(content["tokens"])
     if content["tokenizer"] not in TOKENIZERS:
         raise errors.UserError(
             f"The tokenizer must be one of {TOKENIZERS}; got "

@@ -1,4 +1,13 @@
-"""Languages: directions of translation, and tags of many-to-many models."""
+"""Languages: directions of translation, and tags of many-to-many models.
+
+A tag of the target language begins the sources of a many-to-many model:
+
+    <2de> A dog plays in the snow.
+
+One model then translates into several languages, also between languages that
+it has not seen together (Johnson et al. 2017, arXiv 1611.04558). A tag is a
+single subword.
+"""
 
 import dataclasses
 import re
@@ -8,14 +17,11 @@ from typing import TypeAlias
 from t2t_repro import errors
 
 Direction: TypeAlias = tuple[str, str]  # languages of source and target
+_TAGGED = re.compile(r"\s*(<2\w+>)(?:\s+|$)(.*)", re.DOTALL)
 
 
 def parse_direction(name: str, text: str) -> tuple[Direction, ...]:
-    """Parse "en-de:de-en".
-
-    Args:
-        name: name of the setting, for errors.
-        text: its value.
+    """Parse "en-de:de-en", the value of the setting `name`.
 
     Raises:
         UserError: an item is no direction, or occurs twice.
@@ -54,17 +60,6 @@ def only_direction(languages: Iterable[str]) -> str:
     return "" if others else first
 
 
-# Tags of the target language, which begin the sources of a many-to-many model.
-#
-#     <2de> A dog plays in the snow.
-#
-# One model then translates into several languages, also between languages that
-# it has not seen together (Johnson et al. 2017, arXiv 1611.04558). A tag is a
-# single subword.
-
-_TAGGED = re.compile(r"\s*(<2\w+>)(?:\s+|$)(.*)", re.DOTALL)
-
-
 def tag_of(language: str) -> str:
     """Return the tag of a language: "<2de>"."""
     return f"<2{language}>"
@@ -77,13 +72,13 @@ def split_tag(line: str) -> tuple[str, str]:
 
 
 def split_known_tag(line: str, tags: Container[str]) -> tuple[str, str]:
-    """Split a line as split() does, but at any of `tags`, and at no other."""
+    """Split a line as split_tag() does, but at any of `tags` alone."""
     first, *rest = line.split(maxsplit=1) or [""]
     return (first, "".join(rest)) if first in tags else ("", line)
 
 
 def join_tag(tag: str, text: str) -> str:
-    """Return a text with its tag; the inverse of split()."""
+    """Return a text with its tag; the inverse of split_tag()."""
     return f"{tag} {text}" if tag else text
 
 

@@ -1,4 +1,4 @@
-"""Lines that are too long for a model: splitting, and a message."""
+"""Splitting of lines: into fragments that fit a model, sentences and words."""
 
 import bisect
 import re
@@ -20,24 +20,19 @@ _ENDS = tuple(
     )
 )
 
+# Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer,
+# Chinese and Japanese, with their punctuation and characters of full width.
+_UNSPACED = (
+    r"\x{E00}-\x{109F}\x{1780}-\x{17FF}\x{19E0}-\x{19FF}\x{2E80}-\x{312F}"
+    r"\x{31A0}-\x{4DBF}\x{4E00}-\x{9FFF}\x{A9E0}-\x{A9FF}\x{AA60}-\x{AA7F}"
+    r"\x{F900}-\x{FAFF}\x{FE30}-\x{FE4F}\x{FF00}-\x{FFEF}\x{20000}-\x{3FFFF}"
+)
+SPACE_OUT_COMMAND = f"perl -CSD -pe 's/[{_UNSPACED}]/ $& /g'"
+_SET = re.sub(r"\\x{(\w+)}", lambda code: chr(int(code[1], 16)), _UNSPACED)
+_CHARACTER = re.compile(f"[{_SET}]")
+_WORD = re.compile(rf"(?:[{_SET}]|[^\s{_SET}]+)\s*")
+
 NUM_SHOWN = 10  # lines that a message names
-
-
-def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
-    """Return a message about lines that were not translated.
-
-    Args:
-        shown: the first NUM_SHOWN lines, such as "line 3 (1,200 subwords)".
-        count: number of all such lines.
-        limit: maximum number of subwords.
-    """
-    return (
-        f"Lines longer than max_input_length={limit:,} subwords have an empty "
-        f"translation ({count:,} in all): {', '.join(shown)}"
-        f"{', …' if count > len(shown) else ''}. All other lines are "
-        "translated. With --decode_hparams=long_inputs=split these are "
-        "split and translated."
-    )
 
 
 def split(text: str, fits: Callable[[str], bool]) -> list[str]:
@@ -99,21 +94,21 @@ def _units(text: str, end: re.Pattern) -> list[str]:
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
 
 
-# Sentences of a line, by the rules of sentencex, and words.
-#
-# sentencex is an extra, and is imported where it is used.
+def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
+    """Return a message about lines that were not translated.
 
-# Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer,
-# Chinese and Japanese, with their punctuation and characters of full width.
-_UNSPACED = (
-    r"\x{E00}-\x{109F}\x{1780}-\x{17FF}\x{19E0}-\x{19FF}\x{2E80}-\x{312F}"
-    r"\x{31A0}-\x{4DBF}\x{4E00}-\x{9FFF}\x{A9E0}-\x{A9FF}\x{AA60}-\x{AA7F}"
-    r"\x{F900}-\x{FAFF}\x{FE30}-\x{FE4F}\x{FF00}-\x{FFEF}\x{20000}-\x{3FFFF}"
-)
-SPACE_OUT_COMMAND = f"perl -CSD -pe 's/[{_UNSPACED}]/ $& /g'"
-_SET = re.sub(r"\\x{(\w+)}", lambda code: chr(int(code[1], 16)), _UNSPACED)
-_CHARACTER = re.compile(f"[{_SET}]")
-_WORD = re.compile(rf"(?:[{_SET}]|[^\s{_SET}]+)\s*")
+    Args:
+        shown: the first NUM_SHOWN lines, such as "line 3 (1,200 subwords)".
+        count: number of all such lines.
+        limit: maximum number of subwords.
+    """
+    return (
+        f"Lines longer than max_input_length={limit:,} subwords have an empty "
+        f"translation ({count:,} in all): {', '.join(shown)}"
+        f"{', …' if count > len(shown) else ''}. All other lines are "
+        "translated. With --decode_hparams=long_inputs=split these are "
+        "split and translated."
+    )
 
 
 def space_out(line: str) -> str:
@@ -135,9 +130,9 @@ def sentence_splitter(
     split_tag: Callable[[str], tuple[str, str]] = lambda line: ("", line),
     adds_tag: bool = False,
 ) -> Callable[[str], list[str]]:
-    """Return a function that splits a line; a blank line has no sentence.
+    """Return a function that splits a line by the rules of sentencex.
 
-    White space around sentences is removed.
+    White space around sentences is removed; a blank line has no sentence.
 
     Args:
         language: code, such as "de". Languages without rules of their own have

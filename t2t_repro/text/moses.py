@@ -20,19 +20,14 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 @functools.cache
 def tokenizer(language: str) -> Callable[[str], str]:
     """Return a function of a line: tokenizer.perl -l LANGUAGE."""
-    tokenize = _sacremoses(language)
-    return lambda line: _LAST_STOP.sub(" .", tokenize(line))
+    tokenize = _tokenizer(language)
+    return lambda line: _LAST_STOP.sub(" .", tokenize(line).strip())
 
 
 @functools.cache
 def dash_splitting_tokenizer(language: str) -> Callable[[str], str]:
     """Return a function of a line: tokenizer.perl -a, as fairseq calls it."""
-    import sacremoses
-
-    tokenize = sacremoses.MosesTokenizer(lang=language).tokenize
-    return lambda line: tokenize(
-        line, aggressive_dash_splits=True, return_str=True
-    )
+    return _tokenizer(language, aggressive_dash_splits=True)
 
 
 @functools.cache
@@ -70,14 +65,8 @@ def lowercase_tokenizer(language: str) -> Callable[[str], str]:
     It applies lowercase.perl, normalize-punctuation.perl and the tokenizer.perl
     of 2017, as the authors of Multi30k did for their files *.lc.norm.tok.*.
     """
-    import sacremoses
-
-    normalize = sacremoses.MosesPunctNormalizer(
-        lang=language, perl_parity=True
-    ).normalize
-    tokenize = _sacremoses(language)
-    # The script's rule for a full stop and a quote needs the line feed.
-    return lambda line: tokenize(normalize(f"{line.lower()}\n"))
+    normalize, tokenize = _normalizer(language), _tokenizer(language)
+    return lambda line: tokenize(normalize(line.lower())).strip()
 
 
 @functools.cache
@@ -86,25 +75,30 @@ def punctuation_normalizer(language: str) -> Callable[[str], str]:
 
     They are normalize-punctuation.perl and remove-non-printing-char.perl.
     """
-    import sacremoses
-
-    normalize = sacremoses.MosesPunctNormalizer(
-        lang=language, perl_parity=True
-    ).normalize
+    normalize = _normalizer(language)
 
     def normalized(line):
-        # The line feed is for a rule of the script, as above.
         return "".join(
             # sacremoses removes characters of control; perl does not.
             " " if unicodedata.category(character)[0] == "C" else character
-            for character in normalize(f"{line}\n")
+            for character in normalize(line)
         ).strip()
 
     return normalized
 
 
-def _sacremoses(language: str) -> Callable[[str], str]:
+def _normalizer(language: str) -> Callable[[str], str]:
+    import sacremoses
+
+    normalize = sacremoses.MosesPunctNormalizer(
+        lang=language, perl_parity=True
+    ).normalize
+    # The script's rule for a full stop and a quote needs the line feed.
+    return lambda line: normalize(f"{line}\n")
+
+
+def _tokenizer(language: str, **options: bool) -> Callable[[str], str]:
     import sacremoses
 
     tokenize = sacremoses.MosesTokenizer(lang=language).tokenize
-    return lambda line: tokenize(line, return_str=True).strip()
+    return lambda line: tokenize(line, return_str=True, **options)

@@ -192,11 +192,13 @@ class Language(_Limit):
         return identifier.classify
 
     def keep(self, pair: Pair) -> bool:
-        for line, expected in zip(pair, self.languages, strict=True):
-            language, probability = self._classify(line)
-            if language != expected and probability >= self.value:
-                return False
-        return True
+        found = map(self._classify, pair)
+        return all(
+            language == expected or probability < self.value
+            for (language, probability), expected in zip(
+                found, self.languages, strict=True
+            )
+        )
 
 
 class Unique(PairFilter):

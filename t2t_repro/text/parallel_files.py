@@ -1,4 +1,4 @@
-"""Raw parallel text: location, download and reading of aligned files."""
+"""Raw parallel text: aligned files, their downloads, and archives of them."""
 
 import codecs
 import dataclasses
@@ -24,6 +24,13 @@ from t2t_repro.io import files, progress, storage
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
 _UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
+_TIMEOUT_SECONDS = 60  # of a server
+
+DESCRIPTION = "archive.json"
+_SUMS = "SHA256SUMS"
+_MOST_SUMS = 1 << 20  # bytes; an archive has some ten files
+_SUM = re.compile(r"([0-9a-f]{64})  (\w[\w.-]*)")  # no path leads elsewhere
+_BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +78,137 @@ def find(name: str, folder: pathlib.Path) -> pathlib.Path:
         f"{name}.gz or {name}.zst. Put the file there.",
         see="no-download",
     )
+
+
+def _open_zst(path, mode):
+    """Open a .zst file; PyArrow has the library before Python 3.14."""
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+
+
+_OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}
+
+
+def read_lines(path: pathlib.Path | str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file of SUFFIXES, or of a pipe.
+
+    See split_lines(). A pipe can be read once; files.reread() copies it.
+
+    Raises:
+        UserError: the file does not exist, is damaged or is not UTF-8.
+    """
+    path = files.expand_path(path)
+    if not (path.is_file() or path.is_fifo()):
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        if path.is_char_device():
+            kind = "is a terminal or another device"
+        raise errors.UserError(f"There is no file {path}: it {kind}.")
+    open_file = _OPEN_COMPRESSED.get(path.suffix, open)
+    try:
+        with open_file(path, "rb") as file:
+            yield from split_lines(file, path)
+    except (EOFError, OSError, zlib.error) as error:
+        if getattr(error, "errno", None):  # of the disk
+            raise
+        raise errors.UserError(
+            f"{path} is damaged: {error}. Fetch it again."
+        ) from error
+
+
+def split_lines(file: Iterable[bytes], name: object) -> Iterator[str]:
+    """Yield the lines of a UTF-8 stream, without their line ends.
+
+    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. A
+    byte order mark at the beginning, which some editors on Windows write, is
+    removed.
+
+    Args:
+        file: lines of bytes.
+        name: name of the file, for errors.
+
+    Raises:
+        UserError: a line is not UTF-8; the error names it.
+    """
+    for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise errors.UserError(
+                f"{name}, line {number}, is not UTF-8: {error.reason} at "
+                f"byte {error.start}. Convert it, e.g. with iconv."
+            ) from error
+
+
+def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
+    """Yield the pairs of lines of two aligned files.
+
+    Raises:
+        UserError: the line counts differ; the error has both.
+    """
+    sides = read_lines(inputs), read_lines(targets)
+    for count, (source, target) in enumerate(itertools.zip_longest(*sides)):
+        if source is None or target is None:
+            rest = sides[1] if source is None else sides[0]
+            longer = count + 1 + sum(1 for _ in rest)
+            counts = (count, longer) if source is None else (longer, count)
+            raise errors.UserError(
+                f"{inputs} has {counts[0]:,} lines and {targets} has "
+                f"{counts[1]:,}: line n of one must be the translation of "
+                "line n of the other."
+            )
+        yield source, target
+
+
+def write_pairs(
+    folder: pathlib.Path, names: Iterable[str], pairs: Iterable[Pair]
+) -> None:
+    """Write the files of a split, compressed, so that the same text is read.
+
+    Args:
+        folder: folder of the files.
+        names: of the inputs and of the targets, without .zst.
+        pairs: lines without line feeds.
+    """
+    import pyarrow as pa
+
+    sources, targets = (
+        pa.output_stream(str(folder / f"{name}.zst"), compression="zstd")
+        for name in names
+    )
+    with sources, targets:
+        for number, pair in enumerate(pairs):
+            for file, line in zip((sources, targets), pair, strict=True):
+                # Of two line ends or byte order marks split_lines() keeps one.
+                mark = "\ufeff" if not number and line[:1] == "\ufeff" else ""
+                end = "\r\n" if line.endswith("\r") else "\n"
+                file.write(f"{mark}{line}{end}".encode())
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a string that UTF-8 can encode.
+
+    Half of an emoji, a lone surrogate such as JSON's "\\ud83d", is not.
+    """
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def require_text(lines: Iterable[object]) -> None:
+    """Raise a UserError that names the first line that is no text."""
+    for number, line in enumerate(lines, 1):
+        if not is_text(line):
+            raise errors.UserError(
+                "Expected a string of whole characters for each line; line "
+                f"{number:,} is {line!r:.80}."
+            )
+
+
+# Downloads
 
 
 def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
@@ -126,139 +264,6 @@ def _extract(archive, member, path):
         ) from error
 
 
-def _open_zst(path, mode):
-    """Open a .zst file; PyArrow has the library before Python 3.14."""
-    import pyarrow as pa
-
-    return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
-
-
-def write_pairs(
-    folder: pathlib.Path, names: Iterable[str], pairs: Iterable[Pair]
-) -> None:
-    """Write the files of a split, compressed, so that the same text is read.
-
-    Args:
-        folder: folder of the files.
-        names: of the inputs and of the targets, without .zst.
-        pairs: lines without line feeds.
-    """
-    import pyarrow as pa
-
-    sources, targets = (
-        pa.output_stream(str(folder / f"{name}.zst"), compression="zstd")
-        for name in names
-    )
-    with sources, targets:
-        for number, pair in enumerate(pairs):
-            for file, line in zip((sources, targets), pair, strict=True):
-                # Of two line ends or byte order marks split_lines() keeps one.
-                mark = "\ufeff" if not number and line[:1] == "\ufeff" else ""
-                end = "\r\n" if line.endswith("\r") else "\n"
-                file.write(f"{mark}{line}{end}".encode())
-
-
-_OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}
-
-
-def read_lines(path: pathlib.Path | str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file of SUFFIXES, or of a pipe.
-
-    See split_lines(). A pipe can be read once; files.reread() copies it.
-
-    Raises:
-        UserError: the file does not exist, is damaged or is not UTF-8.
-    """
-    path = files.expand_path(path)
-    if not (path.is_file() or path.is_fifo()):
-        kind = "is a folder" if path.is_dir() else "does not exist"
-        if path.is_char_device():
-            kind = "is a terminal or another device"
-        raise errors.UserError(f"There is no file {path}: it {kind}.")
-    open_file = _OPEN_COMPRESSED.get(path.suffix, open)
-    try:
-        with open_file(path, "rb") as file:
-            yield from split_lines(file, path)
-    except (EOFError, OSError, zlib.error) as error:
-        if getattr(error, "errno", None):  # of the disk
-            raise
-        raise errors.UserError(
-            f"{path} is damaged: {error}. Fetch it again."
-        ) from error
-
-
-def is_text(value: object) -> bool:
-    """Return whether a value is a string that UTF-8 can encode.
-
-    Half of an emoji, a lone surrogate such as JSON's "\\ud83d", is not.
-    """
-    try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def require_text(lines: Iterable[object]) -> None:
-    """Raise a UserError that names the first line that is no text."""
-    for number, line in enumerate(lines, 1):
-        if not is_text(line):
-            raise errors.UserError(
-                "Expected a string of whole characters for each line; line "
-                f"{number:,} is {line!r:.80}."
-            )
-
-
-def split_lines(file: Iterable[bytes], name: object) -> Iterator[str]:
-    """Yield the lines of a UTF-8 stream, without their line ends.
-
-    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. A
-    byte order mark at the beginning, which some editors on Windows write, is
-    removed.
-
-    Args:
-        file: lines of bytes.
-        name: name of the file, for errors.
-
-    Raises:
-        UserError: a line is not UTF-8; the error names it.
-    """
-    for number, line in enumerate(file, 1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise errors.UserError(
-                f"{name}, line {number}, is not UTF-8: {error.reason} at "
-                f"byte {error.start}. Convert it, e.g. with iconv."
-            ) from error
-
-
-def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
-    """Yield the pairs of lines of two aligned files.
-
-    Raises:
-        UserError: the line counts differ; the error has both.
-    """
-    sides = read_lines(inputs), read_lines(targets)
-    for count, (source, target) in enumerate(itertools.zip_longest(*sides)):
-        if source is None or target is None:
-            rest = sides[1] if source is None else sides[0]
-            longer = count + 1 + sum(1 for _ in rest)
-            counts = (count, longer) if source is None else (longer, count)
-            raise errors.UserError(
-                f"{inputs} has {counts[0]:,} lines and {targets} has "
-                f"{counts[1]:,}: line n of one must be the translation of "
-                "line n of the other."
-            )
-        yield source, target
-
-
-# Downloads of files, which continue after an interruption.
-
-_TIMEOUT_SECONDS = 60
-
-
 def download_url(
     url: str, path: pathlib.Path, sha256: str | None = None
 ) -> None:
@@ -304,11 +309,6 @@ def _download(url, path, sha256):
     os.replace(part, path)
 
 
-def _version_file(part):
-    """Return the file with the version of the file at the URL."""
-    return part.with_name(f"{part.name}.version")
-
-
 def _fetch(url, part, is_checked):
     """Append the rest of a file to the part of it that is there.
 
@@ -343,6 +343,11 @@ def _fetch(url, part, is_checked):
         _write(response, part, have if continues else 0)
 
 
+def _version_file(part):
+    """Return the file with the version of the file at the URL."""
+    return part.with_name(f"{part.name}.version")
+
+
 def _version(headers):
     """Return the value for If-Range; "": the server names no version."""
     tag = headers.get("ETag", "")
@@ -375,13 +380,7 @@ def _write(response, part, have):
         )
 
 
-# Archives of a problem's raw text, for machines without internet.
-
-DESCRIPTION = "archive.json"
-_SUMS = "SHA256SUMS"
-_MOST_SUMS = 1 << 20  # bytes; an archive has some ten files
-_SUM = re.compile(r"([0-9a-f]{64})  (\w[\w.-]*)")  # no path leads elsewhere
-_BLOCK = 1 << 20
+# Archives, for machines without internet
 
 
 def pack(folder: pathlib.Path, path: pathlib.Path) -> None:

@@ -1,10 +1,17 @@
 """SentencePiece's vocabularies: byte pairs, the unigram model, characters.
 
-Byte fallback spells any text that the vocabulary lacks, so no text is unknown.
-SentencePiece requires an id for unknown text nevertheless: 2.
+Byte fallback spells any text that a learned vocabulary lacks, so no text is
+unknown. SentencePiece requires an id for unknown text nevertheless: 2. Its
+default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2", "…" becomes "...",
+and every space becomes U+0020.
 
-SentencePiece's default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2",
-"…" becomes "...", and every space becomes U+0020.
+Marian, Hugging Face, fairseq and others segment text by SentencePiece, and
+number the pieces by a list of their own. map_ids() writes that list into the
+model, so that its pieces have our ids: PAD, EOS, then the others in the
+list's order. The number of ids is V, the model's trainer_spec.vocab_size.
+Pieces of the model that the list lacks come after them. They take part in the
+segmentation as before, and become unknown. Text that is unknown to the model
+may still be a token of the list: "z", of a list for both languages.
 """
 
 import functools
@@ -20,9 +27,14 @@ from t2t_repro import errors
 from t2t_repro.text import vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens, Vocabulary
 
-_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
-_UNKNOWN = 2
 SPACE = "\u2581"  # the sign of a space, which begins a word
+CODE = r"(?s)^>>.*?<<"  # of a language; also in the syntax of RE2
+_CODE = re.compile(CODE)
+_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
+_Piece = _Proto.SentencePiece
+_UNKNOWN = 2
+_UNUSED_SCORE = -1e9  # merged last, if ever
+_ALGORITHMS = ("unigram", "bpe", "char")  # names in registry.vocabularies, too
 _LEARN_IT = (
     "Learn it with --byte_fallback=true --pad_id=0 --eos_id=1 --unk_id=2 "
     "--bos_id=-1."
@@ -136,11 +148,10 @@ class SentencePiece(Vocabulary):
 
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]
-        proto = _Proto.FromString(self.model)
         return frozenset(
             piece.piece.removeprefix(SPACE)
-            for piece in proto.pieces
-            if piece.type == _Proto.SentencePiece.USER_DEFINED
+            for piece in _Proto.FromString(self.model).pieces
+            if piece.type == _Piece.USER_DEFINED
             and piece.piece.startswith(SPACE)
         )
 
@@ -154,11 +165,11 @@ class SentencePiece(Vocabulary):
         return self._processor.IdToPiece(list(ids))
 
     def scored_pieces(self) -> dict[int, tuple[str, float]]:
-        proto = _Proto.FromString(self.model)
+        pieces = _Proto.FromString(self.model).pieces
         return {
             i: (piece.piece, piece.score)
-            for i, piece in enumerate(proto.pieces)
-            if piece.type == _Proto.SentencePiece.NORMAL
+            for i, piece in enumerate(pieces)
+            if piece.type == _Piece.NORMAL
         }
 
 
@@ -185,75 +196,32 @@ class Characters(SentencePiece):
     algorithm = "char"
 
 
-def algorithm_of(trainer_spec: Any) -> str:
-    """Return "bpe", "unigram", "char" or "word" of a model's settings."""
-    return trainer_spec.ModelType.Name(trainer_spec.model_type).lower()
+class MappedSentencePiece(vocabulary.Imported, SentencePiece):
+    """SentencePiece model with another program's ids; the importer makes it.
 
-
-def _reason(error: Exception) -> str:
-    """Extract the reason from an error of SentencePiece.
-
-    Its form is "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
+    The source of a multilingual model begins with the code of its target
+    language, as in ">>fra<< A dog". The code is a token of the list, which the
+    model does not read: it segments the text after the code (MarianTokenizer
+    of transformers). Elsewhere, a code is text.
     """
-    reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
-    return "It is empty" if "sentences_.empty()" in reason else reason
 
-
-# SentencePiece models with the ids of another program's vocabulary.
-#
-# Marian, Hugging Face, fairseq and others segment text by SentencePiece, and
-# number the pieces by a list of their own. map_ids() writes that list into the
-# model, so that its pieces have our ids: PAD, EOS, then the others in the
-# list's order. The number of ids is V, the model's trainer_spec.vocab_size.
-# Pieces of the model that the list lacks come after them. They take part in the
-# segmentation as before, and become unknown. Text that is unknown to the model
-# may still be a token of the list: "z", of a list for both languages.
-#
-# The source of a multilingual model begins with the code of its target
-# language, as in ">>fra<< A dog". The code is a token of the list, which the
-# model does not read: it segments the text after the code (MarianTokenizer of
-# transformers). Elsewhere, a code is text.
-
-_ModelProto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
-_Piece = _ModelProto.SentencePiece
-_UNUSED_SCORE = -1e9  # merged last, if ever
-_ALGORITHMS = ("unigram", "bpe", "char")  # names in registry.vocabularies, too
-CODE = r"(?s)^>>.*?<<"  # also in the syntax of RE2
-_CODE = re.compile(CODE)
-
-
-class MappedSentencePiece(SentencePiece):
-    """SentencePiece model with another program's ids; the importer makes it."""
-
+    not_learned = "A vocabulary with ids of another program cannot be learned."
     graph_class = "t2t_repro.serving.graph_vocabularies.MappedPieceGraph"
     needs_bytes = False
     learns_tags = False
 
     def __init__(self, model: bytes):
         super().__init__(model)
-        proto = _ModelProto.FromString(model)
-        self._size = proto.trainer_spec.vocab_size
+        spec = _Proto.FromString(model).trainer_spec
+        self._size = spec.vocab_size
         # Before map_ids() wrote it, codes were user-defined pieces.
-        self.reads_codes = CODE in proto.trainer_spec.control_symbols
+        self.reads_codes = CODE in spec.control_symbols
         if not self.unknown < self._size <= self.num_pieces:
             raise errors.UserError(
                 f"Its trainer_spec.vocab_size is {self._size:,}, which must be "
                 f"above the id of unknown text, {self.unknown:,}, and at most "
                 f"the number of pieces, {self.num_pieces:,}."
             )
-
-    @classmethod
-    def learn(
-        cls,
-        lines: Iterable[str],
-        vocab_size: int,
-        split_by_unicode_script: bool = True,
-        tags: Sequence[str] = (),
-    ) -> "MappedSentencePiece":
-        raise errors.UserError(
-            "A vocabulary with ids of another program cannot be learned. "
-            "Import a model, and name its file: --problem_args=vocabulary=…."
-        )
 
     @property
     def size(self) -> int:
@@ -348,12 +316,28 @@ def map_ids(
     return MappedModel(proto.SerializeToString(deterministic=True), order)
 
 
-def vocabulary_type(model: bytes, size: int) -> str:
-    """Return the name in registry.vocabularies of a model of our ids.
+def keep_ids(model: bytes) -> MappedModel:
+    """Call map_ids() for a program that has the ids of the model itself.
 
-    Args:
-        model: serialized SentencePiece model.
-        size: V, the number of its ids.
+    Raises:
+        UserError: the model lacks what it must have.
+    """
+    proto = _parse(model)
+    kinds = {piece.piece: piece.type for piece in proto.pieces}
+    eos = proto.trainer_spec.eos_piece
+    unknown = [name for name in kinds if kinds[name] == _Piece.UNKNOWN]
+    if kinds.get(eos) != _Piece.CONTROL or len(unknown) != 1:
+        raise errors.UserError(
+            "The SentencePiece model must have a piece for EOS and one for "
+            f"unknown text; it has {len(unknown)} for unknown text, and "
+            f"{eos!r} is {'one' if eos in kinds else 'none'} of its "
+            f"{len(kinds):,} pieces."
+        )
+    return map_ids(model, list(kinds), SpecialTokens(eos, unknown[0]))
+
+
+def vocabulary_type(model: bytes, size: int) -> str:
+    """Return the name in registry.vocabularies of a model of our ids, V = size.
 
     Raises:
         UserError: it is not a model of a known algorithm.
@@ -373,42 +357,32 @@ def vocabulary_type(model: bytes, size: int) -> str:
     return algorithm
 
 
-def _refuse_characters(tokens, known):
-    """Refuse characters of the list that the model lacks.
+def algorithm_of(trainer_spec: Any) -> str:
+    """Return "bpe", "unigram", "char" or "word" of a model's settings."""
+    return trainer_spec.ModelType.Name(trainer_spec.model_type).lower()
 
-    With byte pairs or bytes, releases of SentencePiece differ in whether a
-    character is read as an unused piece.
+
+def _reason(error: Exception) -> str:
+    """Extract the reason from an error of SentencePiece.
+
+    Its form is "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
     """
-    others = [t for t in tokens if len(t) == 1 and t not in known]
-    if others:
+    reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
+    return "It is empty" if "sentences_.empty()" in reason else reason
+
+
+def _parse(model):
+    try:
+        proto = _Proto.FromString(model)
+    except Exception as error:  # DecodeError, of a private module
         raise errors.UserError(
-            "The vocabulary has characters that the SentencePiece model, of "
-            "byte pairs or with bytes, lacks: "
-            f"{' '.join(others[:10])}. Only a unigram model may lack them."
-        )
-
-
-def keep_ids(model: bytes) -> MappedModel:
-    """Call map_ids() for a program that has the ids of the model itself.
-
-    Args:
-        model: serialized SentencePiece model.
-
-    Raises:
-        UserError: the model lacks what it must have.
-    """
-    proto = _parse(model)
-    kinds = {piece.piece: piece.type for piece in proto.pieces}
-    eos = proto.trainer_spec.eos_piece
-    unknown = [name for name in kinds if kinds[name] == _Piece.UNKNOWN]
-    if kinds.get(eos) != _Piece.CONTROL or len(unknown) != 1:
+            f"This is not a SentencePiece model ({len(model)} bytes): {error}."
+        ) from error
+    if not proto.pieces:
         raise errors.UserError(
-            "The SentencePiece model must have a piece for EOS and one for "
-            f"unknown text; it has {len(unknown)} for unknown text, and "
-            f"{eos!r} is {'one' if eos in kinds else 'none'} of its "
-            f"{len(kinds):,} pieces."
+            f"This is not a SentencePiece model ({len(model)} bytes)."
         )
-    return map_ids(model, list(kinds), SpecialTokens(eos, unknown[0]))
+    return proto
 
 
 def _piece(token, known, special):
@@ -427,15 +401,16 @@ def _piece(token, known, special):
     return _Piece(piece=token, type=_Piece.UNUSED, score=_UNUSED_SCORE)
 
 
-def _parse(model):
-    try:
-        proto = _ModelProto.FromString(model)
-    except Exception as error:  # DecodeError, of a private module
+def _refuse_characters(tokens, known):
+    """Refuse characters of the list that the model lacks.
+
+    With byte pairs or bytes, releases of SentencePiece differ in whether a
+    character is read as an unused piece.
+    """
+    others = [t for t in tokens if len(t) == 1 and t not in known]
+    if others:
         raise errors.UserError(
-            f"This is not a SentencePiece model ({len(model)} bytes): {error}."
-        ) from error
-    if not proto.pieces:
-        raise errors.UserError(
-            f"This is not a SentencePiece model ({len(model)} bytes)."
+            "The vocabulary has characters that the SentencePiece model, of "
+            "byte pairs or with bytes, lacks: "
+            f"{' '.join(others[:10])}. Only a unigram model may lack them."
         )
-    return proto

@@ -10,6 +10,12 @@ _GAP = 14.0  # pixels between words
 _LEVEL = 36.0  # pixels from a constituent down to its children
 _TEXT = 14.0  # height of a line of text
 
+# Estimated widths of letters, since the browser chooses the font. In DejaVu
+# Sans, the widest common font, 8 of 1,000 long words of English, German and
+# French are 2 to 12 pixels wider (Mammutbaum). East Asian letters are squares.
+_LETTER, _SQUARE = 9, 14
+_MARKS = ("Mn", "Me", "Cf")  # categories of characters without a width
+
 
 def draw_tree(tree: Tree) -> str:
     """Draw a tree above the line of its words.
@@ -55,6 +61,15 @@ def draw_tree(tree: Tree) -> str:
             *texts[len(tree.spans) :],
             "</g></svg>",
         ]
+    )
+
+
+def text_width(text: str) -> int:
+    """Return a width that text of font size 14 rarely exceeds."""
+    return sum(
+        _SQUARE if unicodedata.east_asian_width(letter) in "WF" else _LETTER
+        for letter in text
+        if unicodedata.category(letter) not in _MARKS
     )
 
 
@@ -106,21 +121,3 @@ def _levels(parents: Sequence[int | None]) -> list[int]:
     for parent in parents:  # parents before children
         levels.append(0 if parent is None else levels[parent] + 1)
     return levels
-
-
-# Estimated widths of text in pictures whose font the browser chooses.
-
-# In DejaVu Sans, the widest common font, 8 of 1,000 long words of English,
-# German and French are 2 to 12 pixels wider (Mammutbaum). East Asian letters
-# are squares.
-_LETTER, _SQUARE = 9, 14
-_MARKS = ("Mn", "Me", "Cf")  # categories of characters without a width
-
-
-def text_width(text: str) -> int:
-    """Return a width that text of font size 14 rarely exceeds."""
-    return sum(
-        _SQUARE if unicodedata.east_asian_width(letter) in "WF" else _LETTER
-        for letter in text
-        if unicodedata.category(letter) not in _MARKS
-    )

@@ -17,23 +17,22 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text.vocabulary import EOS, PAD, Imported
 
 _SPECIAL = {PAD: ("<pad>", "<pad>_"), EOS: ("<EOS>", "<EOS>_")}
 _ESCAPES = "\\_u;0123456789"
 _ESCAPED = re.compile(r"\\u|\\\\|\\([0-9]+);")
-# Of a number that is no character.
-_NO_CHARACTER = "\u3013"
+_NO_CHARACTER = "\u3013"  # of a number that is no character
 _MAX_DIGITS = 7  # of a code point
 _MAX_CACHED_WORDS = 100_000
 
 
-class T2TSubwords(Vocabulary):
+class T2TSubwords(Imported):
     """A vocabulary file of tensor2tensor, a quoted subword on each line."""
 
+    not_learned = "tensor2tensor's vocabularies are not learned here."
     graph_class = "t2t_repro.serving.graph_vocabularies.T2TSubwordsGraph"
 
     def __init__(self, model: bytes):
@@ -61,13 +60,6 @@ class T2TSubwords(Vocabulary):
                 f" ({len(missing):,})."
             )
         self._segment = functools.lru_cache(_MAX_CACHED_WORDS)(self._ids_of)
-
-    @classmethod
-    def learn(cls, *arguments: Any, **settings: Any) -> "T2TSubwords":
-        raise errors.UserError(
-            "tensor2tensor's vocabularies are not learned here. Import a "
-            "model, and name its file: --problem_args=vocabulary=…."
-        )
 
     @property
     def size(self) -> int:
@@ -161,10 +153,8 @@ def code_point(digits: str) -> str:
     if len(digits) > _MAX_DIGITS:
         return _NO_CHARACTER
     code = int(digits)
-    is_surrogate = 0xD800 <= code < 0xE000
-    if code > sys.maxunicode or is_surrogate:
-        return _NO_CHARACTER
-    return chr(code)
+    is_character = code <= sys.maxunicode and not 0xD800 <= code < 0xE000
+    return chr(code) if is_character else _NO_CHARACTER
 
 
 def _unescape(match):

@@ -2,6 +2,11 @@
 
 A tree is stored flat: its words, their tags, and the span of words of each
 constituent. No function recurses, whatever the depth of the brackets.
+
+Models write a tree as a line without words, whose tags stand for the words of
+the sentence, in order ("Grammar as a Foreign Language", arXiv 1412.7449):
+
+    (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
 """
 
 import collections
@@ -25,6 +30,7 @@ _TOKEN = re.compile(
     r"|(?P<close>\))"
     r"|(?P<stray>[^\s()]+)"
 )
+_LINE_TOKEN = re.compile(r"[()]?[^\s()]+|[()]")
 
 
 class Span(NamedTuple):
@@ -148,8 +154,7 @@ def normalize(tree: Tree) -> Tree:
     - Traces are removed, with constituents that have no other words.
     - Labels lose their functions: NP-SBJ-1 and NP=2 become NP.
     - Roots above the sentence are removed.
-    - Tags become XX, as in "Grammar as a Foreign Language" (arXiv 1412.7449),
-      except those of punctuation, which the scorer needs.
+    - Tags become XX, except those of punctuation, which the scorer needs.
     """
     tree = drop_tags(tree, {TRACE})
     spans = (span._replace(label=category(span.label)) for span in tree.spans)
@@ -178,16 +183,6 @@ def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
 def category(label: str) -> str:
     """Return a label without functions: NP-SBJ-1 -> NP."""
     return re.split("[-=]", label)[0]
-
-
-# Linearization: conversion of trees to lines of text, and back.
-#
-#     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
-#
-# A line has no words: its tags stand for the words of the sentence, in order
-# ("Grammar as a Foreign Language", arXiv 1412.7449).
-
-_LINE_TOKEN = re.compile(r"[()]?[^\s()]+|[()]")
 
 
 class LineReading(NamedTuple):

@@ -15,10 +15,11 @@ from the bytes of its file, whose checksum identifies it.
 import collections
 import functools
 import hashlib
+import json
 import math
 import pathlib
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from t2t_repro import errors
 from t2t_repro.text import languages
@@ -62,13 +63,11 @@ class Vocabulary:
         try:
             return cls(path.read_bytes())
         except OSError as error:
-            raise errors.UserError(
-                f"Cannot read the vocabulary {path}: {error.strerror}."
-            ) from error
+            reason = f"Cannot read the vocabulary {path}: {error.strerror}."
+            raise errors.UserError(reason) from error
         except errors.UserError as error:
-            raise errors.UserError(
-                f"Cannot use the vocabulary {path}. {error}"
-            ) from error
+            reason = f"Cannot use the vocabulary {path}. {error}"
+            raise errors.UserError(reason) from error
 
     def __reduce__(self) -> tuple:
         """Serialize to the content of the file alone, for pickle."""
@@ -173,6 +172,19 @@ class Vocabulary:
         )
 
 
+class Imported(Vocabulary):
+    """Base class of vocabularies that only importers make."""
+
+    not_learned = ""  # the beginning of the error of learn()
+
+    @classmethod
+    def learn(cls, *arguments: Any, **settings: Any) -> Self:
+        raise errors.UserError(
+            f"{cls.not_learned} Import a model, and name its file: "
+            "--problem_args=vocabulary=…."
+        )
+
+
 def _text_ids(row: Sequence[int]) -> list[int]:
     """Return the ids of a text: [5, 6, 1, 0, 0] -> [5, 6]."""
     ids = [int(i) for i in row]
@@ -181,9 +193,55 @@ def _text_ids(row: Sequence[int]) -> list[int]:
     return [i for i in ids if i != PAD]
 
 
-# Lists of tokens of other programs, and our ids of the tokens in them.
+# Lists of tokens of other programs
 
-_PAD = "<pad>"
+
+class TokenList(Vocabulary):
+    """Base class of vocabularies whose file, in JSON, lists their tokens.
+
+    A token's place in the list is its id; the first is PAD, the second EOS.
+    """
+
+    _tokens: list[str]
+    _unknown: int
+
+    @property
+    def size(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def unknown(self) -> int:
+        return self._unknown
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._tokens[i] for i in ids]
+
+
+def dump_tokens(content: Mapping[str, Any]) -> bytes:
+    """Return the JSON of a file with tokens, of which each has a line."""
+    text = json.dumps(content, ensure_ascii=False, indent=0)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def load_tokens(model: bytes, *texts: str) -> Mapping[str, Any]:
+    """Return the content of a file with "tokens" and the texts of some keys.
+
+    Raises:
+        ValueError, RecursionError: it is none.
+    """
+    content = json.loads(model.decode("utf-8", "surrogatepass"))
+    if not isinstance(content, dict):
+        raise ValueError("it must be an object")
+    for key in texts:
+        if not isinstance(content.get(key), str):
+            raise ValueError(f'"{key}" must be a text')
+    tokens = content.get("tokens")
+    if not isinstance(tokens, list) or not all(
+        isinstance(token, str) for token in tokens
+    ):
+        raise ValueError('"tokens" must be a list of texts')
+    "".join(tokens).encode()  # an error for half of a surrogate pair
+    return content
 
 
 class SpecialTokens(NamedTuple):
@@ -223,7 +281,7 @@ def name_of_pad(special: SpecialTokens, taken: Collection[str]) -> str:
         special: names of special tokens.
         taken: names that a new one must not have.
     """
-    return unused_name(_PAD, taken) if special.pad is None else special.pad
+    return unused_name("<pad>", taken) if special.pad is None else special.pad
 
 
 def unused_name(name: str, taken: Collection[str]) -> str:

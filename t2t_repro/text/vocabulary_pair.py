@@ -17,6 +17,7 @@ from t2t_repro.io.files import write_bytes
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.vocabulary import Vocabulary
 
+_SEPARATOR = ":"  # between the paths of two files, and between tags
 SHARED = "vocab.model"
 SEPARATE = {"inputs": "vocab.inputs.model", "targets": "vocab.targets.model"}
 
@@ -83,35 +84,14 @@ class Vocabularies(NamedTuple):
             write_bytes(folder / name, vocabulary.model)
 
 
-def vocabulary_class(kind: str) -> type[Vocabulary]:
-    """Return the class of a vocabulary type.
-
-    Raises:
-        UserError: the name is unknown, or not that of a Vocabulary class.
-    """
-    return registry.vocabularies.subclass(kind, Vocabulary)
-
-
-def check_sampling(kind: str, hparams: hparam.HParams) -> None:
-    """Raise a UserError if hparams sample what a vocabulary type cannot."""
-    offered = vocabulary_class(kind).sampling_hparam
-    for name in ("bpe_dropout", "unigram_alpha"):
-        value = getattr(hparams, name)
-        if value and name != offered:
-            raise errors.UserError(
-                f"--hparams={name}={value} cannot sample segmentations of a "
-                f"vocabulary of the type {kind}: bpe_dropout is for bpe, "
-                f"unigram_alpha for unigram. Set {name}=0"
-                + (f" and {offered}=0.1." if offered else ".")
-            )
+def paths(folder: pathlib.Path, separate: bool) -> list[pathlib.Path]:
+    """Return the files that Vocabularies.write() writes."""
+    names: Iterable[str] = SEPARATE.values() if separate else [SHARED]
+    return [folder / name for name in names]
 
 
 def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
     """Read a shared vocabulary, or those of the inputs and of the targets.
-
-    Args:
-        kind: name in registry.vocabularies.
-        paths: one file or two.
 
     Raises:
         UserError: a file cannot be read or used; the error names it.
@@ -120,38 +100,13 @@ def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
     return Vocabularies(loaded[0], loaded[-1])
 
 
-def check_embedding(
-    hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
-) -> None:
-    """Raise a UserError if one embedding serves two vocabularies.
+def vocabulary_class(kind: str) -> type[Vocabulary]:
+    """Return the class of a vocabulary type.
 
-    Two files may segment text differently and have the same ids.
-
-    Args:
-        hparams: settings of the model.
-        kind: type of the vocabularies.
-        paths: their files; empty: they are to be learned.
+    Raises:
+        UserError: the name is unknown, or not that of a Vocabulary class.
     """
-    shared = "shared_embedding_and_softmax_weights"
-    if not getattr(hparams, shared, False):
-        return
-    if not (paths and load(kind, paths).have_same_ids):
-        raise errors.UserError(
-            "One embedding for both sides needs one vocabulary, or two with "
-            f"the same ids; got separate_vocabularies=true and {shared}=true. "
-            f"Use --hparams={shared}=false, or drop separate_vocabularies."
-        )
-
-
-def paths(folder: pathlib.Path, separate: bool) -> list[pathlib.Path]:
-    """Return the files that Vocabularies.write() writes."""
-    names: Iterable[str] = SEPARATE.values() if separate else [SHARED]
-    return [folder / name for name in names]
-
-
-# Settings of a problem's vocabulary, or of its two vocabularies.
-
-_SEPARATOR = ":"
+    return registry.vocabularies.subclass(kind, Vocabulary)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -253,3 +208,36 @@ class VocabularySettings:
             check_embedding(
                 hparams, self.vocabulary_type, self.vocabulary_paths
             )
+
+
+def check_sampling(kind: str, hparams: hparam.HParams) -> None:
+    """Raise a UserError if hparams sample what a vocabulary type cannot."""
+    offered = vocabulary_class(kind).sampling_hparam
+    for name in ("bpe_dropout", "unigram_alpha"):
+        value = getattr(hparams, name)
+        if value and name != offered:
+            raise errors.UserError(
+                f"--hparams={name}={value} cannot sample segmentations of a "
+                f"vocabulary of the type {kind}: bpe_dropout is for bpe, "
+                f"unigram_alpha for unigram. Set {name}=0"
+                + (f" and {offered}=0.1." if offered else ".")
+            )
+
+
+def check_embedding(
+    hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
+) -> None:
+    """Raise a UserError if one embedding serves two vocabularies.
+
+    Two files may segment text differently and have the same ids. Without
+    `paths`, the vocabularies are to be learned.
+    """
+    shared = "shared_embedding_and_softmax_weights"
+    if not getattr(hparams, shared, False):
+        return
+    if not (paths and load(kind, paths).have_same_ids):
+        raise errors.UserError(
+            "One embedding for both sides needs one vocabulary, or two with "
+            f"the same ids; got separate_vocabularies=true and {shared}=true. "
+            f"Use --hparams={shared}=false, or drop separate_vocabularies."
+        )

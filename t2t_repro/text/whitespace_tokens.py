@@ -5,19 +5,17 @@ have an id for each. The file is JSON:
 
     {"unknown": "<unk>", "tokens": ["<pad>", "</s>", "<unk>", "a", …]}
 
-A token's place in the list is its id; the first is PAD, the second EOS. Runs of
-ASCII whitespace separate the tokens of a line, and one space those of an
-output. Text in which the name of a special token occurs has an unknown token
+Runs of ASCII whitespace separate the tokens of a line, and one space those of
+an output. Text in which the name of a special token occurs has an unknown token
 there.
 """
 
 import collections
-import json
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
 from t2t_repro.text import vocabulary
-from t2t_repro.text.vocabulary import EOS, SpecialTokens, Vocabulary
+from t2t_repro.text.vocabulary import EOS, SpecialTokens
 
 _PAD, _EOS, _UNKNOWN = "<pad>", "</s>", "<unk>"
 # Names of padding in lists of other programs; the last is OpenNMT's.
@@ -25,7 +23,7 @@ _PAD_NAMES = ("<pad>", "<blank>")
 _WHITESPACE = b" \t\n\v\f\r".decode()
 
 
-class WhitespaceTokens(Vocabulary):
+class WhitespaceTokens(vocabulary.TokenList):
     """Tokens of tokenized text, and one for all that are unknown."""
 
     graph_class = "t2t_repro.serving.graph_vocabularies.TokenTable"
@@ -75,14 +73,6 @@ class WhitespaceTokens(Vocabulary):
         kept = ordered[: vocab_size - len(special)]
         return cls(serialize([*special, *kept], _UNKNOWN))
 
-    @property
-    def size(self) -> int:
-        return len(self._tokens)
-
-    @property
-    def unknown(self) -> int:
-        return self._unknown
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         ids = self.text_ids
         return [
@@ -92,9 +82,6 @@ class WhitespaceTokens(Vocabulary):
 
     def join(self, rows: list[list[int]]) -> list[str]:
         return [" ".join(self.pieces(row)) for row in rows]
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._tokens[i] for i in ids]
 
 
 def split(line: str) -> list[str]:
@@ -107,9 +94,7 @@ def split(line: str) -> list[str]:
 def serialize(tokens: Sequence[str], unknown: str) -> bytes:
     """Return the content of a file, with one token on each line."""
     content = {"unknown": unknown, "tokens": list(tokens)}
-    return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode(
-        "utf-8", "surrogatepass"
-    )
+    return vocabulary.dump_tokens(content) + b"\n"
 
 
 def map_ids(
@@ -145,20 +130,16 @@ def pad_name(tokens: Iterable[str]) -> str | None:
 def _parse(model):
     """Return the tokens and the name of the unknown one."""
     try:
-        content = json.loads(model.decode("utf-8", "surrogatepass"))
-        tokens, unknown = content["tokens"], content["unknown"]
-        is_list = isinstance(tokens, list) and isinstance(unknown, str)
-        if not (is_list and all(isinstance(t, str) for t in tokens)):
-            raise ValueError('"tokens" must be a list of texts')
-        "".join(tokens).encode()  # an error for half of a surrogate pair
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        content = vocabulary.load_tokens(model, "unknown")
+    except (ValueError, RecursionError) as error:
         raise errors.UserError(
             f"This is not a list of tokens ({len(model)} bytes): {error}. It "
             'must be {"unknown": "<unk>", "tokens": ["<pad>", "</s>", …]}.'
         ) from error
+    tokens = content["tokens"]
     if len(tokens) <= EOS + 1:
         raise errors.UserError(
             f"It has {len(tokens)} tokens; the least is three: PAD, EOS and "
             "an unknown one."
         )
-    return tokens, unknown
+    return tokens, content["unknown"]
