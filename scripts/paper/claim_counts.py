@@ -23,7 +23,7 @@ from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
-from t2t_repro.layers import embedding, residual
+from t2t_repro.layers import embedding, sublayers
 from t2t_repro.layers.attention import Additive, DotProduct, UnscaledDotProduct
 from t2t_repro.models import building, seq2seq
 
@@ -253,7 +253,7 @@ def layers() -> dict:
 def _separable(n):
     """Return operations of a separable convolution with k = n = d, relative."""
     convolution = keras.layers.SeparableConv1D(n, n, padding="same")
-    network = residual.FeedForward(n, 4 * n, 0.0)
+    network = sublayers.FeedForward(n, 4 * n, 0.0)
     return flops(convolution, n, n) / (
         flops(table1.self_attention(n), n, n) + flops(network, n, n)
     )

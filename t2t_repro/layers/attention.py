@@ -1,4 +1,13 @@
-"""Multi-head attention, its masks and compatibility functions (section 3.2)."""
+"""Multi-head attention (section 3.2): masks, compatibility functions, layers.
+
+Masks are True where a query may attend to a key. Segment ids number the
+sentences of a packed row from 1; padding has the id 0. In decoding,
+Cache.visible_mask of models/transformer_stack.py replaces them.
+
+A compatibility function of queries and keys (section 3.2.1) is a layer, called
+on query [B, H, T, K] and key [B, H, L, K], that returns the logits
+[B, H, T, L].
+"""
 
 import functools
 import itertools
@@ -8,10 +17,106 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import dense, randomness
+from t2t_repro.layers import dense
 from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
+
+MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
+
+
+def same_segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
+    """Return a mask [B, 1, T, L] that is True within each sentence of a row.
+
+    Segment ids are [B, T] and [B, L]; keys that are padding are masked.
+    """
+    same = query_segments[:, :, None] == key_segments[:, None, :]
+    real = key_segments[:, None, :] > 0
+    return ops.logical_and(same, real)[:, None]
+
+
+def causal_mask(query_indices: Tensor, key_indices: Tensor) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True unless the key comes later.
+
+    Indices in the row are [T] and [L].
+    """
+    return (query_indices[:, None] >= key_indices)[None, None]
+
+
+def restricted_mask(
+    query_indices: Tensor, key_indices: Tensor, reach: int
+) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True where |i - j| < reach.
+
+    This is the "restricted" self-attention of section 4. The paper's r is the
+    size of the neighbourhood, here 2 reach - 1. Indices are [T] and [L].
+    """
+    distances = query_indices[:, None] - key_indices
+    return (ops.absolute(distances) < reach)[None, None]
+
+
+def has_key(mask: Tensor) -> Tensor:
+    """Return [B, T] bool of a mask [B, 1, T, T]: whether a query has any key.
+
+    In self-attention these are the queries that are not padding.
+    """
+    return ops.any(mask, axis=(1, 3))
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the masked softmax of logits [..., L], in float32.
+
+    Sums of many exponentials lose their small terms in 16 bits, and float16
+    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
+    the product and its scale, and the result has a wrong shape.)
+    """
+    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))
+
+
+class DotProduct(keras.layers.Layer):
+    """Scaled dot product of equation 1: q · k / sqrt(K)."""
+
+    def scale(self, query: Tensor) -> Tensor:
+        """Return the query [B, H, T, K], scaled for the product with keys."""
+        return query * query.shape[-1] ** -0.5
+
+    def call(self, query: Tensor, key: Tensor) -> Tensor:
+        return ops.matmul(self.scale(query), ops.transpose(key, (0, 1, 3, 2)))
+
+
+class UnscaledDotProduct(DotProduct):
+    """q · k, of variance K for q and k of variance 1 (footnote 4)."""
+
+    def scale(self, query: Tensor) -> Tensor:
+        return query
+
+
+class Additive(keras.layers.Layer):
+    """v · tanh(q + k), with a weight vector v [K] for each head.
+
+    Bahdanau et al. 2014 (arXiv 1409.0473), appendix A.1.2: their matrices W
+    and U are the projections of queries and keys. The dot product is "much
+    faster and more space-efficient": here each pair of a query and a key
+    costs K hyperbolic tangents, which the backward pass reads again.
+    """
+
+    def build(self, query_shape: tuple, key_shape: tuple) -> None:
+        _, heads, _, size = query_shape
+        self.weight = self.add_weight(name="weight", shape=(heads, size))
+
+    def call(self, query: Tensor, key: Tensor) -> Tensor:
+        sums = query[:, :, :, None] + key[:, :, None]  # [B, H, T, L, K]
+        weight = ops.cast(self.weight, query.dtype)[:, None, None]
+        # XLA fuses the sum with the tanh; it could not fuse a matrix product.
+        return ops.sum(weight * ops.tanh(sums), axis=-1)
+
+
+# Values of HParams.attention_type.
+COMPATIBILITIES: dict[str, type[keras.layers.Layer]] = {
+    "dot_product": DotProduct,
+    "dot_product_unscaled": UnscaledDotProduct,
+    "additive": Additive,
+}
 
 
 class KeyValues(NamedTuple):
@@ -60,7 +165,7 @@ class MultiHeadAttention(dense.Composite):
             num_heads: H.
             key_channels: total size of the keys of all heads, H * K.
             value_channels: total size of the values of all heads.
-            attention_type: a key of compatibility.TYPES.
+            attention_type: a key of COMPATIBILITIES.
             dropout_rate: share of the attention weights that is dropped.
             use_bias: whether the projections have biases.
             **kwargs: arguments of keras.layers.Layer.
@@ -71,7 +176,6 @@ class MultiHeadAttention(dense.Composite):
         self.key_channels = key_channels
         self.value_channels = value_channels
         self.attention_type = attention_type
-        self.dropout_rate = dropout_rate
         self.use_bias = use_bias
         for name, size in (
             ("query", key_channels),
@@ -79,16 +183,14 @@ class MultiHeadAttention(dense.Composite):
             ("value", value_channels),
             ("output_projection", hidden_size),
         ):
-            projection = dense.Dense(
-                size, use_bias=use_bias, name=name, dtype=self.dtype_policy
+            projection = self.new_layer(
+                dense.Dense, size, use_bias=use_bias, name=name
             )
             setattr(self, name, projection)
-        self.compatibility = COMPATIBILITIES[attention_type](
-            name="compatibility", dtype=self.dtype_policy
+        self.compatibility = self.new_layer(
+            COMPATIBILITIES[attention_type], name="compatibility"
         )
-        self.dropout = randomness.Dropout(
-            dropout_rate, name="dropout", dtype=self.dtype_policy
-        )
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split the channels of x [B, T, H * K] to [B, H, T, K]."""
@@ -107,24 +209,15 @@ class MultiHeadAttention(dense.Composite):
     ) -> Tensor:
         """Return the logits [B, H, T, L] of queries and keys.
 
-        Args:
-            query: [B, H, T, K].
-            key: [B, H, L, K].
-            distances: [B, L] int32, from all queries to each key. None: both
-                have the positions 0, 1, 2, …. Only subclasses read it.
+        `distances` [B, L] int32 are those from all queries to each key. None:
+        both have the positions 0, 1, 2, …. Only subclasses read them.
         """
         return self.compatibility(query, key)
 
     def weighted_sum(
         self, weights: Tensor, value: Tensor, distances: Tensor | None = None
     ) -> Tensor:
-        """Return the values' weighted sum [B, H, T, K].
-
-        Args:
-            weights: [B, H, T, L].
-            value: [B, H, L, K].
-            distances: as in logits().
-        """
+        """Return the values' sum [B, H, T, K], weighted by [B, H, T, L]."""
         return ops.matmul(weights, value)
 
     def call(
@@ -181,11 +274,7 @@ class MultiHeadAttention(dense.Composite):
         return ops.transpose(x, (0, 2, 1, 3))
 
     def step_kernels(self, with_memory: bool) -> StepKernels:
-        """Return the projections of steps.
-
-        Args:
-            with_memory: whether steps also project keys and values.
-        """
+        """Return the projections of steps, also of keys if `with_memory`."""
         layers = (self.query, self.key, self.value)
         return StepKernels(
             dense.join_kernels(*layers[: 3 if with_memory else 1]),
@@ -197,11 +286,7 @@ class MultiHeadAttention(dense.Composite):
     ) -> list[Tensor]:
         """Return the query [B, H, W, K] of x [B * W, D], or also key and value.
 
-        Args:
-            x: one position of W beams.
-            num_beams: W.
-            kernels: result of step_kernels(with_memory).
-            with_memory: whether to return the key and the value, too.
+        `kernels` is the result of step_kernels(with_memory).
         """
         sizes = (self.key_channels, self.key_channels, self.value_channels)
         outputs = dense.project_and_split(
@@ -245,151 +330,12 @@ class MultiHeadAttention(dense.Composite):
         return output, weights
 
 
-def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
-    """Split x [..., L] into parts of these lengths, whose sum is L."""
-    if len(lengths) == 1:
-        return [x]
-    *ends, _ = itertools.accumulate(lengths)
-    bounds = itertools.pairwise([None, *ends, None])
-    return [x[..., start:end] for start, end in bounds]
-
-
-# Attention masks, True where a query may attend to a key, and their softmax.
-#
-# Segment ids number the sentences of a packed row from 1; padding has the id 0.
-# In decoding, Cache.visible_mask of models/transformer_stack.py replaces them.
-
-MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
-
-
-def same_segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
-    """Return a mask that is True within each sentence of a packed row.
-
-    Args:
-        query_segments: [B, T], segment ids.
-        key_segments: [B, L]; 0 is padding, which is masked.
-
-    Returns:
-        [B, 1, T, L] bool.
-    """
-    same = query_segments[:, :, None] == key_segments[:, None, :]
-    real = key_segments[:, None, :] > 0
-    return ops.logical_and(same, real)[:, None]
-
-
-def causal_mask(query_indices: Tensor, key_indices: Tensor) -> Tensor:
-    """Return a mask [1, 1, T, L] that is True unless the key comes later.
-
-    Args:
-        query_indices: [T], indices in the row.
-        key_indices: [L].
-    """
-    return (query_indices[:, None] >= key_indices)[None, None]
-
-
-def restricted_mask(
-    query_indices: Tensor, key_indices: Tensor, reach: int
-) -> Tensor:
-    """Return a mask [1, 1, T, L] that is True where |i - j| < reach.
-
-    This is the "restricted" self-attention of section 4. The paper's r is the
-    size of the neighbourhood, here 2 reach - 1.
-
-    Args:
-        query_indices: [T], indices in the row.
-        key_indices: [L].
-        reach: the first masked distance.
-    """
-    distances = query_indices[:, None] - key_indices
-    return (ops.absolute(distances) < reach)[None, None]
-
-
-def has_key(mask: Tensor) -> Tensor:
-    """Return [B, T] bool: whether a query may attend to any key.
-
-    In self-attention these are the queries that are not padding.
-
-    Args:
-        mask: [B, 1, T, T].
-    """
-    return ops.any(mask, axis=(1, 3))
-
-
-def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return the masked softmax of logits [..., L], in float32.
-
-    Sums of many exponentials lose their small terms in 16 bits, and float16
-    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
-    the product and its scale, and the result has a wrong shape.)
-
-    Args:
-        logits: of queries and keys.
-        mask: bool, broadcast to `logits`.
-    """
-    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))
-
-
-# Compatibility functions of queries and keys (section 3.2.1).
-#
-# Each is a layer, called on query [B, H, T, K] and key [B, H, L, K], that
-# returns the logits [B, H, T, L].
-
-
-class DotProduct(keras.layers.Layer):
-    """Scaled dot product of equation 1: q · k / sqrt(K)."""
-
-    def scale(self, query: Tensor) -> Tensor:
-        """Return the query [B, H, T, K], scaled for the product with keys."""
-        return query * query.shape[-1] ** -0.5
-
-    def call(self, query: Tensor, key: Tensor) -> Tensor:
-        return ops.matmul(self.scale(query), ops.transpose(key, (0, 1, 3, 2)))
-
-
-class UnscaledDotProduct(DotProduct):
-    """q · k, of variance K for q and k of variance 1 (footnote 4)."""
-
-    def scale(self, query: Tensor) -> Tensor:
-        return query
-
-
-class Additive(keras.layers.Layer):
-    """v · tanh(q + k), with a weight vector v [K] for each head.
-
-    Bahdanau et al. 2014 (arXiv 1409.0473), appendix A.1.2: their matrices W
-    and U are the projections of queries and keys. The dot product is "much
-    faster and more space-efficient": here each pair of a query and a key
-    costs K hyperbolic tangents, which the backward pass reads again.
-    """
-
-    def build(self, query_shape: tuple, key_shape: tuple) -> None:
-        _, heads, _, size = query_shape
-        self.weight = self.add_weight(name="weight", shape=(heads, size))
-
-    def call(self, query: Tensor, key: Tensor) -> Tensor:
-        sums = query[:, :, :, None] + key[:, :, None]  # [B, H, T, L, K]
-        weight = ops.cast(self.weight, query.dtype)[:, None, None]
-        # XLA fuses the sum with the tanh; it could not fuse a matrix product.
-        return ops.sum(weight * ops.tanh(sums), axis=-1)
-
-
-# Values of HParams.attention_type.
-COMPATIBILITIES: dict[str, type[keras.layers.Layer]] = {
-    "dot_product": DotProduct,
-    "dot_product_unscaled": UnscaledDotProduct,
-    "additive": Additive,
-}
-
-
-# Self-attention with relative positions (Shaw et al. 2018, 1803.02155).
-
-
 class RelativeAttention(MultiHeadAttention):
     """Attention with a learned vector of each distance j - i.
 
-    Equations 3 and 4 of the paper. Row clip(j - i, -M, M) + M of one table
-    [2 M + 1, K] is a_ij, of another table b_ij; all heads of a layer share
-    both:
+    Equations 3 and 4 of Shaw et al. 2018 (arXiv 1803.02155). Row
+    clip(j - i, -M, M) + M of one table [2 M + 1, K] is a_ij, of another table
+    b_ij; all heads of a layer share both:
 
         logits_ij = q_i · (k_j + a_ij) / sqrt(K)
         output_i = sum_j weights_ij (v_j + b_ij)
@@ -415,9 +361,8 @@ class RelativeAttention(MultiHeadAttention):
     def logits(
         self, query: Tensor, key: Tensor, distances: Tensor | None = None
     ) -> Tensor:
-        vectors, axes = self._distance_vectors(
-            self.relative_keys, key, distances
-        )
+        table = self.relative_keys
+        vectors, axes = self._distance_vectors(table, key, distances)
         scaled_query = self.compatibility.scale(query)
         relative = ops.einsum(f"bhtk,{axes}->bhtl", scaled_query, vectors)
         return super().logits(query, key) + relative
@@ -425,9 +370,8 @@ class RelativeAttention(MultiHeadAttention):
     def weighted_sum(
         self, weights: Tensor, value: Tensor, distances: Tensor | None = None
     ) -> Tensor:
-        vectors, axes = self._distance_vectors(
-            self.relative_values, value, distances
-        )
+        table = self.relative_values
+        vectors, axes = self._distance_vectors(table, value, distances)
         relative = ops.einsum(f"bhtl,{axes}->bhtk", weights, vectors)
         return super().weighted_sum(weights, value) + relative
 
@@ -453,3 +397,12 @@ class RelativeAttention(MultiHeadAttention):
         # a look-up would add T * L vectors to 2 M + 1 rows one by one.
         one_hot = ops.one_hot(rows, 2 * limit + 1, dtype=keys.dtype)
         return ops.matmul(one_hot, ops.cast(table, keys.dtype)), axes
+
+
+def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
+    """Split x [..., L] into parts of these lengths, whose sum is L."""
+    if len(lengths) == 1:
+        return [x]
+    *ends, _ = itertools.accumulate(lengths)
+    bounds = itertools.pairwise([None, *ends, None])
+    return [x[..., start:end] for start, end in bounds]

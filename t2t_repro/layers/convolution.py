@@ -1,4 +1,20 @@
-"""Convolutions of ByteNet and of the Neural GPU."""
+"""Convolutions of ByteNet and of the Neural GPU.
+
+ByteNet's are dilated: figure 3, left, and sections 3.4 to 3.6 of Kalchbrenner
+et al. 2016 (arXiv 1610.10099, version 2). In decoding, a convolution keeps its
+last (k - 1) * dilation inputs in a ring: the input of step t is in slot t
+modulo the ring's length.
+
+The Neural GPU's is a gated recurrent unit: Kaiser and Bengio 2016 (arXiv
+1610.08613), where * is a convolution over both axes of an image of w rows, n
+columns and m maps:
+
+    u = sigmoid(U' * s + W' * p + B')      update gate
+    r = sigmoid(U'' * s + W'' * p + B'')   reset gate
+    u s + (1 - u) tanh(U * (r s) + W * p + B)
+
+Only units of the decoder read p, the output tape. An image is [B, n, w, m].
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,35 +22,21 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import dense, randomness, residual
-from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers import dense, sublayers
+from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
 
 
 def convolve(
     x: Tensor, kernel: Tensor, shape: Sequence, **settings: Any
 ) -> Tensor:
-    """Convolve x [B, …, D] with a kernel […, D, filters].
+    """Return ops.conv() of x [B, …, D]: `shape`, and the filters of the kernel.
 
     A search drops the rows of finished sentences, until the batch is empty. For
     an empty batch TensorFlow 2.21 returns the shape of the input.
-
-    Args:
-        x: inputs.
-        kernel: in the dtype of x.
-        shape: of the output, without filters.
-        **settings: arguments of ops.conv.
     """
     y = ops.conv(x, kernel, **settings)
     return ops.reshape(y, (*shape, kernel.shape[-1]))
-
-
-# Dilated convolutions, and ByteNet's residual block around one.
-#
-# Figure 3, left, and sections 3.4 to 3.6 of Kalchbrenner et al. 2016 (arXiv
-# 1610.10099, version 2). In decoding, a convolution keeps its last (k - 1) *
-# dilation inputs in a ring: the input of step t is in slot t modulo the ring's
-# length.
 
 
 class DilatedConvolution(keras.layers.Layer):
@@ -142,28 +144,25 @@ class DilatedBlock(dense.Composite):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        settings = {"dtype": self.dtype_policy}
         self.input_norm, self.inner_norm, self.output_norm = (
-            residual.norm_or_identity(True, residual.EPSILON, name, **settings)
+            self.new_layer(_norm, name=name)
             for name in ("input_norm", "inner_norm", "output_norm")
         )
-        self.input_projection = dense.Dense(
-            hidden_size // 2, name="input_projection", **settings
+        self.input_projection = self.new_layer(
+            dense.Dense, hidden_size // 2, name="input_projection"
         )
-        self.convolution = DilatedConvolution(
+        self.convolution = self.new_layer(
+            DilatedConvolution,
             hidden_size // 2,
             kernel_width,
             dilation,
             causal,
             name="convolution",
-            **settings,
         )
-        self.output_projection = dense.Dense(
-            hidden_size, name="output_projection", **settings
+        self.output_projection = self.new_layer(
+            dense.Dense, hidden_size, name="output_projection"
         )
-        self.dropout = randomness.Dropout(
-            dropout_rate, name="dropout", **settings
-        )
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 
     def call(
         self,
@@ -173,10 +172,7 @@ class DilatedBlock(dense.Composite):
     ) -> Tensor:
         """Run the block on x [B, T, 2d].
 
-        Args:
-            x: states.
-            visible: [B, T, 1], 0 where the convolution must not see x.
-            rng: state of random numbers; None at inference.
+        `visible` [B, T, 1] is 0 where the convolution must not see x.
         """
         hidden = self._reduce(x)
         if visible is not None:
@@ -216,25 +212,20 @@ class DilatedStack(dense.Composite):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        settings = {"dtype": self.dtype_policy}
-        self.dropout = randomness.Dropout(
-            dropout_rate, name="dropout", **settings
-        )
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
         self.blocks = [
-            DilatedBlock(
+            self.new_layer(
+                DilatedBlock,
                 hidden_size,
                 kernel_width,
                 dilation,
                 causal,
                 dropout_rate,
                 name=f"block_{i}",
-                **settings,
             )
             for i, dilation in enumerate(dilations)
         ]
-        self.norm = residual.norm_or_identity(
-            True, residual.EPSILON, "norm", **settings
-        )
+        self.norm = self.new_layer(_norm, name="norm")
 
     def call(
         self,
@@ -252,15 +243,10 @@ class DilatedStack(dense.Composite):
         """Return the ring [B, W, reach, d] of each block before step 0."""
         return [
             ops.zeros(
-                (
-                    batch,
-                    beams,
-                    block.convolution.reach,
-                    block.convolution.filters,
-                ),
+                (batch, beams, convolution.reach, convolution.filters),
                 self.compute_dtype,
             )
-            for block in self.blocks
+            for convolution in (block.convolution for block in self.blocks)
         ]
 
     def step(
@@ -278,16 +264,8 @@ class DilatedStack(dense.Composite):
         return self.norm(x), written
 
 
-# Convolutional gated recurrent unit of the Neural GPU.
-#
-# Kaiser and Bengio 2016 (arXiv 1610.08613), where * is a convolution over both
-# axes of an image of w rows, n columns and m maps:
-#
-#     u = sigmoid(U' * s + W' * p + B')      update gate
-#     r = sigmoid(U'' * s + W'' * p + B'')   reset gate
-#     u s + (1 - u) tanh(U * (r s) + W * p + B)
-#
-# Only units of the decoder read p, the output tape. An image is [B, n, w, m].
+def _norm(name: str, dtype: Any) -> keras.layers.Layer:
+    return sublayers.norm_or_identity(True, sublayers.EPSILON, name, dtype)
 
 
 class ConvolutionalGru(keras.layers.Layer):

@@ -1,5 +1,9 @@
 """Dense layers: matrix products that suit the caches of a CPU.
 
+In training, Dense pads some of them. In the steps of a search, the kernels of
+several layers are joined to a Projection. Composite is the base class of layers
+that consist of other layers.
+
 With AVX2, oneDNN does not copy the operands of a product [M, K] x [K, N] to
 blocks if 1 / M + 1 / N >= 0.0038 (cpu/x64/gemm, FORCE_NOCOPY_THRESH): with few
 rows, or as the gradient of a narrow kernel. It then reads the rows where they
@@ -15,13 +19,27 @@ AMD EPYC held to AVX2, 2026-11-25):
     512 x 32,768      35 -> 101      95 -> 106
 
 So the columns are added with AVX2 only: removing them again takes time, too.
+
+A step of a search multiplies a hundred rows or so with all kernels of the
+decoder, which are joined and padded once. Few rows, as those of one sentence,
+are multiplied faster if each 64 columns of a kernel are contiguous: the time is
+that of reading it, and rows that are far apart are not read ahead. Many rows
+are multiplied faster without such blocks, whose products must be joined. In
+microseconds (one core of an AMD EPYC with AVX-512, 2026-11-25):
+
+    kernel             4 rows          64 rows
+    256 x 256          21 ->    40      98 ->    103
+    256 x 1,024       164 ->   119     368 ->    392
+    256 x 8,192       795 ->   533   2,783 ->  3,051
+    512 x 2,048       433 ->   246   1,658 ->  1,683
+    512 x 32,768    7,229 -> 4,880  20,839 -> 22,611
 """
 
 import itertools
 import math
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 from keras import ops
@@ -32,6 +50,32 @@ from t2t_repro.runtime.keras_compat import Tensor
 _ALIASED = 512  # float32 values of 2 KiB
 _MORE_COLUMNS = 16  # a cache line of float32
 _NO_COPY = 0.0038
+_BLOCK_SIZES = range(32, 65)  # columns
+_Layer = TypeVar("_Layer")
+
+
+class Parent:
+    """Base class of layers and models that create other layers."""
+
+    dtype_policy: Any
+
+    def new_layer(
+        self, layer_class: Callable[..., _Layer], *args: Any, **settings: Any
+    ) -> _Layer:
+        """Create a layer that has the dtype policy of this one."""
+        return layer_class(*args, dtype=self.dtype_policy, **settings)
+
+
+class Composite(Parent, keras.layers.Layer):
+    """Layer whose sublayers are built by their first calls.
+
+    Without a build(), Keras would trace call() to build them. Keras passes the
+    shape of the first argument, whatever the arguments of call() are, since
+    there is only one parameter.
+    """
+
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers."""
 
 
 def pad_columns(matrix: Tensor) -> Tensor:
@@ -44,9 +88,7 @@ def pad_columns(matrix: Tensor) -> Tensor:
 def kernel_gradient(x: Tensor, upstream: Tensor) -> Tensor:
     """Return the gradient [K, N] of the kernel of x [M, K] @ kernel.
 
-    Args:
-        x: input of the product.
-        upstream: [M, N], gradient of its output.
+    `upstream` [M, N] is the gradient of the output.
     """
     rows, columns = x.shape[1], upstream.shape[1]
     is_copied = 1 / rows + 1 / columns < _NO_COPY
@@ -95,27 +137,6 @@ def _product(x, kernel):
     return ops.matmul(x, kernel), gradients
 
 
-# Dense layers as one matrix product of a search's step.
-#
-# A step multiplies a hundred rows or so with all kernels of the decoder. They
-# are joined and padded once: see layers/dense.py.
-#
-# Few rows, as those of one sentence, are multiplied faster if each 64 columns
-# of a kernel are contiguous: the time is that of reading it, and rows that are
-# far apart are not read ahead. Many rows are multiplied faster without such
-# blocks, whose products must be joined. In microseconds (one core of an AMD
-# EPYC with AVX-512, 2026-11-25):
-#
-#     kernel             4 rows          64 rows
-#     256 x 256          21 ->    40      98 ->    103
-#     256 x 1,024       164 ->   119     368 ->    392
-#     256 x 8,192       795 ->   533   2,783 ->  3,051
-#     512 x 2,048       433 ->   246   1,658 ->  1,683
-#     512 x 32,768    7,229 -> 4,880  20,839 -> 22,611
-
-_BLOCK_SIZES = range(32, 65)  # columns
-
-
 class Projection(NamedTuple):
     """Kernel and bias of one product, and a bias of () if it has none."""
 
@@ -144,27 +165,9 @@ def join_kernels(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
     )
 
 
-def in_blocks(constants: Any) -> Any:
-    """Return a nest of tensors, of which the kernels of products are in blocks.
-
-    Args:
-        constants: nest in which each such kernel is in a Projection.
-    """
-    return keras.tree.traverse(
-        lambda x: _in_blocks(x) if isinstance(x, Projection) else None,
-        constants,
-    )
-
-
-def _in_blocks(projection):
-    rows, columns = projection.kernel.shape
-    # Whole cache lines if possible: 16 values of float32.
-    sizes = (size for size in _BLOCK_SIZES if not columns % size)
-    size = max(sizes, key=lambda size: (math.gcd(size, 16), size), default=None)
-    if size is None or rows == columns:  # square ones are not faster in blocks
-        return projection
-    blocks = ops.reshape(projection.kernel, (rows, columns // size, size))
-    return projection._replace(kernel=ops.transpose(blocks, (1, 0, 2)))
+def _joined(weights, dtype):
+    weights = [ops.cast(weight, dtype) for weight in weights]
+    return ops.concatenate(weights, axis=-1)
 
 
 def project_step(x: Tensor, projection: Projection) -> Tensor:
@@ -194,21 +197,20 @@ def project_and_split(
     )
 
 
-def _joined(weights, dtype):
-    weights = [ops.cast(weight, dtype) for weight in weights]
-    return ops.concatenate(weights, axis=-1)
+def in_blocks(constants: Any) -> Any:
+    """Return a nest of tensors whose Projections have kernels in blocks."""
+    return keras.tree.traverse(
+        lambda x: _in_blocks(x) if isinstance(x, Projection) else None,
+        constants,
+    )
 
 
-# Base class of layers that consist of other layers.
-
-
-class Composite(keras.layers.Layer):
-    """Layer whose sublayers are built by their first calls.
-
-    Without a build(), Keras would trace call() to build them. Keras passes the
-    shape of the first argument, whatever the arguments of call() are, since
-    there is only one parameter.
-    """
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers."""
+def _in_blocks(projection):
+    rows, columns = projection.kernel.shape
+    # Whole cache lines if possible: 16 values of float32.
+    sizes = (size for size in _BLOCK_SIZES if not columns % size)
+    size = max(sizes, key=lambda size: (math.gcd(size, 16), size), default=None)
+    if size is None or rows == columns:  # square ones are not faster in blocks
+        return projection
+    blocks = ops.reshape(projection.kernel, (rows, columns // size, size))
+    return projection._replace(kernel=ops.transpose(blocks, (1, 0, 2)))

@@ -1,4 +1,8 @@
-"""Embeddings of subwords and positions, and the output layer (3.4, 3.5)."""
+"""Embeddings of subwords and positions, and the output layer (3.4, 3.5).
+
+Positional encodings are layers that add them to embeddings, which build() makes
+of the hparam `pos`.
+"""
 
 import math
 from typing import Any
@@ -9,6 +13,9 @@ from keras import ops
 from t2t_repro.layers import dense
 from t2t_repro.layers.dense import Projection
 from t2t_repro.runtime.keras_compat import Tensor
+
+LOOKUP_DEVIATION = 0.1  # of initial values: ConvS2S, section 3.5
+MAX_WAVELENGTH = 10_000.0
 
 
 class Embedding(keras.layers.Layer):
@@ -26,14 +33,9 @@ class Embedding(keras.layers.Layer):
         multiply_mode: str = "sqrt_depth",
         **kwargs: Any,
     ) -> None:
-        """Store the settings.
+        """Store V, D, whether logits have a bias, and the factor of vectors.
 
-        Args:
-            vocab_size: V.
-            hidden_size: D.
-            use_bias: whether logits have a bias.
-            multiply_mode: factor of vectors: "sqrt_depth", sqrt(D), or "none".
-            **kwargs: arguments of keras.layers.Layer.
+        The factor `multiply_mode` is "sqrt_depth", sqrt(D), or "none".
         """
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
@@ -75,9 +77,7 @@ class Embedding(keras.layers.Layer):
     def logits(self, x: Tensor, kernel: Projection | None = None) -> Tensor:
         """Return logits [..., V] float32 of x [..., D].
 
-        Args:
-            x: states.
-            kernel: result of step_kernel(), if many calls share it.
+        `kernel` is a result of step_kernel(), if many calls share it.
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
         (logits,) = dense.project_and_split(
@@ -89,15 +89,11 @@ class Embedding(keras.layers.Layer):
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))
 
 
-# Table of vectors: embeddings of subwords and positions of ConvS2S.
-
-LOOKUP_DEVIATION = 0.1  # of initial values: ConvS2S, section 3.5
-
-
 class LookupTable(keras.layers.Layer):
     """Table of weights [rows, D]; indices beyond it get its last row.
 
-    Unlike layers.embedding.Embedding it neither scales nor gives logits.
+    ConvS2S has it for subwords and positions. Unlike an Embedding it neither
+    scales nor gives logits.
     """
 
     def __init__(self, rows: int, hidden_size: int, **kwargs: Any) -> None:
@@ -118,11 +114,6 @@ class LookupTable(keras.layers.Layer):
         """Return vectors […, D] of indices […]."""
         last = ops.cast(self.rows - 1, indices.dtype)
         return ops.take(self.table, ops.minimum(indices, last), axis=0)
-
-
-# Positional encodings (section 3.5): layers that add them to embeddings.
-
-MAX_WAVELENGTH = 10_000.0
 
 
 class _Positions(keras.layers.Layer):
@@ -239,13 +230,10 @@ _FORMULAS: dict[str, type[_Formula]] = {
 def build(
     pos: str, max_length: int, first_position: int, **kwargs: Any
 ) -> keras.layers.Layer:
-    """Build the layer of the hparam `pos`.
+    """Build the layer of the hparam `pos`, with its name and dtype.
 
-    Args:
-        pos: value of the hparam.
-        max_length: number of learned positions.
-        first_position: number of the first position in a formula.
-        **kwargs: arguments of keras.layers.Layer.
+    There are `max_length` learned positions; a formula has the number
+    `first_position` for the first one.
     """
     if pos == "none":
         return NoPositions(**kwargs)

@@ -1,4 +1,7 @@
-"""Layers of ConvS2S: gated convolutions, attention, weight normalization."""
+"""Layers of ConvS2S: gated convolutions, attention, weight normalization.
+
+Sections and equations are those of arXiv 1705.03122.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,9 +10,12 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import attention, dense, randomness
-from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers import attention, dense
+from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
+
+# Section 3.4: a sum of two terms of the same variance keeps that variance.
+SUM_SCALE = math.sqrt(0.5)
 
 
 def windows(x: Tensor, width: int) -> Tensor:
@@ -39,16 +45,14 @@ class GatedConvolution(dense.Composite):
         self.input_channels = input_channels
         self.width = width
         self.causal = causal
-        self.dropout = randomness.Dropout(
-            dropout_rate, name="dropout", dtype=self.dtype_policy
-        )
-        self.linear = WeightNormDense(
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
+        self.linear = self.new_layer(
+            WeightNormDense,
             width * input_channels,
             2 * channels,
             # Section 3.5: a GLU divides the variance by 4, dropout by p.
             initial_variance=4.0 * (1.0 - dropout_rate),
             name="linear",
-            dtype=self.dtype_policy,
         )
 
     def call(
@@ -90,12 +94,6 @@ class GatedConvolution(dense.Composite):
         return ops.glu(self.linear(flat, kernels)), window[:, :, 1:]
 
 
-# Attention of one decoder layer of ConvS2S (section 3.3).
-
-# Section 3.4: a sum of two terms of the same variance keeps that variance.
-SUM_SCALE = math.sqrt(0.5)
-
-
 class Source(NamedTuple):
     """Source sentences as the decoder reads them."""
 
@@ -105,7 +103,7 @@ class Source(NamedTuple):
 
 
 class MultiStepAttention(dense.Composite):
-    """Attention that is added to the output h […, C] of a convolution.
+    """Attention that is added to the output h […, C] of a convolution (3.3).
 
     Equations 1 and 2, with m the length of the source and the scales of
     section 3.4; g are the embeddings of the previous targets:
@@ -121,14 +119,11 @@ class MultiStepAttention(dense.Composite):
 
     def __init__(self, channels: int, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.query = WeightNormDense(
-            channels, hidden_size, name="query", dtype=self.dtype_policy
+        self.query = self.new_layer(
+            WeightNormDense, channels, hidden_size, name="query"
         )
-        self.output_projection = WeightNormDense(
-            hidden_size,
-            channels,
-            name="output_projection",
-            dtype=self.dtype_policy,
+        self.output_projection = self.new_layer(
+            WeightNormDense, hidden_size, channels, name="output_projection"
         )
 
     def call(
@@ -160,15 +155,12 @@ class MultiStepAttention(dense.Composite):
         return (x + output) * SUM_SCALE, weights
 
 
-# Linear layers with weight normalization (arXiv 1602.07868).
-
-
 class WeightNormDense(keras.layers.Layer):
     """Linear layer whose weight is w = g v / ||v|| for each of its units.
 
-    `direction` is v [units, input_size], `gain` is g [units]. The norm is
-    computed in float32 whatever the compute dtype. g begins as ||v||, so that
-    initially w = v.
+    This is weight normalization (arXiv 1602.07868). `direction` is v
+    [units, input_size], `gain` is g [units], which begins as ||v||: initially
+    w = v. The norm is computed in float32 whatever the compute dtype.
     """
 
     def __init__(
@@ -242,9 +234,6 @@ class WeightNormDense(keras.layers.Layer):
         kernel = self.kernel() if kernels is None else kernels[self.path]
         product = ops.matmul(ops.cast(x, self.compute_dtype), kernel)
         return ops.cast(product, "float32") + ops.cast(self.bias, "float32")
-
-
-# Scaling of gradients without a change of values.
 
 
 def scale_gradient(x: Tensor, scale: float) -> Tensor:

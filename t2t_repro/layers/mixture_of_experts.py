@@ -1,4 +1,19 @@
-"""Mixture of experts (Shazeer et al. 2017, arXiv 1701.06538, section 2)."""
+"""Mixture of experts (Shazeer et al. 2017, arXiv 1701.06538, section 2).
+
+Noisy top-k gating with its balancing losses chooses experts. A token's gates
+depend on this token alone, so that a sentence's result is independent of its
+batch. (The strictly balanced gates of appendix F are not.)
+
+An expert gets any number of tokens, so that no token is dropped. Its tokens
+fill whole blocks of static shape, and the last one in part:
+
+    experts of 4 tokens  0 2 | 0 1 | 0 2 | 0 1       k = 2, E = 3
+    blocks of 2          0: a c | 0: e g | 1: d h | 2: b f
+
+Σ ceil(n_i / size) over the experts is at most A / size + E for A assignments,
+a bound that does not depend on the choice. The operations are sorts, gathers
+and scatters, which TensorFlow computes without XLA, too.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -10,15 +25,14 @@ from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.runtime.keras_compat import Tensor
 
-# Noisy top-k gating and its balancing losses (Shazeer et al. 2017).
-#
-# Sections, equations and appendices are those of arXiv 1701.06538. A token's
-# gates depend on this token alone, so that a sentence's result is independent
-# of its batch. (The strictly balanced gates of appendix F are not.)
-
 # Smallest standard deviation of the noise: softplus underflows to 0, by which
 # equation 9 divides. The paper states none; tensor2tensor adds this number.
 MIN_NOISE = 1e-2
+
+# Full blocks of an expert if all get the same: with 2, there are A / 2 empty
+# rows. More blocks copy an expert's matrices more often. 2 was the fastest of
+# 1, 2 and 4 for 8 experts, 128 wide, on a CPU.
+_FULL_BLOCKS = 2
 
 
 class BalanceLosses(NamedTuple):
@@ -77,12 +91,9 @@ class NoisyTopKGating(keras.layers.Layer):
         is_real: Tensor | None = None,
         rng: randomness.Rng | None = None,
     ) -> Gates:
-        """Choose experts for x […, D].
+        """Choose experts for x […, D], or [B, T, D] if there is an rng.
 
-        Args:
-            x: tokens; [B, T, D] if there is an rng.
-            is_real: […] bool, False at padding; None: all are real.
-            rng: state of random numbers; None at inference.
+        `is_real` […] bool is False at padding; None: all are real.
         """
         k = self.experts_per_token
         clean = ops.matmul(x, self.weight)
@@ -202,16 +213,9 @@ class MixtureOfExperts(keras.layers.Layer):
     def call(
         self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, BalanceLosses]:
-        """Mix experts for x […, D].
+        """Return y […, D] of x and losses; the arguments are the gating's.
 
-        Args:
-            x: tokens; [B, T, D] if there is an rng.
-            is_real: […] bool, False at padding, for which y is 0; None: all
-                are real.
-            rng: state of random numbers; None at inference.
-
-        Returns:
-            y […, D], losses of the tokens of x.
+        y is 0 at padding.
         """
         gates = self.gating(x, is_real, rng=rng)
         k = self.experts_per_token
@@ -231,46 +235,16 @@ class MixtureOfExperts(keras.layers.Layer):
         return ops.reshape(y, ops.shape(x)), gates.losses
 
     def _run_experts(self, x: Tensor, experts: Tensor) -> Tensor:
-        """Run one expert on each block.
+        """Run one of experts [blocks] on each block of x [blocks, size, D]."""
 
-        Args:
-            x: [blocks, size, D].
-            experts: [blocks] int32.
-
-        Returns:
-            [blocks, size, D].
-        """
-        filter_kernel, filter_bias, output_kernel, output_bias = (
-            ops.take(weight, experts, axis=0)
-            for weight in (
-                self.filter_kernel,
-                self.filter_bias,
-                self.output_kernel,
-                self.output_bias,
+        def linear(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+            kernel, bias = (
+                ops.take(w, experts, axis=0) for w in (kernel, bias)
             )
-        )
-        hidden = ops.matmul(x, filter_kernel) + filter_bias[:, None]
-        return (
-            ops.matmul(ops.relu(hidden), output_kernel) + output_bias[:, None]
-        )
+            return ops.matmul(x, kernel) + bias[:, None]
 
-
-# Blocks of tokens that go to the same expert, in arrays of static shape.
-#
-# An expert gets any number of tokens, so that no token is dropped. Its tokens
-# fill whole blocks, and the last one in part:
-#
-#     experts of 4 tokens  0 2 | 0 1 | 0 2 | 0 1       k = 2, E = 3
-#     blocks of 2          0: a c | 0: e g | 1: d h | 2: b f
-#
-# Σ ceil(n_i / size) over the experts is at most A / size + E for A assignments,
-# a bound that does not depend on the choice. The operations are sorts, gathers
-# and scatters, which TensorFlow computes without XLA, too.
-
-# Full blocks of an expert if all get the same: with 2, there are A / 2 empty
-# rows. More blocks copy an expert's matrices more often. 2 was the fastest of
-# 1, 2 and 4 for 8 experts, 128 wide, on a CPU.
-_FULL_BLOCKS = 2
+        hidden = ops.relu(linear(x, self.filter_kernel, self.filter_bias))
+        return linear(hidden, self.output_kernel, self.output_bias)
 
 
 class Blocks(NamedTuple):
@@ -288,12 +262,7 @@ class Blocks(NamedTuple):
 def num_blocks_and_size(
     num_assignments: Tensor | int, num_experts: int
 ) -> tuple[Tensor | int, Tensor | int]:
-    """Return how many blocks suffice for any assignment, and their size.
-
-    Args:
-        num_assignments: A, possibly a tensor.
-        num_experts: E.
-    """
+    """Return how many blocks suffice for any A assignments, and their size."""
     size = num_assignments // (_FULL_BLOCKS * num_experts) + 1
     # Padding fills blocks as one more expert would.
     bound = num_assignments // size + num_experts + 1
@@ -303,12 +272,7 @@ def num_blocks_and_size(
 
 
 def group_by_expert(experts: Tensor, num_experts: int) -> Blocks:
-    """Put assignments into blocks.
-
-    Args:
-        experts: [A] int32, the expert of each assignment; E is padding.
-        num_experts: E.
-    """
+    """Put assignments to `experts` [A] int32 into blocks; E is padding."""
     num_assignments = ops.shape(experts)[0]
     num_blocks, size = num_blocks_and_size(num_assignments, num_experts)
     order = ops.cast(ops.argsort(experts), "int32")

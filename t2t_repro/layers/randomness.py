@@ -17,6 +17,11 @@ from keras import ops
 
 from t2t_repro.runtime.keras_compat import Tensor
 
+# Bits of the significand with its leading 1, of dtypes with so few that
+# rounding matters: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
+_SIGNIFICAND_BITS = {"bfloat16": 8, "float16": 11}
+_PYTHON_SIGNIFICAND_BITS = 53
+
 
 class Rng(NamedTuple):
     """State from which a training step's random numbers are computed."""
@@ -46,12 +51,9 @@ def stream_id(path: str) -> int:
 
 
 def random_bits(rng: Rng, stream: int, shape: Sequence) -> Tensor:
-    """Return uniform int32 of `shape` [B, …].
+    """Return uniform int32 of `shape` [B, …] for the B rows of `rng`.
 
-    Args:
-        rng: Rng of the rows.
-        stream: result of stream_id().
-        shape: B is the number of rows of `rng`.
+    `stream` is a result of stream_id().
     """
     size = math.prod(shape[1:])  # offsets in a row
     row_keys = hash_int32(ops.bitwise_xor(rng.key, stream))
@@ -101,14 +103,6 @@ def hash_int32(x: Tensor) -> Tensor:
     x = ops.bitwise_xor(x, shift_right(x, 15))
     x = x * (0x846CA68B - (1 << 32))
     return ops.bitwise_xor(x, shift_right(x, 16))
-
-
-# Dropout whose mask is computed by counter_rng.
-
-# Bits of the significand with its leading 1, of dtypes with so few that
-# rounding matters: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
-_SIGNIFICAND_BITS = {"bfloat16": 8, "float16": 11}
-_PYTHON_SIGNIFICAND_BITS = 53
 
 
 def keep_scale(rate: float, dtype: str) -> float:

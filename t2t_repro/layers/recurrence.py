@@ -1,4 +1,26 @@
-"""Recurrent cells and layers, with and without attention to the source."""
+"""Recurrent cells (LSTM and GRU) and layers, also with attention to a source.
+
+A cell computes a step from two halves: the projection of its input, which
+does not depend on the recurrence and is computed for all positions at once,
+and one matrix product with its output of the previous step.
+
+    LSTM (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.
+    2000), gates in the order i, f, g, o of PyTorch and Keras:
+        [i f g o] = W x + b + U h
+        c' = sigmoid(f) c + sigmoid(i) tanh(g)
+        h' = sigmoid(o) tanh(c')
+
+    GRU (Cho et al. 2014), gates in the order r, z, n of PyTorch; Keras has
+    z, r, n. The reset gate acts on U h, as in PyTorch and in Keras with
+    reset_after=True; in the paper it acts on h, which would take a second
+    product in each step.
+        [r z n] = W x + b,   [r' z' n'] = U h
+        z" = sigmoid(z + z')
+        h' = (1 - z") tanh(n + sigmoid(r + r') (n' + b')) + z" h
+
+States are float32 whatever the compute dtype: sums over many steps lose small
+terms in 16 bits.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,177 +32,6 @@ from keras import ops
 from t2t_repro.layers import attention, dense
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
-
-
-class _Step:
-    """Function of an input and states, in the form of a cell of Keras."""
-
-    state_size = ()
-
-    def __init__(self, function: Callable) -> None:
-        self.call = function
-
-    def __call__(self, x: Tensor, states: Sequence) -> tuple:
-        return self.call(x, states)
-
-
-def scan(step: Callable, x: Tensor, states: Sequence) -> Any:
-    """Apply a step to all positions in order, and return all outputs.
-
-    The loop of keras.layers.RNN is used, without its casts of states and
-    outputs to one dtype. (XLA cannot differentiate ops.scan on TensorFlow,
-    since it does not bound the number of steps; JAX cannot differentiate
-    ops.while_loop.)
-
-    Args:
-        step: function of an input [B, …] and states; it returns a nest of
-            outputs [B, …] and the next states.
-        x: inputs [B, T, …].
-        states: tuple of tensors, the states before the first step.
-
-    Returns:
-        nest of outputs [B, T, …].
-    """
-    loop = keras.layers.RNN(_Step(step), return_sequences=True)
-    _, outputs, _ = loop.inner_loop(x, tuple(states), mask=None)
-    return outputs
-
-
-class RecurrentLayer(keras.layers.Layer):
-    """A cell applied to every position of x [B, T, E].
-
-    In reverse, it begins at the last position that is not padding. Forward,
-    padding comes last: no position that counts depends on it, and the mask is
-    not read.
-    """
-
-    def __init__(
-        self,
-        cell_type: str,
-        size: int,
-        dropout_rate: float,
-        reverse: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        """Create the cell.
-
-        Args:
-            cell_type: a key of recurrent_cell.TYPES.
-            size: D, the size of the output.
-            dropout_rate: share of the input that is dropped.
-            reverse: whether the last position comes first.
-            **kwargs: arguments of keras.layers.Layer.
-        """
-        super().__init__(**kwargs)
-        self.reverse = reverse
-        self.cell = CELLS[cell_type](size, name="cell", dtype=self.dtype_policy)
-        self.dropout = Dropout(
-            dropout_rate, name="dropout", dtype=self.dtype_policy
-        )
-
-    def build(self, x_shape: tuple) -> None:
-        self.cell.build(x_shape)  # before the loop, whose tensors are its own
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, rng: Rng | None = None
-    ) -> Tensor:
-        """Return the outputs [B, T, D] of inputs x [B, T, E].
-
-        Args:
-            x: inputs.
-            mask: [B, T] bool, False at padding; only read in reverse.
-            rng: state of random numbers; None at inference.
-        """
-        gates = self.cell.project(self.dropout(x, rng=rng))
-        return self.run(gates, mask)
-
-    def run(self, gates: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the outputs [B, T, D] of projected inputs.
-
-        Args:
-            gates: result of cell.project(), [B, T, gates].
-            mask: [B, T] bool, False at padding; only read in reverse.
-        """
-        if self.reverse:
-            gates = ops.flip(self.cell.hold(gates, mask), axis=1)
-
-        def step(gates: Tensor, states: Sequence) -> tuple:
-            states = self.cell.step(gates, states)
-            return self.cell.output(states), states
-
-        states = self.cell.initial_states((ops.shape(gates)[0],))
-        outputs = scan(step, gates, states)
-        return ops.flip(outputs, axis=1) if self.reverse else outputs
-
-    def step(
-        self, x: Tensor, states: Sequence
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the output […, D] for one position, and the next states.
-
-        Args:
-            x: […, E].
-            states: of the cell, […, D] each.
-        """
-        states = self.cell.step(self.cell.project(x), states)
-        return self.cell.output(states), states
-
-
-class BidirectionalLayer(dense.Composite):
-    """Two recurrent layers, forward and in reverse, side by side."""
-
-    def __init__(
-        self, cell_type: str, size: int, dropout_rate: float, **kwargs: Any
-    ) -> None:
-        """Create both layers, as RecurrentLayer does."""
-        super().__init__(**kwargs)
-        self.forward, self.backward = (
-            RecurrentLayer(
-                cell_type,
-                size,
-                dropout_rate,
-                reverse=name == "backward",
-                name=name,
-                dtype=self.dtype_policy,
-            )
-            for name in ("forward", "backward")
-        )
-
-    def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
-        """Return the outputs [B, T, 2 D] of inputs x [B, T, E].
-
-        Args:
-            x: inputs.
-            mask: [B, T] bool, False at padding.
-            rng: state of random numbers; None at inference.
-        """
-        sides = [
-            layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
-        ]
-        return ops.concatenate(sides, axis=-1)
-
-
-# Recurrent cells: LSTM and GRU.
-#
-# A cell computes a step from two halves: the projection of its input, which
-# does not depend on the recurrence and is computed for all positions at once,
-# and one matrix product with its output of the previous step.
-#
-#     LSTM (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.
-#     2000), gates in the order i, f, g, o of PyTorch and Keras:
-#         [i f g o] = W x + b + U h
-#         c' = sigmoid(f) c + sigmoid(i) tanh(g)
-#         h' = sigmoid(o) tanh(c')
-#
-#     GRU (Cho et al. 2014), gates in the order r, z, n of PyTorch; Keras has
-#     z, r, n. The reset gate acts on U h, as in PyTorch and in Keras with
-#     reset_after=True; in the paper it acts on h, which would take a second
-#     product in each step.
-#         [r z n] = W x + b,   [r' z' n'] = U h
-#         z" = sigmoid(z + z')
-#         h' = (1 - z") tanh(n + sigmoid(r + r') (n' + b')) + z" h
-#
-# States are float32 whatever the compute dtype: sums over many steps lose small
-# terms in 16 bits.
 
 # Logit of a gate that is closed at padding: its sigmoid is 0 in float32, and
 # float16 can represent it.
@@ -222,11 +73,9 @@ class Cell(keras.layers.Layer):
         return _product(x, self.kernel) + bias
 
     def hold(self, gates: Tensor, mask: Tensor) -> Tensor:
-        """Return gates with which an initial state remains zero at padding.
+        """Return gates [B, T, gates] whose initial state remains 0 at padding.
 
-        Args:
-            gates: result of project(), [B, T, gates].
-            mask: [B, T] bool, False at padding.
+        `mask` [B, T] bool is False there.
         """
         closed = ops.cast(self.closed_gates(), gates.dtype)
         return ops.where(mask[..., None], gates, closed)
@@ -243,11 +92,9 @@ class Cell(keras.layers.Layer):
         )
 
     def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
-        """Return the next states.
+        """Return the next states, […, D] each.
 
-        Args:
-            gates: result of project() for one position, […, gates].
-            states: states of the previous step, […, D] each.
+        `gates` […, gates] are the result of project() for one position.
         """
         raise NotImplementedError
 
@@ -322,7 +169,133 @@ def _product(x: Tensor, kernel: Tensor) -> Tensor:
 CELLS: dict[str, type[Cell]] = {"lstm": LstmCell, "gru": GruCell}
 
 
-# Attention of a recurrent decoder over the encoder's states.
+class _Step:
+    """Function of an input and states, in the form of a cell of Keras."""
+
+    state_size = ()
+
+    def __init__(self, function: Callable) -> None:
+        self.call = function
+
+    def __call__(self, x: Tensor, states: Sequence) -> tuple:
+        return self.call(x, states)
+
+
+def scan(step: Callable, x: Tensor, states: Sequence) -> Any:
+    """Apply a step to all positions in order, and return all outputs.
+
+    The loop of keras.layers.RNN is used, without its casts of states and
+    outputs to one dtype. (XLA cannot differentiate ops.scan on TensorFlow,
+    since it does not bound the number of steps; JAX cannot differentiate
+    ops.while_loop.)
+
+    Args:
+        step: function of an input [B, …] and states; it returns a nest of
+            outputs [B, …] and the next states.
+        x: inputs [B, T, …].
+        states: tuple of tensors, the states before the first step.
+
+    Returns:
+        nest of outputs [B, T, …].
+    """
+    loop = keras.layers.RNN(_Step(step), return_sequences=True)
+    _, outputs, _ = loop.inner_loop(x, tuple(states), mask=None)
+    return outputs
+
+
+class RecurrentLayer(dense.Composite):
+    """A cell applied to every position of x [B, T, E].
+
+    In reverse, it begins at the last position that is not padding. Forward,
+    padding comes last: no position that counts depends on it, and the mask is
+    not read.
+    """
+
+    def __init__(
+        self,
+        cell_type: str,
+        size: int,
+        dropout_rate: float,
+        reverse: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Create the cell.
+
+        Args:
+            cell_type: a key of CELLS.
+            size: D, the size of the output.
+            dropout_rate: share of the input that is dropped.
+            reverse: whether the last position comes first.
+            **kwargs: arguments of keras.layers.Layer.
+        """
+        super().__init__(**kwargs)
+        self.reverse = reverse
+        self.cell = self.new_layer(CELLS[cell_type], size, name="cell")
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
+
+    def build(self, x_shape: tuple) -> None:
+        self.cell.build(x_shape)  # before the loop, whose tensors are its own
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, rng: Rng | None = None
+    ) -> Tensor:
+        """Return the outputs [B, T, D] of inputs x [B, T, E].
+
+        `mask` [B, T] bool is False at padding, and only read in reverse.
+        """
+        gates = self.cell.project(self.dropout(x, rng=rng))
+        return self.run(gates, mask)
+
+    def run(self, gates: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return call()'s outputs of cell.project()'s result [B, T, gates]."""
+        if self.reverse:
+            gates = ops.flip(self.cell.hold(gates, mask), axis=1)
+
+        def step(gates: Tensor, states: Sequence) -> tuple:
+            states = self.cell.step(gates, states)
+            return self.cell.output(states), states
+
+        states = self.cell.initial_states((ops.shape(gates)[0],))
+        outputs = scan(step, gates, states)
+        return ops.flip(outputs, axis=1) if self.reverse else outputs
+
+    def step(
+        self, x: Tensor, states: Sequence
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the output […, D] of x […, E] at one position, next states."""
+        states = self.cell.step(self.cell.project(x), states)
+        return self.cell.output(states), states
+
+
+class BidirectionalLayer(dense.Composite):
+    """Two recurrent layers, forward and in reverse, side by side."""
+
+    def __init__(
+        self, cell_type: str, size: int, dropout_rate: float, **kwargs: Any
+    ) -> None:
+        """Create both layers, as RecurrentLayer does."""
+        super().__init__(**kwargs)
+        self.forward, self.backward = (
+            self.new_layer(
+                RecurrentLayer,
+                cell_type,
+                size,
+                dropout_rate,
+                reverse=name == "backward",
+                name=name,
+            )
+            for name in ("forward", "backward")
+        )
+
+    def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
+        """Return the outputs [B, T, 2 D] of inputs x [B, T, E].
+
+        `mask` [B, T] bool is False at padding.
+        """
+        sides = [
+            layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
+        ]
+        return ops.concatenate(sides, axis=-1)
 
 
 class Source(NamedTuple):
@@ -333,8 +306,8 @@ class Source(NamedTuple):
     mask: Tensor  # [B, L] bool, False at padding
 
 
-class SourceAttention(keras.layers.Layer):
-    """Attention whose values are the memory itself.
+class SourceAttention(dense.Parent, keras.layers.Layer):
+    """Attention of a decoder whose values are the memory itself.
 
     Bahdanau et al. 2014 (arXiv 1409.0473), appendix A.1.2, if `attention_type`
     is "additive": logits v · tanh(W q + U m).
@@ -352,7 +325,7 @@ class SourceAttention(keras.layers.Layer):
 
         Args:
             size: A, the size of the projections of queries and keys.
-            attention_type: a key of compatibility.TYPES.
+            attention_type: a key of attention.COMPATIBILITIES.
             hops: number of hops; several need queries as wide as the memory.
             **kwargs: arguments of keras.layers.Layer.
         """
@@ -360,13 +333,11 @@ class SourceAttention(keras.layers.Layer):
         self.size = size
         self.hops = hops
         self.query, self.key = (
-            dense.Dense(
-                size, use_bias=False, name=name, dtype=self.dtype_policy
-            )
+            self.new_layer(dense.Dense, size, use_bias=False, name=name)
             for name in ("query", "key")
         )
-        self.compatibility = attention.COMPATIBILITIES[attention_type](
-            name="compatibility", dtype=self.dtype_policy
+        self.compatibility = self.new_layer(
+            attention.COMPATIBILITIES[attention_type], name="compatibility"
         )
 
     def build(self, queries_shape: tuple, memory_shape: tuple) -> None:
@@ -410,10 +381,7 @@ class SourceAttention(keras.layers.Layer):
         return self.attend(queries, self.project(memory, mask))
 
 
-# Recurrent layer that attends to the source at every step.
-
-
-class AttentiveLayer(keras.layers.Layer):
+class AttentiveLayer(dense.Parent, keras.layers.Layer):
     """A cell whose input is x and the context of its previous output.
 
     At step i the layer attends with its output of step i - 1, zero at first,
@@ -434,10 +402,10 @@ class AttentiveLayer(keras.layers.Layer):
         """Create cell and attention.
 
         Args:
-            cell_type: a key of recurrent_cell.TYPES.
+            cell_type: a key of CELLS.
             size: D, the size of the output.
             attention_size: A, of the projections of queries and keys.
-            attention_type: a key of compatibility.TYPES.
+            attention_type: a key of attention.COMPATIBILITIES.
             hops: attention hops in each step.
             dropout_rate: share of the cell's input that is dropped.
             **kwargs: arguments of keras.layers.Layer.
@@ -445,22 +413,22 @@ class AttentiveLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.size = size
         self.dropout_rate = dropout_rate
-        self.cell = CELLS[cell_type](size, name="cell", dtype=self.dtype_policy)
-        self.context_projection = dense.Dense(
+        self.cell = self.new_layer(CELLS[cell_type], size, name="cell")
+        self.context_projection = self.new_layer(
+            dense.Dense,
             self.cell.num_gates * size,
             use_bias=False,
             name="context_projection",
-            dtype=self.dtype_policy,
         )
-        self.attention = SourceAttention(
+        self.attention = self.new_layer(
+            SourceAttention,
             attention_size,
             attention_type,
             hops,
             name="attention",
-            dtype=self.dtype_policy,
         )
         self.dropout, self.context_dropout = (
-            Dropout(dropout_rate, name=name, dtype=self.dtype_policy)
+            self.new_layer(Dropout, dropout_rate, name=name)
             for name in ("dropout", "context_dropout")
         )
 
@@ -474,13 +442,7 @@ class AttentiveLayer(keras.layers.Layer):
     def call(
         self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run the layer on x [B, T, E].
-
-        Args:
-            x: inputs.
-            memory: [B, L, C].
-            mask: [B, L] bool, False at padding.
-            rng: state of random numbers; None at inference.
+        """Run the layer on x [B, T, E], memory [B, L, C] and mask [B, L].
 
         Returns:
             outputs [B, T, D], contexts [B, T, C] before dropout, weights
@@ -511,12 +473,7 @@ class AttentiveLayer(keras.layers.Layer):
     def step(
         self, x: Tensor, states: Sequence, source: Source
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Run one step of W beams.
-
-        Args:
-            x: [B, W, E].
-            states: of the cell, [B, W, D] each.
-            source: result of attention.project().
+        """Run one step of W beams on x [B, W, E] and the cell's states.
 
         Returns:
             output [B, W, D], context [B, W, C], weights [B, hops, W, L], next

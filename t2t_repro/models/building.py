@@ -116,16 +116,14 @@ def _check_random_numbers(model: Seq2Seq) -> None:
             raise errors.UserError(
                 f"The model {model.hparams.model!r} has the variable "
                 f"{variable.path}, which is not a weight. A state of random "
-                "numbers is not allowed: use layers.dropout.Dropout or "
-                "layers.counter_rng."
+                "numbers is not allowed: use layers.randomness."
             )
 
 
 def by_path(items: Iterable[Any]) -> dict[str, Any]:
     """Return {path without the model's own name: item}, in their order.
 
-    Args:
-        items: weights or layers of one model.
+    Items are weights or layers of one model.
 
     Raises:
         UserError: two of them have the same path.

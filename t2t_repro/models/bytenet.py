@@ -13,17 +13,10 @@ from keras import ops
 from t2t_repro.layers.convolution import DilatedStack
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models import seq2seq
-from t2t_repro.models.seq2seq import (
-    DecodingState,
-    EmbeddingSeq2Seq,
-    HiddenStates,
-    StepOutputs,
-    shift_right,
-)
 from t2t_repro.runtime.keras_compat import Tensor
 
 
-class ByteNet(EmbeddingSeq2Seq):
+class ByteNet(seq2seq.EmbeddingSeq2Seq):
     """ByteNet: dilated convolutions, the decoder stacked on the encoder."""
 
     default_name = "bytenet"
@@ -31,14 +24,14 @@ class ByteNet(EmbeddingSeq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.encoder, self.decoder = (
-            DilatedStack(
+            self.new_layer(
+                DilatedStack,
                 hparams.hidden_size,
                 hparams.dilations,
                 hparams.kernel_width,
                 causal,
                 hparams.layer_prepostprocess_dropout,
                 name=name,
-                dtype=self.dtype_policy,
             )
             for name, causal in (("encoder", False), ("decoder", True))
         )
@@ -62,13 +55,13 @@ class ByteNet(EmbeddingSeq2Seq):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
+    ) -> seq2seq.HiddenStates:
         columns = self.encode(batch["inputs"], rng)
         # Section 3.2: targets may be longer than the estimate. As in version 1
         # of the paper, they read zeros in place of the missing columns.
         columns = seq2seq.pad_columns(columns, ops.shape(batch["targets"])[1])
-        y = shift_right(self.targets_embedding(batch["targets"]))
-        return HiddenStates(self.decoder(y + columns, rng=rng))
+        y = seq2seq.shift_right(self.targets_embedding(batch["targets"]))
+        return seq2seq.HiddenStates(self.decoder(y + columns, rng=rng))
 
     def start_decoding(
         self,
@@ -76,19 +69,19 @@ class ByteNet(EmbeddingSeq2Seq):
         num_beams: int,
         capacity: Tensor | int,
         constants: Any,
-    ) -> DecodingState:
+    ) -> seq2seq.DecodingState:
         columns = self.encode(inputs)
         rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
-        return DecodingState(constants, columns, rings)
+        return seq2seq.DecodingState(constants, columns, rings)
 
     def decode_step(
-        self, ids: Tensor, step: Tensor, state: DecodingState
-    ) -> StepOutputs:
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
         x = self.embed_previous(ids, step)
         x = x + seq2seq.take_column(state.sentences, step)[:, None]
         x, rings = self.decoder.step(x, state.hypotheses, step)
         logits = self.softmax.logits(x, state.constants)
-        return StepOutputs(logits, state._replace(hypotheses=rings))
+        return seq2seq.StepOutputs(logits, state._replace(hypotheses=rings))
 
     def flops(self, source_length: float, target_length: float) -> float:
         hparams = self.hparams

@@ -1,11 +1,17 @@
-"""ConvS2S (arXiv 1705.03122): gated convolutions and multi-step attention."""
+"""ConvS2S (arXiv 1705.03122): gated convolutions and multi-step attention.
+
+The model comes first, then the blocks of its encoder and decoder. Here
+`hparams` are a ConvS2SHParams of hparams/convs2s.py, and a `convolution` is one
+of their Convolutions.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import dense, embedding, gated_convolution, randomness
+from t2t_repro.layers import dense
+from t2t_repro.layers.embedding import LookupTable
 from t2t_repro.layers.gated_convolution import (
     SUM_SCALE,
     GatedConvolution,
@@ -14,19 +20,13 @@ from t2t_repro.layers.gated_convolution import (
     WeightNormDense,
     scale_gradient,
 )
-from t2t_repro.layers.randomness import Rng
-from t2t_repro.models.seq2seq import (
-    AttentionWeights,
-    DecodingState,
-    HiddenStates,
-    Seq2Seq,
-    StepOutputs,
-)
+from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.models import seq2seq
 from t2t_repro.runtime import keras_compat
 from t2t_repro.runtime.keras_compat import Tensor
 
 
-class ConvS2S(Seq2Seq):
+class ConvS2S(seq2seq.Seq2Seq):
     """Encoder and decoder of convolutions, with attention in each layer."""
 
     default_name = "convs2s"
@@ -34,25 +34,22 @@ class ConvS2S(Seq2Seq):
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        settings = {"dtype": self.dtype_policy}
-        self.decoder = Decoder(hparams, vocab_size, name="decoder", **settings)
-        self.encoder = Encoder(
-            hparams,
-            self.source_vocab_size,
-            num_attentions=len(self.decoder.layers),
-            name="encoder",
-            **settings,
+        self.decoder = self.new_layer(
+            Decoder, hparams, vocab_size, name="decoder"
         )
-        self.softmax = gated_convolution.WeightNormDense(
+        self.encoder = self.new_layer(
+            Encoder, hparams, self.source_vocab_size, name="encoder"
+        )
+        self.softmax = self.new_layer(
+            WeightNormDense,
             hparams.hidden_size,
             vocab_size,
             initial_variance=1.0 - hparams.dropout,  # section 3.5
             name="softmax",
-            **settings,
         )
 
     @property
-    def output_layer(self) -> gated_convolution.WeightNormDense:
+    def output_layer(self) -> WeightNormDense:
         return self.softmax
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Source:
@@ -73,16 +70,18 @@ class ConvS2S(Seq2Seq):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
+    ) -> seq2seq.HiddenStates:
         source = self.encode(batch["inputs"], rng)
-        return HiddenStates(self.decode(batch["targets"], source, rng)[0])
+        return seq2seq.HiddenStates(
+            self.decode(batch["targets"], source, rng)[0]
+        )
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]
-    ) -> AttentionWeights:
+    ) -> seq2seq.AttentionWeights:
         source = self.encode(batch["inputs"])
         _, weights = self.decode(batch["targets"], source)
-        return AttentionWeights(cross=ops.stack(weights)[:, :, None])
+        return seq2seq.AttentionWeights(cross=ops.stack(weights)[:, :, None])
 
     def decoding_constants(self) -> dict[str, Tensor]:
         """Return {path: kernel} of the layers that each step uses."""
@@ -97,18 +96,18 @@ class ConvS2S(Seq2Seq):
         num_beams: int,
         capacity: Tensor | int,
         constants: Any,
-    ) -> DecodingState:
+    ) -> seq2seq.DecodingState:
         past = self.decoder.start(ops.shape(inputs)[0], num_beams)
-        return DecodingState(constants, self.encode(inputs), past)
+        return seq2seq.DecodingState(constants, self.encode(inputs), past)
 
     def decode_step(
-        self, ids: Tensor, step: Tensor, state: DecodingState
-    ) -> StepOutputs:
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
         kernels, source, past = state
         x, past, weights = self.decoder.step(ids, step, source, past, kernels)
         # Section 4.3 averages attention over all layers.
         attention = ops.mean(ops.stack(weights), axis=0)
-        return StepOutputs(
+        return seq2seq.StepOutputs(
             self.softmax.logits(x, kernels),
             state._replace(hypotheses=past),
             attention,
@@ -129,41 +128,30 @@ class ConvS2S(Seq2Seq):
         return 2.0 * (source_length * source + target_length * (target + pairs))
 
 
-# Layers of ConvS2S's encoder and decoder (sections 3.2 and 3.3).
-#
-# Here `hparams` are a ConvS2SHParams of hparams/convs2s.py, and a `convolution`
-# is one of their Convolutions.
-
-
 class Block(dense.Composite):
     """Convolution within a residual connection (section 3.2)."""
 
     causal: bool  # whether the convolution sees no later position
 
     def __init__(
-        self,
-        input_channels: int,
-        convolution: Any,
-        hparams: Any,
-        **kwargs: Any,
+        self, input_channels: int, convolution: Any, hparams: Any, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         channels, width = convolution
-        settings = {"dtype": self.dtype_policy}
-        self.convolution = GatedConvolution(
+        self.convolution = self.new_layer(
+            GatedConvolution,
             input_channels,
             channels,
             width,
             hparams.dropout,
             self.causal,
             name="convolution",
-            **settings,
         )
         # Section 3.2 adds the input; where channels change, it is projected.
         self.projection = None
         if channels != input_channels:
-            self.projection = WeightNormDense(
-                input_channels, channels, name="projection", **settings
+            self.projection = self.new_layer(
+                WeightNormDense, input_channels, channels, name="projection"
             )
 
     def residual(
@@ -190,18 +178,14 @@ class DecoderBlock(Block):
     causal = True
 
     def __init__(
-        self,
-        input_channels: int,
-        convolution: Any,
-        hparams: Any,
-        **kwargs: Any,
+        self, input_channels: int, convolution: Any, hparams: Any, **kwargs: Any
     ) -> None:
         super().__init__(input_channels, convolution, hparams, **kwargs)
-        self.attention = MultiStepAttention(
+        self.attention = self.new_layer(
+            MultiStepAttention,
             convolution.channels,
             hparams.hidden_size,
             name="attention",
-            dtype=self.dtype_policy,
         )
 
     def call(
@@ -228,14 +212,9 @@ class DecoderBlock(Block):
         source: Source,
         kernels: Mapping[str, Tensor],
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Run the block on one position of W beams.
+        """Run the block on one position of W beams, x [B, W, C].
 
-        Args:
-            x: [B, W, C].
-            past: as for GatedConvolution.step().
-            embedded: [B, W, D].
-            source: what to attend to.
-            kernels: as for WeightNormDense.call().
+        `past` is as for GatedConvolution.step(), `embedded` is [B, W, D].
 
         Returns:
             output [B, W, channels], the next past, weights [B, W, L].
@@ -243,11 +222,6 @@ class DecoderBlock(Block):
         y, past = self.convolution.step(x, past, kernels)
         y, weights = self.attention(y, embedded, source, kernels)
         return (y + self.residual(x, kernels)) * SUM_SCALE, past, weights
-
-
-# Encoder and decoder of ConvS2S (section 3).
-#
-# Here `hparams` are a ConvS2SHParams of hparams/convs2s.py.
 
 
 class _Stack(dense.Composite):
@@ -263,38 +237,33 @@ class _Stack(dense.Composite):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        size, settings = hparams.hidden_size, {"dtype": self.dtype_policy}
-        self.embedding = embedding.LookupTable(
-            vocab_size, size, name="embedding", **settings
+        new, size = self.new_layer, hparams.hidden_size
+        self.embedding = new(LookupTable, vocab_size, size, name="embedding")
+        self.positions = new(
+            LookupTable, hparams.max_length, size, name="positions"
         )
-        self.positions = embedding.LookupTable(
-            hparams.max_length, size, name="positions", **settings
-        )
-        self.dropout = randomness.Dropout(
-            hparams.dropout, name="dropout", **settings
-        )
-        channels = convolutions[0].channels
-        self.input_projection = WeightNormDense(
+        self.dropout = new(Dropout, hparams.dropout, name="dropout")
+        channels = [convolutions[0].channels]
+        channels += [convolution.channels for convolution in convolutions]
+        self.input_projection = new(
+            WeightNormDense,
             size,
-            channels,
+            channels[0],
             initial_variance=1.0 - hparams.dropout,  # section 3.5
             name="input_projection",
-            **settings,
         )
-        self.layers = []
-        for i, convolution in enumerate(convolutions):
-            self.layers.append(
-                self.block_class(
-                    channels,
-                    convolution,
-                    hparams,
-                    name=f"layer_{i}",
-                    **settings,
-                )
+        self.layers = [
+            new(
+                self.block_class,
+                channels[i],
+                convolution,
+                hparams,
+                name=f"layer_{i}",
             )
-            channels = convolution.channels
-        self.output_projection = WeightNormDense(
-            channels, size, name="output_projection", **settings
+            for i, convolution in enumerate(convolutions)
+        ]
+        self.output_projection = new(
+            WeightNormDense, channels[-1], size, name="output_projection"
         )
 
     def linear_layers(self) -> list[WeightNormDense]:
@@ -311,20 +280,9 @@ class Encoder(_Stack):
 
     block_class = EncoderBlock
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        num_attentions: int,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            hparams,
-            vocab_size,
-            hparams.encoder_layers,
-            **kwargs,
-        )
-        self.num_attentions = num_attentions
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, hparams.encoder_layers, **kwargs)
+        self.num_attentions = len(hparams.decoder_layers)
 
     def call(
         self, ids: Tensor, real: Tensor, rng: Rng | None = None
@@ -332,7 +290,7 @@ class Encoder(_Stack):
         """Encode ids [B, L] with real [B, L].
 
         Returns:
-            states and values of multi_step_attention.Source, [B, L, D].
+            states and values of a Source, [B, L, D].
         """
         positions = self.positions(ops.arange(ops.shape(ids)[1]))
         embedded = self.dropout(self.embedding(ids) + positions, rng=rng)
@@ -353,14 +311,9 @@ class Decoder(_Stack):
     block_class = DecoderBlock
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
-        super().__init__(
-            hparams,
-            vocab_size,
-            hparams.decoder_layers,
-            **kwargs,
-        )
-        self.output_dropout = randomness.Dropout(
-            hparams.dropout, name="output_dropout", dtype=self.dtype_policy
+        super().__init__(hparams, vocab_size, hparams.decoder_layers, **kwargs)
+        self.output_dropout = self.new_layer(
+            Dropout, hparams.dropout, name="output_dropout"
         )
 
     def call(
@@ -380,8 +333,7 @@ class Decoder(_Stack):
         for layer in self.layers:
             x, layer_weights = layer(x, embedded, source, rng=rng)
             weights.append(layer_weights)
-        x = self.output_dropout(self.output_projection(x), rng=rng)
-        return x, weights
+        return self.output_dropout(self.output_projection(x), rng=rng), weights
 
     def start(self, batch: Tensor | int, beams: int) -> tuple[Tensor, ...]:
         """Return the past before the first step: zeros, as padding is.
@@ -405,14 +357,9 @@ class Decoder(_Stack):
         past: Sequence[Tensor],
         kernels: Mapping[str, Tensor],
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
-        """Decode one position of W beams.
+        """Decode one position of W beams, after the previous ids [B, W].
 
-        Args:
-            ids: [B, W], the previous subwords; not read at step 0.
-            step: [] int32, position from 0.
-            source: what to attend to.
-            past: as start() returns it.
-            kernels: as for WeightNormDense.call().
+        `past` is as start() returns it.
 
         Returns:
             states [B, W, D], the next past, weights [B, W, L] of each layer.

@@ -1,39 +1,32 @@
 """GNMT and the Transformer with mixtures of experts (arXiv 1701.06538).
 
-Here `hparams` are a RecurrentMoeHParams of hparams/moe.py.
+The Transformer's mixtures are in place of feed-forward networks. Balancing
+losses come first. A squared coefficient of variation is no sum over rows. It is
+computed over what a device processes at once, as in the paper, and averaged
+over these parts of a batch: over a single row it would forbid that a sentence's
+tokens choose the same experts, and for the whole batch every device would need
+the others' sums between its forward and its backward pass.
+
+Here `hparams` are a RecurrentMoeHParams or TransformerMoeHParams of
+hparams/moe.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import attention, dense, residual
+from t2t_repro.layers import attention, dense, sublayers
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.mixture_of_experts import BalanceLosses, MixtureOfExperts
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.layers.recurrence import Source
-from t2t_repro.models import transformer_stack
+from t2t_repro.models import seq2seq, transformer_stack
 from t2t_repro.models.recurrent import Decoder, Encoder, Recurrent
-from t2t_repro.models.seq2seq import (
-    AuxiliaryLoss,
-    HiddenStates,
-    Seq2Seq,
-    shift_right,
-)
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
 from t2t_repro.runtime.keras_compat import Tensor
-
-# Balancing losses of models with mixtures of experts, and how they add up.
-#
-# A squared coefficient of variation is no sum over rows. It is computed over
-# what a device processes at once, as in the paper (arXiv 1701.06538), and
-# averaged over these parts of a batch: over a single row it would forbid that a
-# sentence's tokens choose the same experts, and for the whole batch every
-# device would need the others' sums between its forward and its backward pass.
 
 BALANCE_NOTE = (
     "the balancing losses of experts are computed over the part of a batch "
@@ -46,15 +39,10 @@ def auxiliary_losses(
     losses: Iterable[BalanceLosses],
     batch: Mapping[str, Tensor],
     hparams: Any,
-) -> tuple[AuxiliaryLoss, ...]:
+) -> tuple[seq2seq.AuxiliaryLoss, ...]:
     """Return the sums of the layers' losses, with the weights of `hparams`.
 
     Each part of a batch counts by its share of the batch's target tokens.
-
-    Args:
-        losses: of each mixture, in encoder and decoder.
-        batch: features of data/batches.py.
-        hparams: MixtureHParams.
     """
     losses = list(losses)
     tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
@@ -63,7 +51,7 @@ def auxiliary_losses(
         load=hparams.load_loss_weight,
     )
     return tuple(
-        AuxiliaryLoss(
+        seq2seq.AuxiliaryLoss(
             kind,
             tokens * weight * sum(getattr(layer, kind) for layer in losses),
             "target_tokens",
@@ -72,32 +60,38 @@ def auxiliary_losses(
     )
 
 
+def _new_mixture(hparams: Any, parent: dense.Composite) -> MixtureOfExperts:
+    return parent.new_layer(
+        MixtureOfExperts,
+        hparams.num_experts,
+        hparams.experts_per_token,
+        hparams.expert_filter_size,
+        name="mixture_of_experts",
+    )
+
+
+def _mixture_sublayer(
+    hparams: Any, parent: dense.Composite
+) -> sublayers.MixtureResidual:
+    """Return a mixture within a residual."""
+    return sublayers.MixtureResidual(
+        _new_mixture(hparams, parent),
+        **transformer_stack.residual_settings(hparams, "ffn", parent),
+    )
+
+
 class SigmoidMixture(dense.Composite):
     """x + Dropout(sigmoid(mixture(x))): the mixture between two LSTM layers."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.mixture_of_experts = MixtureOfExperts(
-            hparams.num_experts,
-            hparams.experts_per_token,
-            hparams.expert_filter_size,
-            name="mixture_of_experts",
-            dtype=self.dtype_policy,
-        )
-        self.dropout = Dropout(
-            hparams.dropout, name="dropout", dtype=self.dtype_policy
-        )
+        self.mixture_of_experts = _new_mixture(hparams, self)
+        self.dropout = self.new_layer(Dropout, hparams.dropout, name="dropout")
 
     def call(
         self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, BalanceLosses]:
-        """Run the mixture and its residual on x […, D].
-
-        Args:
-            x: tokens; [B, T, D] if there is an rng.
-            is_real: […] bool, False at padding; None: all are real.
-            rng: state of random numbers; None at inference.
-        """
+        """Run the mixture and its residual; see MixtureOfExperts."""
         y, losses = self.mixture_of_experts(x, is_real, rng=rng)
         return x + self.dropout(ops.sigmoid(y), rng=rng), losses
 
@@ -110,9 +104,7 @@ class MoeEncoder(Encoder):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(hparams, **kwargs)
-        self.mixture = SigmoidMixture(
-            hparams, name="mixture", dtype=self.dtype_policy
-        )
+        self.mixture = self.new_layer(SigmoidMixture, hparams, name="mixture")
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -132,9 +124,7 @@ class MoeDecoder(Decoder):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(hparams, **kwargs)
-        self.mixture = SigmoidMixture(
-            hparams, name="mixture", dtype=self.dtype_policy
-        )
+        self.mixture = self.new_layer(SigmoidMixture, hparams, name="mixture")
 
     def call(
         self,
@@ -177,11 +167,8 @@ class RecurrentMoe(Recurrent):
     default_name = "recurrent_moe"
     notes = (BALANCE_NOTE,)
 
-    def _new_encoder(self) -> MoeEncoder:
-        return MoeEncoder(self.hparams, name="encoder", dtype=self.dtype_policy)
-
-    def _new_decoder(self) -> MoeDecoder:
-        return MoeDecoder(self.hparams, name="decoder", dtype=self.dtype_policy)
+    encoder_class = MoeEncoder
+    decoder_class = MoeDecoder
 
     def _encode(
         self, inputs: Tensor, rng: Rng | None = None
@@ -202,7 +189,7 @@ class RecurrentMoe(Recurrent):
     ) -> tuple[Tensor, Tensor, list[BalanceLosses]]:
         """Return states [B, T, D], attention [B, T, hops, L] and losses."""
         memory, mask, encoder_losses = self._encode(batch["inputs"], rng)
-        x = shift_right(self.targets_embedding(batch["targets"]))
+        x = seq2seq.shift_right(self.targets_embedding(batch["targets"]))
         x, (weights, decoder_losses) = self.decoder(
             x, memory, mask, rng=rng, targets_mask=batch["targets_segment"] > 0
         )
@@ -215,9 +202,11 @@ class RecurrentMoe(Recurrent):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
+    ) -> seq2seq.HiddenStates:
         x, _, losses = self._forward(batch, rng)
-        return HiddenStates(x, auxiliary_losses(losses, batch, self.hparams))
+        return seq2seq.HiddenStates(
+            x, auxiliary_losses(losses, batch, self.hparams)
+        )
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
@@ -232,16 +221,10 @@ class RecurrentMoe(Recurrent):
         return super().flops(source_length, target_length) + 2.0 * unit * widths
 
 
-# Transformer with mixtures of experts (arXiv 1701.06538) as feed-forward nets.
-#
-# Here `hparams` are a TransformerMoeHParams of hparams/moe.py.
-
-
 class MoeEncoderLayer(EncoderLayer):
     """Self-attention and mixture of experts."""
 
-    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return _mixture(hparams, self)
+    ffn_sublayer = staticmethod(_mixture_sublayer)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -255,8 +238,7 @@ class MoeEncoderLayer(EncoderLayer):
 class MoeDecoderLayer(DecoderLayer):
     """Self-attention, cross-attention and mixture of experts."""
 
-    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return _mixture(hparams, self)
+    ffn_sublayer = staticmethod(_mixture_sublayer)
 
     def call(
         self,
@@ -279,22 +261,6 @@ class MoeDecoderLayer(DecoderLayer):
 
     def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
         return self.ffn(x)[0]
-
-
-def _mixture(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.MixtureResidual:
-    sublayer = MixtureOfExperts(
-        hparams.num_experts,
-        hparams.experts_per_token,
-        hparams.expert_filter_size,
-        name="mixture_of_experts",
-        dtype=parent.dtype_policy,
-    )
-    return residual.MixtureResidual(
-        sublayer,
-        **transformer_stack.residual_settings(hparams, "ffn", parent),
-    )
 
 
 class TransformerMoe(Transformer):
@@ -337,9 +303,11 @@ class TransformerMoe(Transformer):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
+    ) -> seq2seq.HiddenStates:
         x, _, _, losses = self._forward(batch, rng)
-        return HiddenStates(x, auxiliary_losses(losses, batch, self.hparams))
+        return seq2seq.HiddenStates(
+            x, auxiliary_losses(losses, batch, self.hparams)
+        )
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
@@ -363,4 +331,4 @@ class TransformerMoe(Transformer):
         )
 
     def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
-        return Seq2Seq.ctranslate2_spec(self, specs, max_positions)
+        return seq2seq.Seq2Seq.ctranslate2_spec(self, specs, max_positions)

@@ -12,21 +12,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import randomness
 from t2t_repro.layers.convolution import ConvolutionalGru
-from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
-from t2t_repro.models.seq2seq import (
-    DecodingState,
-    EmbeddingSeq2Seq,
-    HiddenStates,
-    StepOutputs,
-    shift_right,
-)
 from t2t_repro.runtime.keras_compat import Tensor
 
 
-class NeuralGpu(EmbeddingSeq2Seq):
+class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
     """Extended Neural GPU: convolutions over an image, step by step."""
 
     default_name = "neural_gpu"
@@ -34,22 +26,22 @@ class NeuralGpu(EmbeddingSeq2Seq):
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_dropout, self.targets_dropout, self.states_dropout = (
-            randomness.Dropout(
+            self.new_layer(
+                Dropout,
                 hparams.layer_prepostprocess_dropout,
                 name=f"{place}_dropout",
-                dtype=self.dtype_policy,
             )
             for place in ("inputs", "targets", "states")
         )
         self.encoder, self.decoder = (
             [
-                ConvolutionalGru(
+                self.new_layer(
+                    ConvolutionalGru,
                     hparams.hidden_size,
                     hparams.kernel_length,
                     hparams.kernel_width,
                     reads_tape,
                     name=f"{stack}_{i}",
-                    dtype=self.dtype_policy,
                 )
                 for i in range(hparams.num_hidden_layers)
             ]
@@ -99,12 +91,11 @@ class NeuralGpu(EmbeddingSeq2Seq):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
+    ) -> seq2seq.HiddenStates:
         image = self.encode(batch["inputs"], rng)
         visible = self._visible_columns(batch["inputs"])
         y = self.targets_embedding(batch["targets"])
-        y = self.targets_dropout(y, rng=rng)
-        y = shift_right(y)
+        y = seq2seq.shift_right(self.targets_dropout(y, rng=rng))
         length = ops.shape(y)[1]
         positions = ops.arange(length)[:, None]
 
@@ -119,7 +110,7 @@ class NeuralGpu(EmbeddingSeq2Seq):
 
         carried = (ops.zeros_like(y), image, self._empty_tapes(image))
         states = repeat(advance, length, carried)[0]
-        return HiddenStates(self.states_dropout(states, rng=rng))
+        return seq2seq.HiddenStates(self.states_dropout(states, rng=rng))
 
     def _empty_tapes(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return W * p of each unit before the first output."""
@@ -160,17 +151,17 @@ class NeuralGpu(EmbeddingSeq2Seq):
         num_beams: int,
         capacity: Tensor | int,
         constants: Any,
-    ) -> DecodingState:
+    ) -> seq2seq.DecodingState:
         image = ops.repeat(self.encode(inputs)[:, None], num_beams, axis=1)
-        return DecodingState(
+        return seq2seq.DecodingState(
             constants,
             self._visible_columns(inputs),
             (image, self._empty_tapes(image)),
         )
 
     def decode_step(
-        self, ids: Tensor, step: Tensor, state: DecodingState
-    ) -> StepOutputs:
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
         beams = ids.shape[1]
         visible = ops.repeat(state.sentences, beams, axis=0)
         image, tapes = state.hypotheses
@@ -189,7 +180,7 @@ class NeuralGpu(EmbeddingSeq2Seq):
                 for new, old in zip(new_tapes, tapes, strict=True)
             ),
         )
-        return StepOutputs(
+        return seq2seq.StepOutputs(
             ops.reshape(logits, (-1, beams, self.vocab_size)),
             state._replace(hypotheses=hypotheses),
         )
@@ -214,21 +205,14 @@ def _merge_beams(x: Tensor) -> Tensor:
     return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
 
-# Loops of layers whose gradients every backend computes.
-
-
 def repeat(
     body: Callable[[Tensor, Any], Any], count: Tensor, state: Any
 ) -> Any:
     """Return the state after `count` calls of body(index, state).
 
+    The index is [] int32, from 0; the shapes of the state stay the same.
     JAX has gradients only of loops whose number of steps is static. XLA on
     TensorFlow has them only where `maximum_iterations` bounds the number.
-
-    Args:
-        body: function of the index [] int32, from 0, and the state.
-        count: number of calls.
-        state: tuple of tensors, whose shapes stay the same.
     """
     if keras.backend.backend() == "jax":
         return ops.fori_loop(0, count, body, state)

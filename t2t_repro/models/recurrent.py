@@ -4,6 +4,20 @@ The decoder follows section 3: the bottom layer's output of the previous step
 attends to the source, and the context is an input of every layer of the current
 step. (The variant "gnmt_v2" of Google's nmt gives the upper layers the context
 of the bottom layer's current output instead.)
+
+Deep-Att has other stacks, of layers with fast-forward connections. Its section
+3.1 splits a recurrent layer k in a feed-forward part f and a recurrent part.
+Fast-forward connections join the feed-forward parts of adjacent layers, so that
+a path through all layers has neither a nonlinearity nor a recurrence:
+
+    f^1 = W^1 x
+    f^k = W^k [Half(f^(k-1)), Dropout(h^(k-1))]
+    h^k = LSTM(f^k, h^k of the previous step)
+
+f has the width of the cell's gates; Half takes the first half of it. W includes
+the cell's bias.
+
+Here `hparams` are a RecurrentHParams or DeepAttHParams of hparams/recurrent.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,19 +34,8 @@ from t2t_repro.layers.recurrence import (
     RecurrentLayer,
     Source,
 )
-from t2t_repro.models.seq2seq import (
-    AttentionWeights,
-    DecodingState,
-    EmbeddingSeq2Seq,
-    HiddenStates,
-    StepOutputs,
-    shift_right,
-)
+from t2t_repro.models import seq2seq
 from t2t_repro.runtime.keras_compat import Tensor
-
-# Encoder and decoder of GNMT: stacks of recurrent layers.
-#
-# Here `hparams` are a RecurrentHParams of hparams/recurrent.py.
 
 # Residual connections begin at the third layer (figure 1).
 FIRST_RESIDUAL = 2
@@ -44,15 +47,16 @@ class Encoder(dense.Composite):
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layers = [
-            (BidirectionalLayer if is_bidirectional else RecurrentLayer)(
+            self.new_layer(
+                BidirectionalLayer
+                if i < hparams.num_bidirectional_layers
+                else RecurrentLayer,
                 hparams.cell,
                 hparams.hidden_size,
                 hparams.dropout,
                 name=f"layer_{i}",
-                dtype=self.dtype_policy,
             )
             for i in range(hparams.num_encoder_layers)
-            for is_bidirectional in [i < hparams.num_bidirectional_layers]
         ]
 
     def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
@@ -71,14 +75,14 @@ class Decoder(dense.Composite):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.bottom = AttentiveLayer(
+        self.bottom = self.new_layer(
+            AttentiveLayer,
             hparams.cell,
             hparams.hidden_size,
             hparams.attention_size or hparams.hidden_size,
             hparams.attention_type,
             *self._hops_and_dropout(hparams),
             name="layer_0",
-            dtype=self.dtype_policy,
         )
         self.upper = [
             self._new_upper(hparams, f"layer_{i}")
@@ -90,12 +94,12 @@ class Decoder(dense.Composite):
         return hparams.attention_hops, hparams.dropout
 
     def _new_upper(self, hparams: Any, name: str) -> Any:
-        return RecurrentLayer(
+        return self.new_layer(
+            RecurrentLayer,
             hparams.cell,
             hparams.hidden_size,
             hparams.dropout,
             name=name,
-            dtype=self.dtype_policy,
         )
 
     def call(
@@ -113,23 +117,14 @@ class Decoder(dense.Composite):
         return x, weights
 
     def initial_states(self, shape: Sequence) -> tuple:
-        """Return the states of all layers before the first step.
-
-        Args:
-            shape: B and W.
-        """
+        """Return all layers' states before the first step, of shape (B, W)."""
         cells = [self.bottom.cell, *(layer.cell for layer in self.upper)]
         return tuple(cell.initial_states(shape) for cell in cells)
 
     def step(
         self, x: Tensor, states: Sequence, source: Source
     ) -> tuple[Tensor, Tensor, tuple]:
-        """Decode one position of W beams.
-
-        Args:
-            x: [B, W, D].
-            states: of all layers, [B, W, D] each.
-            source: result of bottom.attention.project().
+        """Decode one position of W beams, x and all layers' states [B, W, D].
 
         Returns:
             output [B, W, D], weights [B, hops, W, L], next states.
@@ -144,22 +139,20 @@ class Decoder(dense.Composite):
         return x, weights, tuple(new_states)
 
 
-class Recurrent(EmbeddingSeq2Seq):
+class Recurrent(seq2seq.EmbeddingSeq2Seq):
     """GNMT: stacked LSTM or GRU layers with attention from the bottom one."""
 
     default_name = "recurrent"
     attention_kinds = ("cross",)
+    encoder_class: type[keras.layers.Layer] = Encoder
+    decoder_class: type[Decoder] = Decoder
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
-        self.encoder = self._new_encoder()
-        self.decoder = self._new_decoder()
-
-    def _new_encoder(self) -> Encoder:
-        return Encoder(self.hparams, name="encoder", dtype=self.dtype_policy)
-
-    def _new_decoder(self) -> Decoder:
-        return Decoder(self.hparams, name="decoder", dtype=self.dtype_policy)
+        self.encoder, self.decoder = (
+            self.new_layer(self.encoder_class, hparams, name="encoder"),
+            self.new_layer(self.decoder_class, hparams, name="decoder"),
+        )
 
     def encode(
         self, inputs: Tensor, rng: Rng | None = None
@@ -177,19 +170,19 @@ class Recurrent(EmbeddingSeq2Seq):
     ) -> tuple[Tensor, Tensor]:
         """Return states [B, T, D] and attention [B, T, hops, L]."""
         memory, mask = self.encode(batch["inputs"], rng)
-        x = shift_right(self.targets_embedding(batch["targets"]))
+        x = seq2seq.shift_right(self.targets_embedding(batch["targets"]))
         return self.decoder(x, memory, mask, rng=rng)
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
-        return HiddenStates(self._run(batch, rng)[0])
+    ) -> seq2seq.HiddenStates:
+        return seq2seq.HiddenStates(self._run(batch, rng)[0])
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]
-    ) -> AttentionWeights:
+    ) -> seq2seq.AttentionWeights:
         weights = ops.transpose(self._run(batch)[1], (2, 0, 1, 3))
-        return AttentionWeights(cross=weights[:, :, None])
+        return seq2seq.AttentionWeights(cross=weights[:, :, None])
 
     def start_decoding(
         self,
@@ -197,21 +190,21 @@ class Recurrent(EmbeddingSeq2Seq):
         num_beams: int,
         capacity: Tensor | int,
         constants: Any,
-    ) -> DecodingState:
+    ) -> seq2seq.DecodingState:
         memory, mask = self.encode(inputs)
         source = self.decoder.bottom.attention.project(memory, mask)
         states = self.decoder.initial_states((ops.shape(inputs)[0], num_beams))
-        return DecodingState(constants, source, states)
+        return seq2seq.DecodingState(constants, source, states)
 
     def decode_step(
-        self, ids: Tensor, step: Tensor, state: DecodingState
-    ) -> StepOutputs:
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
         kernel, source, states = state
         x = self.embed_previous(ids, step)
         x, weights, states = self.decoder.step(x, states, source)
-        return StepOutputs(
+        return seq2seq.StepOutputs(
             self.softmax.logits(x, kernel),
-            DecodingState(kernel, source, states),
+            seq2seq.DecodingState(kernel, source, states),
             ops.mean(weights, axis=1),
         )
 
@@ -236,35 +229,21 @@ class Recurrent(EmbeddingSeq2Seq):
         return 2.0 * (source_length * source + target_length * target)
 
 
-# Encoder and decoder of Deep-Att: LSTMs with fast-forward connections.
-#
-# Section 3.1 splits a recurrent layer k in a feed-forward part f and a
-# recurrent part. Fast-forward connections join the feed-forward parts of
-# adjacent layers, so that a path through all layers has neither a nonlinearity
-# nor a recurrence:
-#
-#     f^1 = W^1 x
-#     f^k = W^k [Half(f^(k-1)), Dropout(h^(k-1))]
-#     h^k = LSTM(f^k, h^k of the previous step)
-#
-# f has the width of the cell's gates; Half takes the first half of it. W
-# includes the cell's bias.
-#
-# Here `hparams` are a DeepAttHParams of hparams/recurrent.py.
+# Deep-Att
 
 
-class FastForwardLayer(keras.layers.Layer):
+class FastForwardLayer(dense.Parent, keras.layers.Layer):
     """Recurrent layer above another one, with a fast-forward connection."""
 
     def __init__(self, hparams: Any, reverse: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.recurrent = RecurrentLayer(
+        self.recurrent = self.new_layer(
+            RecurrentLayer,
             hparams.cell,
             hparams.hidden_size,
             hparams.dropout,
             reverse,
             name="recurrent",
-            dtype=self.dtype_policy,
         )
 
     @property
@@ -283,13 +262,9 @@ class FastForwardLayer(keras.layers.Layer):
         mask: Tensor | None = None,
         rng: Rng | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return f [B, T, gates] and h [B, T, D] of this layer.
+        """Return f [B, T, gates] and h [B, T, D] from those of the layer below.
 
-        Args:
-            f: [B, T, gates], of the layer below.
-            h: [B, T, D], of the layer below.
-            mask: [B, T] bool, False at padding; only read in reverse.
-            rng: state of random numbers; None at inference.
+        `mask` [B, T] bool is False at padding, and only read in reverse.
         """
         f = self.feed_forward(f, self.recurrent.dropout(h, rng=rng))
         return f, self.recurrent.run(f, mask)
@@ -300,7 +275,7 @@ class FastForwardLayer(keras.layers.Layer):
         return self.cell.project(ops.concatenate([half, h], axis=-1))
 
 
-class DeepAttEncoder(keras.layers.Layer):
+class DeepAttEncoder(dense.Composite):
     """Two columns of layers, in opposite and alternating directions.
 
     In the first column odd layers run forward and even ones in reverse, in the
@@ -310,36 +285,35 @@ class DeepAttEncoder(keras.layers.Layer):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        policy = self.dtype_policy
-        self.first, self.upper = [], []
-        for column in range(2):
-            self.first.append(
-                RecurrentLayer(
-                    hparams.cell,
-                    hparams.hidden_size,
-                    0.0,
-                    reverse=column == 1,
-                    name=f"column_{column}_layer_0",
-                    dtype=policy,
+        self.first = [
+            self.new_layer(
+                RecurrentLayer,
+                hparams.cell,
+                hparams.hidden_size,
+                0.0,
+                reverse=column == 1,
+                name=f"column_{column}_layer_0",
+            )
+            for column in range(2)
+        ]
+        self.upper = [
+            [
+                self.new_layer(
+                    FastForwardLayer,
+                    hparams,
+                    reverse=(column + i) % 2 == 1,
+                    name=f"column_{column}_layer_{i}",
                 )
-            )
-            self.upper.append(
-                [
-                    FastForwardLayer(
-                        hparams,
-                        reverse=(column + i) % 2 == 1,
-                        name=f"column_{column}_layer_{i}",
-                        dtype=policy,
-                    )
-                    for i in range(1, hparams.num_encoder_layers)
-                ]
-            )
+                for i in range(1, hparams.num_encoder_layers)
+            ]
+            for column in range(2)
+        ]
         gates = self.first[0].cell.num_gates
-        self.projection = keras.layers.Dense(
+        self.projection = self.new_layer(
+            keras.layers.Dense,
             (gates + 1) * hparams.hidden_size // 2,  # of 2 (gates + 1) D
             use_bias=False,
             name="projection",
-            dtype=policy,
         )
 
     def build(self, x_shape: tuple) -> None:
@@ -365,8 +339,8 @@ class DeepAttDecoder(Decoder):
         return 1, 0.0
 
     def _new_upper(self, hparams: Any, name: str) -> FastForwardLayer:
-        return FastForwardLayer(
-            hparams, reverse=False, name=name, dtype=self.dtype_policy
+        return self.new_layer(
+            FastForwardLayer, hparams, reverse=False, name=name
         )
 
     def call(
@@ -390,26 +364,16 @@ class DeepAttDecoder(Decoder):
         return h, weights, tuple(new_states)
 
 
-# Deep-Att (Zhou et al. 2016, arXiv 1606.04199): deep LSTMs with attention.
-#
-# All but the stacks is as in the model "recurrent": the query of the attention
-# is the bottom decoder layer's output of the previous step.
-
-
 class DeepAtt(Recurrent):
-    """Deep LSTMs with fast-forward connections and attention."""
+    """Deep LSTMs with fast-forward connections and attention.
+
+    As in GNMT, the query of the attention is the bottom decoder layer's output
+    of the previous step.
+    """
 
     default_name = "deep_att"
-
-    def _new_encoder(self) -> DeepAttEncoder:
-        return DeepAttEncoder(
-            self.hparams, name="encoder", dtype=self.dtype_policy
-        )
-
-    def _new_decoder(self) -> DeepAttDecoder:
-        return DeepAttDecoder(
-            self.hparams, name="decoder", dtype=self.dtype_policy
-        )
+    encoder_class = DeepAttEncoder
+    decoder_class = DeepAttDecoder
 
     def flops(self, source_length: float, target_length: float) -> float:
         h, size = self.hparams, self.hparams.hidden_size

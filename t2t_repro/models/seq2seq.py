@@ -32,6 +32,7 @@ import keras
 from keras import ops
 
 from t2t_repro import errors
+from t2t_repro.layers import dense
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.runtime.keras_compat import Tensor
@@ -86,7 +87,7 @@ class StepOutputs(NamedTuple):
     attention: Tensor | None = None
 
 
-class Seq2Seq(keras.Model):
+class Seq2Seq(dense.Parent, keras.Model):
     """Base class of models that translate one sequence into another."""
 
     # Name of models that are created without one; None: that of the class.
@@ -202,12 +203,7 @@ class Seq2Seq(keras.Model):
     def reorder_beams(
         self, state: DecodingState, parents: Tensor
     ) -> DecodingState:
-        """Return the state with hypotheses taken from other beams.
-
-        Args:
-            state: DecodingState.
-            parents: [B, W] int32, previous beam of each hypothesis.
-        """
+        """Return the state with hypotheses taken from beams [B, W] int32."""
         hypotheses = keras.tree.map_structure(
             lambda leaf: gather_beams(leaf, parents), state.hypotheses
         )
@@ -221,22 +217,16 @@ class Seq2Seq(keras.Model):
         return state
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor | None:
-        """Return the maximum lengths of outputs, EOS included.
+        """Return the maximum lengths [B] of outputs for those of inputs [B].
 
-        Args:
-            input_lengths: [B] int32, EOS included.
-
-        Returns:
-            [B] int32; None: the model has no bound of its own.
+        EOS is included; None: the model has no bound of its own.
         """
         return None
 
     def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
-        """Convert to a specification of CTranslate2.
+        """Convert to a specification of `specs`, the module of CTranslate2.
 
-        Args:
-            specs: the module ctranslate2.specs.
-            max_positions: maximum length of inputs and outputs.
+        Inputs and outputs have at most `max_positions`.
 
         Raises:
             UserError: CTranslate2 does not support this model.
@@ -279,9 +269,6 @@ def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
     return ops.take(ops.reshape(x, (-1, *shape[2:])), rows, axis=0)
 
 
-# Embeddings of inputs and targets, and the softmax: one to three matrices.
-
-
 class EmbeddingSeq2Seq(Seq2Seq):
     """Model with embeddings of both sides and a softmax, each an Embedding.
 
@@ -302,25 +289,44 @@ class EmbeddingSeq2Seq(Seq2Seq):
         """
         super().__init__(hparams, vocab_size, **kwargs)
         if hparams.shared_embedding_and_softmax_weights:
-            _require_one_vocabulary(self)
-            shared = _build_embedding(
-                self, "embedding", vocab_size, softmax=True
-            )
+            if self.source_vocab_size != vocab_size:
+                raise errors.UserError(
+                    "One embedding for both sides needs one vocabulary; inputs "
+                    f"have {self.source_vocab_size:,} subwords and targets "
+                    f"{vocab_size:,}. Say --hparams="
+                    "shared_embedding_and_softmax_weights=false."
+                )
+            shared = self._new_embedding("embedding", vocab_size, True)
             self.inputs_embedding = self.targets_embedding = shared
             self.softmax = shared
             return
-        self.inputs_embedding = _build_embedding(
-            self, "inputs_embedding", self.source_vocab_size
+        self.inputs_embedding = self._new_embedding(
+            "inputs_embedding", self.source_vocab_size, False
         )
         shares = "shared_targets_embedding_and_softmax_weights"
         is_tied = getattr(hparams, shares, False)
-        self.targets_embedding = _build_embedding(
-            self, "targets_embedding", vocab_size, softmax=is_tied
+        self.targets_embedding = self._new_embedding(
+            "targets_embedding", vocab_size, is_tied
         )
         self.softmax = (
             self.targets_embedding
             if is_tied
-            else _build_embedding(self, "softmax", vocab_size, softmax=True)
+            else self._new_embedding("softmax", vocab_size, True)
+        )
+
+    def _new_embedding(
+        self, name: str, vocab_size: int, gives_logits: bool
+    ) -> Embedding:
+        # Only the Transformer has the hparams of the bias and of the factor.
+        bias = getattr(self.hparams, "softmax_bias", False)
+        mode = getattr(self.hparams, "multiply_embedding_mode", "sqrt_depth")
+        return self.new_layer(
+            Embedding,
+            vocab_size,
+            self.hparams.hidden_size,
+            use_bias=gives_logits and bias,
+            multiply_mode=mode,
+            name=name,
         )
 
     @property
@@ -336,39 +342,12 @@ class EmbeddingSeq2Seq(Seq2Seq):
         return y * ops.cast(step > 0, y.dtype)
 
 
-def _build_embedding(model, name, vocab_size, softmax=False):
-    """Build a layer; `softmax` says that it also computes logits.
-
-    Only the Transformer has the hparams of the bias and of the factor.
-    """
-    hparams = model.hparams
-    return Embedding(
-        vocab_size,
-        hparams.hidden_size,
-        use_bias=softmax and getattr(hparams, "softmax_bias", False),
-        multiply_mode=getattr(hparams, "multiply_embedding_mode", "sqrt_depth"),
-        name=name,
-        dtype=model.dtype_policy,
-    )
-
-
-def _require_one_vocabulary(model):
-    if model.source_vocab_size != model.vocab_size:
-        raise errors.UserError(
-            "One embedding for both sides needs one vocabulary; inputs have "
-            f"{model.source_vocab_size:,} subwords and targets "
-            f"{model.vocab_size:,}. Say --hparams="
-            "shared_embedding_and_softmax_weights=false."
-        )
-
-
-# Columns for outputs of unknown length: ByteNet and Neural GPU.
+# Columns of ByteNet and of the Neural GPU
 #
 # Section 3.2 of Kalchbrenner et al. 2016 (arXiv 1610.10099): a source of |s|
 # subwords is encoded to a * |s| + b columns, an estimate of the target's
-# length. Position t of the target reads column t.
-#
-# Here `hparams` have a as `target_ratio` and b as `target_offset`.
+# length. Position t of the target reads column t. `hparams` have a as
+# `target_ratio` and b as `target_offset`.
 
 
 def column_counts(lengths: Tensor, hparams: Any) -> Tensor:
@@ -405,7 +384,7 @@ def take_column(columns: Tensor, step: Tensor) -> Tensor:
     return column * ops.cast(step <= last, column.dtype)
 
 
-# Training cost of a model, by its own counts of parameters and FLOPs.
+# Training cost
 
 
 class TrainingCost(NamedTuple):
@@ -440,42 +419,32 @@ def training_cost(
     seconds: float | None,
     sustained_flops_per_second: float | None,
 ) -> TrainingCost:
-    """Return the cost of a run so far.
+    """Return the cost of a run so far; None is an unknown figure.
 
     Args:
         model: a model, whose weights need no values.
         batch_tokens: number of target tokens in a step.
-        lengths: mean numbers of subwords of a source and of a target; None:
-            unknown.
+        lengths: mean numbers of subwords of a source and of a target.
         steps: number of finished steps.
-        seconds: time of these steps; None: unknown.
-        sustained_flops_per_second: sustained rate of all devices together;
-            None: unknown.
+        seconds: time of these steps.
+        sustained_flops_per_second: sustained rate of all devices together.
     """
     counted = None
     if lengths:
         counted = training_flops(model, batch_tokens * steps, *lengths)
+    parameters = model.count_params()
     return TrainingCost(
-        steps,
-        model.count_params(),
-        counted,
-        seconds,
-        sustained_flops_per_second,
+        steps, parameters, counted, seconds, sustained_flops_per_second
     )
 
 
 def training_flops(
     model: Seq2Seq, tokens: int, source_length: float, target_length: float
 ) -> float:
-    """Count the multiplications and additions of a run.
+    """Count the multiplications and additions of a run with so many tokens.
 
-    The backward pass costs twice the forward pass. Padding does not count.
-
-    Args:
-        model: a model, which counts its forward pass.
-        tokens: number of target tokens in all steps.
-        source_length: mean number of subwords of an input, with EOS.
-        target_length: mean number of subwords of a target, with EOS.
+    The backward pass costs twice the forward pass. `tokens` are those of the
+    targets, lengths are mean numbers of subwords with EOS, without padding.
     """
     pair = 3.0 * model.flops(source_length, target_length)
     return pair * tokens / target_length

@@ -10,15 +10,7 @@ from keras import ops
 from t2t_repro.layers import attention, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.models import transformer_ctranslate2
-from t2t_repro.models.seq2seq import (
-    AttentionWeights,
-    DecodingState,
-    EmbeddingSeq2Seq,
-    HiddenStates,
-    StepOutputs,
-    shift_right,
-)
+from t2t_repro.models import seq2seq, transformer_ctranslate2
 from t2t_repro.models.transformer_stack import (
     Cache,
     DecoderLayer,
@@ -30,13 +22,13 @@ from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.text.vocabulary import EOS
 
 
-class Transformer(EmbeddingSeq2Seq):
+class Transformer(seq2seq.EmbeddingSeq2Seq):
     """Encoder-decoder of section 3, in the variants of TransformerHParams."""
 
     default_name = "transformer"
     packed_rows = True
     recomputation = True
-    attention_kinds = AttentionWeights._fields
+    attention_kinds = seq2seq.AttentionWeights._fields
 
     def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
         super().__init__(hparams, vocab_size, **kwargs)
@@ -46,17 +38,11 @@ class Transformer(EmbeddingSeq2Seq):
         self.inputs_bias = self._new_vector("inputs_bias", hparams.inputs_bias)
         # [D], the decoder's first input; None: zeros
         self.start = self._new_vector("start", hparams.learned_start)
-        self.encoder = Stack(
-            self._encoder_layer_classes(),
-            hparams,
-            name="encoder",
-            dtype=self.dtype_policy,
+        self.encoder = self.new_layer(
+            Stack, self._encoder_layer_classes(), hparams, name="encoder"
         )
-        self.decoder = Stack(
-            self._decoder_layer_classes(),
-            hparams,
-            name="decoder",
-            dtype=self.dtype_policy,
+        self.decoder = self.new_layer(
+            Stack, self._decoder_layer_classes(), hparams, name="decoder"
         )
 
     def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
@@ -77,12 +63,12 @@ class Transformer(EmbeddingSeq2Seq):
         )
 
     def _new_positions(self, name: str) -> keras.layers.Layer:
-        return embedding.build(
+        return self.new_layer(
+            embedding.build,
             self.hparams.pos,
             self.hparams.max_length,
             self.hparams.first_position,
             name=name,
-            dtype=self.dtype_policy,
         )
 
     def encode(
@@ -124,7 +110,7 @@ class Transformer(EmbeddingSeq2Seq):
         Returns:
             states [B, T, D], weights of each layer (see Stack.call).
         """
-        shifted = shift_right(self.targets_embedding(targets))
+        shifted = seq2seq.shift_right(self.targets_embedding(targets))
         # Each sentence of the row begins with the start.
         shifted = self._replace_by_start(shifted, positions == 0)
         x = self.targets_positions(shifted, positions)
@@ -145,9 +131,7 @@ class Transformer(EmbeddingSeq2Seq):
     def _replace_by_start(self, x: Tensor, is_first: Tensor) -> Tensor:
         """Replace vectors of x [B, T, D] by the decoder's first input.
 
-        Args:
-            x: embedded targets.
-            is_first: bool, broadcast to [B, T]: which vectors.
+        `is_first`, broadcast to [B, T], says which.
         """
         is_first = is_first[..., None]
         if self.start is None:
@@ -198,15 +182,15 @@ class Transformer(EmbeddingSeq2Seq):
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> HiddenStates:
-        return HiddenStates(self._encode_and_decode(batch, rng)[0])
+    ) -> seq2seq.HiddenStates:
+        return seq2seq.HiddenStates(self._encode_and_decode(batch, rng)[0])
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]
-    ) -> AttentionWeights:
+    ) -> seq2seq.AttentionWeights:
         _, encoder, decoder = self._encode_and_decode(batch, rng=None)
         self_weights, cross_weights = zip(*decoder, strict=True)
-        return AttentionWeights(
+        return seq2seq.AttentionWeights(
             cross=ops.stack(cross_weights),
             encoder=ops.stack(encoder),
             decoder=ops.stack(self_weights),
@@ -224,7 +208,7 @@ class Transformer(EmbeddingSeq2Seq):
         num_beams: int,
         capacity: Tensor | int,
         constants: Any,
-    ) -> DecodingState:
+    ) -> seq2seq.DecodingState:
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
@@ -241,11 +225,11 @@ class Transformer(EmbeddingSeq2Seq):
             capacity,
             self.compute_dtype,
         )
-        return DecodingState(constants, cache, visible)
+        return seq2seq.DecodingState(constants, cache, visible)
 
     def decode_step(
-        self, ids: Tensor, step: Tensor, state: DecodingState
-    ) -> StepOutputs:
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
         constants, cache, visible = state
         softmax_kernel, layer_kernels = constants
         beams = ids.shape[1]
@@ -277,64 +261,50 @@ class Transformer(EmbeddingSeq2Seq):
         cache = cache._replace(keys=tuple(keys), values=tuple(values))
         # [layers, B, H, W, L] -> [B, W, L]
         attention = ops.mean(ops.stack(weights), axis=(0, 2))
-        return StepOutputs(
-            logits, DecodingState(constants, cache, visible), attention
+        return seq2seq.StepOutputs(
+            logits, seq2seq.DecodingState(constants, cache, visible), attention
         )
 
-    def compact_state(self, state: DecodingState) -> DecodingState:
+    def compact_state(
+        self, state: seq2seq.DecodingState
+    ) -> seq2seq.DecodingState:
         cache, visible = state.sentences.compact(state.hypotheses)
         return state._replace(sentences=cache, hypotheses=visible)
 
     def flops(self, source_length: float, target_length: float) -> float:
-        return count_flops(
-            self.hparams, self.vocab_size, source_length, target_length
+        """Return multiplications and additions of one pair's forward pass.
+
+        Products count whole, masked or not. The count omits norms, softmax and
+        dropout (about 1%), and the masked attention between sentences of a
+        packed row.
+        """
+        hparams, d = self.hparams, self.hparams.hidden_size
+        keys = hparams.attention_key_channels or d
+        values = hparams.attention_value_channels or d
+        # Gated activations need three matrices, others two.
+        ffn = (3 if hparams.ffn_activation.endswith("glu") else 2) * (
+            d * hparams.filter_size
         )
+        # Cost of a query and a key: Q K^T and weights x V. Additive attention
+        # adds, takes a tanh and multiplies by a vector in place of the product.
+        is_additive = hparams.attention_type == "additive"
+        pair = (2 if is_additive else 1) * keys + values
+        # Relative positions: the same products with vectors of distances.
+        self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
+        queries = memory = d * (keys + values)
+        encoder_layer = source_length * (
+            queries + memory + source_length * self_pair + ffn
+        )
+        decoder_layer = (
+            target_length * (queries + memory + target_length * self_pair + ffn)
+            + target_length * (queries + source_length * pair)
+            + source_length * memory
+        )
+        layers = (
+            hparams.encoder_layers * encoder_layer
+            + hparams.decoder_layers * decoder_layer
+        )
+        return 2.0 * (layers + target_length * self.vocab_size * d)
 
     def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
         return transformer_ctranslate2.convert(self, specs, max_positions)
-
-
-# Number of multiplications and additions of the Transformer.
-
-
-def count_flops(
-    hparams: Any, vocab_size: int, source_length: float, target_length: float
-) -> float:
-    """Return multiplications and additions of one pair's forward pass.
-
-    A matrix product of m x k and k x n costs 2 m k n, masked or not. The count
-    omits norms, softmax and dropout (about 1%), and the masked attention
-    between sentences of a packed row.
-
-    Args:
-        hparams: TransformerHParams.
-        vocab_size: V of the targets.
-        source_length: L, subwords of the input with EOS.
-        target_length: T, subwords of the target with EOS.
-    """
-    d, keys = hparams.hidden_size, hparams.attention_key_channels
-    keys = keys or d
-    values = hparams.attention_value_channels or d
-    # Gated activations need three matrices, others two.
-    ffn = (3 if hparams.ffn_activation.endswith("glu") else 2) * (
-        d * hparams.filter_size
-    )
-    # Cost of a query and a key: Q K^T and weights x V. Additive attention adds,
-    # takes a tanh and multiplies by a vector in place of the dot product.
-    pair = (2 if hparams.attention_type == "additive" else 1) * keys + values
-    # Relative positions: the same products with vectors of distances.
-    self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
-    queries, memory = d * (keys + values), d * (keys + values)
-    encoder_layer = source_length * (
-        queries + memory + source_length * self_pair + ffn
-    )
-    decoder_layer = (
-        target_length * (queries + memory + target_length * self_pair + ffn)
-        + target_length * (queries + source_length * pair)
-        + source_length * memory
-    )
-    layers = (
-        hparams.encoder_layers * encoder_layer
-        + hparams.decoder_layers * decoder_layer
-    )
-    return 2.0 * (layers + target_length * vocab_size * d)

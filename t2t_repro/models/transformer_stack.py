@@ -1,6 +1,8 @@
 """Encoder and decoder stacks (section 3.1): layers of residual sublayers.
 
-Here `hparams` are a TransformerHParams of hparams/transformer.py.
+Stack has layers, a layer has sublayers, and Cache has the keys and values of
+self-attention in decoding. Here `hparams` are a TransformerHParams of
+hparams/transformer.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import dense, randomness, residual
+from t2t_repro.layers import dense, sublayers
 from t2t_repro.layers.attention import (
     KeyValues,
     MultiHeadAttention,
@@ -17,8 +19,8 @@ from t2t_repro.layers.attention import (
     StepKernels,
 )
 from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.randomness import Rng
-from t2t_repro.layers.residual import FeedForward
+from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.layers.sublayers import FeedForward
 from t2t_repro.runtime.keras_compat import Tensor
 
 
@@ -30,16 +32,88 @@ class LayerKernels(NamedTuple):
     ffn: tuple[Projection, ...]
 
 
+def self_attention_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> sublayers.AttentionResidual:
+    """Return self-attention within a residual."""
+    settings = _attention_settings(hparams, parent)
+    if hparams.max_relative_position:
+        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
+    else:
+        sublayer = MultiHeadAttention(**settings)
+    return sublayers.AttentionResidual(
+        sublayer, **residual_settings(hparams, "self_attention", parent)
+    )
+
+
+def cross_attention_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> sublayers.AttentionResidual:
+    """Return attention over the encoder's output, within a residual."""
+    return sublayers.AttentionResidual(
+        MultiHeadAttention(**_attention_settings(hparams, parent)),
+        **residual_settings(hparams, "cross_attention", parent),
+    )
+
+
+def _attention_settings(
+    hparams: Any, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all attentions of a model share."""
+    size = hparams.hidden_size
+    return {
+        "hidden_size": size,
+        "num_heads": hparams.num_heads,
+        "key_channels": hparams.attention_key_channels or size,
+        "value_channels": hparams.attention_value_channels or size,
+        "attention_type": hparams.attention_type,
+        "dropout_rate": hparams.attention_dropout,
+        "use_bias": hparams.attention_bias,
+        "name": "multihead_attention",
+        "dtype": parent.dtype_policy,
+    }
+
+
+def feed_forward_sublayer(
+    hparams: Any, parent: keras.layers.Layer
+) -> sublayers.Residual:
+    """Return a feed-forward network within a residual."""
+    sublayer = FeedForward(
+        hparams.hidden_size,
+        hparams.filter_size,
+        hparams.relu_dropout,
+        hparams.ffn_activation,
+        name="feed_forward",
+        dtype=parent.dtype_policy,
+    )
+    return sublayers.Residual(
+        sublayer, **residual_settings(hparams, "ffn", parent)
+    )
+
+
+def residual_settings(
+    hparams: Any, name: str, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all residuals of a model share, and `name`."""
+    return {
+        "preprocess_sequence": hparams.layer_preprocess_sequence,
+        "postprocess_sequence": hparams.layer_postprocess_sequence,
+        "dropout_rate": hparams.layer_prepostprocess_dropout,
+        "epsilon": hparams.norm_epsilon,
+        "name": name,
+        "dtype": parent.dtype_policy,
+    }
+
+
 class EncoderLayer(dense.Composite):
     """Self-attention and feed-forward network, each within a residual."""
+
+    ffn_sublayer = staticmethod(feed_forward_sublayer)
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_attention = self_attention_sublayer(hparams, self)
-        self.ffn = self._new_ffn(hparams)
-
-    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return feed_forward_sublayer(hparams, self)
+        self.ffn = self.ffn_sublayer(hparams, self)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -56,14 +130,13 @@ class EncoderLayer(dense.Composite):
 class DecoderLayer(dense.Composite):
     """Self-attention, cross-attention and feed-forward network."""
 
+    ffn_sublayer = staticmethod(feed_forward_sublayer)
+
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_attention = self_attention_sublayer(hparams, self)
         self.cross_attention = cross_attention_sublayer(hparams, self)
-        self.ffn = self._new_ffn(hparams)
-
-    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return feed_forward_sublayer(hparams, self)
+        self.ffn = self.ffn_sublayer(hparams, self)
 
     def call(
         self,
@@ -158,16 +231,11 @@ class DecoderLayer(dense.Composite):
 def _write_rows(
     old: Tensor, new: Tensor, rows: Tensor, entries: Tensor | int
 ) -> Tensor:
-    """Return `old` [B, H, S, K] with `new` [B, H, W, K] at `rows`.
+    """Return a copy of `old` [B, H, S, K] with `new` [B, H, W, K] at `rows`.
 
-    A row holds the W entries of one position. (ops.slice_update would become an
-    XLA operation in TensorFlow's graph, and TF Serving has no XLA compiler.)
-
-    Args:
-        old: array that is copied.
-        new: keys or values of one position.
-        rows: [B * H, 1] int32.
-        entries: S.
+    A row of S entries holds the W of one position. (ops.slice_update would
+    become an XLA operation in TensorFlow's graph, and TF Serving has no XLA
+    compiler.)
     """
     heads, width = new.shape[1], new.shape[2] * new.shape[3]
     written = ops.scatter_update(
@@ -190,26 +258,24 @@ class Stack(dense.Composite):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.input_norm = residual.norm_or_identity(
+        self.input_norm = self.new_layer(
+            sublayers.norm_or_identity,
             hparams.embedding_norm,
             hparams.norm_epsilon,
             name="input_norm",
-            dtype=self.dtype_policy,
         )
-        self.dropout = randomness.Dropout(
-            hparams.layer_prepostprocess_dropout,
-            name="dropout",
-            dtype=self.dtype_policy,
+        self.dropout = self.new_layer(
+            Dropout, hparams.layer_prepostprocess_dropout, name="dropout"
         )
         self.layers = [
-            layer_class(hparams, name=f"layer_{i}", dtype=self.dtype_policy)
+            self.new_layer(layer_class, hparams, name=f"layer_{i}")
             for i, layer_class in enumerate(layer_classes)
         ]
-        self.norm = residual.norm_or_identity(
+        self.norm = self.new_layer(
+            sublayers.norm_or_identity,
             hparams.layer_preprocess_sequence == "n",
             hparams.norm_epsilon,
             name="norm",
-            dtype=self.dtype_policy,
         )
 
     def call(
@@ -268,88 +334,6 @@ def _rematerialize(
     return keras.remat(run)(x, *floats)
 
 
-# Residual sublayers of the Transformer's layers, built from hparams.
-#
-# Here `hparams` are a TransformerHParams of hparams/transformer.py, and
-# `parent` is the layer whose dtype policy a sublayer has.
-
-
-def self_attention_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.AttentionResidual:
-    """Return self-attention within a residual."""
-    settings = _attention_settings(hparams, parent)
-    if hparams.max_relative_position:
-        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
-    else:
-        sublayer = MultiHeadAttention(**settings)
-    return residual.AttentionResidual(
-        sublayer, **residual_settings(hparams, "self_attention", parent)
-    )
-
-
-def cross_attention_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.AttentionResidual:
-    """Return attention over the encoder's output, within a residual."""
-    return residual.AttentionResidual(
-        MultiHeadAttention(**_attention_settings(hparams, parent)),
-        **residual_settings(hparams, "cross_attention", parent),
-    )
-
-
-def _attention_settings(
-    hparams: Any, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all attentions of a model share."""
-    size = hparams.hidden_size
-    return {
-        "hidden_size": size,
-        "num_heads": hparams.num_heads,
-        "key_channels": hparams.attention_key_channels or size,
-        "value_channels": hparams.attention_value_channels or size,
-        "attention_type": hparams.attention_type,
-        "dropout_rate": hparams.attention_dropout,
-        "use_bias": hparams.attention_bias,
-        "name": "multihead_attention",
-        "dtype": parent.dtype_policy,
-    }
-
-
-def feed_forward_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.Residual:
-    """Return a feed-forward network within a residual."""
-    sublayer = FeedForward(
-        hparams.hidden_size,
-        hparams.filter_size,
-        hparams.relu_dropout,
-        hparams.ffn_activation,
-        name="feed_forward",
-        dtype=parent.dtype_policy,
-    )
-    return residual.Residual(
-        sublayer, **residual_settings(hparams, "ffn", parent)
-    )
-
-
-def residual_settings(
-    hparams: Any, name: str, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all residuals of a model share, and `name`."""
-    return {
-        "preprocess_sequence": hparams.layer_preprocess_sequence,
-        "postprocess_sequence": hparams.layer_postprocess_sequence,
-        "dropout_rate": hparams.layer_prepostprocess_dropout,
-        "epsilon": hparams.norm_epsilon,
-        "name": name,
-        "dtype": parent.dtype_policy,
-    }
-
-
-# Cache of decoder self-attention in decoding, with visibility per beam.
-
-
 class Cache(NamedTuple):
     """Keys and values of all beams of a sentence, [B, …] each.
 
@@ -379,7 +363,7 @@ class Cache(NamedTuple):
         capacity: Tensor | int,
         dtype: str,
     ) -> tuple["Cache", Tensor]:
-        """Create a cache without positions, and its visible entries.
+        """Create a cache without positions, and its visible [B, W, S] entries.
 
         Args:
             memory: keys and values of the source, one pair per layer.
@@ -387,9 +371,6 @@ class Cache(NamedTuple):
             num_beams: W.
             capacity: number of recent positions before compact() is called.
             dtype: dtype of keys and values.
-
-        Returns:
-            Cache, visible [B, W, S] bool.
         """
         batch = ops.shape(memory_mask)[0]
         recent: list[tuple] = []
@@ -415,12 +396,7 @@ class Cache(NamedTuple):
         return cache, visible
 
     def with_current(self, visible: Tensor, step: Tensor) -> Tensor:
-        """Return visible entries [B, W, S] with each hypothesis's new one.
-
-        Args:
-            visible: [B, W, S] bool, of the previous positions.
-            step: [] int32, the position that is being added.
-        """
+        """Return visible entries [B, W, S] with each hypothesis's at `step`."""
         beams, count = visible.shape[1], ops.shape(visible)[2]
         past = ops.shape(self.past_keys[0])[2]
         current = (
@@ -451,9 +427,7 @@ class Cache(NamedTuple):
     def write_rows(self, step: Tensor, beams: int) -> Tensor:
         """Return the rows to which keys and values of `step` are written.
 
-        Returns:
-            [B * H, 1] int32, rows of an array [B * H * recent positions,
-            W * K].
+        They are [B * H, 1] of an array [B * H * recent positions, W * K].
         """
         batch, heads = ops.shape(self.keys[0])[:2]
         capacity = self._capacity(beams)
@@ -464,31 +438,23 @@ class Cache(NamedTuple):
     ) -> Iterator[tuple[KeyValues, KeyValues, KeyValues]]:
         """Yield past, recent and source KeyValues of each layer.
 
-        Args:
-            distances: result of visible_mask().
+        Distances are those of visible_mask().
         """
-        past, recent, source = (
-            ops.shape(arrays[0])[2]
-            for arrays in (self.past_keys, self.keys, self.memory_keys)
-        )
-        past_distances, recent_distances = (
-            distances[:, :past],
-            distances[:, past:],
-        )
-        for past_key, past_value, key, value, memory_key, memory_value in zip(
-            self.past_keys,
-            self.past_values,
-            self.keys,
-            self.values,
-            self.memory_keys,
-            self.memory_values,
+        past = ops.shape(self.past_keys[0])[2]
+
+        def of_layers(
+            keys: tuple, values: tuple, distances: Tensor | None = None
+        ) -> list[KeyValues]:
+            length = ops.shape(keys[0])[2]
+            pairs = zip(keys, values, strict=True)
+            return [KeyValues(*pair, length, distances) for pair in pairs]
+
+        return zip(
+            of_layers(self.past_keys, self.past_values, distances[:, :past]),
+            of_layers(self.keys, self.values, distances[:, past:]),
+            of_layers(self.memory_keys, self.memory_values),
             strict=True,
-        ):
-            yield (
-                KeyValues(past_key, past_value, past, past_distances),
-                KeyValues(key, value, recent, recent_distances),
-                KeyValues(memory_key, memory_value, source),
-            )
+        )
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.

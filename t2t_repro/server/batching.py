@@ -22,6 +22,9 @@ from t2t_repro.text.languages import has_known_tag, tag_of
 Inputs = dict[str, list[bytes]]  # {name: one value for each sentence}
 Outputs = dict[str, np.ndarray]  # {name: [B, …]}
 
+_OTHER_MARKS = 1000  # in the JSON of a body: of keys that are ignored
+_SHOWN_NAMES, _SHOWN_LETTERS = 5, 40
+
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared by identity
 class _Request:
@@ -224,10 +227,7 @@ def _fail(request, error):
         request.answer.set_exception(error)
 
 
-# Checks of a request's inputs, in the order of their cost.
-
-_OTHER_MARKS = 1000  # of keys that are ignored, and the like
-_SHOWN_NAMES, _SHOWN_LETTERS = 5, 40
+# Checks of inputs, in the order of their cost
 
 
 def check_size(inputs: Sized, limits: Limits) -> None:
@@ -265,11 +265,7 @@ def check_density(body: bytes, limits: Limits) -> None:
 
 
 def check_names(found: Iterable[str], names: list[str]) -> None:
-    """Check the names of a request's inputs.
-
-    Args:
-        found: names in the request.
-        names: names of the signature's inputs, sorted.
+    """Check that a request's inputs have the sorted names of the signature's.
 
     Raises:
         RequestError: they differ.
@@ -289,12 +285,7 @@ def list_names(names: Iterable[str]) -> str:
 
 
 def check_inputs(inputs: Inputs, names: list[str], limits: Limits) -> None:
-    """Check the inputs of a request.
-
-    Args:
-        inputs: inputs by name.
-        names: names of the signature's inputs, sorted.
-        limits: limits of a request.
+    """Check the inputs of a request to a signature with these sorted names.
 
     Raises:
         RequestError: names the input that is wrong.
@@ -318,10 +309,6 @@ def check_inputs(inputs: Inputs, names: list[str], limits: Limits) -> None:
 
 def check_tags(inputs: Inputs, card: Mapping[str, Any]) -> None:
     """Check that sources of a many-to-many model name a target language.
-
-    Args:
-        inputs: inputs by name, of UTF-8.
-        card: model card.
 
     Raises:
         RequestError: a source has no tag that the model knows.

@@ -1,4 +1,4 @@
-"""REST connections: bounded in number, and in the time that clients may take.
+"""REST connections and bodies: bounded in number, size and time of clients.
 
 aiohttp limits the size of requests. What clients can hold for ever without
 these limits are connections, and the memory of answers that they do not read.
@@ -36,6 +36,12 @@ _REFUSAL = (
     f"Content-Length: {len(_FULL)}\r\nRetry-After: 1\r\nConnection: close\r\n"
     f"\r\n{_FULL}"
 ).encode()
+_READ_SECS = 10.0  # for a body, from the end of its header
+_LAST_READ_SECS = 1.0  # for a body when the server stops
+_SMALL = 64 << 10  # bytes that aiohttp buffers anyway
+_LARGE_BYTES = 64 << 20  # of all larger bodies that are read at a time
+IDENTITY = "identity"
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class Connections:
@@ -53,14 +59,7 @@ class Connections:
         metrics: monitoring.Metrics,
         tls: ssl.SSLContext | None = None,
     ):
-        """Prepare the factory.
-
-        Args:
-            server: aiohttp's server.
-            limit: maximum number of connections.
-            metrics: receives the number of connections, and refusals.
-            tls: settings of TLS; None: no TLS.
-        """
+        """Prepare a factory for aiohttp's server."""
         self._server, self._limit, self.metrics = server, limit, metrics
         self._tls = tls
         self._open: set[Connection | Handshake] = set()
@@ -262,11 +261,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer with JSON where aiohttp would answer with text.
 
-        Args:
-            request: the request; nearly empty if its header is malformed.
-            status: 400 for a malformed header, 500 for an error of ours.
-            exc: cause.
-            message: what is wrong, by aiohttp.
+        The status is 400 for a malformed header, 500 for an error of ours.
         """
         if isinstance(exc, ConnectionError):
             pass  # the client has left
@@ -283,50 +278,6 @@ class Connection(web.RequestHandler):
         return response
 
 
-def affordable(limit: int) -> int:
-    """Return how many connections of each protocol the descriptors allow.
-
-    The process's limit of descriptors is raised as far as it may be.
-
-    Args:
-        limit: wanted maximum of connections of each protocol.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS has a lower one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return limit
-    free = soft - _open_descriptors() - _SPARE_DESCRIPTORS
-    possible = max(free // 2, _FEWEST_CONNECTIONS)
-    if possible < limit:
-        LOGGER.warning(
-            "The limit of %s open files allows %s connections of each protocol "
-            "instead of %s. Raise it with ulimit -n.",
-            soft,
-            possible,
-            limit,
-        )
-    return min(limit, possible)
-
-
-def _open_descriptors():
-    for folder in ("/proc/self/fd", "/dev/fd"):
-        with contextlib.suppress(OSError):
-            return len(os.listdir(folder))
-    return _SPARE_DESCRIPTORS
-
-
-# Bodies of REST requests: bounded in size, in number and in time.
-
-_READ_SECS = 10.0  # for a body, from the end of its header
-_LAST_READ_SECS = 1.0  # for a body when the server stops
-_SMALL = 64 << 10  # bytes that aiohttp buffers anyway
-_LARGE_BYTES = 64 << 20  # of all larger bodies that are read at a time
-IDENTITY = "identity"
-_GZIP = 16 + zlib.MAX_WBITS
-
-
 class BodyReader:
     """Reader of request bodies, of which few may be large at a time.
 
@@ -334,11 +285,7 @@ class BodyReader:
     """
 
     def __init__(self, max_bytes: int):
-        """Prepare the reader.
-
-        Args:
-            max_bytes: of a body, before and after decompression.
-        """
+        """Keep the size of a body, before and after decompression."""
         self._max_bytes = max_bytes
         # 78 by default: some may stall, and others are still read.
         self._large = asyncio.Semaphore(max(_LARGE_BYTES // max_bytes, 4))
@@ -388,11 +335,7 @@ class BodyReader:
         return bytes(body)
 
     def decompress(self, body: bytes, encoding: str) -> bytes:
-        """Return the content of a body.
-
-        Args:
-            body: bytes that were sent.
-            encoding: the header Content-Encoding.
+        """Return the content of a body, given the header Content-Encoding.
 
         Raises:
             RequestError: it is too large, or not in this encoding.
@@ -427,3 +370,35 @@ class BodyReader:
         loop = asyncio.get_running_loop()
         for task in self._reading:
             loop.call_later(_LAST_READ_SECS, task.cancel)
+
+
+def affordable(limit: int) -> int:
+    """Return how many connections of each protocol the descriptors allow.
+
+    At most `limit` are wanted. The process's limit of descriptors is raised as
+    far as it may be.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS has a lower one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limit
+    free = soft - _open_descriptors() - _SPARE_DESCRIPTORS
+    possible = max(free // 2, _FEWEST_CONNECTIONS)
+    if possible < limit:
+        LOGGER.warning(
+            "The limit of %s open files allows %s connections of each protocol "
+            "instead of %s. Raise it with ulimit -n.",
+            soft,
+            possible,
+            limit,
+        )
+    return min(limit, possible)
+
+
+def _open_descriptors():
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return len(os.listdir(folder))
+    return _SPARE_DESCRIPTORS

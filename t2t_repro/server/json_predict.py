@@ -22,7 +22,7 @@ from aiohttp import web
 from t2t_repro.server import batching, request_errors
 from t2t_repro.serving.limits import Limits
 
-# Bodies of TensorFlow Serving's REST API: JSON objects, and answers.
+_PIECE_VALUES = 1024  # encoded at once: less than a millisecond
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
@@ -75,18 +75,10 @@ def _first_of_each(pairs):
     return dict(reversed(pairs))
 
 
-_PIECE_VALUES = 1024  # encoded at once: less than a millisecond
-
-
 def read_inputs(
     content: Mapping[str, Any], names: list[str], limits: Limits
 ) -> batching.Inputs:
-    """Return the inputs by name.
-
-    Args:
-        content: content of a body.
-        names: names of the signature's inputs, sorted.
-        limits: limits of a request.
+    """Return the inputs by name, of a signature with these sorted names.
 
     Raises:
         RequestError: the content has none of the forms above, or too many

@@ -1,4 +1,9 @@
-"""Metrics of the server for Prometheus, and its log."""
+"""Metrics of the server for Prometheus, and its log.
+
+Clients cannot flood the log. Its lines go to the logger LOGGER, and from there
+to the handlers of the root logger, which write time and severity to standard
+error.
+"""
 
 import asyncio
 import contextlib
@@ -7,14 +12,19 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import prometheus_client as prometheus
+
+LOGGER = logging.getLogger("t2t_repro.serving")
+_LINES = 10  # of one message in a period, with any arguments
+_PERIOD_SECS = 60.0
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 # From one cached word on a GPU to a page of text on a slow CPU.
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_Metric = TypeVar("_Metric")
 
 
 class Metrics:
@@ -22,80 +32,73 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = prometheus.CollectorRegistry()
+
+        def new(
+            kind: Callable[..., _Metric], name: str, *args: Any, **kwargs: Any
+        ) -> _Metric:
+            registry = self._registry
+            return kind(f"t2t_{name}", *args, registry=registry, **kwargs)
+
         labels = ("protocol", "signature")
-        self.requests = prometheus.Counter(
-            "t2t_requests",
+        self.requests = new(
+            prometheus.Counter,
+            "requests",
             "Requests answered, by gRPC's name of the outcome.",
             (*labels, "code"),
-            registry=self._registry,
         )
-        self.seconds = prometheus.Histogram(
-            "t2t_request_seconds",
+        self.seconds = new(
+            prometheus.Histogram,
+            "request_seconds",
             "From a request's arrival to its answer.",
             labels,
             buckets=_SECONDS,
-            registry=self._registry,
         )
-        self.batch_sentences = prometheus.Histogram(
-            "t2t_batch_sentences",
+        self.batch_sentences = new(
+            prometheus.Histogram,
+            "batch_sentences",
             "Sentences that went through the model together.",
             ("signature",),
             buckets=_SENTENCES,
-            registry=self._registry,
         )
-        self.waiting_sentences = prometheus.Gauge(
-            "t2t_waiting_sentences",
+        self.waiting_sentences = new(
+            prometheus.Gauge,
+            "waiting_sentences",
             "Sentences in the queue.",
             ("signature",),
-            registry=self._registry,
         )
-        self.version = prometheus.Gauge(
-            "t2t_model_version",
-            "The version that answers.",
-            registry=self._registry,
+        self.version = new(
+            prometheus.Gauge, "model_version", "The version that answers."
         )
-        self.http_responses = prometheus.Counter(
-            "t2t_http_responses",
+        self.http_responses = new(
+            prometheus.Counter,
+            "http_responses",
             "Answers over REST, to requests of any kind.",
             ("status",),
-            registry=self._registry,
         )
-        self.connections = prometheus.Gauge(
-            "t2t_connections",
-            "Open connections of REST.",
-            registry=self._registry,
+        self.connections = new(
+            prometheus.Gauge, "connections", "Open connections of REST."
         )
-        self.refusals = prometheus.Counter(
-            "t2t_refusals",
+        self.refusals = new(
+            prometheus.Counter,
+            "refusals",
             "Requests and connections refused without a look at the content.",
             ("reason",),
-            registry=self._registry,
         )
-        self.version_loads = prometheus.Counter(
-            "t2t_version_loads",
+        self.version_loads = new(
+            prometheus.Counter,
+            "version_loads",
             "Versions of the model that were loaded, or failed to load.",
             ("outcome",),
-            registry=self._registry,
         )
-        self.version_crashes = prometheus.Counter(
-            "t2t_version_crashes",
+        self.version_crashes = new(
+            prometheus.Counter,
+            "version_crashes",
             "Processes of versions that ended by themselves.",
-            registry=self._registry,
         )
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return prometheus.generate_latest(self._registry)
-
-
-# Log of the embedded server, which clients cannot flood.
-#
-# Lines go to the logger LOGGER, and from there to the handlers of the root
-# logger, which write time and severity to standard error.
-
-LOGGER = logging.getLogger("t2t_repro.serving")
-_LINES = 10  # of one message, with any arguments
-_PERIOD_SECS = 60.0
 
 
 class RateLimit(logging.Filter):

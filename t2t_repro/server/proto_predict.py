@@ -17,15 +17,10 @@ _STRING = tf.string.as_datatype_enum
 def read_inputs(
     request: predict_pb2.PredictRequest, names: Sequence[str], limits: Limits
 ) -> batching.Inputs:
-    """Return the inputs by name.
+    """Return the inputs by name, of a signature with these names.
 
     This does without tf.make_ndarray, which allocates whatever shape a message
     claims.
-
-    Args:
-        request: the request.
-        names: names of the signature's inputs.
-        limits: limits of a request.
 
     Raises:
         RequestError: an input is missing, is not a vector of strings, or has
@@ -56,6 +51,29 @@ def _read_input(name, tensor, limits):
             f"{name} has a tensor_content that is not {sizes[0]} strings: "
             "their lengths as varints, then their bytes."
         ) from error
+
+
+def check_output_filter(
+    request: predict_pb2.PredictRequest,
+    signature: meta_graph_pb2.SignatureDef,
+) -> None:
+    """Check that the filter names outputs of the signature, each once.
+
+    Raises:
+        RequestError: gives the name that is wrong.
+    """
+    seen: set[str] = set()
+    for name in request.output_filter:
+        if name not in signature.outputs:
+            raise request_errors.invalid(
+                f"output tensor alias not found in signature: {name} Outputs "
+                f"expected to be in the set {_braced(signature.outputs)}."
+            )
+        if name in seen:
+            raise request_errors.invalid(
+                f"duplicate output tensor alias: {name}"
+            )
+        seen.add(name)
 
 
 def strings(tensor: tensor_pb2.TensorProto) -> list[bytes]:
@@ -95,29 +113,6 @@ def _wrong_number(sent, names):
         f"{_braced(set(sent) - set(names))}. Missing but required: "
         f"{_braced(set(names) - set(sent))}."
     )
-
-
-def check_output_filter(
-    request: predict_pb2.PredictRequest,
-    signature: meta_graph_pb2.SignatureDef,
-) -> None:
-    """Check that the filter names outputs of the signature, each once.
-
-    Raises:
-        RequestError: gives the name that is wrong.
-    """
-    seen: set[str] = set()
-    for name in request.output_filter:
-        if name not in signature.outputs:
-            raise request_errors.invalid(
-                f"output tensor alias not found in signature: {name} Outputs "
-                f"expected to be in the set {_braced(signature.outputs)}."
-            )
-        if name in seen:
-            raise request_errors.invalid(
-                f"duplicate output tensor alias: {name}"
-            )
-        seen.add(name)
 
 
 def _braced(names):

@@ -1,4 +1,9 @@
-"""Errors that answer a request, with their codes in gRPC and HTTP."""
+"""Errors that answer a request, with their codes in gRPC and HTTP.
+
+All but no_examples() are functions of a message.
+"""
+
+import functools
 
 import grpc
 
@@ -42,24 +47,34 @@ class RequestError(Exception):
         self.status = status or HTTP_STATUS[code]
 
 
-def invalid(message: str) -> RequestError:
-    """Return the error of a wrong request; a retry would fail, too."""
-    return RequestError(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-
-def unsupported(message: str) -> RequestError:
-    """Return the error of a type or encoding that is not understood."""
-    return RequestError(grpc.StatusCode.INVALID_ARGUMENT, message, 415)
-
-
-def too_large(message: str) -> RequestError:
-    """Return the error of a request with too many bytes."""
-    return RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, 413)
-
-
-def too_slow(message: str) -> RequestError:
-    """Return the error of a request that does not arrive."""
-    return RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, message, 408)
+# Of a wrong request; a retry would fail, too.
+invalid = functools.partial(RequestError, grpc.StatusCode.INVALID_ARGUMENT)
+# Of a type or encoding that is not understood.
+unsupported = functools.partial(
+    RequestError, grpc.StatusCode.INVALID_ARGUMENT, status=415
+)
+# Of a request with too many bytes.
+too_large = functools.partial(
+    RequestError, grpc.StatusCode.RESOURCE_EXHAUSTED, status=413
+)
+# Of a request that does not arrive.
+too_slow = functools.partial(
+    RequestError, grpc.StatusCode.DEADLINE_EXCEEDED, status=408
+)
+# Of a model that does not answer in time.
+no_answer = functools.partial(RequestError, grpc.StatusCode.DEADLINE_EXCEEDED)
+# Of a request without a valid token.
+unauthenticated = functools.partial(
+    RequestError, grpc.StatusCode.UNAUTHENTICATED
+)
+# Of a request that comes from elsewhere.
+forbidden = functools.partial(RequestError, grpc.StatusCode.PERMISSION_DENIED)
+# Of a request for an unknown model or version.
+not_found = functools.partial(RequestError, grpc.StatusCode.NOT_FOUND)
+# Temporary, after which the client may retry.
+unavailable = functools.partial(RequestError, grpc.StatusCode.UNAVAILABLE)
+# Of a failure that is not the client's.
+internal = functools.partial(RequestError, grpc.StatusCode.INTERNAL)
 
 
 def no_examples() -> RequestError:
@@ -68,33 +83,3 @@ def no_examples() -> RequestError:
         grpc.StatusCode.UNIMPLEMENTED,
         "The model has no signature for tf.Examples; only predict is served.",
     )
-
-
-def no_answer(message: str) -> RequestError:
-    """Return the error of a model that does not answer in time."""
-    return RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
-
-
-def unauthenticated(message: str) -> RequestError:
-    """Return the error of a request without a valid token."""
-    return RequestError(grpc.StatusCode.UNAUTHENTICATED, message)
-
-
-def forbidden(message: str) -> RequestError:
-    """Return the error of a request that comes from elsewhere."""
-    return RequestError(grpc.StatusCode.PERMISSION_DENIED, message)
-
-
-def not_found(message: str) -> RequestError:
-    """Return the error of a request for an unknown model or version."""
-    return RequestError(grpc.StatusCode.NOT_FOUND, message)
-
-
-def unavailable(message: str) -> RequestError:
-    """Return a temporary error, after which the client may retry."""
-    return RequestError(grpc.StatusCode.UNAVAILABLE, message)
-
-
-def internal(message: str) -> RequestError:
-    """Return the error of a failure that is not the client's."""
-    return RequestError(grpc.StatusCode.INTERNAL, message)

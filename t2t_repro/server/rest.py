@@ -1,4 +1,13 @@
-"""TensorFlow Serving's REST API over HTTP, the metrics, and the page."""
+"""TensorFlow Serving's REST API over HTTP, the metrics, and the page.
+
+    GET   /v1/models/NAME[/versions/NUMBER | /labels/LABEL][/metadata]
+    POST  /v1/models/NAME[/versions/NUMBER | /labels/LABEL]:METHOD
+
+All but METHOD is read without regard to case. NAME and LABEL may be
+percent-encoded. parse_path() reads a path, Handlers answer the request, and
+build_application() adds what all answers share: who may send a request, its
+error as JSON, its headers, its metric.
+"""
 
 import asyncio
 import concurrent.futures
@@ -30,14 +39,6 @@ from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.server.server_settings import Access
 from t2t_repro.server.service import Service
 
-# Paths of TensorFlow Serving's REST API.
-#
-#     GET   /v1/models/NAME[/versions/NUMBER | /labels/LABEL][/metadata]
-#     POST  /v1/models/NAME[/versions/NUMBER | /labels/LABEL]:METHOD
-#
-# All but METHOD is read without regard to case. NAME and LABEL may be
-# percent-encoded.
-
 API_PREFIX = "/v1/"
 HEALTH_PATH = "/healthz"  # ours, for load balancers and probes
 # TensorFlow Serving's expressions, http_rest_api_util.cc.
@@ -55,6 +56,36 @@ _RUN = re.compile(
 # HEAD, which TensorFlow Serving refuses, is a load balancer's way to GET.
 _PATTERNS = {"GET": _READ, "HEAD": _READ, "POST": _RUN}
 _MAX_VERSION = 2**63 - 1
+
+_STATIC = pathlib.Path(__file__).parent / "static"
+_PAGE = "index.html"
+_WEB = re.compile("https?://")
+_API = f"/{{path:(?i:{API_PREFIX[1:]}).*}}"
+# Prometheus's usual path, and TensorFlow Serving's.
+_METRICS = "/metrics", "/monitoring/prometheus/metrics"
+# Larger and packed bodies are parsed in a thread: the parser holds Python's
+# lock, but the event loop has its turn between two bodies.
+_PARSED_AT_ONCE = 64 << 10
+
+_HEADERS = {
+    # The page loads nothing from other hosts, except for the server that
+    # ?server= names, and is no part of other pages.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
+    "connect-src *; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+# TensorFlow Serving's headers with --rest_api_enable_cors_support.
+_CORS_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+_CORS_TOKEN = {"Access-Control-Allow-Headers": "Content-Type, Authorization"}
+# What a page of another site can send without a question to this server.
+_PLAIN = "text/plain", "multipart/form-data"
+_RETRY_SECS = "1"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Parsed = TypeVar("_Parsed")
 
 
 class Target(NamedTuple):
@@ -80,17 +111,8 @@ class Target(NamedTuple):
         return self.name, self.version
 
 
-def is_api(path: str) -> bool:
-    """Return whether a path belongs to the API, even if it is malformed."""
-    return path[: len(API_PREFIX)].lower() == API_PREFIX
-
-
 def parse_path(method: str, path: str) -> Target:
-    """Parse the path of a request.
-
-    Args:
-        method: of HTTP.
-        path: still percent-encoded, and without a query.
+    """Parse HTTP's method and a path, percent-encoded and without a query.
 
     Raises:
         RequestError: the path is malformed.
@@ -123,16 +145,9 @@ def _version(digits):
     return int(significant)
 
 
-_STATIC = pathlib.Path(__file__).parent / "static"
-_PAGE = "index.html"
-_WEB = re.compile("https?://")
-_API = f"/{{path:(?i:{API_PREFIX[1:]}).*}}"
-# Prometheus's usual path, and TensorFlow Serving's.
-_METRICS = "/metrics", "/monitoring/prometheus/metrics"
-# Larger and packed bodies are parsed in a thread: the parser holds Python's
-# lock, but the event loop has its turn between two bodies.
-_PARSED_AT_ONCE = 64 << 10
-_Parsed = TypeVar("_Parsed")
+def is_api(path: str) -> bool:
+    """Return whether a path belongs to the API, even if it is malformed."""
+    return path[: len(API_PREFIX)].lower() == API_PREFIX
 
 
 class Handlers:
@@ -265,44 +280,36 @@ class Handlers:
 
     def _status(self, target):
         statuses = self._service.versions.statuses(target.name, target.version)
-        return json_response(
+        entries = [
             {
-                "model_version_status": [
-                    {
-                        "version": str(version),
-                        "state": versions.State.Name(status.state),
-                        "status": {
-                            "error_code": "UNKNOWN" if status.error else "OK",
-                            "error_message": status.error,
-                        },
-                    }
-                    for version, status in statuses
-                ]
+                "version": str(version),
+                "state": versions.State.Name(status.state),
+                "status": {
+                    "error_code": "UNKNOWN" if status.error else "OK",
+                    "error_message": status.error,
+                },
             }
-        )
+            for version, status in statuses
+        ]
+        return json_response({"model_version_status": entries})
 
     def _metadata(self, target):
         model = self._service.versions.find(*target.model())
         signatures = get_model_metadata_pb2.SignatureDefMap(
             signature_def=model.signature_defs
         )
-        return json_response(
-            {
-                "model_spec": {
-                    "name": self._service.name,
-                    "signature_name": "",
-                    "version": str(model.version),
-                },
-                "metadata": {
-                    "signature_def": json_format.MessageToDict(
-                        signatures,
-                        preserving_proto_field_name=True,
-                        always_print_fields_with_no_presence=True,
-                    ),
-                    "model_card": model.card,
-                },
-            }
+        definition = json_format.MessageToDict(
+            signatures,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
         )
+        spec = {
+            "name": self._service.name,
+            "signature_name": "",
+            "version": str(model.version),
+        }
+        metadata = {"signature_def": definition, "model_card": model.card}
+        return json_response({"model_spec": spec, "metadata": metadata})
 
     async def health(self, request: web.Request) -> web.Response:
         """Answer 200 if a version answers, else 503, to anyone."""
@@ -328,40 +335,10 @@ def _file_handler(path):
     return send
 
 
-# Web application: routes of rest.py, and what all their answers share.
-#
-# For each request: who may send it, its error as JSON, its headers, its metric.
-
-_HEADERS = {
-    # The page loads nothing from other hosts, except for the server that
-    # ?server= names, and is no part of other pages.
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
-    "connect-src *; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
-# TensorFlow Serving's headers with --rest_api_enable_cors_support.
-_CORS_HEADERS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Methods": "POST, GET",
-    "Access-Control-Allow-Headers": "Content-Type",
-}
-_CORS_TOKEN = {"Access-Control-Allow-Headers": "Content-Type, Authorization"}
-# What a page of another site can send without a question to this server.
-_PLAIN = "text/plain", "multipart/form-data"
-_RETRY_SECS = "1"
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 def build_application(
     service: Service, handlers: Handlers, access: Access
 ) -> web.Application:
-    """Build the application.
-
-    Args:
-        service: the model and its metrics.
-        handlers: handlers of its routes.
-        access: requests that are answered.
-    """
+    """Build the application, which answers the requests of `access`."""
 
     @web.middleware
     async def answer(

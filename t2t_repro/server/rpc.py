@@ -43,6 +43,13 @@ _MESSAGE_SECS = 10.0  # for the message of a call, from its header
 # Until then a call without its message is not ended in favor of a newer one.
 _REPLACEABLE_SECS = 0.2
 _HEALTH = "/grpc.health.v1.Health/"  # load balancers have no token
+_HEALTH_SERVICES = {
+    "",  # the server
+    "ModelService",  # TensorFlow Serving's names
+    "PredictionService",
+    "tensorflow.serving.ModelService",
+    "tensorflow.serving.PredictionService",
+}
 
 
 def build_server(
@@ -53,11 +60,7 @@ def build_server(
 ) -> grpc.aio.Server:
     """Build a server of all services, not yet bound to a port.
 
-    Args:
-        service: the model and its queues.
-        access: requests that are answered.
-        max_connections: maximum number of connections.
-        options: (name, value) of gRPC, which override those set here.
+    `options` of gRPC override those set here.
     """
     ours = {
         "grpc.max_allowed_incoming_connections": max_connections,
@@ -430,21 +433,11 @@ def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
     return spec.name, spec.version.value if spec.HasField("version") else None
 
 
-# gRPC's standard service of health checks, for load balancers and probes.
-
-_SERVICES = {
-    "",  # the server
-    "ModelService",  # TensorFlow Serving's names
-    "PredictionService",
-    "tensorflow.serving.ModelService",
-    "tensorflow.serving.PredictionService",
-}
-
-
 class HealthServicer(health_pb2_grpc.HealthServicer):
     """Check, which is positive unless the version in service has crashed.
 
-    rpc.py refuses Watch.
+    It is gRPC's standard service for load balancers and probes; _CallChecks
+    refuse Watch.
     """
 
     def __init__(self, versions: Versions):
@@ -455,7 +448,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         request: health_pb2.HealthCheckRequest,
         context: grpc.aio.ServicerContext,
     ) -> health_pb2.HealthCheckResponse:
-        if request.service not in _SERVICES:
+        if request.service not in _HEALTH_SERVICES:
             raise request_errors.not_found("unknown service")
         return health_pb2.HealthCheckResponse(
             status=health_pb2.HealthCheckResponse.SERVING

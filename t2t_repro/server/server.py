@@ -30,12 +30,8 @@ async def serve(
     """Serve until a signal of stop_signals, then finish the requests in flight.
 
     A batch that is in the model after the grace period ends with the process,
-    whose exit status is then 1.
-
-    Args:
-        service: the model and its queues.
-        settings: settings of the server.
-        ready: called with the ports when the server accepts requests.
+    whose exit status is then 1. `ready` is called with the ports when the
+    server accepts requests.
     """
     try:
         async with running(service, settings) as bound:
@@ -51,14 +47,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
-    """Run a server inside the context; finish its requests on leaving.
-
-    Args:
-        service: the model and its queues.
-        settings: settings of the server.
-
-    Yields:
-        The ports in use.
+    """Run a server inside the context of its ports; finish requests on leaving.
 
     Raises:
         UserError: there is no model, a port is in use, or a certificate cannot

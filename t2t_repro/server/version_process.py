@@ -2,6 +2,16 @@
 
 Python's lock, the memory and a crash of TensorFlow are those of this process
 alone. It ends when the server closes the connection, or ends.
+
+It is forked by a fork server. A fork has TensorFlow at once, whose import takes
+seconds, and shares its memory with it. But a fork has only one of the threads
+of its parent: the server, which has many, cannot be forked, nor a process in
+which TensorFlow runs. Therefore the server imports TensorFlow, and forks the
+fork server before anything runs.
+
+These processes end when the server does. They ignore the signals of
+stop_signals, which a terminal or a service manager may send to all processes of
+the server: it then finishes its requests, for which it needs them.
 """
 
 import asyncio
@@ -35,6 +45,11 @@ from t2t_repro.serving import saved_model
 # (sched(7): a factor of 1.25 for each step).
 _NICENESS = 10
 _THREADS = 32  # batches at a time; each signature in use has at most one
+_BUFFER = 1 << 20  # bytes of an answer that are read ahead
+_REPORT_BYTES = 200
+_CLOSE_SECS = 10.0  # for a process to end by itself
+_KILL_SECS = 10.0  # for the system to end a process
+_LENGTH = struct.Struct(">Q")
 
 
 class CallError(Exception):
@@ -56,17 +71,10 @@ class Model:
     def __init__(self, folder: pathlib.Path, num_shards: int = 1):
         """Load the version and run its warm-up requests: this takes seconds.
 
-        Args:
-            folder: folder of the version.
-            num_shards: maximum number of shards of a batch.
+        A batch has at most `num_shards` shards.
         """
         card = saved_model.read_verified_card(folder)
-        definitions = {  # without the graph, which takes 10 MB
-            name: definition.SerializeToString()
-            for name, definition in saved_model.read_graph(
-                folder
-            ).signature_def.items()
-        }
+        definitions = saved_model.read_graph(folder).signature_def
         self._signatures = saved_model.load(folder).signatures
         self._num_shards = {
             name: num_shards if _has_fixed_rows(function) else 1
@@ -81,7 +89,14 @@ class Model:
                 },
             )
         self.description = Description(
-            os.getpid(), card, definitions, sorted(self._signatures)
+            os.getpid(),
+            card,
+            # Without the graph, which takes 10 MB.
+            {
+                name: each.SerializeToString()
+                for name, each in definitions.items()
+            },
+            sorted(self._signatures),
         )
 
     def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
@@ -196,17 +211,7 @@ class _Answers:
         return self._model.description
 
 
-# Fork server: process whose forks are the processes of versions.
-#
-# A fork has TensorFlow at once, whose import takes seconds, and shares its
-# memory with it. But a fork has only one of the threads of its parent: the
-# server, which has many, cannot be forked, nor a process in which TensorFlow
-# runs. Therefore the server imports TensorFlow, and forks the fork server
-# before anything runs.
-#
-# These processes end when the server does. They ignore the signals of
-# stop_signals, which a terminal or a service manager may send to all processes
-# of the server: it then finishes its requests, for which it needs them.
+# Fork server
 
 
 class Fork(NamedTuple):
@@ -356,12 +361,7 @@ def _send(report, text):
         report.send(text.encode())
 
 
-# Connection of the server to the process of a version.
-
-_BUFFER = 1 << 20  # bytes of an answer that are read ahead
-_REPORT_BYTES = 200
-_CLOSE_SECS = 10.0  # for a process to end by itself
-_KILL_SECS = 10.0  # for the system to end a process
+# Connection of the server to a process
 
 
 class ProcessEndedError(Exception):
@@ -393,10 +393,8 @@ class VersionConnection:
     ) -> Description:
         """Load a version; this is the first call.
 
-        Args:
-            folder: folder of the version.
-            in_background: whether to load with a low priority.
-            max_secs: seconds after which the process is killed.
+        A load in the background has a low priority; after `max_secs` the
+        process is killed.
 
         Raises:
             CallError: it cannot be loaded.
@@ -409,11 +407,8 @@ class VersionConnection:
     ) -> batching.Outputs:
         """Run a batch.
 
-        Args:
-            signature: name of the signature.
-            inputs: the batch.
-            max_silence_secs: seconds without an answer to any call after which
-                the process is killed.
+        After `max_silence_secs` without an answer to any call the process is
+        killed.
 
         Raises:
             CallError: the model failed.
@@ -426,10 +421,9 @@ class VersionConnection:
         self._writer.close()
 
     def kill(self, fault: str) -> None:
-        """Kill the process, which may not even be able to end by itself.
+        """Kill the process for a fault, as in "has not answered".
 
-        Args:
-            fault: why, as in "has not answered".
+        It may not even be able to end by itself.
         """
         if self._fault or self.ended.done():
             return
@@ -514,13 +508,10 @@ async def start_version(fork_server: ForkServer) -> VersionConnection:
     return VersionConnection(fork.report, reader, writer)
 
 
-# Frames: messages between the server and the processes of its versions.
+# Frames: the length of a pickle, in 8 bytes, and the pickle
 #
-# A frame is the length of a pickle, in 8 bytes, and the pickle. Both sides are
-# processes of this program, so that none reads what a client could have
-# written.
-
-_LENGTH = struct.Struct(">Q")
+# Both sides are processes of this program, so that none reads what a client
+# could have written.
 
 
 def pack_frame(message: Any) -> bytes:

@@ -1,4 +1,7 @@
-"""Server of the newest version in an export folder.
+"""The versions of a model in an export folder, of which the newest is served.
+
+LoadedVersion is one in memory, with a queue for each of its signatures;
+Versions loads and replaces them.
 
 The policy is TensorFlow Serving's default: when the newest version in the
 folder changes, that version is loaded beside the one in service and replaces
@@ -39,7 +42,10 @@ from t2t_repro.server.version_process import (
 from t2t_repro.serving import version_folders
 from t2t_repro.serving.limits import Limits
 
-# Version of a model in memory, with a queue for each of its signatures.
+State = get_model_status_pb2.ModelVersionStatus.State
+# Of a version that failed, to notice a change: an export has about twenty.
+_MAX_FILES = 1000
+_RunBatch = Callable[[batching.Inputs], Awaitable[batching.Outputs]]
 
 
 class LoadedVersion:
@@ -74,11 +80,7 @@ class LoadedVersion:
     ) -> "LoadedVersion":
         """Load a version and run its warm-up requests: this takes seconds.
 
-        Args:
-            folder: folder of the version.
-            fork_server: starts the process.
-            limits: seconds that the process may take.
-            in_background: whether to load with a low priority.
+        A load in the background has a low priority.
 
         Raises:
             OSError: the process cannot be started.
@@ -142,21 +144,9 @@ class LoadedVersion:
     def queue(
         self,
         signature: str,
-        new_queue: Callable[
-            [
-                Callable[[batching.Inputs], Awaitable[batching.Outputs]],
-                str,
-            ],
-            batching.Queue,
-        ],
+        new_queue: Callable[[_RunBatch, str], batching.Queue],
     ) -> batching.Queue:
-        """Return the queue of a signature.
-
-        Args:
-            signature: name of the signature.
-            new_queue: called once with the function that runs a batch, and the
-                signature.
-        """
+        """Return the queue of a signature; `new_queue` is called once."""
         if signature not in self._queues:
             self._queues[signature] = new_queue(
                 lambda inputs: self.run(signature, inputs), signature
@@ -168,11 +158,6 @@ class LoadedVersion:
         for queue in self._queues.values():
             await queue.close()
         await self._connection.close()
-
-
-State = get_model_status_pb2.ModelVersionStatus.State
-# Of a version that failed, to notice a change: an export has about twenty.
-_MAX_FILES = 1000
 
 
 class Retries(NamedTuple):
@@ -204,16 +189,7 @@ class Versions:
         retries: Retries,
         limits: Limits,
     ):
-        """Keep the settings; `start` loads the model.
-
-        Args:
-            export_dir: folder that the exporter has written.
-            name: name of the model in requests.
-            metrics: receives the version in service, and outcomes of loads.
-            fork_server: starts the processes of versions.
-            retries: of loads that fail.
-            limits: seconds that processes may take.
-        """
+        """Keep the settings; `start` loads the model. See Service."""
         self._folder = files.expand_path(export_dir)
         self._name = name
         self._metrics = metrics
@@ -286,21 +262,14 @@ class Versions:
         loop = asyncio.get_running_loop()
         self._metrics.version_crashes.inc()
         message = f"its process {model.ended.result()}"
-        LOGGER.error(
-            "Version %s of %s has crashed: %s. It is loaded again.",
-            model.version,
-            self._name,
-            message,
-        )
+        text = "Version %s of %s has crashed: %s. It is loaded again."
+        LOGGER.error(text, model.version, self._name, message)
         # At once, unless it has crashed shortly before.
         next_attempt = self._last_crash + self._retries.interval_secs
         self._last_crash = loop.time()
+        files_before = self._statuses[model.version].files
         self._statuses[model.version] = Status(
-            State.END,
-            message,
-            self._statuses[model.version].files,
-            0,
-            next_attempt,
+            State.END, message, files_before, 0, next_attempt
         )
         self._crashed.set()
 
@@ -314,12 +283,9 @@ class Versions:
         status = self._statuses.get(version)
         if not status or not status.error:
             return True
-        now = asyncio.get_running_loop().time()
-        if (
-            status.attempts <= self._retries.max_count
-            and now >= status.next_attempt
-        ):
-            return True
+        if status.attempts <= self._retries.max_count:
+            if asyncio.get_running_loop().time() >= status.next_attempt:
+                return True
         folder = self._folder / str(version)
         return status.files != await _in_thread(_files_of, folder)
 
@@ -389,21 +355,14 @@ class Versions:
         except Exception as error:  # of any type: `watch` must go on
             same = before and before.files == present
             attempts = before.attempts + 1 if same else 1
+            next_attempt = loop.time() + self._retries.interval_secs
             self._statuses[version] = Status(
-                State.END,
-                str(error),
-                present,
-                attempts,
-                loop.time() + self._retries.interval_secs,
+                State.END, str(error), present, attempts, next_attempt
             )
             self._report_failure(folder, error, attempts)
             return
-        LOGGER.info(
-            "Version %s of %s is loaded, in process %s.",
-            version,
-            self._name,
-            model.process,
-        )
+        text = "Version %s of %s is loaded, in process %s."
+        LOGGER.info(text, version, self._name, model.process)
         self._metrics.version_loads.labels("loaded").inc()
         if recovers and version != self._current().version:
             await model.close()  # another one is in service by now

@@ -6,7 +6,12 @@ import pytest
 from keras import ops
 from numpy_layers import normal
 
-from t2t_repro.layers import attention, mixture_of_experts, randomness, residual
+from t2t_repro.layers import (
+    attention,
+    mixture_of_experts,
+    randomness,
+    sublayers,
+)
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
@@ -27,7 +32,7 @@ class _Doubled(keras.layers.Layer):
 def _block(sequences=POST_NORM, rate=0.0, dtype="float32"):
     """Return a Residual whose norms have random gains and biases."""
     sublayer = _Doubled(name="sublayer", dtype=dtype)
-    block = residual.Residual(
+    block = sublayers.Residual(
         sublayer, *sequences, rate, name="block", dtype=dtype
     )
     block(X)
@@ -46,7 +51,7 @@ def _norm(x, layer):
 
 
 def _expected(block, sequences, x, kept=1.0):
-    """Compute the table of residual.py; `kept` is the dropout mask."""
+    """Compute the table of sublayers.py; `kept` is the dropout mask."""
     before = _norm(x, block.input_norm) if sequences[0] == "n" else x
     after = x + 2 * before * kept
     return _norm(after, block.norm) if sequences[1] == "dan" else after

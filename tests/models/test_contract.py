@@ -343,7 +343,7 @@ class _Broken(transformer.Transformer):
 
     def __init__(self, hparams, vocab_size, **kwargs):
         super().__init__(hparams, vocab_size, **kwargs)
-        self.added = self.new_layer()
+        self.added = self.broken_layer()
 
     def encode(self, *args, **kwargs):
         memory, weights = super().encode(*args, **kwargs)
@@ -364,11 +364,11 @@ class _Pair(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("new_layer", "message"),
+    ("broken_layer", "message"),
     [
         (
             lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
-            "which is not a weight.*layers.counter_rng",
+            "which is not a weight.*layers.randomness",
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
@@ -381,11 +381,11 @@ class _Pair(keras.layers.Layer):
     ],
 )
 def test_layer_that_violates_a_rule_is_named(
-    monkeypatch, tiny_hparams, new_layer, message
+    monkeypatch, tiny_hparams, broken_layer, message
 ):
     monkeypatch.setattr(registry.models, "_entries", {})
     monkeypatch.setattr(registry.models, "_hparams_classes", {})
-    cls = type("Broken", (_Broken,), {"new_layer": staticmethod(new_layer)})
+    cls = type("Broken", (_Broken,), {"broken_layer": staticmethod(new_layer)})
     registry.models.register("broken", hparams=type(tiny_hparams))(cls)
     hparams = dataclasses.replace(tiny_hparams, model="broken")
     with pytest.raises(errors.UserError, match=message):

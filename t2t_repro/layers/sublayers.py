@@ -1,0 +1,182 @@
+"""Feed-forward networks, and the residual connections around sublayers.
+
+This is the only module that orders norm, dropout and addition. The orders have
+the names of tensor2tensor's sequences: n for layer normalization, d for
+dropout, a for the addition of x.
+
+    before  after
+    none    dan    LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4
+    n       da     x + Dropout(Sublayer(LayerNorm(x))), "pre-norm"
+    none    da     x + Dropout(Sublayer(x))
+    n       dan    LayerNorm(x + Dropout(Sublayer(LayerNorm(x))))
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_repro.layers import dense
+from t2t_repro.layers.dense import Projection
+from t2t_repro.layers.mixture_of_experts import BalanceLosses
+from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.runtime.keras_compat import Tensor
+
+EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
+ACTIVATIONS = {
+    "relu": ops.relu,
+    "gelu": lambda x: ops.gelu(x, approximate=False),
+    # Hendrycks and Gimpel 2016, section 2, give both approximations.
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "gelu_sigmoid": lambda x: x * ops.sigmoid(1.702 * x),
+    "silu": ops.silu,
+}
+# Activations of gates in gated linear units (Shazeer 2020, arXiv 2002.05202).
+GATES = {
+    "glu": ops.sigmoid,
+    "reglu": ACTIVATIONS["relu"],
+    "geglu": ACTIVATIONS["gelu"],
+    "swiglu": ACTIVATIONS["silu"],
+}
+
+
+class FeedForward(dense.Composite):
+    """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
+
+    Other activations may replace max(0, ·). A gated one replaces the hidden
+    layer by activation(x W1 + b1) * (x V + c). Dropout acts on the hidden layer
+    [B, T, F], as tensor2tensor's relu_dropout.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        filter_size: int,
+        dropout_rate: float,
+        activation: str = "relu",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.filter = self.new_layer(
+            dense.Dense,
+            filter_size,
+            activation=(ACTIVATIONS | GATES)[activation],
+            name="filter",
+        )
+        self.linear = None
+        if activation in GATES:
+            self.linear = self.new_layer(
+                dense.Dense, filter_size, name="linear"
+            )
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
+        self.output_projection = self.new_layer(
+            dense.Dense, hidden_size, name="output_projection"
+        )
+
+    def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
+        hidden = self.filter(x)  # [B, T, F]
+        if self.linear is not None:
+            hidden = hidden * self.linear(x)
+        return self.output_projection(self.dropout(hidden, rng=rng))
+
+    def step_kernels(self) -> tuple[Projection, ...]:
+        """Return the projections of steps, in the order of their use."""
+        filter_ = dense.join_kernels(self.filter)
+        # Further columns of the hidden layer meet rows of zeros.
+        output = dense.join_kernels(
+            self.output_projection, rows=filter_.kernel.shape[1]
+        )
+        if self.linear is None:
+            return filter_, output
+        return filter_, dense.join_kernels(self.linear), output
+
+    def step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
+        """Return the output of x [M, D], with the result of step_kernels()."""
+        hidden = self.filter.activation(dense.project_step(x, kernels[0]))
+        if self.linear is not None:
+            hidden = hidden * dense.project_step(x, kernels[1])
+        (output,) = dense.project_and_split(
+            hidden, kernels[-1], (self.hidden_size,)
+        )
+        return output
+
+
+class _ResidualBase(dense.Composite):
+    """Norms, dropout and addition around a sublayer, which subclasses call."""
+
+    def __init__(
+        self,
+        sublayer: keras.layers.Layer,
+        preprocess_sequence: str,
+        postprocess_sequence: str,
+        dropout_rate: float,
+        epsilon: float = EPSILON,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.sublayer = sublayer
+        self.input_norm = self.new_layer(
+            norm_or_identity,
+            preprocess_sequence == "n",
+            epsilon,
+            name="input_norm",
+        )
+        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
+        self.norm = self.new_layer(
+            norm_or_identity, "n" in postprocess_sequence, epsilon, name="norm"
+        )
+
+    def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
+        """Add the sublayer's output y to x, [B, T, D] both."""
+        return self.norm(x + self.dropout(y, rng=rng))
+
+
+class Residual(_ResidualBase):
+    """Residual connection around a sublayer that takes x alone."""
+
+    def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
+        """Run the sublayer and its surroundings on x [B, T, D]."""
+        y = self.sublayer(self.input_norm(x), rng=rng)
+        return self.add(x, y, rng)
+
+
+class AttentionResidual(_ResidualBase):
+    """Residual connection around attention, which also returns its weights."""
+
+    def call(
+        self, x: Tensor, attention_args: tuple, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run attention with its mask and, optionally, memory on x [B, T, D].
+
+        Returns:
+            output [B, T, D], weights [B, H, T, L] float32.
+        """
+        y, weights = self.sublayer(self.input_norm(x), *attention_args, rng=rng)
+        return self.add(x, y, rng), weights
+
+
+class MixtureResidual(_ResidualBase):
+    """Residual connection around a mixture of experts."""
+
+    def call(
+        self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
+    ) -> tuple[Tensor, BalanceLosses]:
+        """Run the mixture and its surroundings on x [B, T, D].
+
+        `is_real` [B, T] bool is False at padding; None: all are real.
+        """
+        y, losses = self.sublayer(self.input_norm(x), is_real, rng=rng)
+        return self.add(x, y, rng), losses
+
+
+def norm_or_identity(
+    use_norm: bool, epsilon: float, name: str, dtype: Any
+) -> keras.layers.Layer:
+    """Return a layer normalization, or an identity layer."""
+    if not use_norm:
+        return keras.layers.Identity(name=name, dtype=dtype)
+    # Keras computes its mean and variance in float32 at least.
+    return keras.layers.LayerNormalization(
+        epsilon=epsilon, name=name, dtype=dtype
+    )
