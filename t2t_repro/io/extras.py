@@ -21,11 +21,9 @@ def version() -> str:
 
 @contextlib.contextmanager
 def needed(extra: str, purpose: str) -> Iterator[None]:
-    """Explain a package that is missing where this context imports it.
+    """Explain a package of an extra that is missing where this imports it.
 
-    Args:
-        extra: name of the extra that has the package.
-        purpose: subject of the message, such as "The server".
+    `purpose` is the subject of the message, such as "The server".
 
     Raises:
         UserError: the package is not installed.

@@ -1,4 +1,4 @@
-"""Files: atomic writes, JSON with checksums, locks, and paths of users.
+"""Files: atomic writes, paths of users, JSON with checksums, and locks.
 
 A file is written under a temporary name and renamed, so that no reader sees a
 part of it. Temporary names are NAME.RANDOM.t2t.tmp, which nobody can predict:
@@ -30,12 +30,11 @@ from t2t_repro import errors
 _STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
 _TIMEOUT_SECS = 90  # NFS may show a folder as it was 60 s before
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.t2t\.tmp\Z")  # what follows NAME
-
-
-def nearest_existing(path: str | os.PathLike) -> pathlib.Path:
-    """Return a path, or the nearest parent that exists."""
-    path = expand_path(path).absolute()
-    return next(each for each in (path, *path.parents) if each.exists())
+_CHECKSUM = "sha256_of_the_rest"  # last key of an object in JSON
+RESTORE = (
+    "Restore it from a copy, or make the run or data that it belongs to again."
+)
+LOCK = "lock"  # the file that is locked; it names the process
 
 
 @contextlib.contextmanager
@@ -82,6 +81,53 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def write_bytes(path: pathlib.Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8.
+
+    Bytes of a path that are not UTF-8 become escapes, as in JSON.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+@contextlib.contextmanager
+def atomic_text_file(path: pathlib.Path) -> Iterator[TextIO]:
+    """Yield a text file to write to; it gets its name when it is complete."""
+    with (
+        atomic_path(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+    ):
+        yield file
+
+
+def read_bytes(path: pathlib.Path) -> bytes:
+    """Return the content of a file that a user has named.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.UserError(
+            f"Cannot read {path}: {error.strerror}."
+        ) from error
+
+
+def sha256(path: pathlib.Path) -> str:
+    """Return the sha256 of a file, which is read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def is_stream(path: pathlib.Path) -> bool:
     """Return whether a path is written to directly: a pipe, /dev/stdout."""
     special = path.exists() and not path.is_file()
@@ -100,11 +146,8 @@ def remove_leftovers(
 ) -> None:
     """Remove the temporary files and folders of killed processes.
 
-    Call it with a lock, so that no process is alive that writes them.
-
-    Args:
-        folder: folder in which they are.
-        is_own: function of a NAME that the lock protects; others stay.
+    Call it with a lock, so that no process is alive that writes them. Those
+    whose NAME the lock does not protect, by `is_own`, stay.
     """
     for path in folder.iterdir():
         match = _TEMPORARY.search(path.name)
@@ -203,6 +246,12 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
         ) from error
 
 
+def nearest_existing(path: str | os.PathLike) -> pathlib.Path:
+    """Return a path, or the nearest parent that exists."""
+    path = expand_path(path).absolute()
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def split_paths(text: str) -> list[str]:
     """Split paths at commas, except those in the name of an existing path.
 
@@ -258,49 +307,10 @@ def inside(folder: pathlib.Path, name: str) -> pathlib.Path:
     return folder / name
 
 
-def read_bytes(path: pathlib.Path) -> bytes:
-    """Return the content of a file that a user has named.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise errors.UserError(
-            f"Cannot read {path}: {error.strerror}."
-        ) from error
-
-
-def write_bytes(path: pathlib.Path, content: bytes) -> None:
-    """Write a file atomically."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Write a text file atomically, in UTF-8.
-
-    Bytes of a path that are not UTF-8 become escapes, as in JSON.
-    """
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
-
-
-@contextlib.contextmanager
-def atomic_text_file(path: pathlib.Path) -> Iterator[TextIO]:
-    """Yield a text file to write to; it gets its name when it is complete."""
-    with (
-        atomic_path(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
-    ):
-        yield file
-
-
 def wait_until(condition: Callable[[], object]) -> bool:
     """Wait until this machine sees what another machine has written.
 
-    Returns:
-        True as soon as condition() is true; False after a timeout.
+    Return True as soon as condition() is true, and False after a timeout.
     """
     deadline = time.monotonic() + _TIMEOUT_SECS
     while not condition():
@@ -308,15 +318,6 @@ def wait_until(condition: Callable[[], object]) -> bool:
             return False
         time.sleep(1)
     return True
-
-
-def sha256(path: pathlib.Path) -> str:
-    """Return the sha256 of a file, which is read in blocks."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def require_replaceable(path: pathlib.Path) -> None:
@@ -343,12 +344,7 @@ def require_writable(folder: pathlib.Path) -> None:
     tempfile.TemporaryFile(dir=folder).close()
 
 
-# JSON files, with a checksum that reveals damage.
-
-_CHECKSUM = "sha256_of_the_rest"  # last key of an object
-RESTORE = (
-    "Restore it from a copy, or make the run or data that it belongs to again."
-)
+# JSON
 
 
 def write_json(
@@ -356,11 +352,7 @@ def write_json(
 ) -> None:
     """Write indented JSON.
 
-    Args:
-        path: path of the file.
-        value: any value that JSON has; with a checksum, a dict.
-        with_checksum: end the object with its own sha256, which read()
-            compares.
+    A checksum is the last key of an object, which read_json() compares.
     """
     if with_checksum:
         value = value | {_CHECKSUM: json_checksum(value)}
@@ -370,7 +362,7 @@ def write_json(
 def read_json(
     path: pathlib.Path, shape: Any = object, remedy: str = RESTORE
 ) -> Any:
-    """Return the value that write() wrote, without its checksum.
+    """Return the value that write_json() wrote, without its checksum.
 
     Args:
         path: path of the file.
@@ -407,14 +399,7 @@ def read_json(
 def require_json_shape(
     path: pathlib.Path, value: Any, shape: Any, remedy: str = RESTORE
 ) -> None:
-    """Raise a UserError if a value of a file has another shape than `shape`.
-
-    Args:
-        path: path of the file.
-        value: its content.
-        shape: required shape, as of read().
-        remedy: as of read().
-    """
+    """Raise a UserError if a value lacks a shape, both as of read_json()."""
     if difference := _json_difference(value, shape):
         raise _wrong(path, difference, remedy)
 
@@ -425,10 +410,8 @@ def _json_text(value):
 
 def json_checksum(value: Any) -> str:
     """Return the sha256 of a value's JSON."""
-    text = _json_text(value).encode(
-        "utf-8", "backslashreplace"
-    )  # as it is written
-    return hashlib.sha256(text).hexdigest()
+    as_written = _json_text(value).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(as_written).hexdigest()
 
 
 def _json_difference(value, shape, path="it"):
@@ -462,9 +445,7 @@ def _wrong(path, why, remedy):
     return errors.UserError(f"The file {path} cannot be used: {why}. {remedy}")
 
 
-# Locks of folders: one process at a time writes to them.
-
-LOCK = "lock"  # the file that is locked; it names the process
+# Locks of folders
 
 
 class TakenError(errors.UserError):

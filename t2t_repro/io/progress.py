@@ -25,6 +25,14 @@ _GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Standard streams by descriptor: name and mode.
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+# Signals that stop work after the part in progress: Ctrl-C; the end that
+# systems and job schedulers ask for; the end of a terminal or of an SSH
+# connection, which Windows does not have.
+NUMBERS = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+)
 
 
 class Printable:
@@ -107,16 +115,13 @@ def outliving_screen() -> Iterator[None]:
 
 
 def open_closed_streams() -> list[str]:
-    """Open those of the standard streams that the caller has closed.
+    """Open the standard streams that the caller has closed; return their names.
 
     Python would have None instead of them, and a file that is opened later
     would get the descriptor, to which TensorFlow writes messages. As gnulib's
     stdopen() does, standard input is opened for writing and standard output for
     reading, so that whoever uses one of them gets an error, EBADF. Standard
     error loses its messages.
-
-    Returns:
-        The names of the streams, such as "stdin".
     """
     closed = []
     for number, (name, mode) in enumerate(_STREAMS):
@@ -165,11 +170,7 @@ def bar(
 ) -> tqdm:
     """Return a tqdm, with a line every ten seconds if nothing shows a bar.
 
-    Args:
-        items: items to iterate over; None: the caller calls update().
-        desc: name of the work.
-        total: number of items; with it, the bar shows the time left.
-        **settings: other settings of tqdm.
+    Without items the caller calls update().
     """
     where: dict[str, Any]
     if "ipykernel" in sys.modules:  # Jupyter
@@ -213,15 +214,7 @@ def duration(seconds: float) -> str:
     return f"{rounded} s"
 
 
-# Signals that stop long work after the part in progress.
-
-# Ctrl-C; the end that systems and job schedulers ask for; the end of a terminal
-# or of an SSH connection, which Windows does not have.
-NUMBERS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)
-)
+# Signals
 
 
 def handled() -> list[int]:

@@ -4,8 +4,9 @@ Commands work in the copy CACHE/s3/BUCKET/FOLDER of s3://BUCKET/FOLDER. Its path
 says what it is a copy of: these functions do nothing for other paths. CACHE is
 ~/.cache/t2t_repro, or $T2T_CACHE.
 
-Only what has changed since it was copied is copied again, in both directions
-(copy_records.py).
+Only what has changed since it was copied is copied again, in both directions. A
+file .t2t.objects in each folder has the version (ETag) of every object that has
+been copied, with the size and time of its file.
 
 An object store replaces one object at a time. The files of _COMPLETE say that
 others are complete: they are copied last, and removed first. So a process may
@@ -36,6 +37,8 @@ _COMPLETE = (
 # Files that are written once: if one has changed, it is damaged.
 _UNCHANGED = "*checkpoints/ckpt-*"
 _NO_NAMES = {"", ".", ".."}
+_RECORDS = ".t2t.objects"
+_NOT_COPIED = (_RECORDS, files.LOCK, f"*.{files.LOCK}", "*.t2t.tmp")
 
 
 def _cache():
@@ -105,11 +108,8 @@ def download(
 
     Files that were copied and whose objects are gone are removed; objects stay
     whose files are gone, and are copied again. If another process here works
-    in the copy, as a trainer does, it stays as it is.
-
-    Args:
-        folder: a copy, from local_path(). To others nothing is copied.
-        choose: function of all names that returns those to copy.
+    in the copy, as a trainer does, it stays as it is. `choose` returns those of
+    all names that are copied. Nothing is copied to other folders.
 
     Returns:
         The folder.
@@ -193,14 +193,9 @@ def fetch(path: pathlib.Path) -> None:
 
 
 def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
-    """Replace files of a folder by their objects, if there are any.
+    """Replace files of a pattern by their objects; return if there are any.
 
-    Args:
-        folder: a copy. Files of others stay.
-        pattern: of the files' names.
-
-    Returns:
-        Whether there are such objects.
+    Files of a folder that is no copy stay.
     """
     paths = [
         folder / name
@@ -222,12 +217,10 @@ def _get(path):
 
 
 def upload(folder: pathlib.Path) -> None:
-    """Copy the files that have changed to their objects.
+    """Copy the files of a copy that have changed to their objects.
 
-    Objects that were copied and whose files are gone are removed.
-
-    Args:
-        folder: a copy, or a folder in it. From others nothing is copied.
+    Objects that were copied and whose files are gone are removed. Nothing is
+    copied from other folders.
 
     Raises:
         UserError: the objects cannot be written. The files stay, and a later
@@ -308,13 +301,7 @@ def _found(url):
     return {name: found[name] for name in found if is_recorded(name)}
 
 
-# Records of which files are copies of which versions of objects.
-#
-# A file .t2t.objects in each folder has the version (ETag) of every object that
-# has been copied, with the size and time of its file.
-
-_RECORDS = ".t2t.objects"
-_NOT_COPIED = (_RECORDS, files.LOCK, f"*.{files.LOCK}", "*.t2t.tmp")
+# Records
 
 
 class Record(NamedTuple):

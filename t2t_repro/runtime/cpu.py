@@ -68,9 +68,7 @@ def onednn_instruction_set(
 ) -> str:
     """Return the instruction_set() to which a variable may limit oneDNN.
 
-    Args:
-        features: result of features().
-        environment: variables at the first product of matrices.
+    It is read at the first product of matrices.
     """
     largest = instruction_set(features)
     limit = environment.get(ONEDNN_LIMIT, "").upper()
@@ -92,10 +90,6 @@ def needs_onednn(
 
     It is faster with AVX2, too, where TensorFlow leaves it off. A setting of
     the user is kept.
-
-    Args:
-        features: result of features().
-        environment: variables, such as os.environ.
     """
     return (
         "avx2" in features
@@ -107,12 +101,7 @@ def needs_onednn(
 def uses_onednn(
     features: Collection[str], environment: Mapping[str, str]
 ) -> bool:
-    """Return whether TensorFlow uses oneDNN for an x86 CPU.
-
-    Args:
-        features: result of features().
-        environment: variables at the import of TensorFlow.
-    """
+    """Return whether TensorFlow, which reads a variable, uses oneDNN on x86."""
     setting = environment.get(ONEDNN, "").lower()
     if setting in ("0", "false", "1", "true"):
         return setting in ("1", "true")

@@ -14,6 +14,12 @@ from keras.src.backend.common import global_state
 
 from t2t_repro import errors
 
+# A tensor of the Keras backend in use: TensorFlow's, JAX's or numpy's.
+Tensor: TypeAlias = Any
+# Lowest loss scale, as in fairseq (min_loss_scale). Halved further, the scale
+# would become 0, from which doubling does not lead back.
+_MIN_LOSS_SCALE = 1e-4
+
 
 def require_defaults() -> None:
     """Require that Keras computes with TensorFlow, and in float32 by default.
@@ -114,12 +120,7 @@ def slot_kind(slot: keras.Variable, weight: keras.Variable) -> str | None:
 def adam_moments(
     adam: keras.optimizers.Adam, variable: Any
 ) -> tuple[keras.Variable, keras.Variable]:
-    """Return the slots of a weight of Keras's Adam: momentum and velocity.
-
-    Args:
-        adam: the optimizer.
-        variable: the weight, as update_step() receives it.
-    """
+    """Return the slots of a weight of Keras's Adam: momentum and velocity."""
     index = adam._get_variable_index(variable)
     return adam._momentums[index], adam._velocities[index]
 
@@ -139,11 +140,6 @@ def disable_gradient_all_reduce(optimizer: keras.optimizers.Optimizer) -> None:
     """
     inner = inner_optimizer(optimizer)
     inner._all_reduce_sum_gradients = list
-
-
-# Lowest loss scale, as in fairseq (min_loss_scale). Halved further, the scale
-# would become 0, from which doubling does not lead back.
-_MIN_LOSS_SCALE = 1e-4
 
 
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
@@ -166,9 +162,3 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         inner = self.inner_optimizer
         inner._update_model_variables_moving_average(inner._trainable_variables)
         self.iterations.assign_add(1)
-
-
-# Types of annotations that several packages share.
-
-# A tensor of the Keras backend in use: TensorFlow's, JAX's or numpy's.
-Tensor: TypeAlias = Any

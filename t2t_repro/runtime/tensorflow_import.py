@@ -87,9 +87,7 @@ def limit_threads(config: Any) -> None:
     """Let TensorFlow start no more threads than the container has cores.
 
     It counts the cores of the machine. Variables of the user take precedence.
-
-    Args:
-        config: tensorflow.config.
+    Here and below, `config` is tensorflow.config.
     """
     cores = cpu.usable_cores()
     if cores == cpu.visible_cores():
@@ -101,10 +99,7 @@ def limit_threads(config: Any) -> None:
 def set_threads(config: Any, kind: str, number: int) -> None:
     """Set a number of TensorFlow's threads, unless the user's variable does.
 
-    Args:
-        config: tensorflow.config.
-        kind: "intra", the threads of an operation, or "inter".
-        number: number of threads.
+    The kind is "intra", the threads of an operation, or "inter".
 
     Raises:
         RuntimeError: TensorFlow has started its threads.
@@ -115,12 +110,7 @@ def set_threads(config: Any, kind: str, number: int) -> None:
 
 
 def threads(config: Any, kind: str) -> int:
-    """Return a number of TensorFlow's threads, 0 if it chooses the number.
-
-    Args:
-        config: tensorflow.config.
-        kind: as for set_threads().
-    """
+    """Return a number of TensorFlow's threads, 0 if it chooses the number."""
     variable = os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", "")
     getter = f"get_{kind}_op_parallelism_threads"
     return getattr(config.threading, getter)() or (

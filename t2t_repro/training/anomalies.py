@@ -32,13 +32,9 @@ class FiniteChecker:
         describe_batch: Callable[[int], str],
         newest_checkpoint: Callable[[], Any],
     ):
-        """Keep what the error message will say.
+        """Keep Keras's dtype policy and functions of what the error will say.
 
-        Args:
-            policy: Keras's dtype policy.
-            describe_batch: function of a step that returns a human-readable
-                description of its batch.
-            newest_checkpoint: function that returns a path, or None.
+        They describe the batch of a step, and return the newest checkpoint.
         """
         self._policy = policy
         self._describe_batch = describe_batch
@@ -125,11 +121,9 @@ class FiniteChecker:
 def report_out_of_memory(
     slots: int, newest_checkpoint: Callable[[], Any]
 ) -> Iterator[None]:
-    """Raise a UserError if the memory of a device is exhausted.
+    """Raise a UserError if a device has no memory for so many slots at once.
 
-    Args:
-        slots: number of slots that a replica processes at once.
-        newest_checkpoint: function that returns a path, or None.
+    The function returns a path, or None.
     """
     try:
         yield

@@ -64,13 +64,7 @@ class Callbacks:
         steps_per_epoch: float,
         pause: Callable[[], AbstractContextManager[None]],
     ):
-        """Take the callbacks.
-
-        Args:
-            callbacks: any number.
-            steps_per_epoch: number of steps of an epoch.
-            pause: TrainLog.pause, in which all calls are made.
-        """
+        """Keep the callbacks, and TrainLog.pause, in which they are called."""
         self._callbacks, self._pause = callbacks, pause
         self._steps_per_epoch = steps_per_epoch
 

@@ -1,4 +1,8 @@
-"""A whole training run, from its problem to its last checkpoint."""
+"""A whole training run, from its problem to its last checkpoint.
+
+train() checks settings, opens folder and data, and starts the loop. Notes say
+which settings fit badly together; Uploads copies a run to its URL.
+"""
 
 import contextlib
 import dataclasses
@@ -285,9 +289,6 @@ def _build_task(
     )
 
 
-# Notes at the start of a training about settings that fit badly together.
-
-
 def notes_on_settings(
     hparams_set: str,
     hparams: hparam.HParams,
@@ -297,13 +298,8 @@ def notes_on_settings(
 ) -> Iterator[str]:
     """Yield a sentence for each pair of settings that fit badly together.
 
-    Args:
-        hparams_set: name of the hparams set.
-        hparams: settings of the model and of its training.
-        options: other settings of the training.
-        num_pairs: training pairs that are used.
-        generated_length: the problem's max_length, with which the data was
-            generated.
+    `num_pairs` training pairs are used, and the data was generated with the
+    problem's max_length `generated_length`.
     """
     if better := registry.hparams_sets.better_suited(hparams_set, num_pairs):
         yield (
@@ -317,10 +313,8 @@ def notes_on_settings(
             "longer ones, say --problem_args=max_length=… and name another "
             "--data_dir."
         )
-    averaged, kept = (
-        hparams.num_averaged_checkpoints,
-        options.keep_checkpoint_max,
-    )
+    averaged = hparams.num_averaged_checkpoints
+    kept = options.keep_checkpoint_max
     if averaged > kept:
         yield (
             f"avg_checkpoints averages the last {averaged} checkpoints "
@@ -336,9 +330,6 @@ def notes_on_settings(
             f"{hparams.train_steps:,} steps by default. --hparams=train_steps="
             f"{steps} changes both."
         )
-
-
-# Uploads of a run whose folder is the copy of a URL.
 
 
 class Uploads(Callback):

@@ -103,14 +103,7 @@ def search(
     nothing. With XLA, the first has all logits of the batch in memory at once,
     which is faster than chunks: the loss of 25,000 tokens and its gradients
     take 9.5 ms instead of 12.4 (V = 37,000, E = 512, H200). Workers agree on
-    the smallest result.
-
-    Args:
-        model: the model, built in the strategy's scope.
-        optimizer: the optimizer with its slots, built in that scope.
-        plan: plan of the training batches.
-        strategy: tf.distribute strategy.
-        xla: whether to compile with XLA.
+    the smallest result. Model and optimizer are built in the strategy's scope.
 
     Raises:
         UserError: not even one row fits.
@@ -140,7 +133,7 @@ def search(
     else:
         slots, trials = largest_microbatch(fits_in_memory, share, longest)
         trials, num_chunks = trials + tries_whole, usual_chunks(slots)
-    smallest = _minimum(slots, strategy)
+    smallest = min(devices.for_strategy(strategy).gather(slots))
     if smallest < slots:
         num_chunks = usual_chunks(smallest)
     return MicrobatchSize(smallest, trials, num_chunks)
@@ -170,9 +163,7 @@ def _fits_in_memory(model, optimizer, xla, num_chunks, batch):
 def _full_batch(plan, longest):
     """Return {feature: rows without padding} of the largest batch.
 
-    Args:
-        plan: plan of the training batches.
-        longest: length of the side with longer rows.
+    The side with longer rows has `longest` slots in each.
     """
     rows = -(-plan.max_batch_slots // longest)
     return {
@@ -194,8 +185,3 @@ class _NoUpdate:
 
     def apply(self, gradients: list[tf.Tensor], variables: list) -> None:
         """Leave the variables and the optimizer's slots unchanged."""
-
-
-def _minimum(number, strategy):
-    """Return the smallest of all workers' numbers."""
-    return min(devices.for_strategy(strategy).gather(number))

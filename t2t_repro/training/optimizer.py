@@ -148,18 +148,16 @@ def look_up(name: str) -> type:
     Raises:
         UserError: unknown name, with near and known names.
     """
-    optimizers = keras.optimizers
+    library = keras.optimizers
+    found = arguments.subclasses(library, library.Optimizer)
+    # Classes without a rate wrap other optimizers.
     known = {
-        known: cls
-        for known, cls in arguments.subclasses(
-            optimizers, optimizers.Optimizer
-        ).items()
-        # Classes without one wrap other optimizers.
+        key: cls
+        for key, cls in found.items()
         if "learning_rate" in arguments.parameters(cls)
     }
-    return arguments.look_up(
-        "optimizer", name, known | {"adam": Adam, "adamw": Adam}
-    )
+    own = {"adam": Adam, "adamw": Adam}
+    return arguments.look_up("optimizer", name, known | own)
 
 
 def build(
@@ -170,13 +168,8 @@ def build(
 ) -> keras.optimizers.Optimizer:
     """Build the optimizer that `hparams` name, with its slots.
 
-    With the policy "mixed_float16" the optimizer scales the loss.
-
-    Args:
-        hparams: settings of a run.
-        variables: trainable weights, in the order of slots.
-        policy: Keras dtype policy.
-        xla: whether XLA compiles the update, which only Adam can do.
+    With the policy "mixed_float16" the optimizer scales the loss. With `xla`
+    the update is compiled, if it is Adam's. Slots are in the variables' order.
 
     Raises:
         UserError: unknown optimizer, or wrong arguments.

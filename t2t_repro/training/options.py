@@ -159,12 +159,9 @@ class Options:
         return ResolvedOptions(**vars(self) | numbers)
 
     def sample_suite(self, suite: Suite) -> Suite:
-        """Return the metrics of the translated sample.
+        """Return the metrics of the translated sample, some of the problem's.
 
         They are the problem's headline and the early-stopping metric.
-
-        Args:
-            suite: the metrics of the problem.
         """
         names = dict.fromkeys([suite.headline, self.stopping_metric(suite)])
         known = [name for name in names if name in suite.names]

@@ -122,12 +122,8 @@ def build(
     library = keras.optimizers.schedules
     known = arguments.subclasses(library, library.LearningRateSchedule)
     cls = arguments.look_up("learning_rate_schedule", name, known)
-    values = arguments.parse(
-        cls,
-        hparams.learning_rate_schedule_arguments,
-        _ARGUMENTS,
-        _ELSEWHERE,
-    )
+    text = hparams.learning_rate_schedule_arguments
+    values = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
     return arguments.construct(
         cls, _with_defaults(cls, values, hparams), _ARGUMENTS
     )
@@ -175,12 +171,10 @@ def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
 
 
 def peak(hparams: hparam.HParams, train_steps: int | None = None) -> PeakRate:
-    """Return the highest learning rate of a training run.
+    """Return the highest learning rate of a training run of `train_steps`.
 
-    Args:
-        hparams: settings of the run.
-        train_steps: number of steps of the run. None: as many as the warm-up
-            needs, or hparams.train_steps for a schedule of Keras.
+    None: as many as the warm-up needs, or hparams.train_steps for a schedule of
+    Keras.
     """
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
         # Rates never fall before the end of the warm-up, which is counted from

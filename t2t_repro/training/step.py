@@ -23,6 +23,9 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
 
+# 2 GiB in float32; their softmax takes as much, and half of it in 16 bits.
+MAX_LOGITS = 2**29
+
 
 class Outcome(NamedTuple):
     """Loss sums and gradient norm of a training step."""
@@ -100,31 +103,6 @@ def build_train_step(
     return train_step
 
 
-def _require_gradients(variables, gradients):
-    """Raise a UserError that names the variables without a gradient."""
-    unused = [
-        variable.path
-        for variable, gradient in zip(variables, gradients, strict=True)
-        if gradient is None
-    ]
-    if unused:
-        raise errors.UserError(
-            f"The loss does not depend on {', '.join(unused)}. Use each weight "
-            "in hidden_states(), or say trainable=False."
-        )
-
-
-def _traced(strategy):
-    """Return the tf.function decorator for functions of a distributed batch.
-
-    A graph for each shape is faster, by 2% on a CPU. Several machines use one
-    graph for all shapes, because they must number its all-reduces alike.
-    """
-    if strategy.cluster_resolver is None:
-        return graph.function(reduce_retracing=True)
-    return graph.function(input_signature=[distributed_spec(strategy)])
-
-
 def build_eval_step(
     model: Seq2Seq,
     hparams: HParams,
@@ -152,74 +130,6 @@ def build_eval_step(
         )
 
     return eval_step
-
-
-def _accumulate(function, batch, parallel):
-    """Sum the results of `function` over the microbatches of a batch.
-
-    The first and at most `parallel` of the others run at a time.
-    """
-
-    def compute(index):
-        rows = {name: batch[name][index] for name in ROW_FEATURES}
-        return function(rows, batch["first_row"][index])
-
-    def add(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, compute(index))
-
-    count = tf.shape(batch["first_row"])[0]
-    _, total = tf.while_loop(
-        lambda index, _: index < count,
-        add,
-        (1, compute(0)),
-        parallel_iterations=parallel,
-    )
-    return total
-
-
-def _all_reduce(values):
-    """Return the sum over replicas of each tensor in a structure."""
-    replica = tf.distribute.get_replica_context()
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _first_copies(strategy, values):
-    """Return the first replica's copy of values that all replicas share."""
-    return tf.nest.map_structure(
-        lambda value: strategy.experimental_local_results(value)[0], values
-    )
-
-
-# The loss of a batch, and how its logits are divided to fit in memory.
-
-# 2 GiB in float32; their softmax takes as much, and half of it in 16 bits.
-MAX_LOGITS = 2**29
-
-
-def perplexity(nll: float) -> float:
-    """Return exp of the mean nll of a token, limited to float32's range."""
-    return math.exp(min(nll, 80.0))  # float32 ends at exp(88.7)
-
-
-def num_chunks(
-    plan: Plan,
-    replicas: int,
-    max_tokens: int | None,
-    vocab_size: int,
-) -> int:
-    """Return the number of chunks of logits that fit a replica's memory.
-
-    Args:
-        plan: plan of batches.
-        replicas: number of replicas that share a batch.
-        max_tokens: slots in a replica's memory at once, of the side with longer
-            rows; or None.
-        vocab_size: V.
-    """
-    slots = -(-plan.max_batch_slots // replicas)
-    slots = min(slots, max_tokens or slots)
-    target_slots = slots * plan.row_lengths[1] / max(plan.row_lengths)
-    return math.ceil(target_slots * vocab_size / MAX_LOGITS)
 
 
 def batch_loss(
@@ -276,3 +186,90 @@ def _count(loss, counts):
             f"{tuple(counts)}; got {loss.per!r}."
         )
     return counts[loss.per]
+
+
+def _require_gradients(variables, gradients):
+    """Raise a UserError that names the variables without a gradient."""
+    unused = [
+        variable.path
+        for variable, gradient in zip(variables, gradients, strict=True)
+        if gradient is None
+    ]
+    if unused:
+        raise errors.UserError(
+            f"The loss does not depend on {', '.join(unused)}. Use each weight "
+            "in hidden_states(), or say trainable=False."
+        )
+
+
+def _traced(strategy):
+    """Return the tf.function decorator for functions of a distributed batch.
+
+    A graph for each shape is faster, by 2% on a CPU. Several machines use one
+    graph for all shapes, because they must number its all-reduces alike.
+    """
+    if strategy.cluster_resolver is None:
+        return graph.function(reduce_retracing=True)
+    return graph.function(input_signature=[distributed_spec(strategy)])
+
+
+def _accumulate(function, batch, parallel):
+    """Sum the results of `function` over the microbatches of a batch.
+
+    The first and at most `parallel` of the others run at a time.
+    """
+
+    def compute(index):
+        rows = {name: batch[name][index] for name in ROW_FEATURES}
+        return function(rows, batch["first_row"][index])
+
+    def add(index, total):
+        return index + 1, tf.nest.map_structure(tf.add, total, compute(index))
+
+    count = tf.shape(batch["first_row"])[0]
+    _, total = tf.while_loop(
+        lambda index, _: index < count,
+        add,
+        (1, compute(0)),
+        parallel_iterations=parallel,
+    )
+    return total
+
+
+def _all_reduce(values):
+    """Return the sum over replicas of each tensor in a structure."""
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def _first_copies(strategy, values):
+    """Return the first replica's copy of values that all replicas share."""
+    return tf.nest.map_structure(
+        lambda value: strategy.experimental_local_results(value)[0], values
+    )
+
+
+def num_chunks(
+    plan: Plan,
+    replicas: int,
+    max_tokens: int | None,
+    vocab_size: int,
+) -> int:
+    """Return the number of chunks of logits that fit a replica's memory.
+
+    Args:
+        plan: plan of batches.
+        replicas: number of replicas that share a batch.
+        max_tokens: slots in a replica's memory at once, of the side with longer
+            rows; or None.
+        vocab_size: V.
+    """
+    slots = -(-plan.max_batch_slots // replicas)
+    slots = min(slots, max_tokens or slots)
+    target_slots = slots * plan.row_lengths[1] / max(plan.row_lengths)
+    return math.ceil(target_slots * vocab_size / MAX_LOGITS)
+
+
+def perplexity(nll: float) -> float:
+    """Return exp of the mean nll of a token, limited to float32's range."""
+    return math.exp(min(nll, 80.0))  # float32 ends at exp(88.7)

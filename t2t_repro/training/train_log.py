@@ -1,4 +1,8 @@
-"""Log of a training run, on the screen and in TensorBoard events."""
+"""Log of a training run, on the screen and in TensorBoard events.
+
+TrainLog comes first, then what it uses: EventFiles, Forecast, and the
+utilization of the machine.
+"""
 
 import contextlib
 import logging
@@ -22,6 +26,21 @@ from t2t_repro.training.step import Outcome, perplexity
 
 SECONDS = 2  # time between fetches of the loss, which wait for the device
 _BLOCK = 16  # number of outcomes fetched in one transfer
+FORECAST_STEPS = 5  # that are timed, after the one that compiles
+TRAIN_EVENTS, VALIDATION_EVENTS = "train", "validation"  # folders of the run
+_SHOWN = {
+    "loss": "loss {:.3f}",
+    "perplexity": "perplexity {:.4g}",
+    "learning_rate": "lr {:.2e}",
+    "gradient_norm": "gradient {:.3g}",
+    "updates_left_out": "{} updates left out",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "padding": "{:.0%} padding",
+    "share_of_peak": "{:.0%} of peak",
+    "host_memory_gb": "host {:.1f} GB",
+    "device_memory_gb": "device {:.1f} GB",
+    "compilations": "compilations {}",
+}
 
 
 class TrainLog:
@@ -71,11 +90,9 @@ class TrainLog:
         self._stepped_at = 0.0  # when the last step ended
 
     def step_done(self, outcome: Outcome, compilations: int) -> None:
-        """Count a step. Its values are fetched only when they are shown.
+        """Count a step and the compilations so far.
 
-        Args:
-            outcome: result of the step.
-            compilations: number of compilations so far.
+        Its values are fetched only when they are shown.
         """
         self._step += 1
         self._bar.update()
@@ -144,10 +161,7 @@ class TrainLog:
     ) -> None:
         """Show and record {"loss": …, "perplexity": …, "accuracy": …}.
 
-        Args:
-            step: number of steps done.
-            results: values by name.
-            translations: rows of a table, a text of TensorBoard.
+        Translations are rows of a table, a text of TensorBoard.
         """
         self._events.add_scalars(VALIDATION_EVENTS, results, step)
         if translations:
@@ -272,21 +286,6 @@ def _fetch(outcomes: list[Outcome]) -> Outcome:
     return tf.nest.pack_sequence_as(outcomes[0], list(columns))
 
 
-_SHOWN = {
-    "loss": "loss {:.3f}",
-    "perplexity": "perplexity {:.4g}",
-    "learning_rate": "lr {:.2e}",
-    "gradient_norm": "gradient {:.3g}",
-    "updates_left_out": "{} updates left out",
-    "tokens_per_second": "{:,.0f} tokens/s",
-    "padding": "{:.0%} padding",
-    "share_of_peak": "{:.0%} of peak",
-    "host_memory_gb": "host {:.1f} GB",
-    "device_memory_gb": "device {:.1f} GB",
-    "compilations": "compilations {}",
-}
-
-
 def _summary(metrics, *names):
     """Return a line of metrics; without names, of all that are shown."""
     return ", ".join(
@@ -296,16 +295,8 @@ def _summary(metrics, *names):
     )
 
 
-# TensorBoard events of a run: two folders, which share their tags.
-
-TRAIN_EVENTS, VALIDATION_EVENTS = (
-    "train",
-    "validation",
-)  # folders in that of the run
-
-
 class EventFiles:
-    """Writers of scalars and texts, one of them for each folder."""
+    """Writers of scalars and texts, one for each folder; both share tags."""
 
     def __init__(self, output_dir: pathlib.Path):
         """Open the files of a new session."""
@@ -370,11 +361,6 @@ def _escaped(value):
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-# A forecast of how long a training run takes, from its first steps.
-
-FORECAST_STEPS = 5  # that are timed, after the one that compiles
-
-
 class Forecast:
     """Prediction of the duration of a session's steps, made once."""
 
@@ -385,11 +371,9 @@ class Forecast:
         self._made = False
 
     def add(self, steps: int, seconds: float) -> float | None:
-        """Add steps and the time that they took together.
+        """Add steps that took some seconds; return those of all steps, once.
 
-        Returns:
-            The seconds of all steps of the session: once, when enough steps
-            are timed; else None.
+        None: too few steps are timed, or they were returned before.
         """
         self._timed += steps
         self._seconds += seconds
@@ -399,7 +383,7 @@ class Forecast:
         return self._seconds / self._timed * self._steps
 
 
-# Utilization of the machine: memory, and the peak of its arithmetic.
+# Utilization of the machine
 
 
 class PeakFlops(NamedTuple):
@@ -436,19 +420,12 @@ PEAKS = {
 def peak_flops(policy: str, replicas: int) -> float | None:
     """Return the FLOP/s of all replicas, or None without a known GPU.
 
-    Args:
-        policy: Keras's dtype policy.
-        replicas: number of GPUs of all machines that train; all are assumed to
-            be like those of this machine.
+    The GPUs of other machines are assumed to be like those of this one.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    details_of = tf.config.experimental.get_device_details
     peaks = [
-        named_peak(
-            tf.config.experimental.get_device_details(gpu).get(
-                "device_name", ""
-            )
-        )
-        for gpu in gpus
+        named_peak(details_of(gpu).get("device_name", ""))
+        for gpu in tf.config.list_physical_devices("GPU")
     ]
     if not peaks or None in peaks:
         return None

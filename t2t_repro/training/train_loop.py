@@ -1,4 +1,8 @@
-"""The training loop: steps, validations, checkpoints (section 5)."""
+"""The training loop: steps, validations, checkpoints (section 5).
+
+train() prints a summary and runs a _Loop, which has a ValidationMonitor and a
+Profiler.
+"""
 
 import contextlib
 import logging
@@ -33,6 +37,10 @@ from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.train_session import Session
 from t2t_repro.training.validation import Validation, ValidationSample
 
+# Steps of a session that are profiled, after compilation. The trace of all
+# operations stays in memory until it is written.
+_PROFILED = range(11, 16)
+
 
 def train(
     task: train_session.Task,
@@ -43,13 +51,8 @@ def train(
 ) -> int:
     """Train to options.train_steps, from the latest checkpoint if there is one.
 
-    Args:
-        task: settings and data.
-        output_dir: folder for checkpoints/ and, for the chief, TensorBoard
-            events.
-        options: options of the training run.
-        strategy: tf.distribute strategy; None: one device.
-        callbacks: observers, which the chief calls.
+    `output_dir` gets checkpoints/ and, by the chief, TensorBoard events. The
+    default strategy is one device. The chief calls the callbacks.
 
     Returns:
         The exit code: 0, or 129, 130 or 143 after any worker received SIGHUP,
@@ -140,8 +143,7 @@ class _Loop:
     def run(self, owes_validation: bool) -> int:
         """Take steps until the last one, or a signal; return the exit code.
 
-        Args:
-            owes_validation: whether to validate before the first step.
+        A validation that is owed precedes the first step.
         """
         step, code = self.first_step, None
         with (
@@ -329,11 +331,71 @@ class _Loop:
         return step % self.options.save_checkpoints_steps == 0
 
 
-# TensorBoard's profiler, for a few steps of a training session.
+class ValidationMonitor:
+    """Measurement and history of the validations of a run."""
 
-# Steps of a session, after compilation. The trace of all operations stays in
-# memory until it is written.
-_PROFILED = range(11, 16)
+    def __init__(
+        self,
+        validation: Validation | None,
+        sample: ValidationSample | None,
+        output_dir: pathlib.Path,
+        first_step: int,
+    ):
+        """Read the history of the run, of which `first_step` steps are done."""
+        self._validation, self._sample = validation, sample
+        self._history = History(output_dir, first_step)
+        self._is_summarized = False
+
+    def measure(
+        self,
+        step: int,
+        log: TrainLog,
+        stop: Callable[[], object] = lambda: False,
+        stop_sample: Callable[[], object] = lambda: False,
+    ) -> dict[str, Any]:
+        """Measure after `step`; write the results to `log` and the history.
+
+        Raises:
+            Stopped: stop() or stop_sample() was true; the next session measures
+                again.
+        """
+        assert self._validation, "--eval_every=0"
+        log.check()
+        with log.pause():
+            results: dict[str, Any] = self._validation.measure(stop)
+            if not self._sample:
+                log.validation_done(step, results)
+            else:
+                scores = self._sample.measure(stop_sample)
+                values = {name: score.value for name, score in scores.items()}
+                log.validation_done(
+                    step, results | values, self._sample.shown_translations()
+                )
+                if not self._is_summarized:
+                    log.write(self._sample.summary(scores))
+                self._is_summarized = True
+                results = results | self._sample.results(scores)
+            results = results | self._validation.sample_sizes
+            # A validation in the history is not repeated.
+            log.flush()
+            self._history.add(step, results)
+        return results
+
+    def rankings(self, suite: Suite) -> list[list[int]]:
+        """Return History.rankings()."""
+        return self._history.rankings(suite)
+
+    def stopped_improving(
+        self, patience: int | None, metric: str, log: TrainLog
+    ) -> bool:
+        """Return whether the best is at least `patience` old, and log it."""
+        if not self._history.stopped_improving(patience, metric):
+            return False
+        log.write(
+            f"The validation {metric} has not improved for {patience} "
+            "evaluations."
+        )
+        return True
 
 
 class Profiler:
@@ -369,7 +431,7 @@ class Profiler:
             self._running = False
 
 
-# Summary of a training run, which is printed before the first step.
+# Summary
 
 
 def session_summary(session: Session) -> dict[str, str]:
@@ -479,86 +541,3 @@ def _forecast(session):
         f"and {validations:,} validations take about "
         f"{progress.duration(max(1.0, seconds))} or more"
     }
-
-
-# Validations of a run, each of which is measured, logged and stored.
-
-
-class ValidationMonitor:
-    """Measurement and history of the validations of a run."""
-
-    def __init__(
-        self,
-        validation: Validation | None,
-        sample: ValidationSample | None,
-        output_dir: pathlib.Path,
-        first_step: int,
-    ):
-        """Read the history of the run.
-
-        Args:
-            validation: the pass over the validation split; None: a run
-                without validations.
-            sample: the sentences to translate; None: none.
-            output_dir: folder of the run.
-            first_step: number of steps that are done already.
-        """
-        self._validation, self._sample = validation, sample
-        self._history = History(output_dir, first_step)
-        self._is_summarized = False
-
-    def measure(
-        self,
-        step: int,
-        log: TrainLog,
-        stop: Callable[[], object] = lambda: False,
-        stop_sample: Callable[[], object] = lambda: False,
-    ) -> dict[str, Any]:
-        """Measure after `step`; write the results to `log` and the history.
-
-        Args:
-            step: number of steps done.
-            log: log of the training.
-            stop: argument of Validation.measure().
-            stop_sample: argument of ValidationSample.measure().
-
-        Raises:
-            Stopped: a function was true; the next session measures again.
-        """
-        assert self._validation, "--eval_every=0"
-        log.check()
-        with log.pause():
-            results: dict[str, Any] = self._validation.measure(stop)
-            if not self._sample:
-                log.validation_done(step, results)
-            else:
-                scores = self._sample.measure(stop_sample)
-                values = {name: score.value for name, score in scores.items()}
-                log.validation_done(
-                    step, results | values, self._sample.shown_translations()
-                )
-                if not self._is_summarized:
-                    log.write(self._sample.summary(scores))
-                self._is_summarized = True
-                results = results | self._sample.results(scores)
-            results = results | self._validation.sample_sizes
-            # A validation in the history is not repeated.
-            log.flush()
-            self._history.add(step, results)
-        return results
-
-    def rankings(self, suite: Suite) -> list[list[int]]:
-        """Return History.rankings()."""
-        return self._history.rankings(suite)
-
-    def stopped_improving(
-        self, patience: int | None, metric: str, log: TrainLog
-    ) -> bool:
-        """Return whether the best is at least `patience` old, and log it."""
-        if not self._history.stopped_improving(patience, metric):
-            return False
-        log.write(
-            f"The validation {metric} has not improved for {patience} "
-            "evaluations."
-        )
-        return True

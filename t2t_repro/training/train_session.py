@@ -125,17 +125,15 @@ class Session:
 
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
-        found = self.found_microbatch
-        num_chunks = (
-            found.num_chunks
-            if found
-            else step.num_chunks(
+        if self.found_microbatch:
+            num_chunks = self.found_microbatch.num_chunks
+        else:
+            num_chunks = step.num_chunks(
                 self.task.plan,
                 self.strategy.num_replicas_in_sync,
                 self.microbatches.max_tokens,
                 self.state.model.vocab_size,
             )
-        )
         train_step = step.build_train_step(
             *self.state,
             self.task.hparams,
@@ -260,11 +258,9 @@ def _build_state(
             dtype=policy,
             recompute_grad=options.recompute_grad,
         )
+        variables = model.trainable_variables
         return TrainingState(
-            model,
-            optimizer.build(
-                task.hparams, model.trainable_variables, policy, xla
-            ),
+            model, optimizer.build(task.hparams, variables, policy, xla)
         )
 
 

@@ -24,6 +24,8 @@ from t2t_repro.training import step
 from t2t_repro.training.cross_entropy import smoothing_constant
 from t2t_repro.training.step import num_chunks, perplexity
 
+_SAMPLES_SHOWN = 5  # translations in TensorBoard
+
 
 class Validation:
     """Repeatable pass over a corpus, without dropout."""
@@ -137,11 +139,6 @@ class Validation:
             "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
         }
-
-
-# A sample of the validation split, translated and scored.
-
-_SAMPLES_SHOWN = 5  # translations in TensorBoard
 
 
 class ValidationSample:

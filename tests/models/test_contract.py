@@ -385,7 +385,9 @@ def test_layer_that_violates_a_rule_is_named(
 ):
     monkeypatch.setattr(registry.models, "_entries", {})
     monkeypatch.setattr(registry.models, "_hparams_classes", {})
-    cls = type("Broken", (_Broken,), {"broken_layer": staticmethod(new_layer)})
+    cls = type(
+        "Broken", (_Broken,), {"broken_layer": staticmethod(broken_layer)}
+    )
     registry.models.register("broken", hparams=type(tiny_hparams))(cls)
     hparams = dataclasses.replace(tiny_hparams, model="broken")
     with pytest.raises(errors.UserError, match=message):
