@@ -79,11 +79,7 @@ class Corpus:
     """The pairs of one split, with indices from 0 to N - 1."""
 
     def __init__(self, paths: Sequence[pathlib.Path], reverse: bool = False):
-        """Map the shards of a split into memory.
-
-        Args:
-            paths: files of the shards, in order.
-            reverse: whether to swap inputs and targets.
+        """Map the shards of a split, or those of its reverse, into memory.
 
         Raises:
             UserError: a file is missing or damaged.

@@ -173,10 +173,7 @@ class ProcessEngine(NamedTuple):
 def _start_process(receiver, count, function):
     """Set the number of a worker process, and end it with its starter.
 
-    Args:
-        receiver: end of a pipe; the starting process has the other end.
-        count: shared number of processes so far.
-        function: the SentFunction to call.
+    The starter has the other end of the receiver's pipe.
     """
     global _process_index, _function
     _function = function
@@ -323,11 +320,7 @@ def _call_plugin(name, chunk):
 
 
 def create(name: str, local: Engine) -> Engine:
-    """Return the engine of a name.
-
-    Args:
-        name: "local", or "dask:ADDRESS" with the address of a scheduler.
-        local: the local engine.
+    """Return the local engine for "local", or that of "dask:ADDRESS".
 
     Raises:
         UserError: unknown name, or Dask is not installed.
@@ -367,11 +360,9 @@ def in_order(
 ) -> Iterator[tuple[Context, Result | None]]:
     """Yield the contexts of tasks with the results, in the order of tasks.
 
-    Args:
-        engine: engine that calls the function.
-        function: function of a chunk, which can be pickled.
-        tasks: what the consumer needs beside a result, and a chunk; they are
-            read as needed. A chunk None has the result None.
+    A task is what the consumer needs beside a result, its context, and a chunk;
+    tasks are read as needed. A chunk None has the result None. The function of
+    a chunk can be pickled.
     """
     pending: collections.deque = collections.deque()
     with engine.start(function) as calls:

@@ -206,10 +206,7 @@ def kept_pairs(
 ) -> Iterator[Pair]:
     """Yield the pairs of the training text that FILE keeps.
 
-    Args:
-        folder: folder of FILE.
-        read: function that starts reading the text.
-        entry: result of filter_text().
+    `entry` is the result of filter_text().
 
     Raises:
         UserError: FILE is damaged, or the text has another length.

@@ -155,11 +155,7 @@ def directions(folder: pathlib.Path, split: str) -> dict[str, int]:
 def open_vocabularies(
     folder: pathlib.Path, reverse: bool = False
 ) -> Vocabularies:
-    """Read the vocabularies of a corpus, finished or unfinished.
-
-    Args:
-        folder: folder of the corpus.
-        reverse: whether to swap source and target.
+    """Read the vocabularies of a corpus, or of its reverse, finished or not.
 
     Raises:
         UserError: a file is missing, or is not the one of the manifest.

@@ -4,6 +4,12 @@ Stored ids are spelled as characters, from which BPE-dropout or the unigram
 model samples ids of the same text. A segmentation is a function of (seed, step,
 place of the pair in the batch), so that it is the same on any number of
 replicas and workers, and after a restart.
+
+build() makes a SubwordSampler, which has a method for each side; a method
+segments what its Speller has spelled. Random numbers are a function of keys and
+counters: those of SplitMix64 (Steele, Lea and Flood 2014), which hashes a
+counter. A number therefore depends on its key and counter alone, not on the
+numbers that were drawn before or for other rows.
 """
 
 import dataclasses
@@ -17,13 +23,10 @@ from t2t_repro.data.batch_plan import Lengths, PlannedBatch
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# Spelling of subwords: from ids to the ids of single characters.
-#
-# Samplers of segmentations begin with characters. A piece whose characters are
-# pieces is spelled by them. Any other id stands for itself and is never split
-# nor merged: EOS, special and user-defined pieces, and bytes.
-
 _SPACE = "\u2581"  # SentencePiece's sign of a space, which begins a word
+_INDEX_BITS = 32
+_MEASURED_PAIRS = 2_000  # whose mean growth is within 1% of the corpus's
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Characters(NamedTuple):
@@ -37,15 +40,15 @@ class Characters(NamedTuple):
 
 
 class Speller:
-    """The characters of each id of a vocabulary."""
+    """The characters of each id of a vocabulary.
+
+    Samplers of segmentations begin with characters. A piece whose characters
+    are pieces is spelled by them. Any other id stands for itself and is never
+    split nor merged: EOS, special and user-defined pieces, and bytes.
+    """
 
     def __init__(self, pieces: Mapping[int, str], size: int):
-        """Spell the pieces.
-
-        Args:
-            pieces: text of each piece that may be split or merged, by id.
-            size: V, the number of all ids.
-        """
+        """Spell the pieces that may be split or merged, by id, of V ids."""
         characters = {text: i for i, text in pieces.items() if len(text) == 1}
         spelled = [
             [characters.get(character, -1) for character in pieces.get(i, "")]
@@ -65,12 +68,9 @@ class Speller:
     def spell(
         self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> Characters:
-        """Spell sentences.
+        """Spell sentences of ids [tokens] and lengths [n].
 
-        Args:
-            ids: [tokens], the ids of all sentences.
-            lengths: [n], the number of ids of each sentence.
-            keys: [n] uint64, a key of random numbers for each sentence.
+        `keys` [n] uint64 are those of random numbers.
         """
         characters = self._characters[
             concatenate_ranges(self._starts[ids], self._lengths[ids])
@@ -96,11 +96,9 @@ class PairTable:
     """A table that maps pairs of numbers to numbers, for whole arrays."""
 
     def __init__(self, entries: Mapping[tuple[int, int], int], width: int):
-        """Build the table.
+        """Build the table of {(left, right): value}, all at least 0.
 
-        Args:
-            entries: {(left, right): value}, all at least 0.
-            width: bound above every `right`.
+        `width` is above every `right`.
         """
         keys = np.array([a * width + b for a, b in entries], np.int64)
         order = np.argsort(keys)
@@ -117,25 +115,18 @@ class PairTable:
         return np.where(self._keys[index] == keys, self._values[index], -1)
 
 
-# BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267), algorithm 1.
-#
-# A word begins as characters. In each round, every possible merge is left out
-# with a probability p; the remaining one of the highest priority, the leftmost
-# of several, is applied. A word is finished when no merge remains. With p = 0
-# this is byte pair encoding, with p = 1 words stay characters. All words of a
-# batch take their rounds together.
-
-_INDEX_BITS = 32
-
-
 class BpeDropout:
-    """Sampler of segmentations by byte pair encoding."""
+    """BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267), algorithm 1.
+
+    A word begins as characters. In each round, every possible merge is left out
+    with a probability p; the remaining one of the highest priority, the
+    leftmost of several, is applied. A word is finished when no merge remains.
+    With p = 0 this is byte pair encoding, with p = 1 words stay characters. All
+    words of a batch take their rounds together.
+    """
 
     def __init__(
-        self,
-        pieces: Mapping[int, tuple[str, float]],
-        size: int,
-        dropout: float,
+        self, pieces: Mapping[int, tuple[str, float]], size: int, dropout: float
     ):
         """Build the table of merges.
 
@@ -208,16 +199,6 @@ class BpeDropout:
         return best & ((1 << _INDEX_BITS) - 1)
 
 
-# Sampling from the unigram model (Kudo 2018, arXiv 1804.10959).
-#
-# A segmentation x has the probability P(x)^alpha / Z among all segmentations of
-# its text, where P(x) is the product of the probabilities of its pieces.
-# Forward filtering sums over the pieces that end at each character; backward
-# sampling chooses one of them, from the end of a word to its beginning. Words
-# are independent, since no piece spans two; those of a batch are segmented at
-# once.
-
-
 class _Edges(NamedTuple):
     """Pieces that occur in the words, in the order of their ends."""
 
@@ -228,21 +209,20 @@ class _Edges(NamedTuple):
 
 
 class UnigramSampling:
-    """Sampler of segmentations by the unigram model."""
+    """Sampling from the unigram model (Kudo 2018, arXiv 1804.10959).
+
+    A segmentation x has the probability P(x)^alpha / Z among all segmentations
+    of its text, where P(x) is the product of the probabilities of its pieces.
+    Forward filtering sums over the pieces that end at each character; backward
+    sampling chooses one of them, from the end of a word to its beginning. Words
+    are independent, since no piece spans two; those of a batch are segmented at
+    once.
+    """
 
     def __init__(
-        self,
-        pieces: Mapping[int, tuple[str, float]],
-        size: int,
-        alpha: float,
+        self, pieces: Mapping[int, tuple[str, float]], size: int, alpha: float
     ):
-        """Build the prefix tree of the pieces.
-
-        Args:
-            pieces: {id: (text, log probability)}.
-            size: V, the number of all ids.
-            alpha: exponent of the probabilities.
-        """
+        """Build the prefix tree of pieces, {id: (text, log probability)}."""
         self.speller = Speller(
             {i: text for i, (text, _) in pieces.items()}, size
         )
@@ -342,7 +322,6 @@ _METHODS: dict[str, type[BpeDropout] | type[UnigramSampling]] = {
     "bpe_dropout": BpeDropout,
     "unigram_alpha": UnigramSampling,
 }
-_MEASURED_PAIRS = 2_000  # whose mean growth is within 1% of the corpus's
 
 
 def build(
@@ -382,16 +361,9 @@ class SubwordSampler:
     def sample(
         self, side: str, step: int, ids: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sample a segmentation of each sentence.
+        """Sample a segmentation of each sentence, as ids and lengths.
 
-        Args:
-            side: one of SIDES.
-            step: training step, from 0.
-            ids: [tokens], ids of all sentences.
-            lengths: [n], the number of ids of each.
-
-        Returns:
-            ids and lengths of the sampled segmentations.
+        The arguments are ids [tokens] and lengths [n], too; steps count from 0.
         """
         method = self.methods[side]
         key = first_key(self.seed, step, SIDES.index(side))
@@ -414,17 +386,7 @@ class SubwordSampler:
 
         The sentences of a row take sampled segmentations in their order. One
         for which the row has no room keeps the stored segmentation, and so does
-        one that would be longer than a sentence may be.
-
-        Args:
-            side: one of SIDES.
-            step: training step, from 0.
-            batch: the plan of the batch.
-            ids: [tokens], stored ids of all sentences.
-            lengths: [n], the number of stored ids of each.
-
-        Returns:
-            ids and lengths of the segmentations to train on.
+        one that would be longer than a sentence may be. See sample().
         """
         if side not in self.methods:
             return ids, lengths
@@ -500,13 +462,7 @@ def _fits(
         fits[exceeding[first]] = False
 
 
-# Random numbers of the data: a function of keys and counters, in NumPy.
-#
-# They are those of SplitMix64 (Steele, Lea and Flood 2014), which hashes a
-# counter. A number therefore depends on its key and counter alone, not on the
-# numbers that were drawn before or for other rows.
-
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+# Random numbers
 
 
 def first_key(*entropy: int) -> np.ndarray:

@@ -26,6 +26,37 @@ import numpy as np
 
 from t2t_repro import errors, registry
 
+# Names of the metrics of this package.
+TRANSLATION = (
+    "bleu",
+    "bleu_lc",
+    "bleu_intl",
+    "bleu_intl_lc",
+    "bleu_tok",
+    "bleu_compound_split",
+    "chrf",
+    "ter",
+    "exact_match",
+    "length_ratio",
+)
+PARSING = (
+    "bracketing_f1",
+    "bracketing_precision",
+    "bracketing_recall",
+    "bracketing_exact_match",
+    "unbalanced_trees",
+    "miscounted_trees",
+)
+# Keys of validation.json and of evaluate's JSON line that are not metrics.
+RESERVED = (
+    "step",
+    "loss",
+    "perplexity",
+    "accuracy",
+    "signature",
+    "headline",  # a value of --early_stopping_metric
+)
+
 
 class Metric(abc.ABC):
     """A function of a system's output and of references."""
@@ -36,12 +67,7 @@ class Metric(abc.ABC):
     signature_key = "signature"
 
     def __init__(self, language: str = "en", tokenized: bool = False):
-        """Set the properties of the text.
-
-        Args:
-            language: language of hypotheses and references.
-            tokenized: whether the text is tokenized already.
-        """
+        """Set the language of the text, and whether it is tokenized already."""
         self.language, self.tokenized = language, tokenized
 
     @abc.abstractmethod
@@ -88,39 +114,6 @@ class Metric(abc.ABC):
         return None
 
 
-# Suites of metrics, and the names of the metrics of this package.
-
-TRANSLATION = (
-    "bleu",
-    "bleu_lc",
-    "bleu_intl",
-    "bleu_intl_lc",
-    "bleu_tok",
-    "bleu_compound_split",
-    "chrf",
-    "ter",
-    "exact_match",
-    "length_ratio",
-)
-PARSING = (
-    "bracketing_f1",
-    "bracketing_precision",
-    "bracketing_recall",
-    "bracketing_exact_match",
-    "unbalanced_trees",
-    "miscounted_trees",
-)
-# Keys of validation.json and of evaluate's JSON line that are not metrics.
-RESERVED = (
-    "step",
-    "loss",
-    "perplexity",
-    "accuracy",
-    "signature",
-    "headline",  # a value of --early_stopping_metric
-)
-
-
 class Suite(NamedTuple):
     """The metrics that score a text, and the properties of the text."""
 
@@ -139,11 +132,7 @@ class Suite(NamedTuple):
         return "bleu_tok" if replaced and "bleu_tok" in self.names else first
 
     def check(self, problem: str) -> None:
-        """Raise a UserError unless the names are those of a problem's metrics.
-
-        Args:
-            problem: name of the problem, for errors.
-        """
+        """Raise a UserError unless the names are those of metrics."""
         if not isinstance(self.names, tuple) or not all(
             isinstance(name, str) for name in self.names
         ):

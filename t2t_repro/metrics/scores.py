@@ -12,6 +12,9 @@ from t2t_repro.metrics.metric import Metric, Suite
 from t2t_repro.text.long_lines import words as words_of
 from t2t_repro.text.test_sets import require_same_counts
 
+LONGEST = (10, 20, 30, 40, 50, 60)  # words of buckets; one more has no limit
+_SEED = 12_345  # of bootstraps, as in sacreBLEU
+
 
 class Score(NamedTuple):
     """A value with its signature and interval."""
@@ -74,35 +77,25 @@ def aggregate(
     num_references: int = 1,
     counts: np.ndarray | None = None,
 ) -> dict[str, Score]:
-    """Compute the scores of a text.
+    """Compute the scores of a text from the result of count().
 
-    Args:
-        metrics: metrics by name.
-        statistics: result of count().
-        num_references: number of lists of references.
-        counts: result of significance.resample(); None: no intervals.
+    Without `counts`, a result of resample(), there are no intervals.
     """
-    return {
-        name: Score(
-            float(metric.aggregate(statistics[name].sum(0))),
-            metric.signature(num_references),
-            None
-            if counts is None
-            else half_interval(
-                resampled_values(metric, statistics[name], counts)
-            ),
-        )
-        for name, metric in metrics.items()
-    }
+    found = {}
+    for name, metric in metrics.items():
+        rows, interval = statistics[name], None
+        if counts is not None:
+            interval = half_interval(resampled_values(metric, rows, counts))
+        signature = metric.signature(num_references)
+        value = float(metric.aggregate(rows.sum(0)))
+        found[name] = Score(value, signature, interval)
+    return found
 
 
 def mean(parts: Mapping[str, Mapping[str, Score]]) -> dict[str, Score]:
-    """Return the mean scores of several texts, without intervals.
+    """Return the mean scores of several texts by name, without intervals.
 
     A signature has what those of all texts have in common.
-
-    Args:
-        parts: {name of a text: result of aggregate()}.
     """
     first, *others = parts.values()
     if not others:
@@ -155,9 +148,7 @@ def values_and_signature(
     return {**values, metrics[first].signature_key: scores[first].signature}
 
 
-# Scores by the length of sentences.
-
-LONGEST = (10, 20, 30, 40, 50, 60)  # words; one more bucket has no limit
+# Scores by length
 
 
 class LengthBucket(NamedTuple):
@@ -181,11 +172,8 @@ def length_buckets(
 ) -> list[LengthBucket]:
     """Score sentences by their length, in buckets that are not empty.
 
-    Args:
-        metrics: metrics by name.
-        statistics: [N, S] of each metric, from scores.count().
-        measured: [N] lines whose words are counted. In scripts without spaces
-            each character counts as a word.
+    Statistics are those of count(). The words of the `measured` lines are
+    counted; in scripts without spaces each character counts as a word.
     """
     members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
     for i, line in enumerate(measured):
@@ -210,12 +198,7 @@ def length_buckets(
 
 
 def length_summary(buckets: Sequence[LengthBucket], measured: str) -> str:
-    """Return human-readable lines.
-
-    Args:
-        buckets: result of buckets(), at least one.
-        measured: name of the text whose words were counted.
-    """
+    """Return human-readable lines; `measured` names the text of the words."""
     headline, *others = buckets[0].scores
     lines = [f"{headline} by words of the {measured}:"]
     for shortest, longest, sentences, scores in buckets:
@@ -230,11 +213,9 @@ def length_summary(buckets: Sequence[LengthBucket], measured: str) -> str:
     return "\n".join(lines)
 
 
-# Intervals and paired tests of any metric, by bootstrap over sentences.
+# Intervals and paired tests, by bootstrap over sentences
 #
-# Samples, intervals and p-values equal those of sacreBLEU, with the same seed.
-
-_SEED = 12_345  # sacreBLEU's
+# Samples, intervals and p-values equal those of sacreBLEU.
 
 
 class Difference(NamedTuple):
@@ -282,13 +263,7 @@ def resample_if_several(num_sentences: int, samples: int) -> np.ndarray | None:
 def resampled_values(
     metric: Metric, statistics: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Compute the value of a metric on each sample: [samples].
-
-    Args:
-        metric: metric of the values.
-        statistics: [N, S] statistics of the sentences.
-        counts: [samples, N], result of resample().
-    """
+    """Compute the value of a metric on each sample of resample(): [samples]."""
     return np.array([metric.aggregate(row) for row in counts @ statistics])
 
 
@@ -308,14 +283,8 @@ def paired_test(
 ) -> Difference:
     """Test the difference between a system and a baseline (Koehn 2004).
 
-    The same test as ``sacrebleu REF -i BASELINE OUT --paired-bs``.
-
-    Args:
-        name: name of the metric.
-        metric: metric of the comparison.
-        system: [N, S] statistics of the system's sentences.
-        baseline: [N, S] statistics of the baseline's sentences.
-        counts: [samples, N], result of resample(); None: no test.
+    The same test as ``sacrebleu REF -i BASELINE OUT --paired-bs``, of [N, S]
+    statistics. Without `counts`, a result of resample(), there is no test.
     """
     system_score = metric.aggregate(system.sum(0))
     baseline_score = metric.aggregate(baseline.sum(0))

@@ -18,8 +18,6 @@ from t2t_repro.io import extras
 from t2t_repro.metrics.metric import Metric
 from t2t_repro.text import languages, long_lines, moses
 
-# Adapter of sacreBLEU's metrics to the project's interface.
-
 DEFAULT_TOKENIZER = "13a"
 # sacreBLEU's default tokenizer of a language, and characters for languages that
 # have no spaces between words and for which it has none.
@@ -30,6 +28,8 @@ _TOKENIZERS = {
     "char": "bo bod bur dz dzo khm km lao lo my mya shn th tha tib",
 }
 UNSPACED = ("zh", "ja-mecab", "char")  # of languages without spaces
+_SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
+_PUNCTUATION = "replace-unicode-punctuation.perl"
 
 
 class SacreBleuMetric(Metric):
@@ -104,10 +104,6 @@ def tokenizer_of(language: str) -> str:
         if code in codes.split():
             return tokenizer
     return DEFAULT_TOKENIZER
-
-
-_SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
-_PUNCTUATION = "replace-unicode-punctuation.perl"
 
 
 class Bleu(SacreBleuMetric):
@@ -256,9 +252,6 @@ def _moses_note(language: str) -> str:
     return f"|text:moses-{language}|sacremoses:{version}"
 
 
-# chrF: character n-grams.
-
-
 class Chrf(SacreBleuMetric):
     """chrF2: n-grams of 1 to 6 characters, recall counts twice."""
 
@@ -268,9 +261,6 @@ class Chrf(SacreBleuMetric):
     @property
     def options(self) -> str:
         return "-m chrf"
-
-
-# TER: translation edit rate.
 
 
 class Ter(SacreBleuMetric):
@@ -291,9 +281,6 @@ class Ter(SacreBleuMetric):
     def _asian(self):
         """True if sacreBLEU splits text into characters."""
         return self.tokenizer in ("zh", "ja-mecab")
-
-
-# Exact match of whole lines.
 
 
 class ExactMatch(Metric):

@@ -15,12 +15,16 @@ from t2t_repro.reports import attention_maps, curves, templates
 from t2t_repro.reports.attention_maps import Attention, HeadChoice, is_word
 from t2t_repro.text import svg
 
-# Large drawings of selected heads, as lines or as a matrix.
-
+# In large drawings of selected heads, as lines or as a matrix:
 FAINTEST = 0.02  # minimum weight of a line or square
 _ROW = 19  # height of a piece
 _DRAWING_GAP = 20  # 6 between a piece and the lines, 14 for wide letters
 _SPAN = 150  # width of a line, from the queries to the keys
+# In small plots of all heads:
+_COLUMNS = 4  # heads side by side
+_DPI = 100
+# Pixels of a head, between two heads, and of a label.
+_TILE, _GAP, _LABEL = 132, 12, 22
 
 
 class Stroke(NamedTuple):
@@ -39,23 +43,87 @@ class Drawing(NamedTuple):
     svg: str  # a complete document
 
 
+class LayerPlot(NamedTuple):
+    """Plot of all heads of a layer."""
+
+    title: str
+    alt: str
+    png: bytes
+
+
+class Figure(NamedTuple):
+    """Drawings of selected heads, and the rule that selected them."""
+
+    title: str
+    reason: str
+    drawings: list[Drawing]
+
+
+class SentencePlots(NamedTuple):
+    """All plots of a sentence."""
+
+    inputs: str
+    outputs: str
+    figures: list[Figure]
+    layers: dict[str, list[LayerPlot]]  # title of the attention -> its layers
+
+
+def plot_sentence(
+    inputs: str,
+    outputs: str,
+    source: list[str],
+    target: list[str],
+    weights: AttentionWeights,
+) -> SentencePlots:
+    """Plot the attention of a sentence and its translation.
+
+    `source` and `target` are their pieces; weights are NumPy arrays without B.
+    """
+    kinds = attention_maps.attentions(source, target, weights)
+    return SentencePlots(
+        inputs,
+        outputs,
+        [
+            *_self_attention_figures(kinds.get("encoder")),
+            *_cross_attention_figures(kinds["cross"]),
+        ],
+        {kind.title: plot_layers(kind) for kind in kinds.values()},
+    )
+
+
+def _self_attention_figures(encoder: Attention | None) -> Iterator[Figure]:
+    if encoder is None:
+        return
+
+    def draw(*choices):
+        return [draw_lines(encoder, one) for one in choices]
+
+    if far := attention_maps.long_distance(encoder):
+        yield Figure(far.title, far.reason, draw(far))
+    if back := attention_maps.back_reference(encoder):
+        all_queries = back._replace(heads=back.heads[:1], queries=None)
+        yield Figure(back.title, back.reason, draw(all_queries, back))
+    if pair := attention_maps.structure(encoder):
+        yield Figure(pair[0].title, pair[0].reason, draw(*pair))
+
+
+def _cross_attention_figures(cross: Attention) -> Iterator[Figure]:
+    if choice := attention_maps.alignment(cross):
+        drawings = [draw_matrix(cross, choice), draw_lines(cross, choice)]
+        yield Figure(choice.title, choice.reason, drawings)
+
+
 def strokes(attention: Attention, choice: HeadChoice) -> list[Stroke]:
     """Return the lines of a drawing; the strongest come last, on top."""
-    candidates = [
-        Stroke(
-            query,
-            key,
-            float(attention.weights[choice.layer, head, query, key]),
-            head,
-        )
+    weights = attention.weights[choice.layer]
+    candidates = (
+        Stroke(query, key, float(weights[head, query, key]), head)
         for head in choice.heads
         for query in choice.queries or range(len(attention.queries))
         for key in range(len(attention.keys))
-    ]
-    return sorted(
-        (stroke for stroke in candidates if stroke.weight >= FAINTEST),
-        key=lambda stroke: stroke.weight,
     )
+    visible = [stroke for stroke in candidates if stroke.weight >= FAINTEST]
+    return sorted(visible, key=lambda stroke: stroke.weight)
 
 
 def draw_lines(attention: Attention, choice: HeadChoice) -> Drawing:
@@ -172,95 +240,7 @@ def _description(attention, choice):
     return f"Strongest: {weights}."
 
 
-_COLUMNS = 4  # heads side by side
-_DPI = 100
-# Pixels of a head, between two heads, and of a label.
-_TILE, _GAP, _LABEL = 132, 12, 22
-
-
-class LayerPlot(NamedTuple):
-    """Plot of all heads of a layer."""
-
-    title: str
-    alt: str
-    png: bytes
-
-
-class Figure(NamedTuple):
-    """Drawings of selected heads, and the rule that selected them."""
-
-    title: str
-    reason: str
-    drawings: list[Drawing]
-
-
-class SentencePlots(NamedTuple):
-    """All plots of a sentence."""
-
-    inputs: str
-    outputs: str
-    figures: list[Figure]
-    layers: dict[str, list[LayerPlot]]  # title of the attention -> its layers
-
-
-def plot_sentence(
-    inputs: str,
-    outputs: str,
-    source: list[str],
-    target: list[str],
-    weights: AttentionWeights,
-) -> SentencePlots:
-    """Plot the attention of one sentence.
-
-    Args:
-        inputs: the sentence.
-        outputs: the translation of the sentence.
-        source: pieces of the sentence.
-        target: pieces of the translation.
-        weights: NumPy arrays without B.
-    """
-    kinds = attention_maps.attentions(source, target, weights)
-    return SentencePlots(
-        inputs,
-        outputs,
-        [
-            *_self_attention_figures(kinds.get("encoder")),
-            *_cross_attention_figures(kinds["cross"]),
-        ],
-        {kind.title: plot_layers(kind) for kind in kinds.values()},
-    )
-
-
-def _self_attention_figures(
-    encoder: attention_maps.Attention | None,
-) -> Iterator[Figure]:
-    if encoder is None:
-        return
-
-    def draw(*choices):
-        return [draw_lines(encoder, one) for one in choices]
-
-    if far := attention_maps.long_distance(encoder):
-        yield Figure(far.title, far.reason, draw(far))
-    if back := attention_maps.back_reference(encoder):
-        all_queries = back._replace(heads=back.heads[:1], queries=None)
-        yield Figure(back.title, back.reason, draw(all_queries, back))
-    if pair := attention_maps.structure(encoder):
-        yield Figure(pair[0].title, pair[0].reason, draw(*pair))
-
-
-def _cross_attention_figures(
-    cross: attention_maps.Attention,
-) -> Iterator[Figure]:
-    if choice := attention_maps.alignment(cross):
-        drawings = [
-            draw_matrix(cross, choice),
-            draw_lines(cross, choice),
-        ]
-        yield Figure(choice.title, choice.reason, drawings)
-
-
-def plot_layers(attention: attention_maps.Attention) -> list[LayerPlot]:
+def plot_layers(attention: Attention) -> list[LayerPlot]:
     """Plot every head small, one plot for each layer."""
     plots = []
     for layer, weights in enumerate(attention.weights):

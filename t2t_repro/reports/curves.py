@@ -122,12 +122,7 @@ class _Numbers(ticker.LogFormatter):
 
 
 def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
-    """Plot a curve of all runs; return SVG text, or None without a curve.
-
-    Args:
-        plot: the scalars to show.
-        runs: {name: curves}.
-    """
+    """Plot a curve of all runs; return SVG text, or None without a curve."""
     lines = list(_lines(plot, runs))
     if not lines:
         return None

@@ -3,7 +3,7 @@
 import base64
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import markupsafe
@@ -189,14 +189,7 @@ def _splits(runs):
             read = read_scores(stored)
             by_split.setdefault(split, {})[run.name] = read
     return {
-        split: (
-            scores,
-            list(
-                dict.fromkeys(
-                    key for stored in scores.values() for key in stored.numbers
-                )
-            ),
-        )
+        split: (scores, score_columns(s.numbers for s in scores.values()))
         for split, scores in by_split.items()
     }
 
@@ -205,10 +198,8 @@ def _costs(runs):
     """List (label, [figure of each run]): ours, and those of the paper."""
     sets = [run.settings["hparams_set"] for run in runs]
     paper_rows = [
-        published.table_2_row(
-            run.settings["problem"], run.settings["hparams_set"]
-        )
-        for run in runs
+        published.table_2_row(run.settings["problem"], name)
+        for run, name in zip(runs, sets, strict=True)
     ]
     costs = [run.cost for run in runs]
     rows = [
@@ -290,7 +281,7 @@ def _data_uri(png):
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-# Stored scores of a split, as evaluate writes them, sorted for the page.
+# Stored scores of a split, as evaluate writes them
 
 
 class StoredScores(NamedTuple):
@@ -339,7 +330,7 @@ def read_scores(stored: dict) -> StoredScores:
     return scores
 
 
-def score_columns(rows: list[dict]) -> list[str]:
+def score_columns(rows: Iterable[dict]) -> list[str]:
     """Return the names in the rows, each once, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 

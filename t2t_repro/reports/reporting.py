@@ -48,11 +48,7 @@ class Report(NamedTuple):
 def write(
     opened: Sequence[Run], options: ReportOptions = ReportOptions()
 ) -> Report:
-    """Write a page of one run, or of several side by side.
-
-    Args:
-        opened: runs to show; the page is written to the folder of the first.
-        options: options of the report.
+    """Write a page of runs side by side to the folder of the first.
 
     Raises:
         UserError: a run is given twice, or its translations are of other data.

@@ -50,14 +50,7 @@ def rank(
 
     Among lines of equal score, a longer reference ranks higher. A line is in
     one group at most: the best are selected first, then the worst, then the
-    middle.
-
-    Args:
-        inputs: [lines].
-        translations: [lines].
-        references: [lines].
-        suite: metrics, whose headline metric ranks the lines.
-        group_size: number of samples in a group.
+    middle. The suite's headline metric ranks the lines.
     """
     if not len(inputs):
         return RankedSamples([], [], [])
@@ -96,13 +89,13 @@ def rank(
 def _order(values, metrics, references):
     """Return the indices of all lines, the best first."""
 
+    signs = {
+        name: -1 if metric.higher_is_better is False else 1
+        for name, metric in metrics.items()
+    }
+
     def sort_key(i):
-        signed = (
-            -values[name][i]
-            if metric.higher_is_better is False
-            else values[name][i]
-            for name, metric in metrics.items()
-        )
+        signed = (sign * values[name][i] for name, sign in signs.items())
         return *signed, len(long_lines.words(references[i]))
 
     return sorted(range(len(references)), key=sort_key, reverse=True)
@@ -114,9 +107,7 @@ def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
     Example: from the lengths 1 to 21, it selects three as 11, 16 and 21.
     """
     usable = [i for i in range(len(lengths)) if lengths[i] <= LONGEST]
-    usable.sort(
-        key=lambda i: lengths[i]
-    )  # stable sort: the first of equal length
+    usable.sort(key=lambda i: lengths[i])  # stable: the first of equal length
     if not usable or not count:
         return []
     count = min(count, len(usable))
