@@ -439,12 +439,8 @@ def _fits(
 ) -> np.ndarray:
     """Return which sentences may change, so that none and no row is too long.
 
-    Args:
-        rows: [n], the row of each sentence, ascending.
-        row_length: length of all rows.
-        max_length: maximum length of a sentence.
-        lengths: [n], the number of ids of each sentence.
-        new_lengths: [n], the number of ids that each would have.
+    `rows` [n], ascending, are those of the sentences, which have `lengths` [n]
+    and would have `new_lengths` [n], at most `max_length`.
     """
     first_of_row = np.searchsorted(rows, rows)
     room = row_length - np.bincount(rows, lengths)[rows]

@@ -251,17 +251,9 @@ class MultiHeadAttention(dense.Composite):
         mask: Tensor,
         rng: Rng | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the context of each query, and the attention weights.
+        """Return the context [B, H, T, K] of each query, and attention weights.
 
-        Args:
-            query: [B, H, T, K].
-            key: [B, H, L, K].
-            value: [B, H, L, K].
-            mask: bool, broadcast to [B, H, T, L].
-            rng: state of random numbers; None at inference.
-
-        Returns:
-            context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
+        The weights [B, H, T, L] float32 are those before dropout.
         """
         weights = masked_softmax(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
@@ -303,11 +295,8 @@ class MultiHeadAttention(dense.Composite):
     ) -> tuple[Tensor, Tensor]:
         """Attend from one position: W beams are W queries of a sentence.
 
-        Args:
-            query: [B, H, W, K].
-            key_values: one KeyValues per array; together they have L keys.
-            mask: [B, 1, W or 1, L].
-            kernels: result of step_kernels().
+        The query is [B, H, W, K], and the mask [B, 1, W or 1, L] for the L keys
+        of all `key_values`.
 
         Returns:
             output [B * W, D], weights [B, H, W, L] float32.
@@ -380,13 +369,8 @@ class RelativeAttention(MultiHeadAttention):
     ) -> tuple[Tensor, str]:
         """Return the table's rows for all distances, and their einsum axes.
 
-        Args:
-            table: [2 M + 1, K].
-            keys: [B, H, L, K].
-            distances: [B, L] int32; None: the distances between L positions.
-
-        Returns:
-            [B, L, K] and "blk", or [L, L, K] and "tlk" without `distances`.
+        They are [B, L, K] and "blk", or [L, L, K] and "tlk" for the distances
+        between L positions.
         """
         limit, axes = self.max_relative_position, "blk"
         if distances is None:

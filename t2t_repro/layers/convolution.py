@@ -87,15 +87,10 @@ class DilatedConvolution(keras.layers.Layer):
     def step(
         self, x: Tensor, past: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compute the output of one position.
+        """Return the output [B, W, filters] of x [B, W, D], the input at `step`.
 
-        Args:
-            x: [B, W, D], input at `step`.
-            past: [B, W, reach, D], ring of earlier inputs, zero at first.
-            step: [] int32.
-
-        Returns:
-            output [B, W, filters], the ring with x.
+        `past` [B, W, reach, D] is the ring of earlier inputs, zero at first; it
+        is returned with x.
         """
         taps = [
             ops.take(past, (step + i) % self.reach, axis=2)
@@ -324,12 +319,10 @@ class ConvolutionalGru(keras.layers.Layer):
     def call(
         self, image: Tensor, visible: Tensor, tape: Tensor | None = None
     ) -> Tensor:
-        """Return the next image.
+        """Return the next image [B, n, w, m], zero where `visible` is.
 
-        Args:
-            image: [B, n, w, m], zero where `visible` is.
-            visible: [B, n, 1, 1], 0 in columns after the sentence's.
-            tape: [B, n, rows, 3 m], W * p; None without a tape.
+        `visible` [B, n, 1, 1] is 0 in columns after the sentence's. The tape is
+        W * p, [B, n, rows, 3 m].
         """
         gates = self._convolve("gates", image)
         if tape is not None:
@@ -350,13 +343,10 @@ class ConvolutionalGru(keras.layers.Layer):
         )
 
     def write_tape(self, tape: Tensor, x: Tensor, column: Tensor) -> Tensor:
-        """Return W * p after x is written to p.
+        """Return W * p after x [B, m], an embedded output, is written to p.
 
-        Args:
-            tape: [B, n, rows, 3 m].
-            x: [B, m], embedded output.
-            column: [] int32; nothing is written outside of 0 … n - 1, but
-                columns nearby see x.
+        Nothing is written to columns outside of 0 … n - 1, but those nearby see
+        x.
         """
         kernel = ops.cast(self.tape_kernel, self.compute_dtype)
         seen = ops.matmul(x[None, None], kernel)  # [taps, rows, B, 3 m]

@@ -60,11 +60,8 @@ class GatedConvolution(dense.Composite):
     ) -> Tensor:
         """Return [B, N, channels] of x [B, N, input_channels].
 
-        Args:
-            x: inputs.
-            real: [B, N] bool, False where x is padding, which is then 0; None:
-                padding comes last, where a causal convolution does not see it.
-            rng: random numbers of dropout; None at inference.
+        Padding, where `real` [B, N] is False, is 0. None: it comes last, where
+        a causal convolution does not see it.
         """
         x = self.dropout(x, rng=rng)
         if real is not None:
@@ -77,13 +74,10 @@ class GatedConvolution(dense.Composite):
     def step(
         self, x: Tensor, past: Tensor | None, kernels: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the output of one position, and its past for the next.
+        """Return the output of x [B, W, input_channels], and the next past.
 
-        Args:
-            x: [B, W, input_channels].
-            past: [B, W, width - 1, input_channels], the previous inputs,
-                oldest first; None where width is 1.
-            kernels: as for WeightNormDense.call().
+        The past [B, W, width - 1, input_channels] are the previous inputs,
+        oldest first; None where width is 1.
         """
         if past is None:
             return ops.glu(self.linear(x, kernels)), None
@@ -133,13 +127,7 @@ class MultiStepAttention(dense.Composite):
         source: Source,
         kernels: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend from x [B, T, C]; T may be beams at one position.
-
-        Args:
-            x: outputs of the convolution.
-            embedded: g [B, T, D].
-            source: what to attend to.
-            kernels: as for WeightNormDense.call().
+        """Attend from x [B, T, C] and g [B, T, D]; T may be beams.
 
         Returns:
             output [B, T, C], weights [B, T, L] float32.
@@ -172,12 +160,8 @@ class WeightNormDense(keras.layers.Layer):
     ) -> None:
         """Store the arguments.
 
-        Args:
-            input_size: n, inputs of each unit.
-            units: outputs.
-            initial_variance: n times the variance of initial weights: that of
-                a unit's output if its inputs have mean 0 and variance 1.
-            **kwargs: arguments of keras.layers.Layer.
+        `initial_variance` is that of a unit's output if its n inputs have mean
+        0 and variance 1: n times the variance of initial weights.
         """
         super().__init__(**kwargs)
         self.input_size = input_size
@@ -219,10 +203,7 @@ class WeightNormDense(keras.layers.Layer):
     ) -> Tensor:
         """Return w x + b, […, units] of x […, input_size].
 
-        Args:
-            x: inputs.
-            kernels: {path: kernel()} of several layers, if many calls share
-                them.
+        Many calls may share {path: kernel()} of several layers.
         """
         kernel = self.kernel() if kernels is None else kernels[self.path]
         return ops.matmul(x, kernel) + ops.cast(self.bias, x.dtype)

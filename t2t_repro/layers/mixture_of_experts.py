@@ -136,15 +136,9 @@ class NoisyTopKGating(keras.layers.Layer):
 
         That is the probability that expert i is chosen if its noise alone is
         drawn again: that it exceeds the k-th highest of the other logits.
-
-        Args:
-            clean: […, E], logits without noise.
-            logits: […, E], with it.
-            noise: […, E], its standard deviation.
-            top: […, k + 1], the highest logits, descending.
-
-        Returns:
-            […, E].
+        `clean` are logits without noise, `noise` is its standard deviation;
+        these and the result are […, E]. `top` […, k + 1] are the highest
+        logits, descending.
         """
         k = self.experts_per_token
         if k == self.num_experts:

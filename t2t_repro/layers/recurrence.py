@@ -189,14 +189,9 @@ def scan(step: Callable, x: Tensor, states: Sequence) -> Any:
     since it does not bound the number of steps; JAX cannot differentiate
     ops.while_loop.)
 
-    Args:
-        step: function of an input [B, …] and states; it returns a nest of
-            outputs [B, …] and the next states.
-        x: inputs [B, T, …].
-        states: tuple of tensors, the states before the first step.
-
-    Returns:
-        nest of outputs [B, T, …].
+    The step is a function of an input [B, …] and states, which returns a nest
+    of outputs [B, …] and the next states. From x [B, T, …] the result is a nest
+    [B, T, …].
     """
     loop = keras.layers.RNN(_Step(step), return_sequences=True)
     _, outputs, _ = loop.inner_loop(x, tuple(states), mask=None)
@@ -219,14 +214,9 @@ class RecurrentLayer(dense.Composite):
         reverse: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Create the cell.
+        """Create the cell, of a type in CELLS, for outputs of size D.
 
-        Args:
-            cell_type: a key of CELLS.
-            size: D, the size of the output.
-            dropout_rate: share of the input that is dropped.
-            reverse: whether the last position comes first.
-            **kwargs: arguments of keras.layers.Layer.
+        Dropout is that of the input. In reverse, the last position comes first.
         """
         super().__init__(**kwargs)
         self.reverse = reverse
@@ -399,16 +389,9 @@ class AttentiveLayer(dense.Parent, keras.layers.Layer):
         dropout_rate: float,
         **kwargs: Any,
     ) -> None:
-        """Create cell and attention.
+        """Create the cell, of a type in CELLS, and the SourceAttention.
 
-        Args:
-            cell_type: a key of CELLS.
-            size: D, the size of the output.
-            attention_size: A, of the projections of queries and keys.
-            attention_type: a key of attention.COMPATIBILITIES.
-            hops: attention hops in each step.
-            dropout_rate: share of the cell's input that is dropped.
-            **kwargs: arguments of keras.layers.Layer.
+        `size` is D, that of the output. Dropout is that of the cell's input.
         """
         super().__init__(**kwargs)
         self.size = size

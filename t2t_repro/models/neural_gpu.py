@@ -125,14 +125,9 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
         image: Tensor,
         tapes: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Run a step of the decoder.
+        """Run a step of the decoder on x [B, m], the embedded previous output.
 
-        Args:
-            x: [B, m], embedded previous output, zero at step 0.
-            step: [] int32.
-            visible: [B, n, 1, 1].
-            image: [B, n, w, m].
-            tapes: W * p of each unit, see ConvolutionalGru.
+        It is zero at step 0. See ConvolutionalGru for image and tapes.
 
         Returns:
             state [B, m] of column `step`, zero beyond the image; image; tapes.

@@ -30,12 +30,10 @@ _ACTIVATIONS = {
 
 
 def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
-    """Convert to a ctranslate2.specs.TransformerSpec without a vocabulary.
+    """Convert a Transformer to a TransformerSpec without a vocabulary.
 
-    Args:
-        model: models.transformer.Transformer.
-        specs: the module ctranslate2.specs.
-        max_positions: maximum length of inputs and outputs.
+    `specs` is the module ctranslate2.specs, and `max_positions` the maximum
+    length of inputs and outputs.
 
     Raises:
         UserError: CTranslate2 does not support an hparam; names it.
@@ -181,10 +179,7 @@ def _attention(
 ) -> None:
     """Copy projections; CTranslate2 computes several in one product.
 
-    Args:
-        spec: MultiHeadAttentionSpec.
-        attention: MultiHeadAttention.
-        products: letters of the projections that share a product.
+    `products` are the letters of the projections that share one.
     """
     size, heads = _head_size(attention), attention.num_heads
     projections = {

@@ -285,14 +285,10 @@ class Stack(dense.Composite):
         rng: Rng | None = None,
         recompute_grad: bool = False,
     ) -> tuple[Tensor, list]:
-        """Run the layers on x [B, T, D].
+        """Run the layers with further arguments on x [B, T, D].
 
-        Args:
-            x: embedded input.
-            layer_args: further arguments of each layer.
-            rng: state of random numbers; None at inference.
-            recompute_grad: whether the backward pass computes the activations
-                within a layer again.
+        With `recompute_grad` the backward pass computes the activations within
+        a layer again.
 
         Returns:
             output [B, T, D]; a list of each layer's second output, attention
@@ -410,13 +406,8 @@ class Cache(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """Return the mask of queries at `step`, and distances to the entries.
 
-        Args:
-            visible: [B, W, S] bool.
-            step: [] int32.
-            reach: entries at distances -reach and below are masked; 0: none.
-
-        Returns:
-            mask [B, 1, W, S] bool, distances [B, S] int32.
+        They are [B, 1, W, S] bool and [B, S] int32. Entries at distances -reach
+        and below are masked, unless reach is 0.
         """
         distances = self.positions - step
         mask = visible[:, None]

@@ -258,14 +258,9 @@ def map_shards(
     """Apply a traced function to each shard, and concatenate the results.
 
     Each shard is a call from a thread of its own: copies of a search in one
-    graph would take seconds to trace and to optimize.
-
-    Args:
-        function: graph.function with an input signature; takes tensors
-            [b, …], then `shared`, and returns a nest of tensors [b, …].
-        rows: tensors [B, …].
-        shared: further arguments, the same for all shards.
-        num_shards: maximum; None: default_num_shards().
+    graph would take seconds to trace and to optimize. The graph.function has an
+    input signature; it takes the tensors of a shard [b, …] and the `shared`
+    ones, and returns a nest of tensors [b, …].
     """
     shards = split_batch(len(rows[0]), num_shards)
     if len(shards) < 2:

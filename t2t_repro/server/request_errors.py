@@ -34,13 +34,7 @@ class RequestError(Exception):
     def __init__(
         self, code: grpc.StatusCode, message: str, status: int | None = None
     ):
-        """Keep what the client receives.
-
-        Args:
-            code: of gRPC.
-            message: what is wrong, and what to do.
-            status: of HTTP; None: the usual one for `code`.
-        """
+        """Keep gRPC's code, a message, and HTTP's status, by default the code's."""
         super().__init__(message)
         self.code = code
         self.message = message

@@ -38,12 +38,8 @@ class Service:
     ):
         """Prepare the service; `versions.start` loads the model.
 
-        Args:
-            export_dir: folder that the exporter has written.
-            name: name of the model in requests.
-            limits: limits of requests.
-            fork_server: starts the processes of versions.
-            retries: of loads that fail; None: TensorFlow Serving's.
+        `name` is that of the model in requests. The default retries of loads
+        that fail are TensorFlow Serving's.
         """
         self.name = name
         self.limits = limits
@@ -66,15 +62,11 @@ class Service:
         read_inputs: Callable[[list[str]], batching.Inputs],
         timeout: float | None = None,
     ) -> Prediction:
-        """Run a request.
+        """Run a request to a version of the model, or to the newest.
 
-        Args:
-            protocol: "rest" or "grpc", a label of the metrics.
-            name: name of the model.
-            version: version of the model; None: the newest.
-            signature: name of the signature; "": the default.
-            read_inputs: converts the signature's input names to the inputs.
-            timeout: seconds; None: that of the limits.
+        The protocol, "rest" or "grpc", is a label of the metrics.
+        read_inputs() converts the signature's input names to the inputs. The
+        default timeout is that of the limits.
 
         Raises:
             RequestError: gives the reason why there is no prediction.
@@ -106,11 +98,8 @@ class Service:
     def require_read(self, unread: int) -> None:
         """Refuse a large answer if clients have not read the earlier ones.
 
-        Args:
-            unread: bytes of all answers that wait for clients to read them.
-
         Raises:
-            RequestError: they are too many.
+            RequestError: too many bytes are unread.
         """
         if unread > self.limits.max_unread_bytes:
             self.metrics.refusals.labels("answers").inc()

@@ -307,9 +307,7 @@ def run_fork_server(control: socket.socket) -> None:
 def _fork(control, forks):
     """Fork a process that is requested; return False if the server has ended.
 
-    Args:
-        control: socket to the server.
-        forks: receives {read end: (process, socket of its report)}.
+    `forks` receives {read end: (process, socket of its report)}.
     """
     request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
     if not request:

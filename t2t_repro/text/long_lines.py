@@ -95,12 +95,9 @@ def _units(text: str, end: re.Pattern) -> list[str]:
 
 
 def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
-    """Return a message about lines that were not translated.
+    """Return a message about lines that were not translated, `count` in all.
 
-    Args:
-        shown: the first NUM_SHOWN lines, such as "line 3 (1,200 subwords)".
-        count: number of all such lines.
-        limit: maximum number of subwords.
+    The first NUM_SHOWN are shown, as "line 3 (1,200 subwords)".
     """
     return (
         f"Lines longer than max_input_length={limit:,} subwords have an empty "

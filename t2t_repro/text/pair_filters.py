@@ -51,12 +51,7 @@ class PairFilter:
     default: float | None = None
 
     def __init__(self, value: float | None, languages: tuple[str, str]):
-        """Create a filter.
-
-        Args:
-            value: value that the user gives, or the default.
-            languages: languages of inputs and targets.
-        """
+        """Keep the given value, or the default, and the languages of a pair."""
         self.value = value
         self.languages = languages
 

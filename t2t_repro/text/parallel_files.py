@@ -121,11 +121,7 @@ def split_lines(file: Iterable[bytes], name: object) -> Iterator[str]:
 
     Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. A
     byte order mark at the beginning, which some editors on Windows write, is
-    removed.
-
-    Args:
-        file: lines of bytes.
-        name: name of the file, for errors.
+    removed. The name of the file is for errors.
 
     Raises:
         UserError: a line is not UTF-8; the error names it.
@@ -167,10 +163,7 @@ def write_pairs(
 ) -> None:
     """Write the files of a split, compressed, so that the same text is read.
 
-    Args:
-        folder: folder of the files.
-        names: of the inputs and of the targets, without .zst.
-        pairs: lines without line feeds.
+    Names are without .zst, and lines without line feeds.
     """
     import pyarrow as pa
 
@@ -267,12 +260,7 @@ def _extract(archive, member, path):
 def download_url(
     url: str, path: pathlib.Path, sha256: str | None = None
 ) -> None:
-    """Download a file, unless it is there.
-
-    Args:
-        url: URL of the file.
-        path: file to write.
-        sha256: checksum of the file; None: it is not checked.
+    """Download a file, unless it is there, and compare its checksum if given.
 
     Raises:
         UserError: the file cannot be downloaded or has another checksum.
@@ -403,10 +391,6 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
     """Return the folder of an archive's files, which are verified first.
 
     The folder has its name when all files are there and have their checksums.
-
-    Args:
-        path: the archive.
-        parent: parent of the folder.
 
     Raises:
         UserError: the file is not such an archive, or damaged.

@@ -99,10 +99,6 @@ def read(lines: Iterable[str], name: object) -> Iterator[Tree]:
     since the other lines are indented: a missing bracket is therefore reported
     in its own tree.
 
-    Args:
-        lines: the text.
-        name: name of the file, for errors.
-
     Raises:
         UserError: a tree is malformed; the error names file and line.
     """

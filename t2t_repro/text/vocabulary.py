@@ -275,12 +275,7 @@ def order_tokens(tokens: Sequence[str], special: SpecialTokens) -> list[int]:
 
 
 def name_of_pad(special: SpecialTokens, taken: Collection[str]) -> str:
-    """Return the name of PAD; a new one if the program has none.
-
-    Args:
-        special: names of special tokens.
-        taken: names that a new one must not have.
-    """
+    """Return the name of PAD; one that is not taken if the program has none."""
     return unused_name("<pad>", taken) if special.pad is None else special.pad
 
 

@@ -60,11 +60,8 @@ def read_corpora(
 ) -> Iterator[Pair]:
     """Yield the pairs of all corpora, the files of each sorted by name.
 
-    Args:
-        corpora: corpora, in order.
-        folder: folder to which the patterns are relative.
-        languages: extensions of aligned files, and columns of Parquet.
-        held_out: names of splits that are not for training.
+    Languages are extensions of aligned files, and columns of Parquet;
+    `held_out` are the names of splits that are not for training.
 
     Raises:
         UserError: no file or a held-out one matches a pattern, or a file cannot

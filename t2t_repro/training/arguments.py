@@ -59,13 +59,9 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 def parse(
     cls: type, text: str, hparam: str, elsewhere: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Convert "a=1:b=x" to the arguments of a constructor.
+    """Convert "a=1:b=x", the text of an hparam, to a constructor's arguments.
 
-    Args:
-        cls: the class.
-        text: items name=value, joined by ":".
-        hparam: name of the setting that holds the text.
-        elsewhere: {argument: the hparam that sets it}; refused in the text.
+    {argument: the hparam that sets it} of `elsewhere` are refused in the text.
 
     Raises:
         UserError: an argument that is unknown, set elsewhere, or given twice;

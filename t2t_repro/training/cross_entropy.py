@@ -93,8 +93,7 @@ def smoothed_cross_entropy(
 def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
     """Return smoothed, nll, is_correct [N] of x [N, E] and labels [N].
 
-    Args:
-        weights: (weight [V, E],) or (weight, bias [V]).
+    `weights` are (weight [V, E],) or (weight, bias [V]).
     """
     forward = functools.partial(
         _forward, label_smoothing=label_smoothing, xla=xla
@@ -243,10 +242,7 @@ def _backward(grad_logits, x, layer, upstream, label_smoothing):
     """Return the gradients with respect to x and to the weights.
 
     `upstream` [N], one number a token, multiplies arrays of [N, E], not of
-    [N, V].
-
-    Args:
-        grad_logits: as `_forward` returns it.
+    [N, V]. `grad_logits` are those of _forward().
     """
     low = _off_target_probability(label_smoothing, layer.weight.shape[0])
     upstream = upstream[:, None]

@@ -143,15 +143,10 @@ def batch_loss(
 ) -> Sums:
     """Run the model on a batch and sum its losses.
 
-    Args:
-        model: a sequence-to-sequence model.
-        batch: row features of data/batches.py.
-        rng: random numbers of dropout, or None at inference.
-        label_smoothing: as for cross_entropy.smoothed_cross_entropy().
-        num_chunks: as for cross_entropy.smoothed_cross_entropy().
-        counts: {name: [] float32} of the whole batch, the denominators of
-            auxiliary losses; None: without auxiliary losses.
-        xla: as for cross_entropy.smoothed_cross_entropy().
+    `batch` has the row features of data/batches.py; other arguments are those
+    of cross_entropy.smoothed_cross_entropy(). `counts`, {name: [] float32} of
+    the whole batch, are the denominators of auxiliary losses; None: without
+    these.
 
     Raises:
         UserError: an auxiliary loss names another denominator.
@@ -257,12 +252,8 @@ def num_chunks(
 ) -> int:
     """Return the number of chunks of logits that fit a replica's memory.
 
-    Args:
-        plan: plan of batches.
-        replicas: number of replicas that share a batch.
-        max_tokens: slots in a replica's memory at once, of the side with longer
-            rows; or None.
-        vocab_size: V.
+    A replica has at most `max_tokens` slots at once, of the side with longer
+    rows.
     """
     slots = -(-plan.max_batch_slots // replicas)
     slots = min(slots, max_tokens or slots)

@@ -42,14 +42,8 @@ class Validation:
     ):
         """Plan the batches of the pass.
 
-        Args:
-            model: built in the strategy's scope.
-            hparams: settings; pairs longer than max_length are dropped.
-            corpus: the validation split.
-            strategy: tf.distribute strategy.
-            xla: whether to compile.
-            microbatches: those of a replica.
-            max_pairs: pairs to use, evenly spaced; None: all.
+        Pairs longer than hparams.max_length are dropped; of the others
+        `max_pairs`, evenly spaced, are used, or all.
 
         Raises:
             UserError: no pair is short enough.
@@ -111,11 +105,8 @@ class Validation:
     ) -> dict[str, float]:
         """Return loss, perplexity and accuracy, means over real tokens.
 
-        Args:
-            stop: called before each batch, by all workers; true ends the pass.
-
         Raises:
-            Stopped: stop() was true.
+            Stopped: stop(), called before each batch by all workers, was true.
         """
         smoothed = nll = correct = tokens = 0.0
         for batch in progress.bar(
@@ -155,20 +146,12 @@ class ValidationSample:
         suite: Suite,
         directions: Mapping[str, int] = types.MappingProxyType({}),
     ):
-        """Choose the sentences.
+        """Choose so many sentences of a split that is stored with its text.
 
-        Args:
-            model: model in training.
-            vocabularies: vocabularies of both sides.
-            corpus: the validation split, stored with its text.
-            hparams: settings; pairs longer than max_length are dropped, as
-                they are from the loss.
-            sentences: number of sentences, or all if there are fewer.
-            decode_hparams: settings of the search. The beam size is always 1:
-                more beams multiply the time and show progress no better.
-            suite: the metrics that score translations.
-            directions: {"en-de": pairs} of a many-to-many corpus, in order;
-                scores are means of the directions.
+        Pairs longer than hparams.max_length are dropped, as they are from the
+        loss. The beam size is always 1: more beams multiply the time and show
+        progress no better. Scores are means of the directions, which are
+        {"en-de": pairs} of a many-to-many corpus, in order.
         """
         usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
         chosen = batch_plan.usable_pairs(
@@ -194,11 +177,8 @@ class ValidationSample:
     ) -> dict[str, scores.Score]:
         """Translate with the current weights, and score.
 
-        Args:
-            stop: called before each batch; true ends the translation.
-
         Raises:
-            Stopped: stop() was true.
+            Stopped: stop(), called before each batch, was true.
         """
         self._translator.refresh_weights()
         outputs = self._translator.translate(
