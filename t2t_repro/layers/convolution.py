@@ -87,7 +87,7 @@ class DilatedConvolution(keras.layers.Layer):
     def step(
         self, x: Tensor, past: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the output [B, W, filters] of x [B, W, D], the input at `step`.
+        """Return the output [B, W, filters] of x [B, W, D], input at `step`.
 
         `past` [B, W, reach, D] is the ring of earlier inputs, zero at first; it
         is returned with x.

@@ -34,7 +34,7 @@ class RequestError(Exception):
     def __init__(
         self, code: grpc.StatusCode, message: str, status: int | None = None
     ):
-        """Keep gRPC's code, a message, and HTTP's status, by default the code's."""
+        """Keep gRPC's code, a message, and HTTP's status; None: the code's."""
         super().__init__(message)
         self.code = code
         self.message = message
