@@ -27,13 +27,7 @@ from t2t_repro.io import files, object_store, progress
 
 _RUN = "run.json"
 # Of a run, data, checkpoints and exports.
-_COMPLETE = (
-    _RUN,
-    "manifest.json",
-    "*.index",
-    "saved_model.pb",
-    "model.bin",
-)
+_COMPLETE = (_RUN, "manifest.json", "*.index", "saved_model.pb", "model.bin")
 # Files that are written once: if one has changed, it is damaged.
 _UNCHANGED = "*checkpoints/ckpt-*"
 _NO_NAMES = {"", ".", ".."}
@@ -101,8 +95,7 @@ def names(folder: pathlib.Path) -> list[str]:
 
 
 def download(
-    folder: pathlib.Path,
-    choose: Callable[[list[str]], Iterable[str]] = list,
+    folder: pathlib.Path, choose: Callable[[list[str]], Iterable[str]] = list
 ) -> pathlib.Path:
     """Copy the objects that are missing here or have changed.
 

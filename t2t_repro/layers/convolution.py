@@ -67,8 +67,7 @@ class DilatedConvolution(keras.layers.Layer):
 
     def build(self, x_shape: tuple) -> None:
         self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.kernel_width, x_shape[-1], self.filters),
+            name="kernel", shape=(self.kernel_width, x_shape[-1], self.filters)
         )
         self.bias = self.add_weight(
             name="bias", shape=(self.filters,), initializer="zeros"
@@ -160,10 +159,7 @@ class DilatedBlock(dense.Composite):
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 
     def call(
-        self,
-        x: Tensor,
-        visible: Tensor | None = None,
-        rng: Rng | None = None,
+        self, x: Tensor, visible: Tensor | None = None, rng: Rng | None = None
     ) -> Tensor:
         """Run the block on x [B, T, 2d].
 
@@ -223,10 +219,7 @@ class DilatedStack(dense.Composite):
         self.norm = self.new_layer(_norm, name="norm")
 
     def call(
-        self,
-        x: Tensor,
-        visible: Tensor | None = None,
-        rng: Rng | None = None,
+        self, x: Tensor, visible: Tensor | None = None, rng: Rng | None = None
     ) -> Tensor:
         """Run the blocks on x [B, T, 2d]; the arguments are DilatedBlock's."""
         x = self.dropout(x, rng=rng)

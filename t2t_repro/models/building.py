@@ -89,10 +89,7 @@ def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
 
 
 def _new(
-    hparams: HParams,
-    vocab_size: int,
-    source_vocab_size: int | None,
-    dtype: str,
+    hparams: HParams, vocab_size: int, source_vocab_size: int | None, dtype: str
 ) -> Seq2Seq:
     cls = models[hparams.model].value
     kwargs = {}

@@ -36,9 +36,7 @@ BALANCE_NOTE = (
 
 
 def auxiliary_losses(
-    losses: Iterable[BalanceLosses],
-    batch: Mapping[str, Tensor],
-    hparams: Any,
+    losses: Iterable[BalanceLosses], batch: Mapping[str, Tensor], hparams: Any
 ) -> tuple[seq2seq.AuxiliaryLoss, ...]:
     """Return the sums of the layers' losses, with the weights of `hparams`.
 
@@ -47,8 +45,7 @@ def auxiliary_losses(
     losses = list(losses)
     tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
     weights = BalanceLosses(
-        importance=hparams.importance_loss_weight,
-        load=hparams.load_loss_weight,
+        importance=hparams.importance_loss_weight, load=hparams.load_loss_weight
     )
     return tuple(
         seq2seq.AuxiliaryLoss(
@@ -221,40 +218,25 @@ class RecurrentMoe(Recurrent):
         return super().flops(source_length, target_length) + 2.0 * unit * widths
 
 
-class MoeEncoderLayer(EncoderLayer):
-    """Self-attention and mixture of experts."""
+class _MoeLayer:
+    """The mixture of experts that ends a layer, and its losses."""
 
+    ffn: Any
     ffn_sublayer = staticmethod(_mixture_sublayer)
 
-    def call(
-        self, x: Tensor, mask: Tensor, rng: Rng | None = None
-    ) -> tuple[Tensor, tuple[Tensor, BalanceLosses]]:
-        """Run the layer as EncoderLayer does, and return losses, too."""
-        x, weights = self.self_attention(x, (mask,), rng=rng)
-        x, losses = self.ffn(x, attention.has_key(mask), rng=rng)
+    def _end(
+        self, x: Tensor, self_mask: Tensor, weights: Any, rng: Rng | None
+    ) -> tuple[Tensor, tuple[Any, BalanceLosses]]:
+        x, losses = self.ffn(x, attention.has_key(self_mask), rng=rng)
         return x, (weights, losses)
 
 
-class MoeDecoderLayer(DecoderLayer):
+class MoeEncoderLayer(_MoeLayer, EncoderLayer):
+    """Self-attention and mixture of experts."""
+
+
+class MoeDecoderLayer(_MoeLayer, DecoderLayer):
     """Self-attention, cross-attention and mixture of experts."""
-
-    ffn_sublayer = staticmethod(_mixture_sublayer)
-
-    def call(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        self_mask: Tensor,
-        cross_mask: Tensor,
-        rng: Rng | None = None,
-    ) -> tuple[Tensor, tuple[Any, BalanceLosses]]:
-        """Run the layer as DecoderLayer does, and return losses, too."""
-        x, self_weights = self.self_attention(x, (self_mask,), rng=rng)
-        x, cross_weights = self.cross_attention(
-            x, (cross_mask, memory), rng=rng
-        )
-        x, losses = self.ffn(x, attention.has_key(self_mask), rng=rng)
-        return x, ((self_weights, cross_weights), losses)
 
     def _ffn_kernels(self) -> tuple[Projection, ...]:
         return ()

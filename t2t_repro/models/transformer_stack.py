@@ -105,10 +105,20 @@ def residual_settings(
     }
 
 
-class EncoderLayer(dense.Composite):
-    """Self-attention and feed-forward network, each within a residual."""
+class _Layer(dense.Composite):
+    """Layer that ends in a feed-forward network, or in what replaces it."""
 
     ffn_sublayer = staticmethod(feed_forward_sublayer)
+
+    def _end(
+        self, x: Tensor, self_mask: Tensor, weights: Any, rng: Rng | None
+    ) -> tuple[Tensor, Any]:
+        """Run the last sublayer; attention weights are the second output."""
+        return self.ffn(x, rng=rng), weights
+
+
+class EncoderLayer(_Layer):
+    """Self-attention and feed-forward network, each within a residual."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -124,13 +134,11 @@ class EncoderLayer(dense.Composite):
             output [B, L, D], weights [B, H, L, L].
         """
         x, weights = self.self_attention(x, (mask,), rng=rng)
-        return self.ffn(x, rng=rng), weights
+        return self._end(x, mask, weights, rng)
 
 
-class DecoderLayer(dense.Composite):
+class DecoderLayer(_Layer):
     """Self-attention, cross-attention and feed-forward network."""
-
-    ffn_sublayer = staticmethod(feed_forward_sublayer)
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -156,7 +164,7 @@ class DecoderLayer(dense.Composite):
         x, cross_weights = self.cross_attention(
             x, (cross_mask, memory), rng=rng
         )
-        return self.ffn(x, rng=rng), (self_weights, cross_weights)
+        return self._end(x, self_mask, (self_weights, cross_weights), rng)
 
     def step_kernels(self) -> LayerKernels:
         """Return what steps multiply with."""

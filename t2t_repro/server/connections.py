@@ -312,7 +312,7 @@ class BodyReader:
             )
         except asyncio.TimeoutError:
             raise request_errors.too_slow(
-                f"The body has not arrived within {_READ_SECS:g} s.",
+                f"The body has not arrived within {_READ_SECS:g} s."
             ) from None
         except asyncio.CancelledError:
             if self._stopping and task.cancelled():

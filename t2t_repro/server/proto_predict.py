@@ -54,8 +54,7 @@ def _read_input(name, tensor, limits):
 
 
 def check_output_filter(
-    request: predict_pb2.PredictRequest,
-    signature: meta_graph_pb2.SignatureDef,
+    request: predict_pb2.PredictRequest, signature: meta_graph_pb2.SignatureDef
 ) -> None:
     """Check that the filter names outputs of the signature, each once.
 

@@ -126,8 +126,7 @@ class VocabularySettings:
         help="Type of the vocabulary; --registry_help lists them.",
     )
     separate_vocabularies: bool = setting(
-        default=False,
-        help="Learn a vocabulary of its own for each side.",
+        default=False, help="Learn a vocabulary of its own for each side."
     )
     source_vocab_size: int = setting(
         default=0,

@@ -245,10 +245,7 @@ def _first_copies(strategy, values):
 
 
 def num_chunks(
-    plan: Plan,
-    replicas: int,
-    max_tokens: int | None,
-    vocab_size: int,
+    plan: Plan, replicas: int, max_tokens: int | None, vocab_size: int
 ) -> int:
     """Return the number of chunks of logits that fit a replica's memory.
 
