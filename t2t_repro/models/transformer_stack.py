@@ -439,21 +439,20 @@ class Cache(NamedTuple):
 
         Distances are those of visible_mask().
         """
-        past = ops.shape(self.past_keys[0])[2]
-
-        def of_layers(
-            keys: tuple, values: tuple, distances: Tensor | None = None
-        ) -> list[KeyValues]:
-            length = ops.shape(keys[0])[2]
-            pairs = zip(keys, values, strict=True)
-            return [KeyValues(*pair, length, distances) for pair in pairs]
-
-        return zip(
-            of_layers(self.past_keys, self.past_values, distances[:, :past]),
-            of_layers(self.keys, self.values, distances[:, past:]),
-            of_layers(self.memory_keys, self.memory_values),
-            strict=True,
+        past, recent, source = (
+            ops.shape(arrays[0])[2]
+            for arrays in (self.past_keys, self.keys, self.memory_keys)
         )
+        arrays = (
+            (self.past_keys, self.past_values, past, distances[:, :past]),
+            (self.keys, self.values, recent, distances[:, past:]),
+            (self.memory_keys, self.memory_values, source, None),
+        )
+        of_layers = (
+            [KeyValues(*pair, *rest) for pair in zip(keys, values, strict=True)]
+            for keys, values, *rest in arrays
+        )
+        return zip(*of_layers, strict=True)
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.
