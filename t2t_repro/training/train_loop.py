@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from t2t_repro.io import files, progress
 from t2t_repro.io.progress import Stopped, StopSignals, exit_code
-from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import run_log
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
@@ -319,7 +318,7 @@ class _Loop:
         self.saved_at = time.monotonic()
 
     def _rankings(self):
-        return self.monitor.rankings(self.session.task.suite)
+        return self.monitor.history.rankings(self.session.task.suite)
 
     def _check_weights(self, step: int) -> None:
         self.finite_checker.check_weights(step, self.state.variables)
@@ -343,7 +342,7 @@ class ValidationMonitor:
     ):
         """Read the history of the run, of which `first_step` steps are done."""
         self._validation, self._sample = validation, sample
-        self._history = History(output_dir, first_step)
+        self.history = History(output_dir, first_step)
         self._is_summarized = False
 
     def measure(
@@ -378,18 +377,14 @@ class ValidationMonitor:
             results = results | self._validation.sample_sizes
             # A validation in the history is not repeated.
             log.flush()
-            self._history.add(step, results)
+            self.history.add(step, results)
         return results
-
-    def rankings(self, suite: Suite) -> list[list[int]]:
-        """Return History.rankings()."""
-        return self._history.rankings(suite)
 
     def stopped_improving(
         self, patience: int | None, metric: str, log: TrainLog
     ) -> bool:
         """Return whether the best is at least `patience` old, and log it."""
-        if not self._history.stopped_improving(patience, metric):
+        if not self.history.stopped_improving(patience, metric):
             return False
         log.write(
             f"The validation {metric} has not improved for {patience} "
