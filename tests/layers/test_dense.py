@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from numpy_layers import normal
 
-from t2t_repro.layers import dense, embedding, residual
+from t2t_repro.layers import dense, embedding, sublayers
 from t2t_repro.runtime import cpu
 
 D = 5
@@ -120,7 +120,7 @@ def test_joined_layers_give_the_outputs_of_each(sizes, use_bias, form):
 def test_step_of_a_feed_forward_network_equals_its_call(
     activation, filter_size, form
 ):
-    layer = residual.FeedForward(D, filter_size, 0.1, activation)
+    layer = sublayers.FeedForward(D, filter_size, 0.1, activation)
     layer(normal(1, 1, D))
     for weight in layer.weights:  # biases, too
         weight.assign(normal(*weight.shape))

@@ -16,7 +16,7 @@ from t2t_repro.layers import (
     mixture_of_experts,
     randomness,
     recurrence,
-    residual,
+    sublayers,
 )
 
 REAL = np.arange(5) < np.array([[5], [2]])  # [B, T]
@@ -274,11 +274,11 @@ CASES = {
             "attention/compatibility/weight": (1, 7),
         },
     ),
-    "feed_forward": (residual.FeedForward, (8, 6, 0.1), (X,), X.shape)
+    "feed_forward": (sublayers.FeedForward, (8, 6, 0.1), (X,), X.shape)
     + (FEED_FORWARD,),
     **{
         f"residual_{before}_{after}": (
-            _residual(residual.Residual, residual.FeedForward, 8, 6, 0.1),
+            _residual(sublayers.Residual, sublayers.FeedForward, 8, 6, 0.1),
             ((before, after),),
             (X,),
             X.shape,
@@ -291,7 +291,7 @@ CASES = {
     },
     "attention_residual": (
         _residual(
-            residual.AttentionResidual,
+            sublayers.AttentionResidual,
             attention.MultiHeadAttention,
             *_attention("dot_product"),
         ),
@@ -311,7 +311,7 @@ FLOAT32_CASES = {
     ),
     "mixture_residual": (
         _residual(
-            residual.MixtureResidual,
+            sublayers.MixtureResidual,
             mixture_of_experts.MixtureOfExperts,
             *(3, 2, 6),
         ),

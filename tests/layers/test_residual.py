@@ -59,7 +59,7 @@ def _expected(block, sequences, x, kept=1.0):
 
 def test_mixture_residual_adds_normalized_mixture_and_returns_losses():
     sublayer = mixture_of_experts.MixtureOfExperts(3, 2, 6)
-    block = residual.MixtureResidual(sublayer, *PRE_NORM, 0.1)
+    block = sublayers.MixtureResidual(sublayer, *PRE_NORM, 0.1)
     is_real = np.arange(SHAPE[1]) < [[4], [2], [1]]
     y, losses = block(X, is_real)
     expected, expected_losses = sublayer(block.input_norm(X), is_real)
@@ -91,7 +91,7 @@ def test_rng_is_passed_to_sublayer():
 def test_pre_norm_attention_reads_normalized_input(with_memory):
     """Memory, which the encoder has normalized, and the added x stay."""
     sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
-    block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
+    block = sublayers.AttentionResidual(sublayer, *PRE_NORM, 0.0)
     mask, x = np.tril(np.ones((4, 4), bool))[None, None], 5 * X
     memory = (5 * normal(*SHAPE, seed=1),) * with_memory
     block(x, (mask, *memory))
@@ -129,7 +129,7 @@ def test_norm_statistics_are_float32_under_bfloat16(offset):
 
 
 def test_feed_forward_equals_equation_2_with_and_without_dropout():
-    layer = residual.FeedForward(8, 6, 0.4)
+    layer = sublayers.FeedForward(8, 6, 0.4)
     layer(X)
     w1, b1, w2, b2 = weights = normal(8, 6), normal(6), normal(6, 8), normal(8)
     layer.set_weights(weights)
