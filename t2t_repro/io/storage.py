@@ -141,7 +141,7 @@ def _is_in_use(folder):
 
 def _download(folder, url, choose):
     found = _found(url)
-    records, present = read_records(folder), file_stats(folder)
+    records, present = _read_records(folder), file_stats(folder)
     chosen = _in_order(choose(sorted(found)))
     _require_paths(url, chosen)
     for name in reversed(_in_order(present)):
@@ -157,7 +157,7 @@ def _download(folder, url, choose):
     # An upload removes the objects of files that were removed since now.
     for name in records:
         if not (folder / name).exists():
-            remove_records(folder / name)
+            _set_record(folder / name, None)
     missing = [folder / name for name in chosen if not (folder / name).exists()]
     settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
     for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
@@ -196,7 +196,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
     ]
     # Forgotten first: an upload removes objects whose files are gone.
     for path in paths:
-        remove_records(path)
+        _set_record(path, None)
         path.unlink(missing_ok=True)
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -206,7 +206,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
 
 def _get(path):
     version = object_store.get(url_of(path), path)
-    write_records(path, version.tag, path.stat())
+    _record(path, version.tag, path.stat())
 
 
 def upload(folder: pathlib.Path) -> None:
@@ -222,7 +222,7 @@ def upload(folder: pathlib.Path) -> None:
     if not url_of(folder):
         return
     with _locked(folder):
-        records = read_records(folder)
+        records = _read_records(folder)
         present = file_stats(folder)
         changed = _in_order(
             name
@@ -262,12 +262,12 @@ def _put(path, stat):
     # Another process may remove the file now.
     with contextlib.suppress(FileNotFoundError):
         version = object_store.put(path, url_of(path))
-        write_records(path, version.tag, stat)
+        _record(path, version.tag, stat)
 
 
 def _remove(path):
     object_store.remove(url_of(path))
-    remove_records(path)
+    _set_record(path, None)
 
 
 def _remove_parts(index):
@@ -291,13 +291,13 @@ def _in_order(names):
 def _found(url):
     """Return {name: Version} of the objects of a folder."""
     found = object_store.find(url)
-    return {name: found[name] for name in found if is_recorded(name)}
+    return {name: found[name] for name in found if _is_copied(name)}
 
 
 # Records
 
 
-class Record(NamedTuple):
+class _Record(NamedTuple):
     """A file at the moment when it was the same as an object."""
 
     tag: str  # of the object's version
@@ -309,7 +309,7 @@ class Record(NamedTuple):
         return self[1:] == (stat.st_size, stat.st_mtime_ns)
 
 
-def is_recorded(name: str) -> bool:
+def _is_copied(name):
     """Return whether a file of this name, with its folders, is copied."""
     return not any(
         fnmatch.fnmatchcase(part, pattern)
@@ -325,12 +325,12 @@ def file_stats(folder: pathlib.Path) -> dict[str, os.stat_result]:
         name = path.relative_to(folder).as_posix()
         # Another process may remove it now.
         with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and is_recorded(name):
+            if path.is_file() and _is_copied(name):
                 found[name] = path.stat()
     return found
 
 
-def read_records(folder: pathlib.Path) -> dict[str, Record]:
+def _read_records(folder):
     """Return {name: record} of the files of a folder."""
     return {
         (file.parent / name).relative_to(folder).as_posix(): record
@@ -340,17 +340,13 @@ def read_records(folder: pathlib.Path) -> dict[str, Record]:
     }
 
 
-def write_records(path: pathlib.Path, tag: str, stat: os.stat_result) -> None:
+def _record(path, tag, stat):
     """Record that a file is the same as a version of its object."""
-    _replace(path, Record(tag, stat.st_size, stat.st_mtime_ns))
+    _set_record(path, _Record(tag, stat.st_size, stat.st_mtime_ns))
 
 
-def remove_records(path: pathlib.Path) -> None:
-    """Remove the record of a file."""
-    _replace(path, None)
-
-
-def _replace(path, record):
+def _set_record(path, record):
+    """Replace the record of a file; None removes it."""
     if not path.parent.is_dir():
         return
     file = path.with_name(_RECORDS)
@@ -365,7 +361,7 @@ def _read_file(file):
     """Return {name: record} of a file of records; {} if nothing is known."""
     try:
         stored = json.loads(file.read_bytes())
-        return {name: Record(*values) for name, values in stored.items()}
+        return {name: _Record(*values) for name, values in stored.items()}
     except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
 

@@ -88,7 +88,7 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
 def is_multi_worker(distribution: str) -> bool:
     """Return whether a choice of strategy() means several processes."""
     return distribution == "multi_worker" or (
-        distribution == "auto" and names_task()
+        distribution == "auto" and _names_task()
     )
 
 
@@ -299,7 +299,7 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
     precision = _precision(policy)
     parts = [_devices(strategy), precision, f"XLA {'on' if xla else 'off'}"]
     if not tf.config.list_physical_devices("GPU"):
-        parts[1:1] = [cpu_settings()]
+        parts[1:1] = [_cpu_settings()]
     return ", ".join(parts)
 
 
@@ -349,7 +349,7 @@ def _precision(policy):
     return f"{policy} with products in TF32" if uses_tf32 else policy
 
 
-def cpu_settings() -> str:
+def _cpu_settings() -> str:
     """Return the instruction set, the use of oneDNN and the threads."""
     features, threads = cpu.features(), operation_threads()
     parts = ["1 thread per operation" if threads == 1 else f"{threads} threads"]
@@ -510,7 +510,7 @@ def require_same_flags(
             )
 
 
-def names_task() -> bool:
+def _names_task() -> bool:
     """Return whether TF_CONFIG has a cluster or a task, even a wrong one.
 
     Platforms set it to "" or to {"environment": "cloud"} on a single machine.

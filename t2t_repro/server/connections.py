@@ -62,15 +62,15 @@ class Connections:
         """Prepare a factory for aiohttp's server."""
         self._server, self._limit, self.metrics = server, limit, metrics
         self._tls = tls
-        self._open: set[Connection | Handshake] = set()
+        self._open: set[Connection | _Handshake] = set()
         # {connection: idle since, by the event loop's clock}, longest first
-        self._idle: dict[Connection | Handshake, float] = {}
+        self._idle: dict[Connection | _Handshake, float] = {}
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a connection that has been accepted."""
-        return Handshake(self, self._tls) if self._tls else Connection(self)
+        return _Handshake(self, self._tls) if self._tls else Connection(self)
 
-    def admit(self, connection: "Connection | Handshake") -> bool:
+    def admit(self, connection: "Connection | _Handshake") -> bool:
         """Return whether there is room for a new connection, and count it."""
         if len(self._open) >= self._limit and not self._close_idle():
             self.metrics.refusals.labels("connections").inc()
@@ -106,23 +106,23 @@ class Connections:
             "access_log": None,
         }
 
-    def remove(self, connection: "Connection | Handshake") -> None:
+    def remove(self, connection: "Connection | _Handshake") -> None:
         """Remove a connection that has ended."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
         self.metrics.connections.set(len(self._open))
 
-    def set_busy(self, connection: "Connection | Handshake") -> None:
+    def set_busy(self, connection: "Connection | _Handshake") -> None:
         """Keep a connection while the server works on its request."""
         self._idle.pop(connection, None)
 
-    def set_idle(self, connection: "Connection | Handshake") -> None:
+    def set_idle(self, connection: "Connection | _Handshake") -> None:
         """Note that the server waits for bytes of this connection."""
         if connection in self._open:
             self._idle[connection] = asyncio.get_running_loop().time()
 
 
-class Handshake(asyncio.Protocol):
+class _Handshake(asyncio.Protocol):
     """Connection before the end of its TLS handshake.
 
     asyncio's own listener for TLS calls no protocol until then.

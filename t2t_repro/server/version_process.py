@@ -176,7 +176,7 @@ class _Answers:
         self._model = None
 
     def answer_all(self, calls):
-        number, folder, in_background = read_frame(calls)
+        number, folder, in_background = _read_frame(calls)
         num_shards = _start_tensorflow(folder)
         threading.Thread(
             target=self._answer,
@@ -184,7 +184,7 @@ class _Answers:
             daemon=True,
         ).start()
         while True:  # until EOFError
-            number, signature, inputs = read_frame(calls)
+            number, signature, inputs = _read_frame(calls)
             self._pool.submit(
                 self._answer, number, self._model.run, signature, inputs
             )
@@ -196,7 +196,7 @@ class _Answers:
             result = function(*args)
         except Exception as raised:  # TensorFlow raises many types
             error = CallError(str(raised))
-        frame = pack_frame((number, result, error))
+        frame = _pack_frame((number, result, error))
         with self._sending:
             self._connection.sendall(frame)
 
@@ -450,7 +450,7 @@ class VersionConnection:
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
-        self._writer.write(pack_frame((number, *args)))
+        self._writer.write(_pack_frame((number, *args)))
         try:
             while not answer.done():
                 before = self._num_answers
@@ -470,7 +470,7 @@ class VersionConnection:
         with self._report, contextlib.closing(self._writer):
             with contextlib.suppress(EOFError, ConnectionError):
                 while True:
-                    self._distribute(*await receive_frame(self._reader))
+                    self._distribute(*await _receive_frame(self._reader))
             report = await loop.sock_recv(self._report, _REPORT_BYTES)
         how = report.decode()
         if self._fault:
@@ -512,13 +512,13 @@ async def start_version(fork_server: ForkServer) -> VersionConnection:
 # could have written.
 
 
-def pack_frame(message: Any) -> bytes:
+def _pack_frame(message: Any) -> bytes:
     """Return the frame of a message."""
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(content)) + content
 
 
-def read_frame(file: BinaryIO) -> Any:
+def _read_frame(file: BinaryIO) -> Any:
     """Read a message.
 
     Raises:
@@ -534,7 +534,7 @@ def _read(file, size):
     return content
 
 
-async def receive_frame(reader: asyncio.StreamReader) -> Any:
+async def _receive_frame(reader: asyncio.StreamReader) -> Any:
     """Read a message in an event loop.
 
     Raises:

@@ -87,7 +87,7 @@ class SentencePiece(Vocabulary):
 
         Sampling would take its scores for those of this one.
         """
-        found = algorithm_of(_Proto.FromString(self.model).trainer_spec)
+        found = _algorithm_of(_Proto.FromString(self.model).trainer_spec)
         if self.algorithm and found != self.algorithm:
             raise errors.UserError(
                 f"This SentencePiece model has the type {found} and not "
@@ -348,7 +348,7 @@ def vocabulary_type(model: bytes, size: int) -> str:
     )
     if is_mapped:
         return "mapped_sentence_piece"
-    algorithm = algorithm_of(proto.trainer_spec)
+    algorithm = _algorithm_of(proto.trainer_spec)
     if algorithm not in _ALGORITHMS:
         raise errors.UserError(
             f"A SentencePiece model of the type {algorithm} is none of "
@@ -357,7 +357,7 @@ def vocabulary_type(model: bytes, size: int) -> str:
     return algorithm
 
 
-def algorithm_of(trainer_spec: Any) -> str:
+def _algorithm_of(trainer_spec: Any) -> str:
     """Return "bpe", "unigram", "char" or "word" of a model's settings."""
     return trainer_spec.ModelType.Name(trainer_spec.model_type).lower()
 

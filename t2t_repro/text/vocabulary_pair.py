@@ -202,14 +202,14 @@ class VocabularySettings:
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""
-        check_sampling(self.vocabulary_type, hparams)
+        _check_sampling(self.vocabulary_type, hparams)
         if self.separate_vocabularies:
-            check_embedding(
+            _check_embedding(
                 hparams, self.vocabulary_type, self.vocabulary_paths
             )
 
 
-def check_sampling(kind: str, hparams: hparam.HParams) -> None:
+def _check_sampling(kind: str, hparams: hparam.HParams) -> None:
     """Raise a UserError if hparams sample what a vocabulary type cannot."""
     offered = vocabulary_class(kind).sampling_hparam
     for name in ("bpe_dropout", "unigram_alpha"):
@@ -223,7 +223,7 @@ def check_sampling(kind: str, hparams: hparam.HParams) -> None:
             )
 
 
-def check_embedding(
+def _check_embedding(
     hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
 ) -> None:
     """Raise a UserError if one embedding serves two vocabularies.
