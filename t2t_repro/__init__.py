@@ -19,9 +19,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from t2t_repro.api import ExportedModel, Model, load, train
+    from t2t_repro.api import ExportedModel, Model, RemoteModel, load, train
 
-__all__ = ["ExportedModel", "Model", "load", "train"]
+__all__ = ["ExportedModel", "Model", "RemoteModel", "load", "train"]
 
 
 def __getattr__(name: str) -> object:

@@ -13,151 +13,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from t2t_repro import errors, fields, registry
-from t2t_repro.decoding.score import AttentionTrace, AttentionTracer
-from t2t_repro.decoding.translate import Translator
-from t2t_repro.decoding.translation import Translation
+from t2t_repro.decoding import translation
+from t2t_repro.decoding.score import AttentionTracer
+from t2t_repro.decoding.translate import BatchTranslator
+from t2t_repro.decoding.translation import (
+    AttentionTrace,
+    Translation,
+    Translator,
+)
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, storage
-from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
-from t2t_repro.serving import client, exporting, limits, version_folders
-from t2t_repro.text import parallel_files
+from t2t_repro.serving import client, connection, exporting, version_folders
+from t2t_repro.serving.client import ExportedModel, RemoteModel
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
-
-# Exported models from Python: translate, score and show attention.
-
-
-class ExportedModel:
-    """Exported model, whose search has the settings of its export."""
-
-    def __init__(self, folder: pathlib.Path):
-        """Load a version, or the newest version of an export folder."""
-        self._client = client.LocalClient(folder)
-
-    def translate(
-        self,
-        lines: Iterable[str],
-        n_best: int = 1,
-        target_language: str = "",
-        distinct: bool = False,
-    ) -> list[Translation]:
-        """Translate lines.
-
-        Args:
-            lines: one sentence each. Longer ones than max_input_length are
-                cut, as TensorFlow Serving cuts them.
-            n_best: translations of each line, at most the export's beams.
-            target_language: of a many-to-many model, as for Model.
-            distinct: whether to drop, before the n best are chosen, beams with
-                the text of a better one.
-
-        Returns:
-            The translations of each line, best first.
-        """
-        lines = require_lines(lines)
-        signature = "n_best" if n_best > 1 else "serving_default"
-        lines = self._client.add_tags(lines, target_language)
-        translations = []
-        for outputs in self._run(signature, lines):
-            # [B], or [B, W] of n_best.
-            texts = outputs["outputs"].reshape(len(outputs["outputs"]), -1)
-            scores = outputs["scores"].reshape(texts.shape)
-            require_beams(n_best, texts.shape[1])
-            translations += [
-                Translation.of_beams([text.decode() for text in row], beams)
-                for row, beams in zip(texts, scores.tolist(), strict=True)
-            ]
-        if distinct:
-            translations = [found.distinct() for found in translations]
-        return [found.best(n_best) for found in translations]
-
-    def score(
-        self,
-        sources: Iterable[str],
-        targets: Iterable[str],
-        target_language: str = "",
-    ) -> list[float]:
-        """Return the log-probability of a given translation of each source."""
-        sources, targets = require_pairs(sources, targets)
-        sources = self._client.add_tags(sources, target_language)
-        return [
-            score
-            for outputs in self._run("score", sources, targets)
-            for score in outputs["scores"].tolist()
-        ]
-
-    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
-        """Translate a line, and return the cross-attention weights.
-
-        They are the mean of the heads, as one head: [layers, 1, T, L].
-        """
-        lines = require_lines([line])
-        (line,) = self._client.add_tags(lines, target_language)
-        (outputs,) = self._run("attention", [line])
-        source, target = (
-            [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
-            for side in ("source", "target")
-        )
-        weights = AttentionWeights(
-            encoder=None, decoder=None, cross=outputs["weights"][0][:, None]
-        )
-        (text,) = outputs["outputs"]
-        return AttentionTrace(line, text.decode(), source, target, weights)
-
-    def _run(self, signature, *columns):
-        """Yield the outputs of batches of rows."""
-        rows = list(zip(*columns, strict=True))
-        texts = [" ".join(row) for row in rows]
-        done = 0
-        for batch in limits.split(texts, limits.Limits()):
-            part = rows[done : done + len(batch)]
-            yield self._client.run(signature, *zip(*part, strict=True))
-            done += len(batch)
-
-
-def require_beams(n_best: int, beam_size: int) -> None:
-    """Require that a search has `n_best` outputs."""
-    if not 1 <= n_best <= beam_size:
-        raise errors.UserError(
-            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
-            "Say beam_size=…, too, or export with more beams."
-        )
-
-
-def require_lines(lines: Iterable[str]) -> list[str]:
-    """Return lines as a list; refuse one string, and what is no string."""
-    if isinstance(lines, str):
-        raise errors.UserError(
-            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
-            "it as a list of one line."
-        )
-    found = list(lines)
-    parallel_files.require_text(found)
-    return found
-
-
-def require_pairs(
-    sources: Iterable[str], targets: Iterable[str]
-) -> tuple[list[str], list[str]]:
-    """Return sources and targets as lists; refuse other numbers of targets."""
-    pairs = require_lines(sources), require_lines(targets)
-    counts = tuple(map(len, pairs))
-    if counts[0] != counts[1]:
-        raise errors.UserError(
-            f"Each source needs a target; got {counts[0]:,} sources and "
-            f"{counts[1]:,} targets."
-        )
-    return pairs
-
 
 Path = str | pathlib.Path
 _MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
 
 
-class Model:
+class Model(Translator):
     """Trained model of a run."""
 
     def __init__(self, run: Run, checkpoint_path: Checkpoints = None):
@@ -172,7 +50,12 @@ class Model:
         self._models = run.models(self._checkpoints)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            functools.partial(Translator, self._models, run.vocabularies)
+            functools.partial(BatchTranslator, self._models, run.vocabularies)
+        )
+        self._tracer = functools.lru_cache(maxsize=_MAX_SEARCHES)(
+            functools.partial(
+                AttentionTracer, self._models[0], run.vocabularies
+            )
         )
 
     def __repr__(self) -> str:
@@ -204,14 +87,15 @@ class Model:
             UserError: a setting is unknown or wrong, or a line is longer than
                 max_input_length and long_inputs is "refuse".
         """
-        lines = require_lines(lines)
+        lines = translation.require_lines(lines)
         source, _ = self._normalizers(target_language)
-        translator = self._translator(
-            self._search(search | {"return_beams": n_best > 1}, n_best)
-        )
+        hparams = self._search(search | {"return_beams": n_best > 1}, n_best)
+        translator = self._translator(hparams)
         translations = list(translator.translate(map(source, lines)))
-        if translator.refused:
-            raise errors.UserError(translator.refused_summary())
+        if refused := translation.too_long(translations):
+            raise errors.UserError(
+                translation.refused_message(refused, hparams.max_input_length)
+            )
         return [found.best(n_best) for found in translations]
 
     def score(
@@ -220,9 +104,8 @@ class Model:
         targets: Iterable[str],
         target_language: str = "",
     ) -> list[float]:
-        """Return the log-probability of a given translation of each source."""
         source, target = self._normalizers(target_language)
-        sources, targets = require_pairs(sources, targets)
+        sources, targets = translation.require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
         translator = self._translator(self.run.search)
         return [score.total for score in translator.score(pairs)]
@@ -236,11 +119,9 @@ class Model:
             UserError: the line is blank or too long, or the model has no
                 attention.
         """
-        tracer = AttentionTracer(
-            self._models[0], self.run.vocabularies, self._search(search)
-        )
         source, _ = self._normalizers(target_language)
-        return tracer.trace(source(*require_lines([line])))
+        (line,) = translation.require_lines([line])
+        return self._tracer(self._search(search)).trace(source(line))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any
@@ -279,22 +160,34 @@ class Model:
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.search, changes)
-        require_beams(n_best, hparams.beam_size)
+        translation.require_beams(n_best, hparams.beam_size)
         return hparams
 
 
-def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
-    """Load a model from a run, a checkpoint or an export.
+def load(
+    path: Path, usr_dir: Path | None = None, **server: Any
+) -> Model | ExportedModel | RemoteModel:
+    """Load a model from a run, a checkpoint or an export, or ask a server.
 
     Args:
         path: folder of a run or of an export, or a checkpoint such as
             RUN/checkpoints/ckpt-1500; several, comma-separated, make an
-            ensemble. Any of them may be a URL, s3:// or gs://.
+            ensemble. Any of them may be a URL, s3:// or gs://. A server is
+            http://HOST:PORT/v1/models/NAME or grpc://HOST:PORT/NAME.
         usr_dir: folder of your own definitions; an export needs none.
+        **server: fields of serving.connection.Options, such as token_file.
 
     Raises:
         UserError: there is no model, or it is damaged.
     """
+    if connection.is_server(path):
+        options = fields.override(connection.Options(), server)
+        return client.connect(str(path), options)
+    if server:
+        raise errors.UserError(
+            f"{', '.join(server)} of load() are for a server; got {path}. Name "
+            "a server as http://HOST:PORT/v1/models/NAME, or omit them."
+        )
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):

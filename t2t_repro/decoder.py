@@ -16,6 +16,7 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags, decoder_flags
+from t2t_repro.decoding import translation
 from t2t_repro.io import progress
 
 common_flags.define_decoding_flags()
@@ -70,17 +71,15 @@ def _decode(model, total):
     run, paths, hparams = model
     _choose_threads(paths)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
-    _, target = problem.normalizers
-    source, split = translate.line_functions(
-        problem,
-        run.vocabularies.source,
-        decoder_flags.SPLIT_SENTENCES.value,
+    source, target = problem.normalizers
+    split = translate.line_splitter(
+        problem, run.vocabularies.source, decoder_flags.SPLIT_SENTENCES.value
     )
     models = run.models(paths)
     if attention:
         _trace(models, run, hparams, source, total)
         return
-    translator = translate.Translator(
+    translator = translate.BatchTranslator(
         models,
         run.vocabularies,
         hparams,
@@ -89,13 +88,14 @@ def _decode(model, total):
         one_sentence=interactive,
     )
     if interactive:
-        _converse(translator, source, hparams.max_input_length)
+        _converse(translator, hparams.max_input_length)
     elif score:
         # No list: the file may be larger than memory.
         pairs = ((source(a), target(b)) for a, b in decoder_flags.read_pairs())
         _write(map(_score_line, translator.score(pairs, total)))
     else:
-        _translate(translator, source, target, total)
+        prefixes = map(target, decoder_flags.read_prefixes())
+        _translate(translator, prefixes, total, hparams.max_input_length)
 
 
 def _choose_threads(paths):
@@ -124,17 +124,12 @@ def _aligner(models, run):
     )
 
 
-def _translate(translator, normalize_source, normalize_target, total):
+def _translate(translator, prefixes, total, max_length):
     """Translate a file or standard input."""
-    from t2t_repro.decoding.translation import Stopped
-
     lines, sources = itertools.tee(decoder_flags.read_lines())
     signals = progress.StopSignals()
     translations = translator.translate(
-        map(normalize_source, lines),
-        total,
-        map(normalize_target, decoder_flags.read_prefixes()),
-        lambda: signals.received,
+        lines, total, prefixes, lambda: signals.received
     )
     with (
         signals if decoder_flags.keeps_partial() else contextlib.nullcontext(),
@@ -144,7 +139,7 @@ def _translate(translator, normalize_source, normalize_target, total):
         writer = _TranslationWriter(sources, write, write_alignment)
         try:
             writer.write(translations)
-        except Stopped as stopped:
+        except translation.Stopped as stopped:
             writer.write(stopped.translations, strict=False)
             print(
                 f"Interrupted: {writer.finished:,} of {total:,} lines are "
@@ -153,8 +148,10 @@ def _translate(translator, normalize_source, normalize_target, total):
                 file=sys.stderr,
             )
             sys.exit(progress.exit_code(signals.received))
-    if translator.refused:
-        raise errors.UserError(translator.refused_summary())
+    if writer.refused:
+        raise errors.UserError(
+            translation.refused_message(writer.refused, max_length)
+        )
 
 
 class _TranslationWriter:
@@ -170,6 +167,7 @@ class _TranslationWriter:
         self._numbered = enumerate(sources, 1)
         self._write, self._write_alignment = write, write_alignment
         self.finished = 0
+        self.refused: dict[int, int] = {}  # {line number: subwords}
 
     def write(self, translations: Iterable, strict: bool = True) -> None:
         """Write translations; for None, a blank line if a line is a sentence.
@@ -180,24 +178,24 @@ class _TranslationWriter:
             translations: translations of the next lines.
             strict: whether they must be those of all lines that are left.
         """
-        from t2t_repro.decoding.translation import OUTPUT_FORMATS
-
         name = decoder_flags.OUTPUT_FORMAT.value
-        format_output = OUTPUT_FORMATS[name]
+        format_output = translation.OUTPUT_FORMATS[name]
         # The translations first: their end closes the progress bar.
-        for translation, (number, line) in zip(
+        for found, (number, line) in zip(
             translations, self._numbered, strict=strict
         ):
-            if translation is not None:
+            if found is not None:
                 self.finished += 1
-                self._write(format_output(number, line, translation))
+                self._write(format_output(number, line, found))
+                if found.too_long:
+                    self.refused[number] = found.too_long
             elif name == "text":
                 self._write("")
-            alignment = translation and translation.alignment
+            alignment = found and found.alignment
             self._write_alignment(alignment.pharaoh() if alignment else "")
 
 
-def _converse(translator, normalize, max_length):
+def _converse(translator, max_length):
     """Prompt, translate and print until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
     # Invalid UTF-8 does not end the conversation.
@@ -208,20 +206,18 @@ def _converse(translator, normalize, max_length):
         except EOFError:
             return
         try:
-            (translation,) = translator.translate([normalize(line)])
+            (found,) = translator.translate([line])
         except errors.UserError as error:  # the line has no tag
             print(error, flush=True)
             continue
-        for subwords in translator.refused.values():
+        if found.too_long:
             print(
-                f"{subwords:,} subwords are more than {max_length:,}.",
+                f"{found.too_long:,} subwords are more than {max_length:,}.",
                 flush=True,
             )
-        if not translator.refused:
-            for text, score in zip(
-                translation.texts, translation.scores, strict=True
-            ):
-                print(f"{score:8.4f}  {text}", flush=True)
+            continue
+        for text, score in zip(found.texts, found.scores, strict=True):
+            print(f"{score:8.4f}  {text}", flush=True)
 
 
 def _trace(models, run, hparams, normalize, total):

@@ -11,7 +11,7 @@ from absl import flags
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import extras, files, progress, storage
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection, limits
 
 _DEFAULTS = limits.Limits()
 
@@ -257,7 +257,7 @@ def _access():
     host, hosts = _HOST.value, set(_ALLOWED_HOSTS.value)
     tokens = ()
     if _TOKEN_FILE.value:
-        tokens = server_settings.read_tokens(_TOKEN_FILE.value)
+        tokens = connection.read_tokens(_TOKEN_FILE.value)
     if server_settings.is_loopback(host):
         hosts |= {host, *server_settings.LOOPBACK_NAMES}
     elif not tokens and not _TLS_CLIENT_CA.value:

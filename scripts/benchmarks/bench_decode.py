@@ -161,7 +161,9 @@ def translate_file(settings):
     """Translate the file; return seconds, texts and number of subwords."""
     run = RunAndText(settings)
     hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
-    translator = translate.Translator(run.models, run.vocabularies, hparams)
+    translator = translate.BatchTranslator(
+        run.models, run.vocabularies, hparams
+    )
     list(translator.translate(run.lines[: settings["batch"]]))
     start = time.perf_counter()
     texts = [result.texts[0] for result in translator.translate(run.lines)]

@@ -23,7 +23,7 @@ import numpy as np
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from t2t_repro.serving import client
+from t2t_repro.serving import client, connection
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "Folder of the exporter.", required=True
@@ -100,8 +100,9 @@ class Load:
 
     def __init__(self, server, expected):
         self._expected, self._sentences = expected, sorted(expected)
-        address = f"127.0.0.1:{getattr(server, _PROTOCOL.value)}"
-        self._connect = client.PROTOCOLS[_PROTOCOL.value]
+        address = connection.Address(
+            _PROTOCOL.value, f"127.0.0.1:{getattr(server, _PROTOCOL.value)}"
+        )
         self._stop = threading.Event()
         self.wrong, self.seconds = [], []
         self._pool = concurrent.futures.ThreadPoolExecutor(_CLIENTS.value)
@@ -123,7 +124,8 @@ class Load:
         return len(self.seconds) / (time.perf_counter() - self._start)
 
     def _send_requests(self, address, seed):
-        remote = self._connect(address, "t2t", _TIMEOUT)
+        options = connection.Options(timeout_secs=_TIMEOUT, wait_secs=_TIMEOUT)
+        remote = client.connect(address, options)
         generator = random.Random(seed)
         while not self._stop.is_set():
             sentence = generator.choice(self._sentences)
@@ -138,7 +140,7 @@ def main(_):
     harness.print_machine()
     text = pathlib.Path(_TEXT.value).read_text("utf-8")
     sentences = sorted(set(map(str.strip, text.splitlines())))[: _LINES.value]
-    translated = client.LocalClient(_EXPORT_DIR.value).translate(sentences)
+    translated = client.ExportedModel(_EXPORT_DIR.value).translate(sentences)
     expected = {
         sentence: translation.texts[0]
         for sentence, translation in zip(sentences, translated, strict=True)

@@ -32,7 +32,7 @@ from scipy import stats
 from scripts.benchmarks import harness
 from t2t_repro import errors
 from t2t_repro.reports import curves
-from t2t_repro.serving import client
+from t2t_repro.serving import client, connection
 
 # Measurements of a version of the package, by its commands.
 #
@@ -219,10 +219,13 @@ def serving(version: Version) -> dict[str, Measured]:
         found = re.search(r"port (\d+)", process.stdout.readline())
         if not found:
             raise version.failure("serve")
-        remote = client.RestClient(f"127.0.0.1:{found[1]}", "t2t", _TIMEOUT)
+        remote = client.connect(
+            f"http://127.0.0.1:{found[1]}",
+            connection.Options(timeout_secs=_TIMEOUT),
+        )
 
         def request(line):
-            return list(remote.translate([line]))
+            return remote.translate([line])
 
         with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(request, lines[:CLIENTS]))

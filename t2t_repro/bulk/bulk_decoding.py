@@ -11,7 +11,7 @@ import functools
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from t2t_repro import errors, registry
@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 32_768
 _ROOM_BYTES = 200  # for each line: extra_length=50 subwords
 
-# Function of lines that returns their translations, and {index: length} of
-# lines that are too long.
-Translate = Callable[
-    [Sequence[str]], tuple[list["Translation"], dict[int, int]]
-]
+Translate = Callable[[Sequence[str]], Iterable["Translation"]]  # of lines
 
 
 class Model(Protocol):
@@ -118,25 +114,16 @@ class RunModel(NamedTuple):
         _configure_devices()
         models = run.models(paths)
         problem = run.problem.toward(self.target_language)
-        source, split = translate.line_functions(
-            problem, run.vocabularies.source, self.split_sentences
-        )
-        translator = translate.Translator(
+        translator = translate.BatchTranslator(
             models,
             run.vocabularies,
             self.decode_hparams,
-            split=split,
+            split=translate.line_splitter(
+                problem, run.vocabularies.source, self.split_sentences
+            ),
             num_shards=1,
         )
-
-        def translate_lines(lines):
-            translations = list(translator.translate(map(source, lines)))
-            return translations, {
-                number - 1: subwords
-                for number, subwords in translator.refused.items()
-            }
-
-        return translate_lines
+        return translator.translate
 
     def long_lines_message(
         self, lines: Sequence[tuple[str, int, int]], count: int
@@ -168,16 +155,16 @@ class ExportModel(NamedTuple):
 
     def load(self) -> Translate:
         """Load the SavedModel; see Model."""
-        from t2t_repro.serving.client import LocalClient
+        from t2t_repro.serving.client import ExportedModel
 
         _configure_devices()
         # A worker on another machine may have no copy of a URL.
         folder = version_folders.open_folder(self.folder)
-        client = LocalClient(folder)
-        if _export_checksum(client.folder) != self.checksum:
-            raise _other_model(client.folder)
-        return lambda lines: _translate_by_export(
-            client, client.add_tags(lines, self.target_language)
+        model = ExportedModel(folder, _similar_lengths)
+        if _export_checksum(model.folder) != self.checksum:
+            raise _other_model(model.folder)
+        return functools.partial(
+            model.translate, target_language=self.target_language
         )
 
     def long_lines_message(
@@ -267,29 +254,15 @@ def _configure_devices():
     devices.use_one_gpu(engines.process_index())
 
 
-def _translate_by_export(client, lines):
-    """Translate lines in batches of similar length; blank lines stay blank."""
+def _similar_lengths(lines):
+    """Yield indices of lines of similar length, without blank lines."""
     from t2t_repro.decoding.score import length_sorted
-    from t2t_repro.decoding.translation import Translation
 
-    sizes = [len(line.encode()) for line in lines]
-    translations = [Translation([""], [0.0])] * len(lines)
-    truncated = {}
-    for batch in length_sorted(
+    return length_sorted(
         (i for i, line in enumerate(lines) if line.strip()),
-        [size + _ROOM_BYTES for size in sizes],
+        [len(line.encode()) + _ROOM_BYTES for line in lines],
         _BATCH_BYTES,
-    ):
-        outputs = client.run("serving_default", [lines[i] for i in batch])
-        # Absent in a SavedModel of another program.
-        is_truncated = outputs.get("truncated", [False] * len(batch))
-        for row, i in enumerate(batch):
-            text = outputs["outputs"][row].decode("utf-8")
-            score = float(outputs["scores"][row])
-            translations[i] = Translation([text], [score])
-            if is_truncated[row]:
-                truncated[i] = sizes[i]
-    return translations, dict(sorted(truncated.items()))
+    )
 
 
 # A translator has state; Dask may call it on several threads.
@@ -310,7 +283,7 @@ class ShardTranslator(NamedTuple):
         with _lock:
             translate = _load(self.model)
             try:
-                translations, too_long = translate(shard.lines)
+                translations = list(translate(shard.lines))
             except errors.UserError as error:  # as a line without a tag
                 last = shard.first + len(shard.lines) - 1
                 raise errors.UserError(
@@ -320,12 +293,12 @@ class ShardTranslator(NamedTuple):
                 ) from error
         pairs = zip(shard.lines, translations, strict=True)
         outputs = [
-            format_output(number, line, translation)
-            for number, (line, translation) in enumerate(pairs, shard.first)
+            format_output(number, line, found)
+            for number, (line, found) in enumerate(pairs, shard.first)
         ]
         return TranslatedShard(
             "".join(f"{output}\n" for output in outputs),
-            {shard.first + index: size for index, size in too_long.items()},
+            translation.too_long(translations, shard.first),
         )
 
 
@@ -349,12 +322,12 @@ def translate_files(
     engine and number of workers.
 
     Args:
-        model: result of bulk_models.of_run() or of_export().
+        model: result of of_run() or of_export().
         sources: files, plain, .gz or .zst.
         folder: folder of the translations, which have the names of the files
             without .gz and .zst.
         engine: engine whose workers translate.
-        output_format: name in output_formats.FORMATS.
+        output_format: name in translation.OUTPUT_FORMATS.
         shard_lines: lines that a worker translates at once.
 
     Returns:

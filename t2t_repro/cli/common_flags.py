@@ -44,16 +44,18 @@ def define_fields(cls: type) -> None:
             for constraint in constraints
             for choice in constraint.choices
         ]
+        lows = [
+            constraint.low
+            for constraint in constraints
+            if constraint.low is not None
+        ]
+        low = lows[0] if lows else 0
         if choices:
             flags.DEFINE_enum(*named, choices, text)
         elif kind is int:
-            lows = [
-                constraint.low
-                for constraint in constraints
-                if constraint.low is not None
-            ]
-            low = int(lows[0]) if lows else 0
-            flags.DEFINE_integer(*named, text, low, _MAX_INT)
+            flags.DEFINE_integer(*named, text, int(low), _MAX_INT)
+        elif kind is float:
+            define_number(*named, text, low)
         elif kind is bool:
             flags.DEFINE_bool(*named, text)
         else:

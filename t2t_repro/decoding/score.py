@@ -11,6 +11,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data.batches import one_sentence_per_row
 from t2t_repro.decoding import search
+from t2t_repro.decoding.translation import AttentionTrace
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
 from t2t_repro.runtime import graph
@@ -225,16 +226,6 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> tf.Tensor:
 # Attention weights of a sentence and its translation.
 
 MAX_SUBWORDS = 128  # a larger picture would be illegible
-
-
-class AttentionTrace(NamedTuple):
-    """Attention weights of a sentence and its translation."""
-
-    inputs: str
-    outputs: str
-    source: list[str]  # L pieces, EOS the last
-    target: list[str]  # T pieces, EOS the last
-    weights: AttentionWeights  # numpy arrays without the axis B
 
 
 class AttentionTracer:

@@ -59,7 +59,7 @@ class Aligner:
         Args:
             models: one, or an ensemble, whose weights are averaged.
             vocabularies: source and target, the same for all models.
-            layer: argument of word_alignment.layer_index().
+            layer: argument of layer_index().
 
         Raises:
             UserError: a model has no attention weights, or no such layer.
@@ -133,24 +133,24 @@ def whole_line(line: str) -> list[str]:
     return [line]
 
 
-def line_functions(
+def line_splitter(
     problem: Problem, source: Vocabulary, split_sentences: bool
-) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
-    """Return the function of each line to translate, and Translator's `split`.
+) -> Callable[[str], list[str]]:
+    """Return the function of a line that returns its normalized sentences.
 
     Args:
         problem: result of Problem.toward().
         source: vocabulary of the sources, with their tags.
-        split_sentences: whether lines are split into sentences. A splitter
-            reads plain lines: a normalized one may be tokenized.
+        split_sentences: whether lines are split; else each is one sentence. A
+            splitter reads plain lines, since normalized ones may be tokenized.
 
     Raises:
         UserError: sentencex is needed, and not installed.
     """
     normalize, _ = problem.normalizers
     if not split_sentences:
-        return normalize, whole_line
-    return str, long_lines.sentence_splitter(
+        return lambda line: [normalize(line)]
+    return long_lines.sentence_splitter(
         problem.source_language,
         normalize,
         source.split_tag,
@@ -158,8 +158,11 @@ def line_functions(
     )
 
 
-class Translator:
-    """Models, their vocabularies and a search, which translate any text."""
+class BatchTranslator:
+    """Models, their vocabularies and a search, which translate any text.
+
+    Lines are translated as a stream: a file may be larger than memory.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class Translator:
             aligner: Aligner of the translations; None: they are not aligned.
             split: function of a line that returns its sentences, which are
                 translated one by one and joined; by default the whole line.
-            num_shards: argument of shards.map_shards(). With 1, outputs do not
+            num_shards: argument of devices.map_shards(). With 1, outputs do not
                 depend on the number of cores, by which rounding differs.
             one_sentence: whether lines are translated one at a time, which is
                 then faster.
@@ -196,8 +199,6 @@ class Translator:
         self._num_shards, self._one_sentence = num_shards, one_sentence
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
-        # {line number from 1: number of subwords}, of the last translate().
-        self.refused: dict[int, int] = {}
         self.refresh_weights()
         constants = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
@@ -235,7 +236,7 @@ class Translator:
 
         A line longer than max_input_length is split, and the scores of its
         fragments are summed. With long_inputs=refuse its translation is blank
-        and its number is added to `refused`.
+        and has the number of subwords in `too_long`.
 
         Args:
             lines: consumed lazily, so that memory is bounded.
@@ -248,7 +249,6 @@ class Translator:
             Stopped: stop() was true; has the translations of the lines that
                 are sorted together.
         """
-        self.refused, done = {}, 0
         pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
         with progress.bar(
             total=total,
@@ -259,29 +259,15 @@ class Translator:
             disable=total is None,
         ) as bar:
             while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-                yield from self._translate_chunk(chunk, done, bar, stop)
-                done += len(chunk)
-
-    def refused_summary(self) -> str:
-        """Return a message about the lines that translate() refused."""
-        shown = [
-            f"line {number:,} ({subwords:,} subwords)"
-            for number, subwords in itertools.islice(
-                self.refused.items(), long_lines.NUM_SHOWN
-            )
-        ]
-        return long_lines.refused_message(
-            shown, len(self.refused), self._hparams.max_input_length
-        )
+                yield from self._translate_chunk(chunk, bar, stop)
 
     def _translate_chunk(
         self,
         chunk: list[tuple[str, str]],
-        done: int,
         bar: Any,
         stop: Callable[[], object],
     ) -> list[Translation]:
-        """Translate (line, prefix) pairs; `done` lines precede them."""
+        """Translate (line, prefix) pairs."""
         lines, prefixes = zip(*chunk, strict=True)
         sentences = list(map(self._split, lines))
         encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
@@ -290,10 +276,12 @@ class Translator:
         rows: list[list[int]] = []  # ids of each fragment
         row_starts: list[list[int]] = []  # ids of its prefix
         owners: list[int] = []  # index of its line
+        too_long: list[int] = []  # subwords of each line that is refused
         for i, texts in enumerate(sentences):
-            line_rows = self._rows_of_line(
-                done + i + 1, [(text, next(encoded)) for text in texts]
+            line_rows, refused = self._rows_of_line(
+                [(text, next(encoded)) for text in texts]
             )
+            too_long.append(refused)
             rows += line_rows
             # Only the first fragment of a line begins with the prefix.
             row_starts += [
@@ -312,41 +300,42 @@ class Translator:
         for i, translation in zip(owners, outputs, strict=True):
             by_line[i].append(translation)
 
-        def join_parts(parts):
+        def join_parts(parts, refused):
+            if None in parts:
+                return None
             outputs = self._hparams.num_outputs
             joined = join(parts, outputs, self._aligner is not None)
+            joined = joined._replace(too_long=refused)
             return joined.distinct() if self._hparams.distinct else joined
 
+        translations = list(map(join_parts, by_line, too_long))
         if None in outputs:
-            raise Stopped(
-                [
-                    None if None in parts else join_parts(parts)
-                    for parts in by_line
-                ]
-            )
-        return list(map(join_parts, by_line))
+            raise Stopped(translations)
+        return translations
 
     def _rows_of_line(
-        self, number: int, sentences: list[tuple[str, list[int]]]
-    ) -> list[list[int]]:
-        """Return the ids of a line's fragments; [] if blank or refused.
+        self, sentences: list[tuple[str, list[int]]]
+    ) -> tuple[list[list[int]], int]:
+        """Return the ids of a line's fragments, and the length if refused.
 
         Args:
-            number: number of the line, from 1.
             sentences: text and ids of each sentence.
+
+        Returns:
+            [] for a blank or refused line; the subwords of the longest sentence
+            of a refused line, 0 of others.
         """
         limit = self._hparams.max_input_length
         longest = max((len(ids) for _, ids in sentences), default=0)
         if longest > limit and self._hparams.long_inputs == "refuse":
-            self.refused[number] = longest
-            return []
+            return [], longest
         rows: list[list[int]] = []
         for text, ids in sentences:
             if len(ids) > limit:
                 rows += fragments(text, self._source, limit)
             else:
                 rows.append(ids)
-        return list(filter(self._source.has_text, rows))
+        return list(filter(self._source.has_text, rows)), 0
 
     def _search_rows(
         self,

@@ -1,11 +1,16 @@
-"""Translations: their parts, word alignments and output formats."""
+"""Translators and translations: parts, word alignments and output formats."""
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from t2t_repro import errors
 from t2t_repro.io import progress
+from t2t_repro.text import long_lines, parallel_files
+
+if TYPE_CHECKING:
+    from t2t_repro.models.seq2seq import AttentionWeights
 
 # Log-probability of forbidden subwords. Commands import this module without
 # TensorFlow.
@@ -106,6 +111,9 @@ class Translation(NamedTuple):
     texts: list[str]
     scores: list[float]
     alignment: Alignment | None = None  # of the best output; None: not asked
+    # Length of a line that was truncated (in bytes, by an export) or refused
+    # (in subwords, by a run); 0: it was not too long.
+    too_long: int = 0
 
     @property
     def text(self) -> str:
@@ -118,6 +126,7 @@ class Translation(NamedTuple):
         texts: list[str],
         scores: list[float],
         alignment: Alignment | None = None,
+        too_long: int = 0,
     ) -> "Translation":
         """Drop the last beams if there are fewer outputs than beams.
 
@@ -125,18 +134,141 @@ class Translation(NamedTuple):
         maximum length, for example, leaves one output.
         """
         count = max(sum(score >= FORBIDDEN / 2 for score in scores), 1)
-        return cls(texts[:count], scores[:count], alignment)
+        return cls(texts[:count], scores[:count], alignment, too_long)
 
     def best(self, count: int) -> "Translation":
         """Return the best outputs, without the alignment."""
-        return Translation(self.texts[:count], self.scores[:count])
+        return self._replace(
+            texts=self.texts[:count], scores=self.scores[:count], alignment=None
+        )
 
     def distinct(self) -> "Translation":
         """Drop outputs that have the text of a better one."""
         best: dict[str, float] = {}
         for text, score in zip(self.texts, self.scores, strict=True):
             best.setdefault(text, score)
-        return Translation([*best], [*best.values()], self.alignment)
+        return self._replace(texts=[*best], scores=[*best.values()])
+
+
+class AttentionTrace(NamedTuple):
+    """Attention weights of a sentence and its translation."""
+
+    inputs: str
+    outputs: str
+    source: list[str]  # L pieces, EOS the last
+    target: list[str]  # T pieces, EOS the last
+    weights: "AttentionWeights"  # numpy arrays without the axis B
+
+
+class Translator(Protocol):
+    """Model that takes and returns text: of a run, an export or a server."""
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        n_best: int = 1,
+        target_language: str = "",
+        *,
+        distinct: bool = False,
+    ) -> list[Translation]:
+        """Translate lines.
+
+        Args:
+            lines: one sentence each.
+            n_best: translations of each line, at most the beams of the search.
+            target_language: of a many-to-many model; "": each line begins with
+                a tag such as <2de>.
+            distinct: whether to drop, before the n best are chosen, outputs
+                with the text of a better one.
+
+        Returns:
+            The translations of each line, best first.
+
+        Raises:
+            UserError: an argument or a line is refused.
+        """
+
+    def score(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
+    ) -> list[float]:
+        """Return the log-probability of a given translation of each source."""
+
+    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
+        """Translate a line, and return the attention weights.
+
+        Raises:
+            UserError: the line is refused, or the model has no attention.
+        """
+
+
+def require_beams(n_best: int, beam_size: int) -> None:
+    """Require that a search has `n_best` outputs."""
+    if not 1 <= n_best <= beam_size:
+        raise errors.UserError(
+            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
+            "Say beam_size=…, too, or export with more beams."
+        )
+
+
+def require_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines as a list; refuse one string, and what is no string."""
+    if isinstance(lines, str):
+        raise errors.UserError(
+            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
+            "it as a list of one line."
+        )
+    found = list(lines)
+    parallel_files.require_text(found)
+    return found
+
+
+def require_pairs(
+    sources: Iterable[str], targets: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return sources and targets as lists; refuse other numbers of targets."""
+    pairs = require_lines(sources), require_lines(targets)
+    counts = tuple(map(len, pairs))
+    if counts[0] != counts[1]:
+        raise errors.UserError(
+            f"Each source needs a target; got {counts[0]:,} sources and "
+            f"{counts[1]:,} targets."
+        )
+    return pairs
+
+
+def too_long(
+    translations: Iterable[Translation], first: int = 1
+) -> dict[int, int]:
+    """Return {number: length} of the lines that were too long.
+
+    Args:
+        translations: translations of consecutive lines.
+        first: number of the first line.
+    """
+    return {
+        number: found.too_long
+        for number, found in enumerate(translations, first)
+        if found.too_long
+    }
+
+
+def refused_message(lengths: Mapping[int, int], limit: int) -> str:
+    """Return a message about lines that were refused.
+
+    Args:
+        lengths: result of too_long().
+        limit: maximum number of subwords.
+    """
+    shown = [
+        f"line {number:,} ({subwords:,} subwords)"
+        for number, subwords in itertools.islice(
+            lengths.items(), long_lines.NUM_SHOWN
+        )
+    ]
+    return long_lines.refused_message(shown, len(lengths), limit)
 
 
 class Stopped(progress.Stopped):

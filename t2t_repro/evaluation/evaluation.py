@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from t2t_repro import errors, hparam, prepare
 from t2t_repro.data import manifest
+from t2t_repro.decoding import translation
 from t2t_repro.evaluation import scoring
 from t2t_repro.evaluation.scoring import Evaluation
 from t2t_repro.io import files, storage
@@ -137,13 +138,15 @@ def evaluate_checkpoints(
             )
         devices.use_one_thread_per_operation()
         model = run.build_model()
-        translator = translate.Translator([model], run.vocabularies, hparams)
+        translator = translate.BatchTranslator(
+            [model], run.vocabularies, hparams
+        )
         for path in paths:
             sha256 = _restore(run, model, path, stored)
             if sha256 is None:
                 continue
             translator.refresh_weights()
-            texts = _best_texts(translator, test_set.sources)
+            texts = _best_texts(translator, test_set.sources, hparams)
             result = scoring.score(texts, test_set, suite, samples=samples)
             step = checkpoint_files.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
@@ -215,16 +218,17 @@ def _translate(run, sources, checkpoint_path, hparams):
         "checkpoints_sha256": checkpoint_files.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
-    translator = translate.Translator(models, run.vocabularies, hparams)
-    return _best_texts(translator, sources), details
+    translator = translate.BatchTranslator(models, run.vocabularies, hparams)
+    return _best_texts(translator, sources, hparams), details
 
 
-def _best_texts(translator, sources):
+def _best_texts(translator, sources, hparams):
     """Return a translation of each line."""
     translated = list(translator.translate(sources, len(sources)))
-    if translator.refused:
-        print(translator.refused_summary(), file=sys.stderr)
-    return [hypotheses.texts[0] for hypotheses in translated]
+    if refused := translation.too_long(translated):
+        limit = hparams.max_input_length
+        print(translation.refused_message(refused, limit), file=sys.stderr)
+    return [hypotheses.text for hypotheses in translated]
 
 
 def _can_store(run):

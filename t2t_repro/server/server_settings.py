@@ -141,27 +141,6 @@ def parse_grpc_options(texts: Sequence[str]) -> GrpcOptions:
     return tuple(options)
 
 
-def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
-    """Read a file with one token a line.
-
-    Raises:
-        UserError: it cannot be read, or has none.
-    """
-    try:
-        text = pathlib.Path(path).expanduser().read_text("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.UserError(
-            f"Cannot read the tokens in {path}: {error}."
-        ) from error
-    tokens = tuple(text.split())
-    if not tokens:
-        raise errors.UserError(
-            f"{path} has no token. Write one a line, for example with "
-            "openssl rand -hex 32."
-        )
-    return tokens
-
-
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach an address."""
     try:

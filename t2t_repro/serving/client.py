@@ -1,4 +1,4 @@
-"""Clients of an exported model: in this process, or behind a server.
+"""Exported models that translate: in this process, or behind a server.
 
 The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 """
@@ -6,7 +6,6 @@ The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 import abc
 import collections
 import contextlib
-import dataclasses
 import functools
 import http.client
 import json
@@ -19,8 +18,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 import grpc
 import numpy as np
@@ -29,18 +27,23 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.decoding.translation import Translation
+from t2t_repro.decoding import translation
+from t2t_repro.decoding.translation import (
+    AttentionTrace,
+    Translation,
+    Translator,
+)
 from t2t_repro.io import files
+from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import (
+    connection,
     limits,
     saved_model,
-    server_address,
     version_folders,
 )
+from t2t_repro.serving.connection import Address, Options
 from t2t_repro.text import languages, vocabulary
-from t2t_repro.text.languages import Tagger
 
-_LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _MAX_ANSWER_BYTES = 1 << 26  # no batch of translations is as long
 _HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
@@ -51,34 +54,115 @@ _CHANNEL = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 )
+# Axes of the outputs that are read: B sentences, W beams, N layers, L and T
+# pieces of source and target.
+_AXES = {
+    "serving_default": {"outputs": "B", "scores": "B"},
+    "n_best": {"outputs": "BW", "scores": "BW"},
+    "score": {"scores": "B"},
+    "attention": {
+        "outputs": "B",
+        "source_pieces": "BL",
+        "target_pieces": "BT",
+        "weights": "BNTL",
+    },
+}
+_TEXTS = "outputs", "source_pieces", "target_pieces"
+Columns = dict[str, list[str]]  # [B] lines of "inputs", and "targets" of score
+Outputs = dict[str, np.ndarray]  # [B, ...]; those of text have strings
+# Function of lines that yields the indices of each batch.
+Batches = Callable[[Sequence[str]], Iterable[list[int]]]
+_BATCHES = limits.Limits().split  # as a server allows
 
 
-class Client(abc.ABC):
-    """Base class of clients that translate text."""
+class SignatureTranslator(Translator):
+    """Base class of translators that call signatures of an exported model."""
+
+    def __init__(self, batches: Batches) -> None:
+        """Store the function that forms batches."""
+        self.batches = batches
 
     def translate(
         self,
-        lines: Sequence[str],
-        max_batch_size: int = _LIMITS.max_batch_size,
-    ) -> Iterator[Translation]:
-        """Yield the best translation of each line, in order.
+        lines: Iterable[str],
+        n_best: int = 1,
+        target_language: str = "",
+        distinct: bool = False,
+    ) -> list[Translation]:
+        """Translate lines; see Translator.
 
-        Args:
-            lines: one sentence each.
-            max_batch_size: maximum number of lines in a request.
+        Lines that are longer than max_input_length are truncated, and those
+        that no batch has stay blank.
         """
-        batch_limits = dataclasses.replace(
-            _LIMITS, max_batch_size=max_batch_size
+        lines = translation.require_lines(lines)
+        lines = self.add_tags(lines, target_language)
+        found = [Translation([""], [0.0])] * len(lines)
+        signature = "n_best" if n_best > 1 else "serving_default"
+        for batch, outputs in self._run(signature, {"inputs": lines}):
+            shape = len(batch), -1  # [B], or [B, W] of n_best
+            rows = outputs["outputs"].reshape(shape)
+            translation.require_beams(n_best, rows.shape[1])
+            scores = outputs["scores"].reshape(shape).tolist()
+            # Absent in a SavedModel of another program.
+            is_cut = outputs.get("truncated", np.zeros(len(batch)))
+            for k, i in enumerate(batch):
+                beams = Translation.of_beams(
+                    # As of a vocabulary: a translation is one line.
+                    [text.translate(vocabulary.SPACES) for text in rows[k]],
+                    scores[k],
+                    too_long=len(lines[i].encode()) if is_cut[k] else 0,
+                )
+                if distinct:
+                    beams = beams.distinct()
+                found[i] = beams.best(n_best)
+        return found
+
+    def score(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
+    ) -> list[float]:
+        sources, targets = translation.require_pairs(sources, targets)
+        sources = self.add_tags(sources, target_language)
+        columns = {"inputs": sources, "targets": targets}
+        found = [0.0] * len(sources)
+        for batch, outputs in self._run("score", columns):
+            for i, score in zip(batch, outputs["scores"].tolist(), strict=True):
+                found[i] = score
+        return found
+
+    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
+        """Translate a line, and return the cross-attention weights.
+
+        They are the mean of the heads, as one head: [layers, 1, T, L].
+        """
+        lines = translation.require_lines([line])
+        (line,) = self.add_tags(lines, target_language)
+        outputs = self.run("attention", {"inputs": [line]})
+        text, source, target, weights = (
+            outputs[name][0] for name in _AXES["attention"]
         )
-        for batch in limits.split(lines, batch_limits):
-            for text, score in zip(*self.predict(batch), strict=True):
-                # As of a vocabulary: a translation is one line.
-                yield Translation([text.translate(vocabulary.SPACES)], [score])
+        return AttentionTrace(
+            line,
+            text,
+            source.tolist(),
+            target.tolist(),
+            AttentionWeights(cross=weights[:, None]),
+        )
+
+    def _run(self, signature, columns):
+        """Yield the indices and the outputs of batches of rows."""
+        rows = list(map(" ".join, zip(*columns.values(), strict=True)))
+        for batch in self.batches(rows):
+            part = {
+                name: [lines[i] for i in batch]
+                for name, lines in columns.items()
+            }
+            yield batch, self.run(signature, part)
 
     @abc.abstractmethod
-    def add_tags(
-        self, lines: Sequence[str], target_language: str
-    ) -> Sequence[str]:
+    def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         """Return lines with the tag of a language, unless they have one.
 
         Args:
@@ -90,8 +174,86 @@ class Client(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        """Return the outputs and scores of a few lines."""
+    def run(self, signature: str, columns: Columns) -> Outputs:
+        """Run a signature on a batch.
+
+        Raises:
+            UserError: there is no such signature, or no answer.
+        """
+
+
+class ExportedModel(SignatureTranslator):
+    """Exported model, whose search has the settings of its export."""
+
+    def __init__(
+        self, export_dir: str | pathlib.Path, batches: Batches = _BATCHES
+    ) -> None:
+        """Load the model.
+
+        Args:
+            export_dir: folder of a version, or an export folder, of which the
+                newest version is loaded. Of one at a URL, a result of
+                version_folders.open_folder().
+            batches: function that forms batches; by default as for a server.
+
+        Raises:
+            UserError: there is no model, or it is damaged.
+        """
+        super().__init__(batches)
+        self.folder = version_folders.find_version(
+            files.expand_path(export_dir)
+        )
+        try:
+            card = saved_model.read_verified_card(self.folder)
+            self._model = saved_model.load(self.folder)
+        except errors.UserError:
+            raise
+        except Exception as error:  # TensorFlow raises many types
+            raise errors.UserError(
+                f"Cannot load {self.folder}: {error}. Export it again, or "
+                "remove that folder."
+            ) from error
+        self._data = card.get("data", {})  # of the model card
+
+    def __repr__(self) -> str:
+        return f"<ExportedModel of {self.folder}>"
+
+    def add_tags(self, lines: list[str], target_language: str) -> list[str]:
+        if known := self._data.get("target_languages"):
+            tagger = languages.Tagger(tuple(known), target_language)
+            return list(map(tagger, lines))
+        own = self._data.get("target_language")
+        if own and target_language not in ("", own):
+            raise errors.UserError(
+                f"The model in {self.folder} translates into {own}; got "
+                f"target_language={target_language}. Omit it."
+            )
+        return lines
+
+    def run(self, signature: str, columns: Columns) -> Outputs:
+        if signature not in self._model.signatures:
+            raise errors.UserError(
+                f"{self.folder} has no signature {signature!r}; it has "
+                f"{', '.join(sorted(self._model.signatures))}."
+            )
+        outputs = self._model.signatures[signature](
+            **{name: tf.constant(lines) for name, lines in columns.items()}
+        )
+        return _decoded(
+            {name: tensor.numpy() for name, tensor in outputs.items()}
+        )
+
+
+def _decoded(outputs):
+    """Convert the bytes of text outputs to strings."""
+    decode = np.vectorize(bytes.decode, otypes=[object])
+    return {
+        name: decode(array) if array.dtype == object else array
+        for name, array in outputs.items()
+    }
+
+
+# Exported models behind a server.
 
 
 class ServerUnavailableError(Exception):
@@ -101,85 +263,43 @@ class ServerUnavailableError(Exception):
     """
 
 
-class Security(NamedTuple):
-    """Proofs of identity, of the server and of the client."""
+class RemoteModel(SignatureTranslator):
+    """Exported model behind a server, asked again while it is unavailable."""
 
-    token: str | None = None
-    ca: pathlib.Path | None = None  # of the server; None: no TLS
-    certificate: pathlib.Path | None = None  # of the client, PEM
-    key: pathlib.Path | None = None  # PEM
-
-    @property
-    def header(self) -> dict[str, str]:
-        """Header that carries the token."""
-        return {"authorization": f"Bearer {self.token}"} if self.token else {}
-
-    def context(self) -> ssl.SSLContext:
-        """Return the settings of HTTPS."""
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.certificate:
-            context.load_cert_chain(self.certificate, self.key)
-        return context
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Return the settings of gRPC."""
-        return grpc.ssl_channel_credentials(
-            *(
-                path and path.read_bytes()
-                for path in (self.ca, self.key, self.certificate)
-            )
-        )
-
-
-class RemoteClient(Client):
-    """Client of a server that retries while the server is unavailable."""
-
-    def __init__(
-        self,
-        server: str,
-        name: str,
-        timeout_secs: float,
-        security: Security | None = None,
-        wait_secs: float | None = None,
-    ):
+    def __init__(self, address: Address, options: Options) -> None:
         """Keep the address; the first request connects.
 
-        Args:
-            server: "HOST:PORT".
-            name: name of the model at the server.
-            timeout_secs: maximum duration of an attempt.
-            security: token and certificates; None: without.
-            wait_secs: time for which a request is tried again while the server
-                is unavailable; None: timeout_secs.
-
         Raises:
-            UserError: `server` does not have this form.
+            UserError: the server in the address is not "HOST:PORT".
         """
-        self.server, self.name = server, name
-        self.security = security or Security()
-        self._timeout = timeout_secs
-        self._wait = timeout_secs if wait_secs is None else wait_secs
-        self.host, self.port = server_address.parse(server)
+        super().__init__(options.limits.split)
+        self.address, self.options = address, options
+        self.server = address.server
+        self.host, self.port = connection.parse(address.server)
+        self.has_tls = address.tls or bool(options.tls_ca)
 
-    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address.name} of {self.server}>"
+
+    def run(self, signature: str, columns: Columns) -> Outputs:
+        timeout, wait = self.options.timeout_secs, self.options.wait_secs
+        end, pause = time.monotonic() + wait, _FIRST_PAUSE
         shown = set()  # messages
         while True:
             try:
-                texts, scores = self.predict_once(lines, self._timeout)
-                self._require_answers(len(lines), texts, scores)
-                return texts, scores
+                outputs = self.run_once(signature, columns, timeout)
+                self._require_axes(signature, len(columns["inputs"]), outputs)
+                return outputs
             except TimeoutError as error:
                 raise errors.UserError(
-                    f"{self.server} has not answered within "
-                    f"{self._timeout:g} s: {error}. Wait longer with "
-                    "--timeout_secs."
+                    f"{self.server} has not answered within {timeout:g} s: "
+                    f"{error}. Wait longer with --timeout_secs."
                 ) from error
             except ServerUnavailableError as error:
                 message = str(error)
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
-                        f"{self.server} was unavailable for {self._wait:g} s: "
+                        f"{self.server} was unavailable for {wait:g} s: "
                         f"{message}. Check that it runs, and that the port is "
                         "that of the protocol; or wait longer with "
                         "--wait_secs."
@@ -187,7 +307,7 @@ class RemoteClient(Client):
                 if message not in shown:
                     print(
                         f"{self.server}: {message}; retrying for up to "
-                        f"{self._wait:g} s.",
+                        f"{wait:g} s.",
                         file=sys.stderr,
                     )
                 shown.add(message)
@@ -195,18 +315,15 @@ class RemoteClient(Client):
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def add_tags(
-        self, lines: Sequence[str], target_language: str
-    ) -> Sequence[str]:
+    def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         if not target_language:  # the server knows whether tags are needed
             return lines
-        tagger = languages.Tagger((), target_language)
-        return list(map(tagger, lines))
+        return list(map(languages.Tagger((), target_language), lines))
 
     @abc.abstractmethod
-    def predict_once(
-        self, lines: list[str], timeout: float
-    ) -> tuple[list[str], list[float]]:
+    def run_once(
+        self, signature: str, columns: Columns, timeout: float
+    ) -> Outputs:
         """Make one attempt, of at most `timeout` seconds.
 
         Raises:
@@ -215,40 +332,46 @@ class RemoteClient(Client):
             UserError: a retry would fail, too; has the server's message.
         """
 
-    def _require_answers(self, count, texts, scores):
-        """Require a text and a score for each line, whatever the server is."""
-        if not (
-            isinstance(texts, list)
-            and isinstance(scores, list)
-            and len(texts) == len(scores) == count
-            and all(isinstance(text, str) for text in texts)
-            and all(isinstance(score, int | float) for score in scores)
-        ):
-            raise self.server_error(
-                "something else than a text and a score for each of "
-                f"{count:,} lines",
-                f"outputs {texts!r:.200}, scores {scores!r:.200}",
+    def _require_axes(self, signature, count, outputs):
+        """Require the outputs of a signature, whatever the server is."""
+        sizes, required = {"B": count}, _AXES[signature]
+        optional = {"truncated": "B"} if "truncated" in outputs else {}
+        for name, axes in (required | optional).items():
+            array = outputs.get(name, np.empty(0))
+            fits = array.ndim == len(axes) and all(
+                sizes.setdefault(axis, size) == size
+                for axis, size in zip(axes, array.shape, strict=True)
             )
+            if name in _TEXTS:
+                fits &= all(isinstance(value, str) for value in array.flat)
+            else:
+                fits &= array.dtype.kind in "fib"
+            if not fits:
+                shown = {key: array.tolist() for key, array in outputs.items()}
+                raise self.server_error(
+                    f"something else than {' and '.join(required)} "
+                    f"for each of {count:,} lines",
+                    f"{shown!r:.200}",
+                )
 
     def server_error(self, code: str, message: str) -> errors.UserError:
         """Return an error with the server's message."""
         return errors.UserError(f"{self.server} says {code}: {message}")
 
 
-class RestClient(RemoteClient):
-    """Client of TensorFlow Serving's REST API."""
+class RestModel(RemoteModel):
+    """Model behind TensorFlow Serving's REST API."""
 
-    def predict_once(
-        self, lines: list[str], timeout: float
-    ) -> tuple[list[str], list[float]]:
-        path = f"/v1/models/{urllib.parse.quote(self.name, '')}:predict"
-        headers = {"Content-Type": "application/json", **self.security.header}
-        body = json.dumps({"inputs": {"inputs": list(lines)}})
+    def run_once(
+        self, signature: str, columns: Columns, timeout: float
+    ) -> Outputs:
+        body = json.dumps({"signature_name": signature, "inputs": columns})
+        headers = {"Content-Type": "application/json", **self.options.header}
         end = time.monotonic() + timeout
         try:
-            with self._connected(timeout) as connection:
-                connection.request("POST", path, body, headers)
-                response = connection.getresponse()
+            with self._connected(timeout) as opened:
+                opened.request("POST", self._path(), body, headers)
+                response = opened.getresponse()
                 answer = response.read(_MAX_ANSWER_BYTES)
         # UnicodeError: the host's name cannot be encoded.
         except (OSError, http.client.HTTPException, UnicodeError) as error:
@@ -263,7 +386,7 @@ class RestClient(RemoteClient):
             raise TimeoutError("an answer has begun")
         if response.length and len(answer) < _MAX_ANSWER_BYTES:
             raise ServerUnavailableError("it ended within an answer")
-        return self._read(response.status, answer)
+        return self._read(signature, response.status, answer)
 
     @contextlib.contextmanager
     def _connected(self, timeout):
@@ -271,39 +394,54 @@ class RestClient(RemoteClient):
 
         A timeout of a socket is that of each read, and an answer may drip.
         """
-        connection = http.client.HTTPConnection(
+        opened = http.client.HTTPConnection(
             self.host, self.port, timeout=timeout
         )
         try:
-            connection.connect()
+            opened.connect()
         except TimeoutError as error:
             raise ServerUnavailableError(str(error)) from error
         # A copy of the socket, of which TLS takes the original.
-        watched = connection.sock.dup()
+        watched = opened.sock.dup()
         timer = threading.Timer(timeout, _shut_down, [watched])
         timer.daemon = True
         timer.start()
         try:
-            if self.security.ca:
-                connection.sock = self.security.context().wrap_socket(
-                    connection.sock, server_hostname=self.host
+            if self.has_tls:
+                opened.sock = self.options.context().wrap_socket(
+                    opened.sock, server_hostname=self.host
                 )
-            yield connection
+            yield opened
         finally:
             timer.cancel()
-            connection.close()
+            opened.close()
             watched.close()
 
-    def _read(self, status, body):
+    def _path(self):
+        """Return the path of requests for predictions."""
+        address = self.address
+        path = f"/v1/models/{urllib.parse.quote(address.name, '')}"
+        if address.label:
+            path += f"/labels/{urllib.parse.quote(address.label, '')}"
+        elif address.version is not None:
+            path += f"/versions/{address.version}"
+        return f"{path}:predict"
+
+    def _read(self, signature, status, body):
         try:
             answer = json.loads(body)
-            if status == 200:
+            if status == http.HTTPStatus.OK:
                 outputs = answer["outputs"]
                 if isinstance(outputs, list):  # the model has no scores
-                    return outputs, [math.nan] * len(outputs)
-                return outputs["outputs"], outputs["scores"]
+                    first, *others = _AXES[signature]
+                    nans = [math.nan] * len(outputs)
+                    outputs = dict.fromkeys(others, nans) | {first: outputs}
+                return {
+                    name: np.array(column, object if name in _TEXTS else None)
+                    for name, column in outputs.items()
+                }
             message = answer["error"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             message = body[:1000].decode("utf-8", "replace")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
             raise ServerUnavailableError(message)
@@ -315,15 +453,17 @@ def _shut_down(connected):
         connected.shutdown(socket.SHUT_RDWR)
 
 
-class GrpcClient(RemoteClient):
-    """Client of PredictionService.Predict, over one connection."""
+class GrpcModel(RemoteModel):
+    """Model behind PredictionService.Predict, over one connection."""
 
     @functools.cached_property
     def _stub(self):
-        if self.security.ca:
-            channel = grpc.secure_channel(
-                self.server, self.security.credentials(), _CHANNEL
+        if self.has_tls:
+            ca, certificate, key = (
+                path and path.read_bytes() for path in self.options.certificates
             )
+            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+            channel = grpc.secure_channel(self.server, credentials, _CHANNEL)
         else:
             channel = grpc.insecure_channel(self.server, _CHANNEL)
         channel.subscribe(self._connectivity.append)
@@ -334,20 +474,14 @@ class GrpcClient(RemoteClient):
         """The present state of the channel."""
         return collections.deque(maxlen=1)
 
-    def predict_once(
-        self, lines: list[str], timeout: float
-    ) -> tuple[list[str], list[float]]:
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = self.name
-        request.model_spec.signature_name = "serving_default"
-        request.inputs["inputs"].CopyFrom(
-            tf.make_tensor_proto(list(lines), tf.string)
-        )
+    def run_once(
+        self, signature: str, columns: Columns, timeout: float
+    ) -> Outputs:
         try:
             outputs = self._stub.Predict(
-                request,
+                self._request(signature, columns),
                 timeout=timeout,
-                metadata=tuple(self.security.header.items()),
+                metadata=tuple(self.options.header.items()),
             ).outputs
         except grpc.RpcError as error:
             code, message = error.code(), error.details()
@@ -365,90 +499,39 @@ class GrpcClient(RemoteClient):
                 raise ServerUnavailableError(message) from error
             raise self.server_error(code.name, message) from error
         try:
-            texts = tf.make_ndarray(outputs["outputs"]).tolist()
-            scores = tf.make_ndarray(outputs["scores"]).tolist()
-            return [text.decode("utf-8") for text in texts], scores
+            arrays = {name: tf.make_ndarray(outputs[name]) for name in outputs}
+            return _decoded(arrays)
         except (TypeError, ValueError, AttributeError) as error:
             raise self.server_error(
-                "no translations", f"{outputs!s:.200}"
+                "no tensors", f"{outputs!s:.200}"
             ) from error
 
-
-# Classes of clients, with RemoteClient's arguments, by protocol.
-PROTOCOLS = {"grpc": GrpcClient, "rest": RestClient}
-
-
-# Client of an exported model in this process.
-
-
-class LocalClient(Client):
-    """Version of an exported model, loaded into this process."""
-
-    def __init__(self, export_dir: str | pathlib.Path):
-        """Load the model.
-
-        Args:
-            export_dir: folder of a version, or an export folder, of which the
-                newest version is loaded. Of one at a URL, a result of
-                version_folders.open_folder().
-
-        Raises:
-            UserError: there is no model, or it is damaged.
-        """
-        self.folder = version_folders.find_version(
-            files.expand_path(export_dir)
-        )
-        try:
-            card = saved_model.read_verified_card(self.folder)
-            self._model = saved_model.load(self.folder)
-        except errors.UserError:
-            raise
-        except Exception as error:  # TensorFlow raises many types
-            raise errors.UserError(
-                f"Cannot load {self.folder}: {error}. Export it again, or "
-                "remove that folder."
-            ) from error
-        self._data = card.get("data", {})  # of the model card
-
-    def add_tags(
-        self, lines: Sequence[str], target_language: str
-    ) -> Sequence[str]:
-        if languages := self._data.get("target_languages"):
-            tagger = Tagger(tuple(languages), target_language)
-            return list(map(tagger, lines))
-        own = self._data.get("target_language")
-        if own and target_language not in ("", own):
-            raise errors.UserError(
-                f"The model in {self.folder} translates into {own}; got "
-                f"target_language={target_language}. Omit it."
+    def _request(self, signature, columns):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.address.name
+        request.model_spec.signature_name = signature
+        if self.address.label:
+            request.model_spec.version_label = self.address.label
+        elif self.address.version is not None:
+            request.model_spec.version.value = self.address.version
+        for name, lines in columns.items():
+            request.inputs[name].CopyFrom(
+                tf.make_tensor_proto(lines, tf.string)
             )
-        return lines
+        return request
 
-    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        outputs = self.run("serving_default", lines)
-        texts = [text.decode("utf-8") for text in outputs["outputs"]]
-        return texts, outputs["scores"].tolist()
 
-    def run(
-        self, signature: str, inputs: Sequence[str], *targets: Sequence[str]
-    ) -> dict[str, np.ndarray]:
-        """Run a signature on a batch of lines.
+PROTOCOLS = {"grpc": GrpcModel, "rest": RestModel}
 
-        Args:
-            signature: name of the signature.
-            inputs: [B] lines.
-            *targets: [B] given translations, of the signature `score`.
 
-        Raises:
-            UserError: there is no such signature.
-        """
-        if signature not in self._model.signatures:
-            raise errors.UserError(
-                f"{self.folder} has no signature {signature!r}; it has "
-                f"{', '.join(sorted(self._model.signatures))}."
-            )
-        columns = zip(("inputs", "targets"), (inputs, *targets), strict=False)
-        outputs = self._model.signatures[signature](
-            **{name: tf.constant(lines) for name, lines in columns}
-        )
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+def connect(
+    address: str | Address, options: Options | None = None
+) -> RemoteModel:
+    """Return the model at an address, or at a URL.
+
+    Raises:
+        UserError: the URL is not that of a model at a server.
+    """
+    if isinstance(address, str):
+        address = connection.parse_url(address)
+    return PROTOCOLS[address.protocol](address, options or Options())

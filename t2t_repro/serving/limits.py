@@ -60,20 +60,19 @@ class Limits:
             and size * longest <= self.max_batch_bytes
         )
 
+    def split(self, lines: Sequence[str]) -> Iterator[list[int]]:
+        """Yield the indices of lines in order, in the largest batches allowed.
 
-def split(lines: Sequence[str], limits: Limits) -> Iterator[list[str]]:
-    """Yield the lines in order, in the largest batches that `limits` allow.
-
-    A line that is longer than the limits forms a batch of its own.
-    """
-    batch: list[str] = []
-    longest = 0
-    for line in lines:
-        length = len(line.encode("utf-8"))
-        if batch and not limits.allow(len(batch) + 1, max(longest, length)):
+        A line that is longer than the limits forms a batch of its own.
+        """
+        batch: list[int] = []
+        longest = 0
+        for i, line in enumerate(lines):
+            length = len(line.encode("utf-8"))
+            if batch and not self.allow(len(batch) + 1, max(longest, length)):
+                yield batch
+                batch, longest = [], 0
+            batch.append(i)
+            longest = max(longest, length)
+        if batch:
             yield batch
-            batch, longest = [], 0
-        batch.append(line)
-        longest = max(longest, length)
-    if batch:
-        yield batch

@@ -170,7 +170,9 @@ class ValidationSample:
         self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(decode_hparams, beam_size=1)
-        self._translator = translate.Translator([model], vocabularies, greedy)
+        self._translator = translate.BatchTranslator(
+            [model], vocabularies, greedy
+        )
 
     def measure(
         self, stop: Callable[[], object] = lambda: False
