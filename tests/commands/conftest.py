@@ -4,18 +4,14 @@ The import of TensorFlow takes seconds. So commands run in forks of a process
 that has imported it; tests/test_docs.py runs each command as a user does.
 """
 
-import contextlib
 import functools
-import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
+from forked import ok
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 300  # a command that takes longer hangs
@@ -142,11 +138,6 @@ def trained(run, tmp_path_factory):
     return folder
 
 
-def _ok(result):
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 class Toy:
     """One model with its run, and commands on it."""
 
@@ -198,7 +189,7 @@ class Toy:
         assert killed.returncode == -9, killed.stderr
         checkpoints = output_dir / "checkpoints"
         assert not (checkpoints / "ckpt-60.index").exists()
-        resumed = _ok(self.train(output_dir))
+        resumed = ok(self.train(output_dir))
         assert f"Continuing from {checkpoints}/ckpt-40." in resumed
         return output_dir
 
@@ -211,75 +202,30 @@ class Toy:
         """Return each line's outputs."""
         stdin = "".join(f"{line}\n" for line in lines)
         flags = (f"--decode_hparams={hparams}", *flags)
-        text = _ok(self.run("decoder", *flags, stdin=stdin))
+        text = ok(self.run("decoder", *flags, stdin=stdin))
         outputs = [line.split("\t") for line in text.split("\n")[:-1]]
         assert len(outputs) == len(lines)
         return outputs
 
 
 @pytest.fixture(scope="session")
-def train_toy(run, tmp_path_factory):
-    """Return a function of a model's name that returns a trained Toy."""
+def make_toy(run, tmp_path_factory):
+    """Return a function of a model's name that returns a Toy."""
     folder = tmp_path_factory.mktemp("toys")
     write_raw(folder / "raw", train=400, validation=8, test=8)
+    return lambda name: Toy(name, folder, run)
+
+
+@pytest.fixture(scope="session")
+def train_toy(make_toy):
+    """Return a function of a model's name that returns a trained Toy."""
 
     @functools.cache
     def train(name):
-        toy = Toy(name, folder, run)
+        toy = make_toy(name)
         result = toy.train(toy.output_dir, "--eval_bleu_sentences=4")
-        toy.output = _ok(result) + result.stderr
-        _ok(toy.run("avg_checkpoints", "--num_last_checkpoints=2"))
+        toy.output = ok(result) + result.stderr
+        ok(toy.run("avg_checkpoints", "--num_last_checkpoints=2"))
         return toy
 
     return train
-
-
-@pytest.fixture(
-    scope="session",
-    params=[
-        "toy_gru",
-        pytest.param("toy_convolution", marks=pytest.mark.slow),
-    ],
-)
-def toy(train_toy, request):
-    return train_toy(request.param)
-
-
-@pytest.fixture(scope="session")
-def parameters(toy, read_checkpoint):
-    """Return the number of parameters in a checkpoint."""
-    return sum(
-        value.size
-        for name, value in read_checkpoint(toy.averaged).items()
-        if name.startswith("weights/")
-    )
-
-
-@pytest.fixture(scope="session")
-def serving(run):
-    """Return a context manager of an export folder: a server.
-
-    It yields a function of a path and a body, which asks the server.
-    """
-
-    @contextlib.contextmanager
-    def serve(export_dir):
-        flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
-        server = run.start("serve", *flags)
-        try:
-            end = time.monotonic() + SECONDS
-            while not (port := re.search(r"port (\d+);", server.printed())):
-                assert time.monotonic() < end
-                time.sleep(0.05)
-            url = f"http://127.0.0.1:{port[1]}/v1/models/t2t"
-
-            def ask(path, body=None):
-                data = body and json.dumps(body).encode()
-                with urllib.request.urlopen(f"{url}{path}", data) as answer:
-                    return json.load(answer)
-
-            yield ask
-        finally:
-            server.kill()
-
-    return serve

@@ -7,8 +7,8 @@ import random
 import tarfile
 
 import pytest
+from forked import ok
 
-from t2t_repro import registry
 from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
 from t2t_repro.runs.run import Run
@@ -20,11 +20,6 @@ RUN = f"--output_dir={STORED / 'run'}"
 WORDS = "one two three ten eleven twelve hundred thousand twenty-one".split()
 # With scores, which show differences that texts hide.
 JSONL = ("--shard_lines=20", "--output_format=jsonl")
-
-
-def ok(result):
-    assert result.returncode == 0, result.stderr
-    return result
 
 
 def contents(folder):
@@ -60,15 +55,14 @@ def expected(forked, flags, tmp_path_factory):
     """Return what one process writes."""
     folder = tmp_path_factory.mktemp("expected")
     to = f"--decode_to_dir={folder}", "--num_workers=1"
-    result = ok(forked("decoder", *flags, *to))
-    assert "All 450 lines of 3 files are there." in result.stdout
+    printed = ok(forked("decoder", *flags, *to))
+    assert "All 450 lines of 3 files are there." in printed
     return contents(folder)
 
 
 @pytest.fixture
 def model():
     """Return the model of the run."""
-    registry.load_definitions()
     return bulk_decoding.of_run(Run.open(STORED / "run"))
 
 
@@ -81,7 +75,7 @@ def test_translations_are_those_of_a_single_file(forked, expected, texts):
     lines = [json.loads(line) for line in expected["a.en"].splitlines()]
     assert [line["sentence"] for line in lines] == list(range(1, 301))
     path = texts.parent / "a.en"
-    single = ok(forked("decoder", RUN, f"--decode_from_file={path}")).stdout
+    single = ok(forked("decoder", RUN, f"--decode_from_file={path}"))
     # Scores may differ in the last digits, since batches do.
     outputs = [line["translations"][0]["text"] for line in lines]
     assert outputs == single.split("\n")[:-1]
@@ -102,7 +96,7 @@ def test_killed_job_continues_with_four_processes(
     assert 0 < kept < 15 and not contents(tmp_path).get("a.en")
     # A fork of a test may not start processes.
     resumed = ok(run_alone("decoder", *to, "--num_workers=4"))
-    assert f"Translated {450 - 20 * kept} lines" in resumed.stdout
+    assert f"Translated {450 - 20 * kept} lines" in resumed
     assert contents(tmp_path) == expected
 
 
@@ -148,23 +142,7 @@ def test_export_translates_as_query_does(forked, texts, tmp_path):
     )
     ok(forked("decoder", *flags))
     text = (texts.parent / "a.en").read_text()
-    queried = ok(forked("query", model, stdin=text)).stdout
+    queried = ok(forked("query", model, stdin=text))
     assert contents(tmp_path / "out")["a.en"].decode() == queried
     refused = forked("decoder", RUN, *flags[1:])
     assert "model is 'export' there and 'run' here" in refused.stderr
-
-
-@pytest.mark.slow
-def test_long_lines_are_refused(forked, tmp_path):
-    (tmp_path / "long.en").write_text("two\n" + "one " * 30 + "\n\n")
-    result = forked(
-        "decoder",
-        RUN,
-        "--decode_hparams=long_inputs=refuse,max_input_length=20",
-        f"--decode_from_file={tmp_path / 'long.en'}",
-        f"--decode_to_dir={tmp_path / 'out'}",
-        "--num_workers=1",
-    )
-    assert result.returncode == 1
-    assert "an empty translation (1 in all): long.en line 2 (" in result.stderr
-    assert (tmp_path / "out" / "long.en").read_text() == "zwei\n\n\n"

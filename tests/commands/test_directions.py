@@ -5,6 +5,7 @@ import random
 import urllib.error
 
 import pytest
+from forked import ok
 
 import t2t_repro
 
@@ -20,11 +21,6 @@ HPARAMS = (
     "batch_tokens=1024,learning_rate_warmup_steps=50,"
     "learning_rate_constant=0.1"
 )
-
-
-def ok(result):
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def write_digits(folder):
@@ -131,9 +127,7 @@ def test_decoder_takes_a_language_or_tags(run, digits):
 
 
 @pytest.mark.slow
-def test_export_and_server_translate_into_the_language(
-    run, digits, export_dir, serving
-):
+def test_export_and_server_translate_into_the_language(run, digits, export_dir):
     export = f"--export_dir={export_dir}"
     out = f"--output_dir={digits / 'run'}"
     lines = "one two three\nseven\n"
@@ -143,12 +137,12 @@ def test_export_and_server_translate_into_the_language(
     exported = t2t_repro.load(export_dir)
     found = exported.translate(lines.splitlines(), target_language="de")
     assert [translation.text for translation in found] == german.splitlines()
-    with serving(export_dir) as ask:
+    with run.serve(export_dir) as server:
         tagged = [f"<2de> {line}" for line in lines.splitlines()]
-        answer = ask(":predict", {"inputs": {"inputs": tagged}})
+        answer = server.ask(":predict", {"inputs": {"inputs": tagged}})
         assert answer["outputs"]["outputs"] == german.splitlines()
         with pytest.raises(urllib.error.HTTPError, match="400") as raised:
-            ask(":predict", {"instances": ["seven"]})
+            server.ask(":predict", {"instances": ["seven"]})
         message = json.loads(raised.value.read())["error"]
         assert "inputs[0] must begin with the tag" in message
 

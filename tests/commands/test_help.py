@@ -72,7 +72,6 @@ def flags_in_pages(name):
 
 def settings_of(flag):
     """Return the names that a flag of settings takes."""
-    registry.load_definitions()
     classes = {
         "decode_hparams": [hparam.DecodeHParams],
         "problem_args": [

@@ -1,89 +1,46 @@
 """Models that are not in the library, through the commands: tests/toys."""
 
-import copy
-import pathlib
+import json
+import re
 
-import numpy as np
 import pytest
+from forked import error, ok
 
-TESTS = pathlib.Path(__file__).parents[1]
-
-
-def ok(result):
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+LINES = ["a b c d e", "", "f g", "h i j k l a b", "f g"]
 
 
-def error(result):
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stderr.partition("Error: ")[2]
+@pytest.fixture(scope="module", params=["toy_gru", "toy_convolution"])
+def toy(train_toy, request):
+    return train_toy(request.param)
 
 
+@pytest.fixture(scope="module")
+def parameters(toy, read_checkpoint):
+    """Return the number of parameters in a checkpoint."""
+    return sum(
+        value.size
+        for name, value in read_checkpoint(toy.averaged).items()
+        if name.startswith("weights/")
+    )
+
+
+@pytest.mark.slow
 def test_training_validates_and_records_auxiliary_losses(
     toy, parameters, read_events
 ):
-    assert f"parameters: {parameters:,}\n" in toy.output
-    assert "bucketed shapes of rows x length" in toy.output
-    assert (
-        "bleu is measured on 4 of 8 sentences, by greedy search" in toy.output
-    )
+    for text in (
+        f"parameters: {parameters:,}\n",
+        "bucketed shapes of rows x length",
+        "bleu is measured on 4 of 8 sentences, by greedy search",
+    ):
+        assert text in toy.output
     events = read_events(toy.output_dir)
     losses = events["validation/loss"]
     assert losses[60] < losses[20]
-    has_balance = toy.name == "toy_convolution"
-    assert ("train/balance" in events) == has_balance
-
-
-@pytest.mark.slow
-def test_resume_after_sigkill_is_bit_identical(
-    toy, tmp_path, assert_same_checkpoint
-):
-    folder = toy.train_killed(tmp_path)
-    assert_same_checkpoint(
-        folder / "checkpoints" / "ckpt-60", toy.checkpoints[-1]
-    )
-
-
-@pytest.mark.slow
-def test_two_replicas_make_the_same_updates(toy, tmp_path, read_checkpoint):
-    flags = ("--logical_devices=2", "--train_steps=20")
-    assert "2 replicas on CPUs" in ok(toy.train(tmp_path, *flags))
-    actual = read_checkpoint(tmp_path / "checkpoints" / "ckpt-20")
-    expected = read_checkpoint(toy.checkpoints[0])
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        if isinstance(value, np.ndarray) and value.dtype == np.float32:
-            atol = 1e-4 * np.abs(value).max()
-            np.testing.assert_allclose(
-                actual[name], value, rtol=0, atol=atol, err_msg=name
-            )
-
-
-def test_average_is_the_mean_of_checkpoints(toy, read_checkpoint):
-    *weights, mean = map(read_checkpoint, (*toy.checkpoints[1:], toy.averaged))
-    names = [name for name in mean if name.startswith("weights/")]
-    assert names
-    for name in names:
-        expected = (weights[0][name] + weights[1][name]) / 2
-        np.testing.assert_allclose(mean[name], expected, atol=1e-6)
-
-
-def test_show_counts_the_parameters_of_the_checkpoint(toy, parameters):
+    assert ("train/balance" in events) == (toy.name == "toy_convolution")
     flags = (*toy.hparams, "--vocab_size=28")
     text = " ".join(ok(toy.command("show", toy.usr, *flags)).split())
     assert f" parameters, V=28 {parameters:,} " in text
-
-
-def test_repeated_hparams_are_compared_with_the_runs(toy):
-    name, value = {
-        "toy_gru": ("attention_size", 8),
-        "toy_convolution": ("kernel_width", 2),
-    }[toy.name]
-    flags = ("avg_checkpoints", "--num_last_checkpoints=2")
-    ok(toy.run(*flags, f"--hparams={name}={value}"))
-    refused = toy.run(*flags, f"--hparams={name}=77")
-    assert error(refused).startswith(f"{name}: {value} -> 77. ")
 
 
 @pytest.mark.parametrize(
@@ -91,63 +48,111 @@ def test_repeated_hparams_are_compared_with_the_runs(toy):
     [
         (["--hparams=batching=packed"], "takes one sentence a row. Use"),
         (["--recompute_grad"], "cannot recompute activations. Omit"),
+        (
+            ["--hparams_set=tiny", "--hparams=model=toy_gru"],
+            "has settings of GruHParams; got TransformerHParams",
+        ),
     ],
-    ids=["packed", "recompute_grad"],
+    ids=["packed", "recompute_grad", "settings"],
 )
-def test_trainer_refuses_what_a_model_lacks(toy, flags, message, tmp_path):
+def test_trainer_refuses_what_a_model_lacks(make_toy, flags, message, tmp_path):
+    toy = make_toy("toy_gru")
+    if flags[0].startswith("--hparams_set"):
+        toy.hparams = ()
     data = f"--data_dir={tmp_path / 'data'}"
-    message = f"The model {toy.name!r} {message}"
-    assert message in error(toy.train(tmp_path / "run", *flags, data))
+    refused = error(toy.train(tmp_path / "run", *flags, data))
+    assert refused.startswith(f"The model 'toy_gru' {message}")
     assert not list(tmp_path.iterdir())
 
 
-def test_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
-    data = f"--data_dir={tmp_path / 'data'}"
-    toy = copy.copy(train_toy("toy_gru"))
-    toy.hparams = ("--hparams_set=tiny", "--hparams=model=toy_gru")
-    message = error(toy.train(tmp_path / "run", data))
-    assert message.startswith(
-        "The model 'toy_gru' has settings of GruHParams; got TransformerHParams"
-    )
-    assert not list(tmp_path.iterdir())
-
-
-def test_exporter_refuses_ctranslate2_for_another_model(toy, tmp_path):
-    pytest.importorskip(
-        "ctranslate2", reason="the extra ctranslate2 is not installed"
-    )
-    flags = ("--format=ctranslate2", f"--export_dir={tmp_path / 'model'}")
-    message = error(toy.run("exporter", *flags))
-    assert f"CTranslate2 has no such model: {toy.name!r}" in message
-    assert not list(tmp_path.iterdir())
+ATTENTION = "has no attention weights"
+COVERAGE = "which these search rules need: coverage_penalty"
+PENALTY = "--decode_hparams=coverage_penalty=0.2"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "flags", "message"),
+    ("command", "flag", "message"),
     [
-        ("decoder", ["--decode_attention"], "has no attention weights"),
-        (
-            "decoder",
-            ["--decode_hparams=coverage_penalty=0.2"],
-            "which these search rules need: coverage_penalty",
-        ),
-        (
-            "exporter",
-            ["--decode_hparams=coverage_penalty=0.2"],
-            "which these search rules need: coverage_penalty",
-        ),
+        ("decoder", "--decode_attention", ATTENTION),
+        ("decoder", PENALTY, COVERAGE),
+        ("exporter", PENALTY, COVERAGE),
+        ("exporter", "--format=ctranslate2", "CTranslate2 has no such model: "),
+        ("decoder", "--hparams=kernel_width=77", "kernel_width: 2 -> 77. "),
     ],
-    ids=["decode_attention", "coverage_penalty", "exported_penalty"],
 )
-def test_attention_that_a_model_lacks_is_refused(
-    train_toy, command, flags, message, tmp_path
+def test_commands_refuse_what_a_model_lacks(
+    train_toy, command, flag, message, tmp_path
 ):
     toy = train_toy("toy_convolution")
-    where = {
-        "decoder": f"--decode_to_file={tmp_path / 'out'}",
-        "exporter": f"--export_dir={tmp_path / 'out'}",
-    }
-    text = error(toy.run(command, *flags, where[command], stdin="a\n"))
-    assert f"The model {toy.name!r}" in text and message in text
+    where = "decode_to_file" if command == "decoder" else "export_dir"
+    out = f"--{where}={tmp_path / 'out'}"
+    assert message in error(toy.run(command, flag, out, stdin="a\n"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_decoder_and_evaluate_agree_in_greedy_search(toy):
+    lines = (toy.folder / "raw" / "validation.xx").read_text().splitlines()
+    (decoded,) = zip(*toy.decode(lines, "beam_size=1"), strict=True)
+    flags = ("--split=validation", "--decode_hparams=beam_size=1")
+    text = ok(toy.run("evaluate", *flags))
+    assert "bleu" in json.loads(text.splitlines()[-1])
+    folder = toy.output_dir / "translations"
+    stored = (folder / "validation.txt").read_text().splitlines()
+    assert tuple(stored) == decoded
+
+
+@pytest.mark.slow
+def test_samples_depend_only_on_seed_and_line(toy):
+    flags = (
+        "sampling_temp=1,beam_size=3,return_beams=true,min_length=40,"
+        "sampling_seed=3"
+    )
+    samples = toy.decode(LINES, flags)
+    assert samples[2] == samples[4]
+    # By other processes, in another batch, and by an ensemble of the same.
+    twice = f"--checkpoint_path={toy.averaged},{toy.averaged}"
+    assert toy.decode(LINES[:3], flags, twice) == samples[:3]
+    for line, outputs in zip(LINES, samples, strict=True):
+        assert line == "" or len(set(outputs)) == 3
+        for text in outputs if line else ():
+            # A special subword is a name, and EOS is not shown.
+            length = len(text.replace("<unk>", "?")) + 1
+            if toy.name == "toy_convolution":
+                assert length == 2 * (len(line) + 1)
+            else:
+                assert 40 <= length <= len(line) + 1 + 50
+
+
+@pytest.mark.slow
+def test_ensemble_continues_prefixes(toy, tmp_path):
+    prefixes = ["C B", "", "L", "A", ""]
+    for name, lines in (("in", LINES), ("begin", prefixes)):
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / name).write_text(text)
+    outputs = toy.decode(
+        LINES,
+        "return_beams=true,beam_size=2",
+        f"--checkpoint_path={toy.checkpoints[1]},{toy.checkpoints[2]}",
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_prefix_file={tmp_path / 'begin'}",
+    )
+    for prefix, texts in zip(prefixes, outputs, strict=True):
+        assert all(text.startswith(prefix) for text in texts)
+    assert len(set(outputs[0])) == 2
+
+
+@pytest.mark.slow
+def test_report_draws_the_attention_that_a_model_has(toy, parameters):
+    ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
+    page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
+    words = re.sub(r"(<[^>]*>|\s)+", " ", page)
+    assert f" Parameters {parameters:,} " in words
+    reason = "No pictures: toy_convolution has no attention weights."
+    has_attention = toy.name == "toy_gru"
+    assert (reason in words) != has_attention
+    # All heads of the only layer.
+    assert page.count("data:image/png") == has_attention
+    pictures = (toy.output_dir / "report" / "attention").rglob("*.png")
+    assert len(list(pictures)) == has_attention

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+from forked import error, ok
 
 FILE = '''
 """Made-up words, reversed, judged by the letters in their place."""
@@ -57,11 +58,6 @@ NAME = "letters_in_place"
 SIGNATURE = "nrefs:1|metric:LettersInPlace"
 
 
-def ok(result):
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 @pytest.fixture(scope="module")
 def flags(trained, tmp_path_factory):
     """Return flags that name the problem, on the text of other trainings."""
@@ -104,11 +100,12 @@ def learned(train, flags):
 
 def test_early_stopping_refuses_a_metric_of_another_problem(train):
     result = train("--early_stopping_evals=5", "--early_stopping_metric=chrf")
-    assert result.returncode == 1
-    assert "names, letters_in_place, exact_match, bleu; got" in result.stderr
+    message = error(result)
+    assert "names, letters_in_place, exact_match, bleu; got" in message
     assert "parameters:" not in result.stdout
 
 
+@pytest.mark.slow
 def test_validations_have_the_headline_metric(learned):
     folder, text = learned
     assert f"  {NAME.replace('_', ' ')} " in text
@@ -128,6 +125,7 @@ def evaluated(learned, flags, run, trained):
     return ok(run("evaluate", *flags, baseline, greedy))
 
 
+@pytest.mark.slow
 def test_evaluate_prints_the_headline_first(learned, evaluated):
     scores = json.loads(evaluated.splitlines()[-1])
     assert list(scores) == [NAME, "exact_match", "bleu", "signature"]
@@ -143,6 +141,7 @@ def test_evaluate_prints_the_headline_first(learned, evaluated):
     assert stored["plus_minus"][NAME] > 0
 
 
+@pytest.mark.slow
 def test_report_shows_the_metric(learned, evaluated, flags, run):
     folder, _ = learned
     ok(run("report", *flags, "--num_sentences=0"))

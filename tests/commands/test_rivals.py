@@ -1,10 +1,13 @@
 """The paper's rivals, from training to a server: one test for each model."""
 
 import pytest
+from forked import ok
 
 LINES = ["a b c d e", "", "f g", "h i j k l a b"]
 # Models with attention over the source; the others have no such signature.
 ATTENTIVE = {
+    "toy_gru": True,
+    "toy_convolution": False,
     "gnmt_tiny": True,
     "deep_att_tiny": True,
     "moe_tiny": True,
@@ -18,7 +21,7 @@ ATTENTIVE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTENTIVE)
 def test_rival_is_trained_searched_exported_and_served(
-    name, train_toy, run, serving, assert_same_checkpoint, tmp_path
+    name, train_toy, run, assert_same_checkpoint, tmp_path
 ):
     toy, transformer = train_toy(name), train_toy("tiny")
 
@@ -42,13 +45,12 @@ def test_rival_is_trained_searched_exported_and_served(
     # The export and its server.
     export = f"--export_dir={tmp_path / 'export'}"
     flags = (export, "--decode_hparams=extra_length=5")
-    result = toy.run("exporter", *flags)
-    assert result.returncode == 0, result.stderr
-    result = run("query", export, stdin="".join(f"{x}\n" for x in LINES))
-    assert result.stdout.split("\n")[:-1] == [texts[0] for texts in n_best]
-    with serving(tmp_path / "export") as ask:
+    ok(toy.run("exporter", *flags))
+    queried = ok(run("query", export, stdin="".join(f"{x}\n" for x in LINES)))
+    assert queried.split("\n")[:-1] == [texts[0] for texts in n_best]
+    with run.serve(tmp_path / "export") as server:
         body = {"instances": LINES, "signature_name": "n_best"}
-        predictions = ask(":predict", body)["predictions"]
-        metadata = ask("/metadata")["metadata"]["signature_def"]
+        predictions = server.ask(":predict", body)["predictions"]
+        metadata = server.ask("/metadata")["metadata"]["signature_def"]
     assert [item["outputs"] for item in predictions] == n_best
     assert ("attention" in metadata["signature_def"]) == ATTENTIVE[name]

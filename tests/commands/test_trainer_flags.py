@@ -74,6 +74,7 @@ def stopped_training(trainer):
     )
 
 
+@pytest.mark.slow
 def test_early_stopping_leaves_the_last_checkpoints(stopped_training):
     folder, text = stopped_training
     stopped = int(re.search(r"Stopped after step (\d+)", text)[1])

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+from forked import ok
 
 # Lower tests cover vocabularies; these go the whole way.
 pytestmark = pytest.mark.slow
@@ -18,11 +19,6 @@ SEPARATE = (
     f"{COMMON},separate_vocabularies=true,vocab_size=280,source_vocab_size=276"
 )
 LINES = "a b c d e\n\nf g h i j\n"
-
-
-def ok(result):
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def data_flags(folder, arguments, problem="parallel_text"):
@@ -60,27 +56,18 @@ def words(run, raw_writer, tmp_path_factory):
     return folder
 
 
-def test_own_vocabulary_is_stored_in_data_and_run(words):
-    manifest = json.loads(
-        next(words.glob("data/*/manifest.json")).read_text("utf-8")
-    )
-    settings = json.loads((words / "run" / "run.json").read_text("utf-8"))
-    assert manifest["vocabulary_type"] == "words"
-    assert manifest["vocabulary"]["size"] == 20
-    stored = (words / "run" / "vocab.model").read_text("utf-8").split("\n")
-    assert len(stored) == 17 and {"a", "A"} <= set(stored)
-    sha256 = manifest["vocabulary"]["sha256"]
-    assert settings["vocabulary_sha256"] == sha256
-
-
 def test_own_vocabulary_decodes_and_evaluates(words, run):
-    out = (f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}")
-    decoded = ok(run("decoder", *out, stdin=LINES)).split("\n")
+    """The decoder loads the definitions of the run again."""
+    out = f"--output_dir={words / 'run'}"
+    result = run("decoder", out, stdin=LINES)
+    assert "Definitions: " in result.stderr
+    decoded = ok(result).split("\n")
     known = {"<unk>", *(words / "run" / "vocab.model").read_text().split("\n")}
     assert decoded[1] == "" and len(decoded) == 4
     assert set(" ".join(decoded).split()) <= known
-    scores = ok(run("evaluate", *out, "--split=validation")).splitlines()[-1]
-    assert "bleu" in json.loads(scores)
+    usr = f"--usr_dir={TOYS}"
+    text = ok(run("evaluate", out, usr, "--split=validation"))
+    assert "bleu" in json.loads(text.splitlines()[-1])
 
 
 def test_exporter_refuses_own_vocabulary(words, run):
@@ -90,12 +77,6 @@ def test_exporter_refuses_own_vocabulary(words, run):
     assert refused.returncode == 1
     assert "The vocabulary Words has no graph_class" in refused.stderr
     assert not (words / "run" / "export").exists()
-
-
-def test_decoder_loads_the_definitions_of_the_run_again(words, run):
-    result = run("decoder", f"--output_dir={words / 'run'}", stdin=LINES)
-    assert len(ok(result).splitlines()) == len(LINES.splitlines())
-    assert "Definitions: " in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -118,38 +99,6 @@ def test_trainer_refuses_one_embedding_before_data_is_made(
     assert not (tmp_path / "data").exists()
 
 
-def test_run_and_manifest_store_both_vocabularies(separate):
-    settings = json.loads((separate / "run" / "run.json").read_text("utf-8"))
-    manifest = json.loads(
-        next(separate.glob("data/*/manifest.json")).read_text("utf-8")
-    )
-    sides = manifest["vocabularies"]
-    assert settings["vocabulary_files_sha256"] == {
-        f"vocab.{side}.model": sides[side]["sha256"] for side in sides
-    }
-    assert sides["inputs"]["size"] == 276 and sides["targets"]["size"] == 280
-    assert not (separate / "run" / "vocab.model").exists()
-
-
-def test_ensemble_with_separate_vocabularies_decodes(separate, run, tmp_path):
-    paths = [separate / "run" / "checkpoints" / f"ckpt-{i}" for i in (2, 4)]
-    (tmp_path / "in").write_text("a b c\n")
-    (tmp_path / "begin").write_text("C B\n")
-    text = ok(
-        run(
-            "decoder",
-            f"--output_dir={separate / 'run'}",
-            f"--checkpoint_path={paths[0]},{paths[1]}",
-            f"--decode_from_file={tmp_path / 'in'}",
-            f"--decode_prefix_file={tmp_path / 'begin'}",
-            "--decode_hparams=return_beams=true,beam_size=3",
-        )
-    )
-    outputs = text.rstrip("\n").split("\t")
-    assert len(outputs) == 3
-    assert all(output.startswith("C B") for output in outputs)
-
-
 def test_export_with_separate_vocabularies_agrees_with_decoder(
     separate, run, tmp_path
 ):
@@ -159,23 +108,6 @@ def test_export_with_separate_vocabularies_agrees_with_decoder(
     ok(run("exporter", out, f"--export_dir={tmp_path}"))
     export_dir = f"--export_dir={tmp_path}"
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
-
-
-def test_ctranslate2_gets_a_vocabulary_for_each_side(separate, run, tmp_path):
-    pytest.importorskip(
-        "ctranslate2", reason="the extra ctranslate2 is not installed"
-    )
-    folder = tmp_path / "model"
-    out = f"--output_dir={separate / 'run'}"
-    ok(run("exporter", out, "--format=ctranslate2", f"--export_dir={folder}"))
-    for side, size, name in (
-        ("source", 276, "vocab.inputs.model"),
-        ("target", 280, "vocab.targets.model"),
-    ):
-        text = (folder / f"{side}_vocabulary.json").read_text("utf-8")
-        assert len(json.loads(text)) == size + 1  # and the zero vector
-        stored = (separate / "run" / name).read_bytes()
-        assert (folder / name).read_bytes() == stored
 
 
 def test_evaluate_and_report_accept_separate_vocabularies(separate, run):
