@@ -81,19 +81,20 @@ def test_uneven_pairs_are_dropped_above_max_length_ratio(tmp_path):
 PAIRS = st.lists(st.tuples(LINES, LINES), max_size=8)
 
 
-@hypothesis.given(
-    PAIRS, st.integers(2, 30), st.sampled_from([0.0, 1.0, 1.5, 3.0])
-)
+@hypothesis.given(PAIRS, st.data(), st.sampled_from([0.0, 1.0, 1.5, 3.0]))
 def test_pairs_that_fit_are_kept_and_the_others_counted(
-    vocabularies, pairs, most, ratio
+    vocabularies, pairs, data, ratio
 ):
+    encoded = [vocabularies.source.encode(pair) for pair in pairs]
+    lengths = {2, *(len(ids) for pair in encoded for ids in pair)}
+    most = data.draw(st.sampled_from(sorted(lengths)))
     part = Encoder(vocabularies, most, ratio).encode(pairs)
     assert part.read == len(pairs) and part.texts == {}
     kept = []
-    for ids in map(vocabularies.source.encode, pairs):
-        shorter, longer = sorted(map(len, ids))
+    for pair in encoded:
+        shorter, longer = sorted(map(len, pair))
         if 1 < shorter and longer <= most and longer <= (ratio or 99) * shorter:
-            kept.append(tuple(ids))
+            kept.append(tuple(pair))
     sides = [part.ids[side].to_pylist() for side in ("inputs", "targets")]
     assert list(zip(*sides, strict=True)) == kept
     assert sum(part.dropped.values()) == len(pairs) - len(kept)

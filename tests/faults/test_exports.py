@@ -2,15 +2,17 @@
 
 import contextlib
 import shutil
+import tarfile
 import time
 
 import pytest
-from forked import error, ok
+from forked import ROOT, error, ok
 
 from t2t_repro import errors
 from t2t_repro.server import version_process
 from t2t_repro.serving import client, saved_model
 
+STORED = ROOT / "tests" / "fixtures" / "run" / "export.tar.xz"
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
 SEARCH = ["--decode_hparams=beam_size=1"]
@@ -177,9 +179,11 @@ def test_client_of_killed_server_ends_with_an_error(
 
 
 @pytest.fixture
-def copy(exported, tmp_path):
-    """Return a copy of a version."""
-    return shutil.copytree(exported, tmp_path / "export") / "1"
+def copy(tmp_path):
+    """Return a version of the stored export."""
+    with tarfile.open(STORED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "export" / "1"
 
 
 def files_of(version):
@@ -190,7 +194,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     (copy / "fingerprint.pb").unlink()
     message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"
     with pytest.raises(errors.UserError, match=message):
-        client.ExportedModel(copy.parent)
+        client.LocalClient(copy.parent)
     with pytest.raises(errors.UserError, match=message):
         version_process.Model(copy)
 
