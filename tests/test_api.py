@@ -11,6 +11,7 @@ import pytest
 
 import t2t_repro
 from t2t_repro import errors
+from t2t_repro.decoding import translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.runs.run import Run
@@ -104,12 +105,12 @@ def test_export_drops_beams_without_an_output_and_repeated_texts(
     monkeypatch, export, settings, expected
 ):
     outputs = {
-        "outputs": np.array([[b"a", b"a", b"b", b""]], object),
+        "outputs": np.array([["a", "a", "b", ""]], object),
         "scores": np.array([[-1.0, -2.0, -3.0, -1e9]]),
     }
-    monkeypatch.setattr(export, "_run", lambda *_: [outputs])
+    monkeypatch.setattr(export, "run", lambda *_: outputs)
     (found,) = export.translate(["x"], **settings)
-    assert found == (*expected, None)
+    assert found == translation.Translation(*expected)
 
 
 @pytest.mark.slow

@@ -60,7 +60,10 @@ def defined_flags():
         for pattern in ("*.py", "cli/*.py")
         for path in PACKAGE.glob(pattern)
     )
-    options = (PACKAGE / "training" / "options.py").read_text("utf-8")
+    options = "".join(
+        (PACKAGE / name).read_text("utf-8")
+        for name in ("training/options.py", "serving/connection.py")
+    )
     fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
     return {*re.findall(r'"(\w+)"', commands), *fields_of_options, "help"}
 

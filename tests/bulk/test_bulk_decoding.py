@@ -34,11 +34,10 @@ class Upper(NamedTuple):
 
 
 def translate(lines):
-    long_lines = {i: len(x) for i, x in enumerate(lines) if len(x) > LONG}
-    return [
-        Translation(["" if i in long_lines else line.upper()], [-0.5])
-        for i, line in enumerate(lines)
-    ], long_lines
+    for line in lines:
+        too_long = len(line) if len(line) > LONG else 0
+        text = "" if too_long else line.upper()
+        yield Translation([text], [-0.5], too_long=too_long)
 
 
 @pytest.fixture

@@ -8,23 +8,30 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.bulk import bulk_decoding
+from t2t_repro.decoding import translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runs.run import Run
+from t2t_repro.serving import client
 
 RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
 
-class Client:
-    """Client of an export that translates to upper case."""
+class Upper(client.SignatureTranslator):
+    """Export that translates to upper case."""
 
     def __init__(self, **more):
-        self.batches, self._more = [], more
+        super().__init__(bulk_decoding._similar_lengths)
+        self.seen, self._more = [], more
 
-    def run(self, signature, lines):
+    def add_tags(self, lines, target_language):
+        return lines
+
+    def run(self, signature, columns):
         assert signature == "serving_default"
-        self.batches.append(lines)
+        lines = columns["inputs"]
+        self.seen.append(lines)
         outputs = {
-            "outputs": np.array([line.upper().encode() for line in lines]),
+            "outputs": np.array([line.upper() for line in lines], object),
             "scores": np.array([-len(line) for line in lines]),
         }
         return outputs | {
@@ -34,24 +41,22 @@ class Client:
 
 
 def test_export_translates_batches_of_similar_length_in_order():
-    client = Client(truncated=lambda line: len(line) > 5_000)
+    model = Upper(truncated=lambda line: len(line) > 5_000)
     lines = ["ä", "", "b" * 6_000, " ", *("c" * i for i in range(1, 300))]
-    translations, truncated = bulk_decoding._translate_by_export(client, lines)
+    found = model.translate(lines)
     expected = [line.strip().upper() for line in lines]
-    assert [t.text for t in translations] == expected
-    assert [t.scores for t in translations] == [[-len(x)] for x in expected]
-    assert truncated == {2: 6_000}
-    for batch in client.batches:
+    assert [each.text for each in found] == expected
+    assert [each.scores for each in found] == [[-len(x)] for x in expected]
+    assert translation.too_long(found, first=0) == {2: 6_000}
+    for batch in model.seen:
         longest = max(len(line.encode()) for line in batch)
         assert len(batch) * (longest + 200) <= 32_768
-    assert len(client.batches) < 8
+    assert len(model.seen) < 8
 
 
 def test_export_of_another_program_truncates_nothing_that_it_reports():
-    translations, truncated = bulk_decoding._translate_by_export(
-        Client(), ["a"]
-    )
-    assert translations[0].text == "A" and truncated == {}
+    (found,) = Upper().translate(["a"])
+    assert found.text == "A" and found.too_long == 0
 
 
 def test_messages_name_long_lines():

@@ -30,20 +30,20 @@ def model(tiny_hparams, vocabulary):
 
 @pytest.fixture(scope="package")
 def translator_of(model, vocabularies):
-    """A function of decode hparams: a Translator with the model, cached."""
+    """A function of decode hparams: the model's translator, cached."""
 
     @functools.cache
     def make(**settings):
         settings = {"beam_size": 2, "extra_length": 4} | settings
         hparams = hparam.DecodeHParams(**settings)
-        return translate.Translator([model], vocabularies, hparams)
+        return translate.BatchTranslator([model], vocabularies, hparams)
 
     return make
 
 
 @pytest.fixture
 def echo(monkeypatch, vocabularies):
-    """A function of decode hparams: a Translator that returns its inputs.
+    """A function of decode hparams: a translator that returns its inputs.
 
     Beam w's score is the size of its batch, rows times length times
     beams, minus w.
@@ -60,6 +60,6 @@ def echo(monkeypatch, vocabularies):
         )
 
     monkeypatch.setattr(search, "search", return_inputs)
-    return lambda **settings: translate.Translator(
+    return lambda **settings: translate.BatchTranslator(
         [], vocabularies, hparam.DecodeHParams(**settings)
     )

@@ -103,7 +103,7 @@ def test_translator_aligns_split_lines_part_by_part(
         beam_size=2, return_beams=True, max_input_length=9
     )
     echo()  # translations are the sources
-    translator = translate.Translator(
+    translator = translate.BatchTranslator(
         [], vocabularies, hparams, translate.Aligner([Table(0)], vocabularies)
     )
     parts = ["two birds sing.", "the cat sat."]

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_repro import hparam
-from t2t_repro.decoding import translate
+from t2t_repro.decoding import translate, translation
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -24,7 +24,7 @@ def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
     assert short.texts == next(unlimited.translate(["birds"])).texts
     rows = [vocabulary.decode([ids])[0] for batch in batches for ids in batch]
     assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
-    assert translator.refused == {}
+    assert joined.too_long == short.too_long == 0
 
 
 def _record(search, batches):
@@ -53,14 +53,15 @@ def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
     translator = echo(max_input_length=10, long_inputs="refuse")
     long = "birds " * 30
     lines = ["birds", "", long, "fish", long]
-    texts = [translation.texts for translation in translator.translate(lines)]
-    assert texts == [["birds"], [""], [""], ["fish"], [""]]
+    found = list(translator.translate(lines))
+    assert [each.texts for each in found] == [
+        *(["birds"], [""], [""], ["fish"], [""])
+    ]
     subwords = len(vocabulary.encode([long])[0])
-    assert translator.refused == {3: subwords, 5: subwords}
-    assert "line 3 (" in translator.refused_summary()
-    (translation,) = translator.translate(["birds"])
-    assert translation.texts == ["birds"]
-    assert translator.refused == {}
+    refused = translation.too_long(found)
+    assert refused == {3: subwords, 5: subwords}
+    message = translation.refused_message(refused, 10)
+    assert f"(2 in all): line 3 ({subwords} subwords), line 5 (" in message
 
 
 def test_character_longer_than_limit_is_truncated(echo):
@@ -76,7 +77,7 @@ def test_sentences_are_translated_one_by_one_and_joined(echo, vocabularies):
         hparams = hparam.DecodeHParams(
             beam_size=1, batch_tokens=1, max_input_length=9, **settings
         )
-        return translate.Translator(
+        return translate.BatchTranslator(
             [], vocabularies, hparams, split=lambda line: line.split("|")
         )
 
@@ -84,14 +85,14 @@ def test_sentences_are_translated_one_by_one_and_joined(echo, vocabularies):
     lines = ["birds|fish", "", "|", f"fish|{long}|cats", "cats"]
     expected = ["birds fish", "", "", f"fish {long} cats", "cats"]
     found = list(translator().translate(lines))
-    assert [translation.texts[0] for translation in found] == expected
+    assert [each.text for each in found] == expected
     # Each sentence is a batch by itself, whose size is its score.
     birds, fish = translator().translate(["birds", "fish"])
     assert found[0].scores == [birds.scores[0] + fish.scores[0]]
     strict = translator(long_inputs="refuse")
-    texts = [translation.texts[0] for translation in strict.translate(lines)]
-    assert texts == ["birds fish", "", "", "", "cats"]
-    assert list(strict.refused) == [4]
+    found = list(strict.translate(lines))
+    assert [each.text for each in found] == ["birds fish", "", "", "", "cats"]
+    assert list(translation.too_long(found)) == [4]
 
 
 def test_each_fragment_begins_with_the_tag_of_the_line(echo):
@@ -99,7 +100,7 @@ def test_each_fragment_begins_with_the_tag_of_the_line(echo):
     tagged = Bpe.learn(sentences * 9, 300, tags=["<2de>"])
     echo()  # translations are the sources
     limit = max(map(len, tagged.encode([f"<2de> {s}" for s in sentences])))
-    translator = translate.Translator(
+    translator = translate.BatchTranslator(
         [],
         Vocabularies.shared(tagged),
         hparam.DecodeHParams(max_input_length=limit),

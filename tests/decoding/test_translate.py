@@ -33,7 +33,7 @@ examples = hypothesis.settings(
 
 @pytest.fixture(scope="module")
 def translator(translator_of):
-    """A Translator with a model that returns both beams."""
+    """A BatchTranslator with a model that returns both beams."""
     return translator_of(return_beams=True)
 
 
@@ -85,7 +85,7 @@ def test_blank_lines_have_same_number_of_outputs(echo, return_beams, width):
 @pytest.mark.parametrize("lines", [[], [""], ["", "  ", "\t"]])
 def test_only_blank_lines_need_no_search(echo, lines):
     found = list(echo(beam_size=3).translate(lines))
-    assert found == [([""], [0.0], None)] * len(lines)
+    assert found == [Translation([""], [0.0])] * len(lines)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
@@ -153,7 +153,7 @@ def test_constants_for_one_sentence_change_no_output(
     model, vocabularies, translator_of
 ):
     lines = ["two birds sing", "the cat sat on the mat", "birds"]
-    translator = translate.Translator(
+    translator = translate.BatchTranslator(
         [model],
         vocabularies,
         hparam.DecodeHParams(beam_size=2, extra_length=4),
@@ -220,9 +220,9 @@ def test_translations_begin_with_prefixes(translator):
 def test_beams_without_an_output_are_dropped():
     texts, scores = ["a", "b", "", ""], [-1.0, -5e8, -1e9, -1e9]
     found = Translation.of_beams(texts, scores)
-    assert found == (["a", "b"], [-1.0, -5e8], None)
+    assert found == Translation(["a", "b"], [-1.0, -5e8])
     found = Translation.of_beams(texts[2:], scores[2:])
-    assert found == ([""], [-1e9], None)
+    assert found == Translation([""], [-1e9])
 
 
 def test_prefix_of_the_maximum_length_has_one_output(translator_of):

@@ -68,7 +68,7 @@ def run(tmp_path, monkeypatch):
         """Translator that returns the source in capital letters."""
 
         def __init__(self, *_):
-            self.refused = {}
+            pass
 
         def refresh_weights(self):
             pass
@@ -76,7 +76,7 @@ def run(tmp_path, monkeypatch):
         def translate(self, lines, count):
             return [Translation([x.upper()], [0.0]) for x in lines]
 
-    monkeypatch.setattr(translate, "Translator", Upper)
+    monkeypatch.setattr(translate, "BatchTranslator", Upper)
     monkeypatch.setattr(Run, "build_model", lambda run: None)
     problem = scoring_problem(("en", "de"))
     problem.metrics = SUITE.names

@@ -194,7 +194,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     (copy / "fingerprint.pb").unlink()
     message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"
     with pytest.raises(errors.UserError, match=message):
-        client.LocalClient(copy.parent)
+        client.ExportedModel(copy.parent)
     with pytest.raises(errors.UserError, match=message):
         version_process.Model(copy)
 

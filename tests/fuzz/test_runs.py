@@ -18,7 +18,7 @@ from t2t_repro.runs import checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.server import batching, proto_predict, request_errors
-from t2t_repro.serving import client, limits, version_folders
+from t2t_repro.serving import client, connection, limits, version_folders
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -167,7 +167,7 @@ def test_version_that_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
     with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
-        client.LocalClient(tmp_path)
+        client.ExportedModel(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
@@ -184,7 +184,7 @@ def test_checkpoint_without_a_name_is_refused(path, tmp_path):
 @example("a:²")
 def test_server_has_host_and_port_or_is_refused(server):
     try:
-        found = client.RestClient(server, "t2t", 1.0)
+        found = client.connect(connection.Address("rest", server))
     except errors.UserError as error:
         assert repr(server) in str(error)
     else:
@@ -193,9 +193,9 @@ def test_server_has_host_and_port_or_is_refused(server):
 
 @pytest.mark.parametrize("host", ["a" * 64, "..", "é" * 70])
 def test_impossible_host_name_is_refused(host):
-    found = client.RestClient(f"{host}:1", "t2t", 1.0)
+    found = client.connect(connection.Address("rest", f"{host}:1"))
     with pytest.raises(errors.UserError, match="says no HTTP: UnicodeError"):
-        found.predict(["a"])
+        found.translate(["a"])
 
 
 SIZES = st.lists(st.integers(-2, 4), max_size=2)

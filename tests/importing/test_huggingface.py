@@ -19,7 +19,7 @@ from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import exporting
-from t2t_repro.serving.client import LocalClient
+from t2t_repro.serving.client import ExportedModel
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 EXTRA_LENGTH = 12  # subwords
@@ -139,14 +139,14 @@ def test_shortest_output_is_that_of_generation_config(copy, stored, shortest):
 
 @pytest.mark.slow
 def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
-    translator = translate.Translator(
+    translator = translate.BatchTranslator(
         [model], run.vocabularies, run.problem.search
     )
     lines = expected["lines"]
     translations = [found.text for found in translator.translate(lines)]
     exporting.write(run, tmp_path / "export")
-    client = LocalClient(tmp_path / "export")
-    assert [found.text for found in client.translate(lines)] == translations
+    export = ExportedModel(tmp_path / "export")
+    assert [found.text for found in export.translate(lines)] == translations
     assert len(set(translations)) > 5
 
 

@@ -13,7 +13,7 @@ from exported_models import predict_request, stub_of
 
 from t2t_repro import errors
 from t2t_repro.server import connections, server_settings
-from t2t_repro.serving import client
+from t2t_repro.serving import client, connection
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
 BODY = {"instances": ["a"]}
@@ -86,12 +86,12 @@ def test_one_of_the_tokens_is_required(header, status):
 def test_file_of_tokens_is_read(tmp_path):
     path = tmp_path / "tokens"
     path.write_text("one\n\n two \n")
-    assert server_settings.read_tokens(path) == ("one", "two")
+    assert connection.read_tokens(path) == ("one", "two")
     path.write_text("\n")
     with pytest.raises(errors.UserError, match="has no token"):
-        server_settings.read_tokens(path)
+        connection.read_tokens(path)
     with pytest.raises(errors.UserError, match="Cannot read the tokens"):
-        server_settings.read_tokens(tmp_path / "missing")
+        connection.read_tokens(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; a=b"])
@@ -317,7 +317,10 @@ def test_client_certificates_can_be_required(serve):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_our_clients_send_tokens_and_certificates(serve, protocol):
+def test_our_clients_send_tokens_and_certificates(serve, protocol, tmp_path):
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text("right\n")
+    wrong.write_text("wrong\n")
     settings = {
         "access": server_settings.Access(tokens=("right",)),
         "tls": server_settings.Tls(
@@ -329,20 +332,26 @@ def test_our_clients_send_tokens_and_certificates(serve, protocol):
         address = f"localhost:{getattr(server.ports, protocol)}"
 
         def translate(*security, timeout=0.5):
-            remote = client.PROTOCOLS[protocol](
-                address, "t2t", timeout, client.Security(*security)
+            names = "token_file", "tls_ca", "tls_certificate", "tls_key"
+            options = connection.Options(
+                timeout_secs=timeout,
+                wait_secs=timeout,
+                **dict(zip(names, security, strict=False)),
+            )
+            remote = client.connect(
+                connection.Address(protocol, address), options
             )
             (translation,) = remote.translate(["a"])
             return translation.texts
 
         trusted = TLS / "ca.pem", *pair
-        assert translate("right", *trusted, timeout=60) == ["a"]
+        assert translate(right, *trusted, timeout=60) == ["a"]
         with pytest.raises(errors.UserError, match="one of the server's tok"):
-            translate("wrong", *trusted, timeout=60)
+            translate(wrong, *trusted, timeout=60)
         for security in (
-            ("right", None),
-            ("right", TLS / "ca.pem"),
-            ("right", TLS / "client.pem", *pair),  # another authority
+            (right, None),
+            (right, TLS / "ca.pem"),
+            (right, TLS / "client.pem", *pair),  # another authority
         ):
             with pytest.raises(errors.UserError, match=address):
                 translate(*security)

@@ -12,35 +12,132 @@ import numpy as np
 import pytest
 from exported_models import wait_for
 
+import t2t_repro
 from t2t_repro import errors
 from t2t_repro.decoding.translation import Translation
-from t2t_repro.serving import client
+from t2t_repro.serving import client, connection
 
 SECONDS = 60  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
 PROTOCOLS = pytest.mark.parametrize("protocol", ["grpc", "rest"])
 
 
-def connect(server, protocol, name="t2t", timeout_secs=SECONDS):
+def connect(server, protocol, name="t2t", timeout=SECONDS, **options):
     port = getattr(server.ports, protocol)
-    return client.PROTOCOLS[protocol](f"127.0.0.1:{port}", name, timeout_secs)
+    return connect_to(f"127.0.0.1:{port}", protocol, name, timeout, **options)
+
+
+def connect_to(server, protocol="rest", name="t2t", timeout=SECONDS, **options):
+    options = {"timeout_secs": timeout, "wait_secs": timeout} | options
+    return client.connect(
+        connection.Address(protocol, server, name),
+        connection.Options(**options),
+    )
 
 
 @pytest.fixture(scope="module")
 def loaded(exported):
-    return client.LocalClient(exported)
+    return client.ExportedModel(exported)
 
 
 @PROTOCOLS
 def test_remote_translations_equal_local_ones(server, loaded, protocol):
-    remote = list(connect(server, protocol).translate(LINES))
-    local = list(loaded.translate(LINES))
+    remote = connect(server, protocol).translate(LINES)
+    local = loaded.translate(LINES)
     assert [one.texts for one in remote] == [one.texts for one in local]
     np.testing.assert_allclose(
         [one.scores for one in remote],
         [one.scores for one in local],
         rtol=1e-5,
     )
+
+
+URLS = pytest.mark.parametrize(
+    "url", ["grpc://{}/t2t", "http://{}/v1/models/t2t"]
+)
+
+
+def url_of(server, url):
+    port = server.ports.grpc if url.startswith("grpc") else server.ports.rest
+    return url.format(f"127.0.0.1:{port}")
+
+
+@URLS
+@pytest.mark.parametrize("version", ["", "/versions/2"])
+def test_model_at_a_url_works_like_a_loaded_one(server, loaded, url, version):
+    model = t2t_repro.load(url_of(server, url) + version)
+    lines = LINES[:4]
+    for n_best in (1, 3):
+        for ours, theirs in zip(
+            model.translate(iter(lines), n_best),
+            loaded.translate(lines, n_best),
+            strict=True,
+        ):
+            assert ours.texts == theirs.texts
+            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5)
+    texts = [found.text for found in loaded.translate(lines)]
+    np.testing.assert_allclose(
+        model.score(lines, texts), loaded.score(lines, texts), rtol=1e-5
+    )
+    ours, theirs = model.attention(lines[0]), loaded.attention(lines[0])
+    assert ours[:4] == theirs[:4]
+    np.testing.assert_allclose(
+        ours.weights.cross, theirs.weights.cross, atol=1e-5
+    )
+
+
+@URLS
+def test_version_that_the_server_lacks_is_an_error(server, url):
+    for suffix in ("/versions/7", "/labels/stable"):
+        with pytest.raises(errors.UserError, match="127.0.0.1:.* says "):
+            t2t_repro.load(url_of(server, url) + suffix).translate(["a"])
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://h:8501/v1/models/m", ("rest", "h:8501", "m")),
+        (
+            "https://h/v1/models/a%2Fb/",
+            ("rest", "h:443", "a/b", None, "", True),
+        ),
+        ("HTTP://[::1]", ("rest", "[::1]:80", "t2t")),
+        ("grpc://h:1", ("grpc", "h:1", "t2t")),
+        ("grpc://h:1/m/versions/12", ("grpc", "h:1", "m", 12)),
+        ("grpcs://h:1/m/labels/a", ("grpc", "h:1", "m", None, "a", True)),
+    ],
+)
+def test_url_names_protocol_server_model_and_version(url, address):
+    assert connection.is_server(url)
+    assert connection.parse_url(url) == connection.Address(*address)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://h:1/m", "is not the URL of a model at a server. Write it as"),
+        ("grpc://h:1/m/versions/x", "/versions/NUMBER or /labels/LABEL"),
+        ("grpc://h/m", "A server is HOST:PORT.* got 'h'"),
+        ("http://h:99999", "A server is HOST:PORT.* got 'h:99999'"),
+    ],
+)
+def test_other_url_is_an_error(url, message):
+    with pytest.raises(errors.UserError, match=message):
+        t2t_repro.load(url)
+
+
+def test_options_of_a_server_are_checked(tmp_path):
+    for options, message in (
+        ({"token": "x"}, "Did you mean token_file"),
+        ({"timeout_secs": 0.0}, "timeout_secs must be at least 0.001"),
+        ({"token_file": tmp_path / "none"}, "Cannot read the tokens"),
+        ({"tls_ca": tmp_path / "none"}, "There is no certificate or key"),
+        ({"tls_key": tmp_path / "none"}, "A client certificate needs"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            t2t_repro.load("grpc://127.0.0.1:1", **options)
+    with pytest.raises(errors.UserError, match="wait_secs of load.. are for a"):
+        t2t_repro.load(tmp_path, wait_secs=1.0)
 
 
 @PROTOCOLS
@@ -54,7 +151,7 @@ def test_remote_translations_equal_local_ones(server, loaded, protocol):
 def test_server_error_reaches_the_user(server, protocol, name, lines, words):
     remote = connect(server, protocol, name)
     with pytest.raises(errors.UserError, match=f"127.0.0.1:.* says .*{words}"):
-        list(remote.translate(lines))
+        remote.translate(lines)
 
 
 def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
@@ -63,9 +160,9 @@ def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
         ("grpc", server.ports.rest, "does not speak gRPC but HTTP 1"),
         ("rest", server.ports.grpc, "says no HTTP"),
     ):
-        remote = client.PROTOCOLS[protocol](f"127.0.0.1:{port}", "t2t", SECONDS)
+        remote = connect_to(f"127.0.0.1:{port}", protocol)
         with pytest.raises(errors.UserError, match=words):
-            list(remote.translate(["a"]))
+            remote.translate(["a"])
 
 
 @PROTOCOLS
@@ -83,16 +180,17 @@ def test_smaller_max_batch_size_suits_a_stricter_server(serve, protocol):
     with serve(max_batch_size=2) as server:
         remote = connect(server, protocol)
         with pytest.raises(errors.UserError, match="1 to 2 sentences; got 5"):
-            list(remote.translate(LINES[:5]))
-        assert len(list(remote.translate(LINES[:5], max_batch_size=2))) == 5
+            remote.translate(LINES[:5])
+        remote = connect(server, protocol, max_batch_size=2)
+        assert len(remote.translate(LINES[:5])) == 5
 
 
 @PROTOCOLS
 def test_timeout_is_an_error(serve, gate, protocol):
     with serve() as server, gate.hold():
-        remote = connect(server, protocol, timeout_secs=0.3)
+        remote = connect(server, protocol, timeout=0.3)
         with pytest.raises(errors.UserError, match="127.0.0.1:"):
-            list(remote.translate(["a"]))
+            remote.translate(["a"])
 
 
 @PROTOCOLS
@@ -128,7 +226,7 @@ def test_client_finds_a_restarted_server(serve, protocol):
     with serve() as first:
         ports = first.ports
         remote = connect(first, protocol)
-        assert list(remote.translate(["a"]))
+        assert remote.translate(["a"])
     answers = []
     waiting = threading.Thread(
         target=lambda: answers.extend(remote.translate(["a"]))
@@ -141,9 +239,9 @@ def test_client_finds_a_restarted_server(serve, protocol):
 
 @PROTOCOLS
 def test_missing_server_is_an_error_after_timeout(protocol):
-    remote = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
+    remote = connect_to("127.0.0.1:1", protocol, timeout=0.3)
     with pytest.raises(errors.UserError, match="unavailable for 0.3 s"):
-        list(remote.translate(["a"]))
+        remote.translate(["a"])
 
 
 @pytest.fixture
@@ -174,7 +272,7 @@ def scripted():
         ).start()
         servers.append(server)
         address = f"127.0.0.1:{server.server_port}"
-        return client.RestClient(address, "t2t", timeout)
+        return connect_to(address, timeout=timeout)
 
     yield make
     for server in servers:
@@ -187,7 +285,7 @@ def test_client_retries_after_503(scripted, capsys):
     full = 503, b'{"error": "full"}'
     good = 200, json.dumps(good).encode()
     remote = scripted(full, full, (503, b"no JSON"), full, good)
-    assert list(remote.translate(["a"])) == [Translation(["x"], [-1.0])]
+    assert remote.translate(["a"]) == [Translation(["x"], [-1.0])]
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(": full; retrying for up to 60 s.")
     assert ": no JSON; retrying" in second
@@ -201,32 +299,31 @@ def test_dripping_answer_ends_with_the_timeout(scripted):
 
     remote = scripted((200, drip()), timeout=0.3)
     with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
-        list(remote.translate(["a"]))
+        remote.translate(["a"])
 
 
 def test_translation_is_one_line_whatever_the_server(scripted):
     outputs = {"outputs": ["x\ny\tz"], "scores": [-1.0]}
     remote = scripted((200, json.dumps({"outputs": outputs}).encode()))
-    assert list(remote.translate(["a"])) == [Translation(["x y z"], [-1.0])]
+    assert remote.translate(["a"]) == [Translation(["x y z"], [-1.0])]
 
 
 def test_client_waits_while_the_server_loads(monkeypatch, capsys):
     """Until then, the port of gRPC takes connections and answers none."""
     monkeypatch.setattr(client, "_FIRST_PAUSE", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        remote = client.GrpcClient(
-            f"127.0.0.1:{silent.getsockname()[1]}", "t2t", 0.1, wait_secs=0.5
-        )
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        remote = connect_to(address, "grpc", timeout=0.1, wait_secs=0.5)
         with pytest.raises(errors.UserError, match="unavailable for 0.5 s"):
-            list(remote.translate(["a"]))
+            remote.translate(["a"])
     assert capsys.readouterr().err.count("no connection; retrying") == 1
 
 
 def test_only_output_of_a_model_has_no_name(scripted):
     remote = scripted((200, b'{"outputs": ["x", "y"]}'))
-    texts, scores = remote.predict(["a", "b"])
-    assert texts == ["x", "y"]
-    assert all(map(math.isnan, scores)) and len(scores) == 2
+    first, second = remote.translate(["a", "b"])
+    assert first.texts == ["x"] and second.texts == ["y"]
+    assert math.isnan(first.scores[0]) and math.isnan(second.scores[0])
 
 
 @pytest.mark.parametrize(
@@ -234,19 +331,21 @@ def test_only_output_of_a_model_has_no_name(scripted):
     [
         (500, b'{"error": "broken"}', "HTTP 500: broken"),
         (200, b"<html>", "HTTP 200: <html>"),
-        (200, b'{"outputs": {"outputs": ["x"]}}', "HTTP 200: .*outputs"),
+        (200, b'{"outputs": {"outputs": ["x"]}}', "and scores for each of 1"),
+        (200, b'{"outputs": {"scores": [[1], [1, 2]]}}', "HTTP 200: .*outputs"),
         (404, b"[]", r"HTTP 404: \[\]"),
-        (200, b'{"outputs": []}', "a score for each of 1 lines: outputs .., "),
-        (200, b'{"outputs": ["x", "y"]}', "for each of 1 lines: outputs .'x'"),
-        (200, b'{"outputs": [1]}', "a text and a score for each of 1 lines"),
+        (200, b'{"outputs": []}', "outputs and scores for each of 1 lines: .*"),
+        (200, b'{"outputs": ["x", "y"]}', "for each of 1 lines: .*'x', 'y'"),
+        (200, b'{"outputs": [1]}', "outputs and scores for each of 1 lines"),
+        (200, b'{"outputs": 1}', "HTTP 200: .*outputs"),
         (
             200,
             b'{"outputs": {"outputs": ["x"], "scores": ["y"]}}',
-            "a text and a score for each of 1 lines",
+            "outputs and scores for each of 1 lines",
         ),
     ],
 )
 def test_unexpected_answer_is_an_error(scripted, status, body, words):
     remote = scripted((status, body))
     with pytest.raises(errors.UserError, match=words):
-        list(remote.translate(["a"]))
+        remote.translate(["a"])

@@ -171,7 +171,7 @@ def rounded_translator(build_exportable):
     models, vocabularies, search = build_exportable(1)
     for weight in models[0].weights:
         weight.assign(tf.cast(tf.cast(weight.value, "bfloat16"), tf.float32))
-    return translate.Translator(models, vocabularies, search)
+    return translate.BatchTranslator(models, vocabularies, search)
 
 
 def test_16_bit_export_translates_as_rounded_weights(rounded_translator, local):

@@ -27,17 +27,17 @@ def test_model_of_one_direction_takes_any_source(card):
 
 @pytest.fixture
 def local():
-    """Return a function of a model card: its client, without a model."""
+    """Return a function of a model card: its model, without a graph."""
 
     def build(card):
-        found = object.__new__(client.LocalClient)
+        found = object.__new__(client.ExportedModel)
         found.folder, found._data = "export/1", card.get("data", {})
         return found
 
     return build
 
 
-def test_local_client_adds_and_checks_tags(local):
+def test_exported_model_adds_and_checks_tags(local):
     many = local(CARD)
     assert many.add_tags(["a", "<2fr> b"], "de") == ["<2de> a", "<2fr> b"]
     for language in ("", "it"):
@@ -45,14 +45,14 @@ def test_local_client_adds_and_checks_tags(local):
             many.add_tags(["a"], language)
 
 
-def test_local_client_of_one_direction_compares_languages(local):
+def test_exported_model_of_one_direction_compares_languages(local):
     single = local({"data": {"target_language": "de"}})
     assert single.add_tags(["a"], "") == single.add_tags(["a"], "de") == ["a"]
     with pytest.raises(errors.UserError, match="into de; got target_language"):
         single.add_tags(["a"], "fr")
 
 
-def test_remote_client_adds_any_tag_and_leaves_the_check_to_the_server():
-    remote = client.RestClient("127.0.0.1:1", "t2t", 1.0)
+def test_remote_model_adds_any_tag_and_leaves_the_check_to_the_server():
+    remote = client.connect("http://127.0.0.1:1")
     assert remote.add_tags(["a"], "it") == ["<2it> a"]
     assert remote.add_tags(["a"], "") == ["a"]

@@ -56,7 +56,7 @@ def test_client_of_a_copy_lists_no_objects(memory, machine, monkeypatch):
     assert version == folder / "2"
     monkeypatch.setattr(object_store, "find", None)
     with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
-        client.LocalClient(version)
+        client.ExportedModel(version)
 
 
 def test_worker_without_a_copy_fetches_the_version(

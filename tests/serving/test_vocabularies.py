@@ -112,7 +112,7 @@ def test_export_with_own_vocabulary_equals_decoder(
     signatures = tf.saved_model.load(str(folder)).signatures
     inputs, targets = tf.constant(LINES), tf.constant(TARGETS)
 
-    translator = translate.Translator([model], characters, SEARCH)
+    translator = translate.BatchTranslator([model], characters, SEARCH)
     expected = list(translator.translate(LINES))
     outputs = signatures["serving_default"](inputs=inputs)
     texts = [text.decode() for text in outputs["outputs"].numpy()]

@@ -72,7 +72,7 @@ def echo(monkeypatch):
             for line in lines:
                 yield Translation([line.upper()], [0.0])
 
-    monkeypatch.setattr(validation.translate, "Translator", Echo)
+    monkeypatch.setattr(validation.translate, "BatchTranslator", Echo)
 
 
 def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
