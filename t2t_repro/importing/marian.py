@@ -108,6 +108,8 @@ _WITHOUT_EFFECT = """
     transformer-dropout-attention transformer-dropout-ffn
     transformer-guided-alignment-layer transformer-rnn-projection
 """.split()
+_KNOWN = *_OPTIONS, *_WITHOUT_EFFECT
+_OFF: tuple[Any, ...] = ("false", "0", "", [])
 # Marian's gelu was swish(1.702 x) before (src/graph/node_operators_unary.h).
 _EXACT_GELU = (1, 12, 3)
 # Keys and values of self-attention were not normalized before where
@@ -157,17 +159,13 @@ def read_options(
         UserError: it is not YAML, or an option cannot be represented.
     """
     name = f"{OPTIONS} in {file}"
-    given = checks.without_null(
-        model_files.parse_yaml(content.rstrip(b"\0"), name)
-    )
+    texts = model_files.parse_yaml(content.rstrip(b"\0"), name, is_text=True)
+    given = marian_files.typed(texts, _OPTIONS)
     options, hparams = checks.read_settings(given, _OPTIONS, file)
-    others = [
-        name
-        for name in given
-        if name.startswith("transformer-")
-        and name not in (*_OPTIONS, *_WITHOUT_EFFECT)
-    ]
-    checks.require_off(file, given, others, "off: it is unknown here")
+    rule = "off: it is unknown here"
+    for name, value in given.items():
+        if name.startswith("transformer-") and name not in _KNOWN:
+            checks.require(file, given, (name, value in _OFF, rule))
     version = _version(options)
     _check_options(options, file)
     _check_norms(options, version, file)

@@ -8,6 +8,7 @@ vocab.yml, vocab.json     {token: id}, with
 source.spm, target.spm        SentencePiece models for the text
 """
 
+import contextlib
 import math
 import os
 import pathlib
@@ -63,7 +64,7 @@ def find(
     name = weights.name
     beside = (f"{name}.decoder.yml", "decoder.yml", f"{name}.yml")
     file = next((folder / n for n in beside if (folder / n).is_file()), None)
-    settings = checks.without_null(model_files.read_yaml(file) if file else {})
+    settings = typed(model_files.read_yaml(file, True) if file else {}, _SEARCH)
     given = [v if v.is_file() else folder / v.name for v in vocabularies]
     named = [
         model_files.named_file(folder, one)
@@ -81,6 +82,36 @@ def find(
     )
 
 
+def typed(
+    texts: Mapping[str, Any], table: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """Return options with the types of a table, without those that are null.
+
+    Marian reads a number in quotes as a number, and a version as text even if
+    it looks like a number.
+
+    Args:
+        texts: options by name; scalars are text.
+        table: types of some of them. Text that is no such value stays text.
+    """
+    return {
+        name: _value(text, type(table[name].default) if name in table else str)
+        for name, text in texts.items()
+        if text not in ("~", "null")
+    }
+
+
+def _value(text, kind):
+    if isinstance(text, list):
+        return [_value(one, int) for one in text]
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    if kind in (int, float):
+        with contextlib.suppress(ValueError, TypeError):
+            return kind(text)
+    return text
+
+
 def _weights(path):
     """Return the file of weights."""
     if not path.is_dir():
@@ -93,7 +124,7 @@ def _weights(path):
     for file in (path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))):
         if not file.is_file():
             continue
-        models = _several(model_files.read_yaml(file), "models")
+        models = _several(model_files.read_yaml(file, True), "models")
         if len(models) > 1:
             raise errors.UserError(
                 f"{file} has {len(models)} models, an ensemble. Import each "
@@ -252,4 +283,4 @@ def _array(content, name, kind, size, shape, file):
     used = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or used > size:
         raise ValueError(f"{name} is too short for its shape {shape}")
-    return entries[:used].copy().view(dtype).reshape(shape)
+    return entries[:used].view(dtype).reshape(shape)

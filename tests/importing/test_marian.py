@@ -1,5 +1,6 @@
 """Models of Marian against its formulas in numpy, and their files."""
 
+import datetime
 import pathlib
 
 import imported_models
@@ -183,6 +184,27 @@ def test_vocabulary_files_are_looked_for_beside_therandom_model(tmp_path):
         marian.read(folder)
     found = marian.read(folder, [pathlib.Path("english.spm")])
     assert found.vocabularies.is_shared
+
+
+def test_numbers_in_quotes_are_read_as_numbers(tmp_path):
+    """yaml-cpp, which Marian reads options by, makes no difference."""
+    options = VARIANTS["tied_layers"] | {"transformer-new-idea": False}
+    search = {"beam-size": "6", "normalize": "0.5"}
+    files = {"vocab.spm": SPM, "decoder.yml": search}
+    folder, arrays, options = random_model(tmp_path, options, **files)
+    expected = marian.read(folder)
+    assert expected.search["beam_size"] == 6 and expected.search["alpha"] == 0.5
+    quoted = {
+        name: value if isinstance(value, list) else str(value).lower()
+        for name, value in options.items()
+        if value is not None
+    }
+    # A version that YAML has as a number or as a date is text to Marian.
+    for version in (quoted["version"], 1.12, datetime.date(2023, 2, 21)):
+        quoted["version"] = version
+        quoted["transformer-tied-layers"] = ["1", 2, "1"]
+        write(folder, quoted, arrays)
+        assert marian.read(folder).hparams == expected.hparams
 
 
 def test_softmax_of_older_versions_is_transposed(tmp_path):
