@@ -113,7 +113,11 @@ def read(folder: pathlib.Path) -> Imported:
         found.pair,
         found.kind,
         _SEARCH,
-        (file, *dict.fromkeys([*tokens.files, *found.files])),
+        (
+            file,
+            *tokens.config_files,
+            *dict.fromkeys([*tokens.lists, *found.files]),
+        ),
         reference=_reference(folder, tokens, found),
     )
 

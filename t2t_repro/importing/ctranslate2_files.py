@@ -256,7 +256,6 @@ _CONFIG = {
     "add_source_eos": Setting(bool),
     "decoder_start_token": Setting(str),
     "layer_norm_epsilon": Setting(0.0, below=1),
-    "quantization_type": Setting("", values=("",)),
 }
 # Tokens of M2M-100, of NLLB and of mBART-50.
 _LANGUAGE = re.compile(
@@ -282,7 +281,8 @@ class Tokens(NamedTuple):
     encodes_eos: bool
     adds_eos: bool  # whether CTranslate2 adds it, and not its caller
     epsilon: float  # 0: CTranslate2's
-    files: tuple[pathlib.Path, ...]
+    lists: list[pathlib.Path]  # files of the tokens of both sides
+    config_files: list[pathlib.Path]  # config.json, if there is one
 
 
 def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
@@ -321,7 +321,8 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
         config["add_source_eos"] or start == eos,
         config["add_source_eos"],
         config["layer_norm_epsilon"],
-        (*config_files, *dict.fromkeys(paths)),
+        paths,
+        config_files,
     )
 
 
@@ -347,12 +348,11 @@ def find_vocabularies(
         tokens.special._replace(pad=whitespace_tokens.pad_name(names))
         for names in lists
     ]
-    list_files = [tokens.files[-1]] * 2
     for names in _PAIRS_OF_MODELS:
         models = [folder / name for name in names]
         if all(path.is_file() for path in models):
-            return vocabularies.map_pieces(models, lists, special, list_files)
-    return vocabularies.map_tokens(lists, special, list_files)
+            return vocabularies.map_pieces(models, lists, special, tokens.lists)
+    return vocabularies.map_tokens(lists, special, tokens.lists)
 
 
 def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
@@ -378,7 +378,7 @@ def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
     ]
     if names:
         raise checks.refuse(
-            tokens.files[-1],
+            tokens.lists[1],
             "the target's vocabulary",
             "without tokens of languages: in M2M-100, NLLB and mBART-50, the "
             "caller gives one of them as the first token of an output",
@@ -398,6 +398,7 @@ def _read_config(folder, model):
     checks.require(
         path, config, ("decoder_start_token", isinstance(start, str), rule)
     )
+    checks.require_off(path, config, ["quantization_type"], "absent")
     config = checks.without_null(config)
     settings, _ = checks.read_settings(config, _CONFIG, path)
     return settings, [path] if is_there else []

@@ -53,6 +53,30 @@ def test_text_vocabulary_is_read_as_ctranslate2_does(tmp_path):
     assert found.vocabularies.source.pieces([found.vocabularies.source.unknown])
 
 
+def test_awq_is_refused(tmp_path):
+    folder = save(build(), tmp_path / "model")
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"quantization_type": 1}))
+    refused(folder, "quantization_type in .* must be absent; got 1")
+    path.write_text(json.dumps(config | {"quantization_type": 0}))
+    assert read(folder)
+
+
+def test_files_of_both_sides_are_named(tmp_path):
+    folder = save(build(), tmp_path / "model")
+    shared = folder / "shared_vocabulary.json"
+    shared.rename(folder / "target_vocabulary.json")
+    source = folder / "source_vocabulary.json"
+    source.write_text(json.dumps([*TOKENS[:-1], TOKENS[3]]))
+    refused(folder, "Cannot use .*source_vocabulary.json")
+    source.write_text(json.dumps(TOKENS))
+    assert [file.name for file in read(folder).files] == [
+        *("model.bin", "config.json"),
+        *("source_vocabulary.json", "target_vocabulary.json"),
+    ]
+
+
 def write(file, version=6, spec="TransformerSpec", revision=7, variables=()):
     """Write a model.bin of variables (name, shape, type, bytes of values)."""
 
