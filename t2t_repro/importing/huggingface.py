@@ -36,7 +36,6 @@ from t2t_repro.importing.imported import Imported
 from t2t_repro.importing.vocabularies import FoundVocabularies
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.text.vocabulary import SpecialTokens
-from t2t_repro.text.vocabulary_pair import Vocabularies
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -126,7 +125,7 @@ def read(folder: pathlib.Path) -> Imported:
         folder, *_WEIGHTS, *(f"{name}{arrays.INDEX}" for name in _WEIGHTS)
     )
     tensors, weights_files = arrays.read_weights(weights_file)
-    found = _read_vocabularies(folder, config)
+    found = read_vocabularies(folder, config)
     model_weights = _weights(tensors, config, hparams, found)
     left_over = tensors.refuse_rest([re.escape(_SHARED)])
     search, search_files = _read_search(folder, stored, config)
@@ -152,15 +151,16 @@ def read(folder: pathlib.Path) -> Imported:
 
 def read_vocabularies(
     folder: pathlib.Path, config: Mapping[str, Any]
-) -> tuple[Vocabularies, list[list[int]], tuple[pathlib.Path, ...]]:
-    """Return the vocabularies, their orders of ids, and the files."""
-    found = _read_vocabularies(folder, config)
-    return found.pair, [*found.orders], tuple(found.files)
-
-
-def _read_vocabularies(
-    folder: pathlib.Path, config: Mapping[str, Any]
 ) -> FoundVocabularies:
+    """Read the vocabularies of a folder.
+
+    Args:
+        folder: folder of the files.
+        config: settings of config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or lacks a special token.
+    """
     lists = [model_files.find_file(folder, "vocab.json")] * 2
     if (folder / "target_vocab.json").is_file():
         lists[1] = folder / "target_vocab.json"

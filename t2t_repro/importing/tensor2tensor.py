@@ -15,6 +15,7 @@ Adafactor. Adam's moments, if the checkpoint has them, show which vector was
 trained. Otherwise, hparams.json must have "target_space_id".
 """
 
+import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ _SETTINGS = {
     name: Setting(default, name) for name, default in _SAME.items()
 } | {
     "pos": Setting("timing", "pos", ("timing", "emb", "none")),
-    "max_length": Setting(256),
+    "max_length": Setting(256, below=math.inf),
     "shared_embedding_and_softmax_weights": Setting(True),
     "shared_embedding": Setting(False),
     "multiply_embedding_mode": Setting("sqrt_depth"),

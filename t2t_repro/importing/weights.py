@@ -6,6 +6,7 @@ models.transformer.Transformer, and kernels are [inputs, outputs].
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -152,7 +153,11 @@ class _Reader:
                         yield f"{path}/{self._path(one)}{ending}", value
 
     def _choose(self, part, names, side, at):
-        """Return the names that the file has, or else the first."""
+        """Return the names that the file has, or else the first.
+
+        An array that was taken has another meaning: layer_norms.1 of a decoder
+        of fairseq is that of its cross-attention, and of an encoder the last.
+        """
         order = self.names.order[self.pre_norm]
         word = (self.names.norm if _is_norm(part) else self.names.dense)[0]
         options = []
@@ -232,7 +237,7 @@ def by_path(
     if is_tied:
         scope = "embedding" if shares_all else "targets_embedding"
     return {
-        f"{scope}/{path[8:]}" if path.startswith("softmax/") else path: array
+        re.sub("^softmax/", f"{scope}/", path): array
         for path, array in weights.items()
         if path not in unused
     }
