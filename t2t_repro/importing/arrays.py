@@ -384,7 +384,7 @@ def _has_objects(file, error):
 
 # TensorFlow's checkpoints of other systems: FILE.index, FILE.data-*.
 
-_INDEX = ".index"
+_ENDING = ".index"  # of the file that names a checkpoint
 
 
 class _Arrays(Mapping[str, np.ndarray]):
@@ -423,14 +423,14 @@ def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
         UserError: there is none, or several and none is named.
     """
     if not path.is_dir():
-        name = path.name.partition(".data-")[0].removesuffix(_INDEX)
-        if not (path.parent / f"{name}{_INDEX}").is_file():
+        name = path.name.partition(".data-")[0].removesuffix(_ENDING)
+        if not (path.parent / f"{name}{_ENDING}").is_file():
             raise errors.UserError(
                 f"There is no checkpoint {path}. Name its folder, or the file "
                 "FILE.index: --input=…."
             )
         return path.parent / name
-    found = sorted(path.glob(f"*{_INDEX}"))
+    found = sorted(path.glob(f"*{_ENDING}"))
     if len(found) > 1 and (latest := _latest(path)):
         return latest
     if len(found) != 1:
@@ -452,7 +452,7 @@ def _latest(folder):
     # Its path may be that of another machine.
     name = pathlib.PurePosixPath(state.model_checkpoint_path).name
     latest = folder / name
-    return latest if latest.with_name(f"{name}{_INDEX}").is_file() else None
+    return latest if latest.with_name(f"{name}{_ENDING}").is_file() else None
 
 
 def read_checkpoint_arrays(prefix: pathlib.Path) -> Tensors:
@@ -467,4 +467,4 @@ def read_checkpoint_arrays(prefix: pathlib.Path) -> Tensors:
 def checkpoint_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     """Return the files of a checkpoint."""
     data = sorted(prefix.parent.glob(f"{prefix.name}.data-*-of-*"))
-    return [prefix.with_name(f"{prefix.name}{_INDEX}"), *data]
+    return [prefix.with_name(f"{prefix.name}{_ENDING}"), *data]

@@ -78,7 +78,7 @@ def read_stacks(
     Args:
         tensors: arrays of the file.
         names: their names.
-        hparams: hparams of the model, of which fine_tuning may differ.
+        hparams: those of the model that are not the same in fine_tuning.
         numbers: numbers of the layers in the names of a side, where they are
             not 0, 1, ….
 
