@@ -4,7 +4,6 @@ Each source begins with a tag of the target language. Directions whose corpora
 have different sizes are mixed by a temperature.
 """
 
-import copy
 import dataclasses
 import fractions
 import functools
@@ -71,27 +70,41 @@ class ManyToMany(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._trained = parse_direction("directions", self.directions)
-        self._untrained = parse_direction("zero_shot", self.zero_shot or "")
         if not self._trained:
             raise errors.UserError(
                 "directions must name at least one direction, such as en-de; "
                 "got none."
             )
-        self.splits = (*SPLITS, ZERO_SHOT) if self._untrained else SPLITS
-        sources, self.target_languages = (
-            tuple(dict.fromkeys(side))
-            for side in zip(*self._trained, strict=True)
-        )
-        self.stored_languages = (
-            "+".join(sources),
-            "+".join(self.target_languages),
-        )
-        self._counted: dict[tuple, list[_Corpus]] = {}  # results of _corpora
-        self._check_zero_shot(sources)
+        self._check_zero_shot()
         self._check_arguments()
 
-    def _check_zero_shot(self, sources):
+    @functools.cached_property
+    def _trained(self):
+        return parse_direction("directions", self.directions)
+
+    @functools.cached_property
+    def _untrained(self):
+        return parse_direction("zero_shot", self.zero_shot or "")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return (*SPLITS, ZERO_SHOT) if self._untrained else SPLITS
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(target for _, target in self._trained))
+
+    @property
+    def stored_languages(self) -> tuple[str, str]:
+        sources = dict.fromkeys(source for source, _ in self._trained)
+        return "+".join(sources), "+".join(self.target_languages)
+
+    @functools.cached_property
+    def _counted(self) -> dict[tuple, list[_Corpus]]:
+        return {}  # results of _corpora()
+
+    def _check_zero_shot(self):
+        sources = {source for source, _ in self._trained}
         for direction in self._untrained:
             source, target = direction
             if direction in self._trained:
@@ -158,9 +171,7 @@ class ManyToMany(Problem):
                 f"{' and '.join(filter(None, given))}; it has "
                 f"{', '.join(map('-'.join, known))}."
             )
-        chosen = copy.copy(self)
-        chosen._chosen = given
-        return chosen
+        return self.changed(_chosen=given)
 
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:

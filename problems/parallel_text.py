@@ -56,8 +56,6 @@ class ParallelText(Problem):
                 "languages must be the two file extensions joined by '-', "
                 f"as in en-de; got {self.languages!r}."
             )
-        source, target = self.languages.split("-")
-        self.stored_languages = source, target
         copied = any(weight > 1 for _, weight in self.parsed_corpora)
         if copied and "unique" in self.filters.split(":"):
             raise errors.UserError(
@@ -65,6 +63,11 @@ class ParallelText(Problem):
                 f"weight above 1; got corpora={self.corpora!r}. Omit one of "
                 "them."
             )
+
+    @property
+    def stored_languages(self) -> tuple[str, str]:
+        source, _, target = self.languages.partition("-")
+        return source, target
 
     @property
     def parsed_corpora(self) -> list[weighted_corpora.Corpus]:

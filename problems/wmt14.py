@@ -31,9 +31,13 @@ class FromTfds(Problem):
     `test_sets` replaces such splits by those of sacreBLEU.
     """
 
-    tfds_name = ""  # dataset and configuration: "wmt14_translate/de-en"
     # {split: sacreBLEU's name}
     test_sets: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
+
+    @property
+    def tfds_name(self) -> str:
+        """Dataset and configuration: "wmt14_translate/de-en"."""
+        return ""
 
     def tfds_split(self, split: str) -> str:
         """Return TFDS's name of one of SPLITS, which may be a slice."""
@@ -142,16 +146,23 @@ class TfdsTranslate(FromTfds):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Stored with a run, which then does not need TFDS.
-        self.languages = self.languages or _joined(tfds_languages(self.name))
-        separator = ":" if ":" in self.languages else "-"
-        source, _, target = self.languages.partition(separator)
-        if not source or not target or separator in target:
+        languages = self.languages or _joined(tfds_languages(self.name))
+        object.__setattr__(self, "languages", languages)  # a frozen instance
+        if not re.fullmatch("[^:]+:[^:]+|[^:-]+-[^:-]+", languages):
             raise errors.UserError(
                 "languages must be two names joined by '-' or ':', as in pt-en "
-                f"or en:zh-cn; got {self.languages!r}."
+                f"or en:zh-cn; got {languages!r}."
             )
-        self.stored_languages = source, target
-        self.tfds_name = self.name
+
+    @property
+    def stored_languages(self) -> tuple[str, str]:
+        separator = ":" if ":" in self.languages else "-"
+        source, _, target = self.languages.partition(separator)
+        return source, target
+
+    @property
+    def tfds_name(self) -> str:
+        return self.name
 
     def tfds_split(self, split: str) -> str:
         """Return the argument that a split has."""

@@ -6,6 +6,7 @@ model = t2t_repro.load("run")
 print(model.translate(["Two dogs play in the snow."])[0].text)
 """
 
+import dataclasses
 import functools
 import pathlib
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from t2t_repro import errors, fields, registry
+from t2t_repro.data.settings import Data
 from t2t_repro.decoding import translation
 from t2t_repro.decoding.score import AttentionTracer
 from t2t_repro.decoding.translate import BatchTranslator
@@ -224,9 +226,7 @@ def train(
     problem_args: Mapping[str, Any] | None = None,
     hparams: Mapping[str, Any] | None = None,
     usr_dir: Path | None = None,
-    data_dir: Path = job.Data.data_dir,
-    raw_dir: str | None = None,
-    **options: Any,
+    **settings: Any,
 ) -> Model:
     """Train a model, or resume its training, and load it.
 
@@ -237,24 +237,28 @@ def train(
         problem_args: arguments of the problem.
         hparams: values that differ from the set's.
         usr_dir: folder of your own definitions.
-        data_dir: folder of generated data.
-        raw_dir: folder of raw files; None: download them.
-        **options: fields of training.options.Options, such as train_steps=500.
+        **settings: fields of training.options.Options, such as
+            train_steps=500, and of data.settings.Data, such as data_dir.
 
     Raises:
         UserError: a setting does not fit, or the folder holds another run.
         KeyboardInterrupt: after Ctrl-C, when the last step is saved.
     """
     registry.load_definitions(usr_dir)
-    fields.check_keys(Options, options)
+    data = {
+        field.name: settings.pop(field.name)
+        for field in dataclasses.fields(Data)
+        if field.name in settings
+    }
+    fields.check_keys(Options, settings)
     if isinstance(problem, str):
         problem = build_problem(problem, problem_args or {})
     status = job.train(
         problem,
         fields.override(registry.build_hparams(hparams_set), hparams or {}),
         output_dir,
-        Options(**options),
-        job.Data(data_dir, raw_dir),
+        Options(**settings),
+        Data(**data),
         hparams_set,
     )
     if status == 128 + signal.SIGINT:

@@ -4,33 +4,40 @@ t2t avg_checkpoints --output_dir=…
 t2t avg_checkpoints --output_dir=… --best
 """
 
+import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import at_least, setting
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
 
-_NUM_LAST = flags.DEFINE_integer(
-    "num_last_checkpoints",
-    None,
-    "Number of checkpoints to average; by default the hparams set's.",
-    lower_bound=1,
-)
-_BEST = flags.DEFINE_bool(
-    "best",
-    False,
-    "Average the best checkpoints by the run's validations, not the last.",
-)
-_CHECKPOINTS = common_flags.define_list(
-    "checkpoints",
-    "Paths of checkpoints to average, comma-separated, instead of the last.",
-    of_paths=True,
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of avg_checkpoints, each a flag of the same name."""
+
+    num_last_checkpoints: int | None = setting(
+        at_least(1),
+        default=None,
+        help="Number of checkpoints to average; by default the hparams set's.",
+    )
+    best: bool = setting(
+        default=False,
+        help="Average the best checkpoints by the run's validations, not the "
+        "last.",
+    )
+    checkpoints: common_flags.Paths = setting(
+        default=(),
+        help="Paths of checkpoints to average, comma-separated, instead of the "
+        "last.",
+    )
+
+
+common_flags.define_fields(Options)
 
 
 def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
@@ -47,16 +54,19 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
 
 def _choose():
     """Return the run, and its checkpoints that the flags choose."""
-    if _CHECKPOINTS.value and _BEST.value:
+    options = common_flags.field_values(Options)
+    if options.checkpoints and options.best:
         raise errors.UserError(
             "--best chooses the checkpoints; got --checkpoints="
-            f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
+            f"{','.join(map(str, options.checkpoints))}, too. Omit one of them."
         )
     run = common_flags.open_run()
-    if _CHECKPOINTS.value:
-        return run, run.checkpoints(_CHECKPOINTS.value)
-    number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
-    choose = run.best_checkpoints if _BEST.value else run.last_checkpoints
+    if options.checkpoints:
+        return run, run.checkpoints(options.checkpoints)
+    number = (
+        options.num_last_checkpoints or run.hparams.num_averaged_checkpoints
+    )
+    choose = run.best_checkpoints if options.best else run.last_checkpoints
     return run, choose(number)
 
 

@@ -3,18 +3,26 @@
 t2t datagen --problem=multi30k_ende
 """
 
-from absl import flags
+import dataclasses
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import setting
 from t2t_repro.io import files, progress
 
-common_flags.define_datagen_flags()
-_ARCHIVE = flags.DEFINE_string(
-    "archive_file",
-    None,
-    "Also write raw text and vocabulary to an archive. --raw_dir reads it on "
-    "a machine without internet.",
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of datagen, each a flag of the same name."""
+
+    archive_file: str | None = setting(
+        default=None,
+        help="Also write raw text and vocabulary to an archive. --raw_dir "
+        "reads it on a machine without internet.",
+    )
+
+
+common_flags.define_data_flags()
+common_flags.define_fields(Options)
 
 
 @progress.outliving_screen()
@@ -22,22 +30,14 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import prepare
 
-    archive = _ARCHIVE.value and files.expand_path(_ARCHIVE.value)
+    archive_file = common_flags.field_values(Options).archive_file
+    archive = archive_file and files.expand_path(archive_file)
     if archive:
         files.require_replaceable(archive)
-    source = (
-        common_flags.problem(),
-        common_flags.data_dir(),
-        common_flags.raw_dir(),
-    )
-    prepare.prepare(
-        *source,
-        common_flags.num_workers(),
-        common_flags.verify(),
-        common_flags.engine(),
-    )
+    problem, data = common_flags.problem(), common_flags.data()
+    prepare.prepare(problem, **vars(data))
     if archive:
-        prepare.archive(*source, archive)
+        prepare.archive(problem, data.data_dir, data.raw_dir, archive)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 The exit status is 1 if something does not work, else 0.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,10 +22,19 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import setting
 from t2t_repro.io import extras, files, storage
 from t2t_repro.runtime import cpu, tensorflow_import
 
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead.")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of doctor, each a flag of the same name."""
+
+    json: bool = setting(default=False, help="Print one JSON object instead.")
+
+
+common_flags.define_fields(Options)
 _LABELS = {
     "cpu": "CPU",
     "gpus": "GPUs",
@@ -40,7 +50,7 @@ def main() -> int:
     # Imported here, so that --help needs no more than flags.
 
     found = diagnose(_folders())
-    if _JSON.value:
+    if common_flags.field_values(Options).json:
         print(json.dumps(found._asdict(), default=str))
     else:
         print("\n".join(_lines(found)))

@@ -14,6 +14,7 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import at_least, setting
 from t2t_repro.io import files
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
@@ -22,48 +23,79 @@ from t2t_repro.text.test_sets import TestSet
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
 
-# Flags of evaluate that name texts: translations, references, languages.
+_LANGUAGE = (
+    "Language of {}, such as de. By default that of the problem or of "
+    "sacreBLEU's test set; of a many-to-many problem all languages."
+)
 
-_SPLIT = flags.DEFINE_string(
-    "split",
-    "test",
-    "Split to score: validation, test, zero_shot of a many-to-many problem, "
-    "or a test set of sacreBLEU such as wmt14/full.",
-)
-_TRANSLATIONS = flags.DEFINE_string(
-    "translations",
-    None,
-    "File of translations to score, instead of translating.",
-)
-_REFERENCES = common_flags.define_list(
-    "references",
-    "Reference files, comma-separated, instead of --split.",
-    of_paths=True,
-)
-_SOURCES = flags.DEFINE_string(
-    "sources", None, "With --references: file of the source sentences."
-)
-_BASELINE = flags.DEFINE_string(
-    "baseline",
-    None,
-    "Output of another system: test whether the difference is significant.",
-)
-_LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
-    flags.DEFINE_string(
-        name,
-        None,
-        f"Language of {text}, such as de. By default that of the problem or of "
-        "sacreBLEU's test set; of a many-to-many problem all languages.",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Options of evaluate that name text and languages, each a flag."""
+
+    split: str = setting(
+        default="test",
+        help="Split to score: validation, test, zero_shot of a many-to-many "
+        "problem, or a test set of sacreBLEU such as wmt14/full.",
     )
-    for name, text in (
-        ("source_language", "sources"),
-        ("language", "translations"),
+    translations: str | None = setting(
+        default=None,
+        help="File of translations to score, instead of translating.",
     )
-]
-flags.DEFINE_alias("target_language", _LANGUAGE.name)
-_TOKENIZED = flags.DEFINE_bool(
-    "tokenized", False, "Take translations and references as tokenized text."
-)
+    references: common_flags.Paths = setting(
+        default=(),
+        help="Reference files, comma-separated, instead of --split.",
+    )
+    sources: str | None = setting(
+        default=None, help="With --references: file of the source sentences."
+    )
+    baseline: str | None = setting(
+        default=None,
+        help="Output of another system: test whether the difference is "
+        "significant.",
+    )
+    source_language: str | None = setting(
+        default=None, help=_LANGUAGE.format("sources")
+    )
+    language: str | None = setting(
+        default=None, help=_LANGUAGE.format("translations")
+    )
+    tokenized: bool = setting(
+        default=False,
+        help="Take translations and references as tokenized text.",
+    )
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Languages of source and target, where they are given."""
+        return self.source_language, self.language
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Other options of evaluate, each a flag of the same name."""
+
+    bootstrap_samples: int = setting(
+        at_least(1),
+        default=1_000,
+        help="Bootstrap samples for 95% intervals and the paired test; 1: "
+        "neither.",
+    )
+    all_checkpoints: bool = setting(
+        default=False,
+        help="Score each checkpoint of the run that has not been scored yet, "
+        "and print a table. The scores are stored in RUN/checkpoint_scores/.",
+    )
+    scores_file: str | None = setting(
+        default=None, help="JSON file for all scores and settings."
+    )
+
+
+common_flags.define_fields(TextOptions)
+flags.DEFINE_alias("target_language", "language")
+common_flags.define_decoding_flags()
+common_flags.define_fields(Options)
+flags.DEFINE_alias("sheet_file", "scores_file")
 
 
 def require_only_the_run() -> None:
@@ -98,56 +130,57 @@ def read_texts() -> Texts:
         UserError: files cannot be read or differ in their number of lines, the
             language is unknown, or there is no such run or checkpoint.
     """
+    options = common_flags.field_values(TextOptions)
     run = model = None
-    if not _TRANSLATIONS.value:
+    if not options.translations:
         model = common_flags.trained_model()
         run = model.run
     elif flags.FLAGS.output_dir:
         run = common_flags.open_run()
-    test_set: str | TestSet = _SPLIT.value
-    if _REFERENCES.value or _SOURCES.value:
-        test_set = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
+    test_set: str | TestSet = options.split
+    if options.references or options.sources:
+        test_set = test_sets.from_files(options.references, options.sources)
     translations, baseline = (
-        list(parallel_files.read_lines(flag.value)) if flag.value else None
-        for flag in (_TRANSLATIONS, _BASELINE)
+        list(parallel_files.read_lines(path)) if path else None
+        for path in (options.translations, options.baseline)
     )
     if isinstance(test_set, TestSet):
         others = [text for text in (translations, baseline) if text is not None]
         test_sets.require_same_counts(*test_set.texts, *others)
-    problem = run.problem if run else _problem(test_set)
-    problem = _of_languages(problem, test_set)
-    problem.tokenized |= _TOKENIZED.value
+    problem = run.problem if run else _problem(test_set, options)
+    problem = _of_languages(problem, test_set, options)
+    if options.tokenized:
+        problem = problem.changed(tokenized=True)
     run = run and dataclasses.replace(run, problem=problem)
     return Texts(problem, test_set, translations, baseline, run, model)
 
 
-def _problem(test_set):
+def _problem(test_set, options):
     """Return --problem, or a problem that has only languages."""
     if flags.FLAGS.problem:
         return common_flags.problem()
     if isinstance(test_set, str):
-        return scoring_problem(_languages_of_sacrebleu(test_set))
-    if not (_LANGUAGE.value or _TOKENIZED.value):
+        return scoring_problem(_languages_of_sacrebleu(test_set, options))
+    if not (options.language or options.tokenized):
         raise errors.UserError(
             "The tokens of BLEU and TER depend on the language. Name that of "
-            f"the translations with --{_LANGUAGE.name}=de, or name "
-            "their --problem, or say --tokenized."
+            "the translations with --language=de, or name their --problem, or "
+            "say --tokenized."
         )
     # Otherwise the text says which languages there are.
-    source, target = (flag.value or "" for flag in _LANGUAGES)
+    source, target = (code or "" for code in options.languages)
     for code in filter(None, (source, target)):
         if not re.fullmatch(r"[a-z]{2,3}([_-]\w+)?", code):
             raise errors.UserError(
-                f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name} must be a "
-                f"language's code, such as en, de or pt_BR; got {code!r}."
+                "--source_language and --language must be a language's code, "
+                f"such as en, de or pt_BR; got {code!r}."
             )
     return scoring_problem((source, target))
 
 
-def _languages_of_sacrebleu(name):
-    """Return the only pair of a test set that the flags do not exclude."""
-    pairs = test_sets.language_pairs(name)
-    given = [flag.value for flag in _LANGUAGES]
+def _languages_of_sacrebleu(name, options):
+    """Return the only pair of a test set that the options do not exclude."""
+    pairs, given = test_sets.language_pairs(name), options.languages
     fitting = [
         pair
         for pair in pairs
@@ -157,7 +190,7 @@ def _languages_of_sacrebleu(name):
         raise errors.UserError(
             f"sacreBLEU's test set {name} has "
             f"{', '.join(map('-'.join, fitting or pairs))}. Name one pair with "
-            f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name}; got "
+            "--source_language and --language; got "
             f"{' and '.join(code or 'none' for code in given)}."
         )
     return fitting[0]
@@ -166,15 +199,16 @@ def _languages_of_sacrebleu(name):
 def _require_known(problem, name):
     if not test_sets.is_known(name):
         raise errors.UserError(
-            f"--{_SPLIT.name} must be a split of {problem.requested_name}, "
-            f"one of {', '.join(problem.splits)}, or a test set that sacreBLEU "
+            f"--split must be a split of {problem.requested_name}, one of "
+            f"{', '.join(problem.splits)}, or a test set that sacreBLEU "
             f"knows, such as wmt14/full; got {name}."
         )
 
 
-def _of_languages(problem, test_set):
-    """Choose the direction that the flags name."""
-    chosen = problem.toward(_LANGUAGE.value or "", _SOURCE_LANGUAGE.value or "")
+def _of_languages(problem, test_set, options):
+    """Choose the direction that the options name."""
+    source, target = (code or "" for code in options.languages)
+    chosen = problem.toward(target, source)
     named = isinstance(test_set, str)
     is_split = named and test_set in problem.splits
     if problem.registered_name and named and not is_split:
@@ -182,37 +216,19 @@ def _of_languages(problem, test_set):
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(
             f"{problem.requested_name} has several directions. Name that of "
-            f"the text with --{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name}."
+            "the text with --source_language and --language."
         )
     return chosen
-
-
-common_flags.define_decoding_flags()
-_SAMPLES = flags.DEFINE_integer(
-    "bootstrap_samples",
-    1_000,
-    "Bootstrap samples for 95% intervals and the paired test; 1: neither.",
-    1,
-)
-_ALL = flags.DEFINE_bool(
-    "all_checkpoints",
-    False,
-    "Score each checkpoint of the run that has not been scored yet, and print "
-    "a table. The scores are stored in RUN/checkpoint_scores/.",
-)
-_FILE = flags.DEFINE_string(
-    "scores_file", None, "JSON file for all scores and settings."
-)
-flags.DEFINE_alias("sheet_file", "scores_file")
 
 
 def main(texts: Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.evaluation import evaluation
 
+    options = common_flags.field_values(Options)
     run, model = texts.run, texts.model
-    if _ALL.value:
-        _evaluate_checkpoints(run, texts.test_set)
+    if options.all_checkpoints:
+        _evaluate_checkpoints(run, texts.test_set, options)
         return
     if model:
         model.print_checkpoints()
@@ -226,17 +242,18 @@ def main(texts: Texts) -> None:
         else common_flags.data_dir(),
         checkpoint_path=model.checkpoint_paths if model else None,
         decode_hparams=common_flags.decode_hparams(texts.problem),
-        samples=_SAMPLES.value,
+        samples=options.bootstrap_samples,
     )
     print(result.text)
-    if _FILE.value:
+    if options.scores_file:
         files.write_json(
-            files.expand_path(_FILE.value), result.scores | result.details
+            files.expand_path(options.scores_file),
+            result.scores | result.details,
         )
     print(json.dumps(result.scores))
 
 
-def _evaluate_checkpoints(run, test_set):
+def _evaluate_checkpoints(run, test_set, options):
     """Score each checkpoint; print a table, and the headlines as JSON."""
     from t2t_repro.evaluation import evaluation
 
@@ -245,18 +262,19 @@ def _evaluate_checkpoints(run, test_set):
         test_set,
         data_dir=common_flags.given_data_dir(),
         decode_hparams=common_flags.decode_hparams(run.problem),
-        samples=_SAMPLES.value,
+        samples=options.bootstrap_samples,
     )
     print(f"{stored.table(run.problem.suite)}\n")
-    if _FILE.value:
-        files.write_json(files.expand_path(_FILE.value), stored.entries)
+    if options.scores_file:
+        files.write_json(files.expand_path(options.scores_file), stored.entries)
     print(json.dumps(dict(stored.curve(run.problem.suite.headline))))
 
 
 def _read_texts():
-    if _FILE.value:
-        files.require_replaceable(files.expand_path(_FILE.value))
-    if _ALL.value:
+    options = common_flags.field_values(Options)
+    if options.scores_file:
+        files.require_replaceable(files.expand_path(options.scores_file))
+    if options.all_checkpoints:
         require_only_the_run()
     return read_texts()
 

@@ -3,42 +3,53 @@
 t2t exporter --output_dir=… --export_dir=…
 """
 
-from absl import flags
+import dataclasses
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import one_of, setting
 from t2t_repro.io import storage
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of exporter, each a flag of the same name."""
+
+    export_dir: str | None = setting(
+        default=None,
+        help="Folder of the SavedModel's versions, by default "
+        "OUTPUT_DIR/export; for CTranslate2 the folder of the model, by "
+        "default OUTPUT_DIR/ctranslate2.",
+    )
+    format: str = setting(
+        one_of("saved_model", "ctranslate2"),
+        default="saved_model",
+        help="Format to write.",
+    )
+    weights_dtype: str = setting(
+        one_of("float32", "float16", "bfloat16"),
+        default="float32",
+        help="Type in which a SavedModel stores weights; 16 bits halve its "
+        "size. It computes in float32.",
+    )
+
+
 common_flags.define_decoding_flags()
-_EXPORT_DIR = flags.DEFINE_string(
-    "export_dir",
-    None,
-    "Folder of the SavedModel's versions, by default OUTPUT_DIR/export; for "
-    "CTranslate2 the folder of the model, by default OUTPUT_DIR/ctranslate2.",
-)
-_FORMAT = flags.DEFINE_enum(
-    "format", "saved_model", ["saved_model", "ctranslate2"], "Format to write."
-)
-_WEIGHTS_DTYPE = flags.DEFINE_enum(
-    "weights_dtype",
-    "float32",
-    ["float32", "float16", "bfloat16"],
-    "Type in which a SavedModel stores weights; 16 bits halve its size. It "
-    "computes in float32.",
-)
+common_flags.define_fields(Options)
 
 
 def main(model: common_flags.TrainedModel) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.serving import exporting
 
+    options = common_flags.field_values(Options)
     model.print_checkpoints()
     folder = exporting.write(
         model.run,
-        _EXPORT_DIR.value,
-        _FORMAT.value,
+        options.export_dir,
+        options.format,
         model.checkpoint_paths,
         model.decode_hparams,
-        _WEIGHTS_DTYPE.value,
+        options.weights_dtype,
     )
     print(f"Exported {storage.url_of(folder) or folder}.")
 

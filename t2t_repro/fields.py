@@ -36,6 +36,7 @@ class Constraint(typing.NamedTuple):
     text: str  # completes "must be …"
     holds: Callable[[Any], bool]
     low: float | None = None  # lower bound, if that is the constraint
+    high: float | None = None  # upper bound, if that is the constraint
     choices: tuple = ()  # all values, if that is the constraint
 
 
@@ -46,7 +47,9 @@ def at_least(low: float) -> Constraint:
 
 def at_most(high: float) -> Constraint:
     """Return the constraint value <= high."""
-    return Constraint(f"at most {high:,}", lambda value: value <= high)
+    return Constraint(
+        f"at most {high:,}", lambda value: value <= high, high=high
+    )
 
 
 def above(low: float) -> Constraint:

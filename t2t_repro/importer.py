@@ -8,6 +8,7 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
     --raw_dir=text --output_dir=tuned
 """
 
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -17,6 +18,7 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import one_of, setting
 from t2t_repro.io import files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
@@ -37,29 +39,38 @@ _SIGNS = {
     "fairseq": ("*.pt", "dict.*.txt"),
     "opennmt_tf": ("model_description.py",),
 }
-_FROM = flags.DEFINE_enum("from", None, SYSTEMS, "System of the model.")
-_INPUT = flags.DEFINE_string(
-    "input", None, "Folder of the model, or its file of weights."
-)
-_LANGUAGES = flags.DEFINE_string(
-    "languages",
-    None,
-    "Source and target language, such as en-de, where no file names them.",
-)
-_VOCABULARIES = common_flags.define_list(
-    "vocabularies",
-    "Vocabulary files, where the model's files do not name them: one for both "
-    "sides, or source,target. Files of ids and of SentencePiece models may be "
-    "mixed: source.spm,target.spm,vocab.yml.",
-    of_paths=True,
-)
-_TOKENIZER = flags.DEFINE_enum(
-    "tokenizer",
-    None,
-    ["none", "moses"],
-    "Tokenizer before the codes of a fairseq model, whose files do not name "
-    "it.",
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of importer, each a flag of the same name."""
+
+    from_: str | None = setting(
+        one_of(*SYSTEMS), default=None, help="System of the model."
+    )
+    input: str | None = setting(
+        default=None, help="Folder of the model, or its file of weights."
+    )
+    languages: str | None = setting(
+        default=None,
+        help="Source and target language, such as en-de, where no file names "
+        "them.",
+    )
+    vocabularies: common_flags.Paths = setting(
+        default=(),
+        help="Vocabulary files, where the model's files do not name them: one "
+        "for both sides, or source,target. Files of ids and of SentencePiece "
+        "models may be mixed: source.spm,target.spm,vocab.yml.",
+    )
+    tokenizer: str | None = setting(
+        one_of("none", "moses"),
+        default=None,
+        help="Tokenizer before the codes of a fairseq model, whose files do "
+        "not name it.",
+    )
+
+
+common_flags.define_fields(Options)
 
 
 def main() -> None:
@@ -71,13 +82,14 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.importing import imported, run_writer
 
-    system = common_flags.required(_FROM)
+    system = common_flags.required("from")
     reader = importlib.import_module(f"t2t_repro.importing.{system}")
-    path = files.expand_path(common_flags.required(_INPUT))
-    options = _options(system, reader.read)
-    _check_input(system, path)
-    found = reader.read(path, **options)
-    languages = _LANGUAGES.value or imported.languages_of(found)
+    path = files.expand_path(common_flags.required("input"))
+    options = common_flags.field_values(Options)
+    arguments = _arguments(options, reader.read)
+    _check_input(options, path)
+    found = reader.read(path, **arguments)
+    languages = options.languages or imported.languages_of(found)
     path = run_writer.write(
         found,
         system,
@@ -91,9 +103,9 @@ def main() -> None:
         print(f"Not part of the model: {', '.join(rest[:5])}{more}.")
 
 
-def _check_input(system, path):
+def _check_input(options, path):
     """Refuse a path that is absent, or the folder of another system."""
-    name = _INPUT.value
+    system, name = options.from_, options.input
     # The name of a checkpoint of TensorFlow is that of its files' beginning.
     if not path.exists() and not path.with_name(f"{path.name}.index").exists():
         advice = "Name the folder or the file of a model: --input=…."
@@ -119,22 +131,21 @@ def _check_input(system, path):
         )
 
 
-def _options(system, read):
-    """Return the flags that are arguments of some readers only."""
-    paths = _VOCABULARIES.value and map(files.expand_path, _VOCABULARIES.value)
+def _arguments(options, read):
+    """Return the options that are arguments of some readers only."""
     values = {
-        "vocabularies": paths and list(paths),
-        "tokenizer": _TOKENIZER.value,
+        "vocabularies": [*map(files.expand_path, options.vocabularies)],
+        "tokenizer": options.tokenizer,
     }
     given = {name: value for name, value in values.items() if value}
     known = inspect.signature(read).parameters.keys()
     for name in given.keys() - known:
         raise errors.UserError(
-            f"--{name} is not for --from={system}: its files say so "
+            f"--{name} is not for --from={options.from_}: its files say so "
             "themselves. Omit it."
         )
-    if _LANGUAGES.value and "languages" in known:
-        given["languages"] = _LANGUAGES.value
+    if options.languages and "languages" in known:
+        given["languages"] = options.languages
     return given
 
 

@@ -1,5 +1,6 @@
 """Preparation of a problem's data: generated if missing, otherwise checked."""
 
+import dataclasses
 import functools
 import pathlib
 import shutil
@@ -10,7 +11,6 @@ from typing import Any
 
 from t2t_repro import errors, fields, registry
 from t2t_repro.data import engines, generate, manifest
-from t2t_repro.data.generate import Spec
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Path, Problem
 from t2t_repro.text import parallel_files, vocabulary_pair
@@ -119,24 +119,12 @@ def _generate(
     contents = generate.generate(
         folder,
         _splits(problem, text),
-        Spec(
-            vocab_size=problem.vocab_size,
-            vocabulary_paths=problem.vocabulary_paths
-            or _archived_vocabularies(problem, text[0]),
-            vocabulary_type=problem.vocabulary_type,
-            separate_vocabularies=problem.separate_vocabularies,
-            source_vocab_size=problem.source_vocab_size,
-            max_length=problem.max_length,
-            max_length_ratio=problem.max_length_ratio,
-            split_by_unicode_script=problem.split_by_unicode_script,
-            filters=problem.pair_filters,
-            tags=problem.source_tags,
-            vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
-            if problem.target_languages
-            else None,
-        ),
+        _with_archived_vocabularies(problem, text[0]),
         describe(problem, raw_dir, text),
         engine,
+        vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
+        if problem.target_languages
+        else None,
     )
     print(summary(contents))
 
@@ -197,14 +185,15 @@ def _unpacked(raw_dir, folder):
     return parallel_files.unpack(path, folder.parent / "downloads")
 
 
-def _archived_vocabularies(problem, raw):
-    """Return the vocabularies beside raw text, if a problem would learn them.
+def _with_archived_vocabularies(problem, raw):
+    """Return the problem with the vocabularies beside its raw text.
 
-    They are those of an archive, whose problem had the same arguments.
+    A problem that would not learn them is returned as it is. They are those of
+    an archive, whose problem had the same arguments.
     """
     described = raw and raw / parallel_files.DESCRIPTION
-    if not (described and described.is_file()):
-        return []
+    if problem.vocabulary or not (described and described.is_file()):
+        return problem
     stored = files.read_json(described, {"problem": str, "arguments": dict})
     arguments = fields.with_defaults(type(problem), stored["arguments"])
     arguments["vocabulary"] = ""  # the archive has a copy of one that is given
@@ -212,9 +201,10 @@ def _archived_vocabularies(problem, raw):
         problem.registered_name,
         problem.arguments,
     ):
-        return []
+        return problem
     print("The vocabulary is that of the archive.")
-    return vocabulary_pair.paths(raw, problem.separate_vocabularies)
+    paths = vocabulary_pair.paths(raw, problem.separate_vocabularies)
+    return dataclasses.replace(problem, vocabulary=":".join(map(str, paths)))
 
 
 def _text_folders(folder, raw_dir):

@@ -9,15 +9,15 @@ are its arguments:
         vocab_size = 10_000
 """
 
+import copy
 import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from t2t_repro import errors, fields, hparam, registry
-from t2t_repro.data import filtering
-from t2t_repro.fields import setting
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import (
     SUFFIXES,
@@ -27,44 +27,26 @@ from t2t_repro.text.parallel_files import (
     locate,
     read_pairs,
 )
-from t2t_repro.text.vocabulary_pair import VocabularySettings
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
 Path: TypeAlias = str | pathlib.Path
+_Problem = TypeVar("_Problem", bound="Problem")
 
 
-@dataclasses.dataclass(kw_only=True)
-class Problem(VocabularySettings):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem(CorpusSettings):
     """The text, the languages, the vocabulary and the metrics of a task.
 
     A subclass sets `stored_languages` and a default of `vocab_size`. If its
     text is not in the default `raw_files`, it overrides them or `pairs`.
     """
 
-    max_length: int = setting(
-        default=256,
-        help="Maximum number of subwords of each side of a training pair, with "
-        "EOS; longer pairs are dropped.",
-    )
-    max_length_ratio: float = setting(
-        default=0.0,
-        help="Drop training pairs whose longer side has more than this many "
-        "times the subwords of the shorter one; 0: none.",
-    )
-    filters: str = setting(
-        default="",
-        help="Filters of training pairs with their values, joined by ':', such "
-        "as max_words=100:letters=0.5:unique; --registry_help lists them.",
-    )
-
-    # Not arguments, so not annotated. build_problem() sets the first three.
+    # Not arguments, so not annotated. named() sets the first three.
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
     reversible = True  # False: there is no X_rev
-    stored_languages = ("", "")  # inputs and targets: ("en", "de")
-    splits = tuple(SPLITS)
     # For the model card: the web page of the data, its licence, and the paper.
     data_page = ""
     data_license = ""
@@ -87,28 +69,12 @@ class Problem(VocabularySettings):
                     default=value, metadata=field.metadata
                 )
                 setattr(cls, field.name, default)
-        dataclasses.dataclass(kw_only=True)(cls)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_length < 2:
-            raise errors.UserError(
-                "max_length must be at least 2, a subword and EOS; got "
-                f"{self.max_length}."
-            )
-        if self.max_length_ratio and not self.max_length_ratio >= 1:
-            raise errors.UserError(
-                "max_length_ratio, of the longer side to the shorter, must be "
-                f"at least 1, or 0 for any; got {self.max_length_ratio}."
-            )
-        filtering.PairFilters(self.filters, self.stored_languages)  # checks
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     @property
-    def pair_filters(self) -> filtering.PairFilters | None:
-        """The filters of training pairs; None if there are none."""
-        if not self.filters:
-            return None
-        return filtering.PairFilters(self.filters, self.stored_languages)
+    def splits(self) -> tuple[str, ...]:
+        """Splits of the data; a subclass may have more."""
+        return SPLITS
 
     @property
     def data_name(self) -> str:
@@ -129,6 +95,19 @@ class Problem(VocabularySettings):
     def target_language(self) -> str:
         """Language of the translations."""
         return self.stored_languages[0 if self.reverse else 1]
+
+    def named(self: _Problem, name: str, reverse: bool = False) -> _Problem:
+        """Return the problem X, or X_rev, under the registered name X."""
+        requested = name + (REVERSED if reverse else "")
+        return self.changed(
+            requested_name=requested, registered_name=name, reverse=reverse
+        )
+
+    def changed(self: _Problem, **attributes: Any) -> _Problem:
+        """Return a copy with other values of what is not an argument."""
+        changed = copy.copy(self)
+        vars(changed).update(attributes)
+        return changed
 
     def toward(
         self, target_language: str, source_language: str = ""
@@ -309,12 +288,9 @@ def build_problem(
             f"There is no {name}: {registered} has several directions. Use "
             f"{registered}, whose arguments name them."
         )
-    problem.requested_name = name
-    problem.registered_name = registered
-    problem.reverse = reverse
     for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
         Suite(names).check(name)
-    return problem
+    return problem.named(registered, reverse)
 
 
 def arguments_with_defaults(
@@ -338,6 +314,4 @@ def _registered(name: str) -> tuple[str, bool]:
 
 def scoring_problem(languages: tuple[str, str]) -> Problem:
     """Return a problem without data, for scoring of text in files."""
-    problem = Problem(vocab_size=0)
-    problem.stored_languages = languages
-    return problem
+    return Problem(vocab_size=0).changed(stored_languages=languages)

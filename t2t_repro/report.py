@@ -7,56 +7,70 @@ The page is one file, of one run or of several side by side. Attention maps
 show --sentence, which may be repeated, or sentences of the validation split.
 """
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import at_least, setting
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
 
-_SENTENCE = flags.DEFINE_multi_string(
-    "sentence", [], "Sentence for attention maps; may be repeated."
-)
-_NUM_SENTENCES = flags.DEFINE_integer(
-    "num_sentences",
-    3,
-    "Without --sentence: number of validation sentences for attention maps, "
-    "from medium to long ones; 0: no maps.",
-    lower_bound=0,
-)
-_PICTURES = flags.DEFINE_bool(
-    "pictures", False, "Also write every attention map to a file of its own."
-)
-_DEVICES = flags.DEFINE_integer(
-    "devices",
-    1,
-    "Number of GPUs, or CPUs, that each run trained on.",
-    lower_bound=1,
-)
-_SUSTAINED_TFLOPS = common_flags.define_number(
-    "sustained_tflops",
-    None,
-    "Sustained TFLOP/s of each device; the paper takes 9.5 for a P100, 6.0 "
-    "for an M40, 3.7 for a K40 and 2.8 for a K80.",
-    lower_bound=1e-6,
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of report, each a flag of the same name."""
+
+    sentence: common_flags.Repeated = setting(
+        default=(), help="Sentence for attention maps; may be repeated."
+    )
+    num_sentences: int = setting(
+        at_least(0),
+        default=3,
+        help="Without --sentence: number of validation sentences for attention "
+        "maps, from medium to long ones; 0: no maps.",
+    )
+    pictures: bool = setting(
+        default=False,
+        help="Also write every attention map to a file of its own.",
+    )
+    devices: int = setting(
+        at_least(1),
+        default=1,
+        help="Number of GPUs, or CPUs, that each run trained on.",
+    )
+    sustained_tflops: float | None = setting(
+        at_least(1e-6),
+        default=None,
+        help="Sustained TFLOP/s of each device; the paper takes 9.5 for a "
+        "P100, 6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
+    )
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """Sustained rate of all devices together."""
+        rate = self.sustained_tflops
+        return rate and self.devices * rate * 1e12
+
+
+common_flags.define_fields(Options)
 
 
 def main(runs: list["Run"]) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.reports import reporting
 
-    sustained = _SUSTAINED_TFLOPS.value
-    options = reporting.ReportOptions(
-        data_dir=common_flags.given_data_dir(),
-        sentences=common_flags.require_utf8(_SENTENCE),
-        num_sentences=_NUM_SENTENCES.value,
-        pictures=_PICTURES.value,
-        flops_per_second=sustained and _DEVICES.value * sustained * 1e12,
+    options = common_flags.field_values(Options)
+    report = reporting.write(
+        runs,
+        reporting.ReportOptions(
+            data_dir=common_flags.given_data_dir(),
+            sentences=common_flags.require_utf8("sentence"),
+            num_sentences=options.num_sentences,
+            pictures=options.pictures,
+            flops_per_second=options.flops_per_second,
+        ),
     )
-    report = reporting.write(runs, options)
     print(f"Wrote {report.page}.")
     for folder, count in report.pictures.items():
         print(f"Wrote {count} pictures to {folder}.")

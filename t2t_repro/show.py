@@ -5,31 +5,35 @@ t2t show --hparams_set=big
 The cost stands beside the paper's, where it has figures for the set.
 """
 
+import dataclasses
 import itertools
-
-from absl import flags
 
 from t2t_repro import fields, registry
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.fields import at_least, setting
 
-_VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size",
-    37_000,
-    "Subwords V of the vocabulary, for the parameter count; the paper's en-de "
-    "has 37,000.",
-    lower_bound=1,
-    upper_bound=2**31 - 1,
-)
-_YAML = flags.DEFINE_bool(
-    "yaml", False, "Print a configuration file for --config instead."
-)
-_MEAN_LENGTH = flags.DEFINE_integer(
-    "mean_length",
-    30,
-    "Mean subwords of a sentence, for the FLOP count.",
-    lower_bound=1,
-    upper_bound=2**31 - 1,
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of show, each a flag of the same name."""
+
+    vocab_size: int = setting(
+        at_least(1),
+        default=37_000,
+        help="Subwords V of the vocabulary, for the parameter count; the "
+        "paper's en-de has 37,000.",
+    )
+    yaml: bool = setting(
+        default=False, help="Print a configuration file for --config instead."
+    )
+    mean_length: int = setting(
+        at_least(1),
+        default=30,
+        help="Mean subwords of a sentence, for the FLOP count.",
+    )
+
+
+common_flags.define_fields(Options)
 
 UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
@@ -40,7 +44,7 @@ def main() -> None:
 
     name, hparams = common_flags.hparams_set(), common_flags.hparams()
     optimizer.check(hparams)
-    if _YAML.value:
+    if common_flags.field_values(Options).yaml:
         print(common_flags.configuration(), end="")
         return
     for line in (
@@ -92,7 +96,8 @@ def _cost(name, hparams):
     )
     from t2t_repro.models import building, seq2seq
 
-    vocab_size, length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
+    options = common_flags.field_values(Options)
+    vocab_size, length = options.vocab_size, options.mean_length
     model = building.build_abstract(hparams, vocab_size)
     count = model.count_params()
     base = building.build_abstract(registry.build_hparams("base"), vocab_size)

@@ -8,7 +8,7 @@ t2t trainer --problem=wmt14_ende --hparams_set=big
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.training import options
 
-common_flags.define_datagen_flags()
+common_flags.define_data_flags()
 common_flags.define_fields(options.Options)
 
 
@@ -21,13 +21,7 @@ def main() -> int:
         common_flags.hparams(),
         common_flags.output_dir(),
         common_flags.field_values(options.Options),
-        job.Data(
-            common_flags.data_dir(),
-            common_flags.raw_dir(),
-            common_flags.num_workers(),
-            common_flags.verify(),
-            common_flags.engine(),
-        ),
+        common_flags.data(),
         common_flags.hparams_set(),
     )
 

@@ -54,18 +54,20 @@ def test_paths_and_links_exist(page):
 
 @pytest.fixture(scope="module")
 def defined_flags():
-    """Return the strings of the commands and the fields of the options."""
-    commands = "".join(
+    """Return the strings of the commands, and the fields of their settings."""
+    text = "".join(
         path.read_text("utf-8")
-        for pattern in ("*.py", "cli/*.py")
+        for pattern in (
+            "*.py",
+            "cli/*.py",
+            "data/settings.py",
+            "serving/connection.py",
+            "training/options.py",
+        )
         for path in PACKAGE.glob(pattern)
     )
-    options = "".join(
-        (PACKAGE / name).read_text("utf-8")
-        for name in ("training/options.py", "serving/connection.py")
-    )
-    fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
-    return {*re.findall(r'"(\w+)"', commands), *fields_of_options, "help"}
+    settings = re.findall(r"^    (\w+?)_?: .*setting\(", text, re.M)
+    return {*re.findall(r'"(\w+)"', text), *settings, "help"}
 
 
 @pages
@@ -228,7 +230,7 @@ def test_values_in_hparams_page_equal_those_of_base():
         (
             "problems.md",
             "## Arguments",
-            ["problem.py", "text/vocabulary_pair.py"],
+            ["data/settings.py", "text/vocabulary_pair.py"],
         ),
     ],
 )

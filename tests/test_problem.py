@@ -67,6 +67,16 @@ def test_reversed_problem_swaps_languages_of_the_same_data():
     assert built.reverse is True
 
 
+def test_problem_is_frozen_and_its_copies_have_other_names():
+    built = build_problem("toy", "max_length=40")
+    for name in ("max_length", "requested_name", "reverse"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(built, name, getattr(built, name))
+    other = built.named("other", reverse=True)
+    assert other.requested_name == "other_rev" and other.max_length == 40
+    assert built.requested_name == "toy" and not built.reverse
+
+
 def test_registered_name_with_suffix_rev_is_not_reversed():
     cls = registry.problems["toy"].value
     registry.problems.register("toy_rev")(cls)

@@ -29,14 +29,13 @@ from t2t_repro.data import (
     generate,
     manifest,
 )
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
 # Opening, planning and reading a corpus, in a process of its own: memory left
 # behind by another measurement would hide what this one takes.
 
-BATCH_TOKENS = 25_000
-MAX_LENGTH = 256
 STEPS = 400  # batches of 25,000 tokens on each side
 
 
@@ -88,14 +87,10 @@ def measure_corpus(settings):
     peak.start()
     start = time.perf_counter()
     mapped = corpus.Corpus([pathlib.Path(path) for path in settings["shards"]])
-    plan = batch_plan.build(
-        mapped.lengths,
-        settings["batching"],
-        BATCH_TOKENS,
-        MAX_LENGTH,
-        seed=0,
-        proportional_rows=True,
+    hparams = harness.build_hparams(
+        settings, batching=settings["batching"], reshuffle_buckets=False
     )
+    plan = batch_plan.build(mapped.lengths, hparams, seed=0)
     planned = time.perf_counter()
     read_batches(mapped, plan, 20)  # loads the files into the page cache
     reading, cpu = time.perf_counter(), time.process_time()
@@ -146,7 +141,10 @@ def measure_encoding(folder, pairs):
     The peer is SentencePiece's own call for many sentences.
     """
     generated = generate.generate(
-        folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
+        folder,
+        {"train": lambda: pairs},
+        CorpusSettings(vocab_size=VOCAB_SIZE),
+        {},
     )
     vocabularies = manifest.open_vocabularies(folder)
     encoder = encode.Encoder(vocabularies, ROW_LENGTH)

@@ -30,9 +30,8 @@ def measure_steps(settings):
         optimizer.build(hparams, model.trainable_variables, xla=xla),
         hparams,
         seed=0,
-        strategy=strategy,
-        xla=xla,
-        num_chunks=1,  # which the trainer tries first
+        # One chunk of logits is what the trainer tries first.
+        execution=step.Execution(strategy, xla, num_chunks=1),
     )
     rows = harness.full_rows(settings)
     batch = {

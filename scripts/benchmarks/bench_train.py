@@ -58,14 +58,7 @@ def measure_steps(settings):
         max_length=settings["max_length"],
     )
     pairs = corpus.Corpus([pathlib.Path(shard) for shard in settings["shards"]])
-    plan = batch_plan.build(
-        pairs.lengths,
-        hparams.batching,
-        hparams.batch_tokens,
-        hparams.max_length,
-        seed=0,
-        proportional_rows=hparams.proportional_rows,
-    )
+    plan = batch_plan.build(pairs.lengths, hparams, seed=0)
     vocab_size, policy = settings["vocab_size"], settings["dtype"]
     model = building.build(hparams, vocab_size, harness.POLICIES[policy])
     train_step = step.build_train_step(
@@ -73,10 +66,12 @@ def measure_steps(settings):
         optimizer.build(hparams, model.trainable_variables),
         hparams,
         seed=0,
-        strategy=strategy,
-        xla=False,
-        num_chunks=step.num_chunks(plan, 1, None, vocab_size),
-        parallel=microbatches.parallel,
+        execution=step.Execution(
+            strategy,
+            xla=False,
+            num_chunks=step.num_chunks(plan, 1, None, vocab_size),
+            parallel=microbatches.parallel,
+        ),
     )
 
     warm_up, steps = settings["warm_up"], settings["steps"]

@@ -98,7 +98,7 @@ def main():
     values = flags.FLAGS
     if values.figures:
         folders = [pathlib.Path(name) for name in values.trainings]
-        results = pathlib.Path(common_flags.required(values["results_dir"]))
+        results = pathlib.Path(common_flags.required("results_dir"))
         write = {"search": search_figures, "heads": head_figures}
         write[values.figures](folders, results / f"{values.figures}.json")
         return

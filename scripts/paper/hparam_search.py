@@ -66,7 +66,7 @@ def main():
     if not values.rows:
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
-    ranges = parse_ranges(settings, common_flags.required(values["range"]))
+    ranges = parse_ranges(settings, common_flags.required("range"))
     variants = {name: table_rows.Variant(name) for name in values.rows}
     if len(values.seed) > 1:
         raise errors.UserError(

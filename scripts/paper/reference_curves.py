@@ -44,7 +44,7 @@ def define_flags():
 def main():
     values = flags.FLAGS
     if values.record:
-        folders = map(pathlib.Path, common_flags.required(values["runs"]))
+        folders = map(pathlib.Path, common_flags.required("runs"))
         machine = values.machine or table_rows.this_machine()
         print(f"Recorded {record(values.record, list(folders), machine)}.")
         return None

@@ -20,6 +20,7 @@ from scripts.paper import experiment_queue
 from t2t_repro import errors, fields, prepare, registry
 from t2t_repro.cli import common_flags
 from t2t_repro.data import manifest
+from t2t_repro.data.settings import Data
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem
 from t2t_repro.runs import history, run_json
@@ -62,7 +63,7 @@ flags.disclaim_key_flags()
 def define_flags():
     """Define the flags of programs that train rows."""
     integer, string = flags.DEFINE_integer, flags.DEFINE_string
-    common_flags.define_raw_data_flags()
+    common_flags.define_fields(Data, ("raw_dir", "num_workers"))
     flags.DEFINE_list("rows", [], "Names of the rows to train (default: all).")
     flags.DEFINE_multi_integer("seed", [1], "Seeds of each row's trainings.")
     string(

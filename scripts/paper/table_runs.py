@@ -139,13 +139,7 @@ def measure_training(run: Run, stored: dict) -> dict:
     hparams, corpus = run.hparams, open_corpus(run, "train")
     lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
     plan = batch_plan.build(
-        corpus.lengths,
-        hparams.batching,
-        hparams.batch_tokens,
-        hparams.max_length,
-        run.settings["random_seed"],
-        hparams.batch_unit,
-        proportional_rows=hparams.proportional_rows,
+        corpus.lengths, hparams, run.settings["random_seed"]
     )
     model = building.build_abstract(hparams, **run.vocabularies.sizes)
     names = ("step", "perplexity", *run.problem.suite.names)

@@ -35,7 +35,7 @@ flags.declare_key_flag("output_dir")
 
 def main():
     folder = common_flags.output_dir()
-    paths = [files.expand_path(common_flags.required(f)) for f in _FILES]
+    paths = [files.expand_path(common_flags.required(f.name)) for f in _FILES]
     languages = [
         path.name.removesuffix(".gz").rpartition(".")[2] for path in paths
     ]

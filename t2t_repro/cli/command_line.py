@@ -79,34 +79,44 @@ def run(
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
         except Exception as error:
-            if isinstance(error, BrokenPipeError) and error.filename is None:
-                # The reader of standard output has ended, as `| head` does.
-                progress.discard(sys.stdout)
-                return 128 + signal.SIGPIPE
-            if closed and getattr(error, "errno", None) == errno.EBADF:
-                progress.discard(sys.stdout)
-                print(
-                    f"Error: this command uses {' and '.join(closed)}, which "
-                    "the caller has closed. Redirect it to a file, or name one "
-                    "with a flag.",
-                    file=sys.stderr,
-                )
-                return 1
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                # The import of an extension was interrupted: an ImportError.
-                return _report_interrupt()
-            explained = registry.explain_import_error(error) or errors.explain(
-                error
-            )
-            if explained is None:
+            code = _report(error, closed)
+            if code is None:
                 raise
-            print(f"Error: {explained}", file=sys.stderr)
-            return 1
+            return code
         except KeyboardInterrupt:
             return _report_interrupt()
 
     tensorflow_import.prepare()
     app.run(start, flags_parser=parse)
+
+
+def _report(error, closed):
+    """Explain an error, and return the exit status; None: it is a bug.
+
+    Args:
+        error: an exception other than UserError.
+        closed: names of the standard streams that the caller has closed.
+    """
+    if isinstance(error, BrokenPipeError) and error.filename is None:
+        # The reader of standard output has ended, as `| head` does.
+        progress.discard(sys.stdout)
+        return 128 + signal.SIGPIPE
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        # The import of an extension was interrupted: an ImportError.
+        return _report_interrupt()
+    if closed and getattr(error, "errno", None) == errno.EBADF:
+        progress.discard(sys.stdout)
+        explained = (
+            f"this command uses {' and '.join(closed)}, which the caller has "
+            "closed. Redirect it to a file, or name one with a flag."
+        )
+    else:
+        explained = registry.explain_import_error(error)
+        explained = explained or errors.explain(error)
+    if explained is None:
+        return None
+    print(f"Error: {explained}", file=sys.stderr)
+    return 1
 
 
 def _report_interrupt():

@@ -5,19 +5,21 @@ flags.
 """
 
 import dataclasses
+import inspect
 import math
 import pathlib
 import sys
 import typing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from absl import flags
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.cli import config_file
+from t2t_repro.data.settings import Data
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.runtime import cpu
 from t2t_repro.text import parallel_files
 
 if TYPE_CHECKING:
@@ -30,42 +32,69 @@ _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 flags.disclaim_key_flags()
 
 
-def define_fields(cls: type) -> None:
-    """Define a flag for each field of a settings dataclass."""
+_Settings = TypeVar("_Settings")
+# Types of fields with several values, which are separated by commas, or each
+# have the flag before them.
+List: TypeAlias = tuple[str, ...]
+Paths: TypeAlias = tuple[str | pathlib.Path, ...]
+Repeated: TypeAlias = Sequence[str]
+
+
+def define_fields(cls: type, names: Container[str] | None = None) -> None:
+    """Define a flag for each field of a settings dataclass.
+
+    A field is a bool, int, float or str, one of these or None, or of several
+    values: see List.
+
+    Args:
+        cls: the class. An underscore at the end of the name of a field, which
+            would be a keyword of Python, is not part of the flag.
+        names: the fields that are flags; None: all.
+    """
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        kinds = set(typing.get_args(hints[field.name]) or [hints[field.name]])
-        (kind,) = kinds - {type(None)}
-        named: tuple[str, Any] = field.name, field.default
-        text = field.metadata[fields.HELP]
-        constraints = fields.constraints_of(field)
-        choices = [
-            choice
-            for constraint in constraints
-            for choice in constraint.choices
-        ]
-        lows = [
-            constraint.low
-            for constraint in constraints
-            if constraint.low is not None
-        ]
-        low = lows[0] if lows else 0
-        if choices:
-            flags.DEFINE_enum(*named, choices, text)
-        elif kind is int:
-            flags.DEFINE_integer(*named, text, int(low), _MAX_INT)
-        elif kind is float:
-            define_number(*named, text, low)
-        elif kind is bool:
-            flags.DEFINE_bool(*named, text)
-        else:
-            flags.DEFINE_string(*named, text)
+        if names is None or field.name in names:
+            _define_field(field, hints[field.name])
 
 
-def field_values(cls: type) -> Any:
+def _define_field(field, hint):
+    name, text = field.name.rstrip("_"), field.metadata[fields.HELP]
+    bounds = fields.constraints_of(field)
+    choices = [choice for bound in bounds for choice in bound.choices]
+    low = max((b.low for b in bounds if b.low is not None), default=None)
+    high = min((b.high for b in bounds if b.high is not None), default=None)
+    kinds = {*(typing.get_args(hint) or [hint])} - {type(None)}
+    kind = hint if hint in (List, Paths, Repeated) else kinds.pop()
+    named = name, field.default
+    if choices:
+        flags.DEFINE_enum(*named, choices, text)
+    elif kind == Repeated:
+        flags.DEFINE_multi_string(name, [], text)
+    elif kind in (List, Paths):
+        parser = _PathsParser() if kind == Paths else flags.ListParser()
+        serializer = flags.CsvListSerializer(",")
+        flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
+    elif kind is int:
+        flags.DEFINE_integer(*named, text, low or 0, high or _MAX_INT)
+    elif kind is float:
+        flag = flags.DEFINE_float(*named, text, low, high)
+        flags.register_validator(flag, _is_finite, "must be a finite number")
+    elif kind is bool:
+        flags.DEFINE_bool(*named, text)
+    else:
+        flags.DEFINE_string(*named, text)
+
+
+def _is_finite(value):
+    return value is None or math.isfinite(value)
+
+
+def field_values(cls: Callable[..., _Settings]) -> _Settings:
     """Return the settings of the flags that define_fields() defines."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{name: getattr(flags.FLAGS, name) for name in names})
+    names = inspect.signature(cls).parameters
+    return cls(
+        **{name: getattr(flags.FLAGS, name.rstrip("_")) for name in names}
+    )
 
 
 class _AdditiveFlag(flags.Flag):
@@ -104,43 +133,23 @@ class _PathsParser(flags.ListParser):
         return files.split_paths(argument)
 
 
-def define_list(
-    name: str, text: str, of_paths: bool = False
-) -> flags.FlagHolder:
-    """Define a flag of a list, empty by default; commas are between items."""
-    parser = _PathsParser() if of_paths else flags.ListParser()
-    serializer = flags.CsvListSerializer(",")
-    return flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
-
-
-def define_number(
-    name: str,
-    default: float | None,
-    text: str,
-    lower_bound: float | None = None,
-    upper_bound: float | None = None,
-) -> flags.FlagHolder:
-    """Define a float flag that refuses nan and inf."""
-    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
-    flags.register_validator(
-        flag,
-        lambda value: value is None or math.isfinite(value),
-        "must be a finite number",
-    )
-    return flag
-
-
-def require_utf8(flag: flags.FlagHolder) -> list[str]:
+def require_utf8(name: str) -> list[str]:
     """Return the values of a flag, which must be UTF-8."""
-    for line in flag.value:
+    lines: list[str] = getattr(flags.FLAGS, name)
+    for line in lines:
         if not parallel_files.is_text(line):
             raise errors.UserError(
-                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
-                "with iconv."
+                f"--{name} is not UTF-8: {line[:80]!a}. Convert it, e.g. with "
+                "iconv."
             )
-    return flag.value
+    return lines
 
 
+# Help of --target_language, of the commands that translate a user's text.
+TARGET_LANGUAGE = (
+    "With a many-to-many model: language of the translations, such as de, of "
+    "lines that do not begin with a tag such as <2de>."
+)
 # Groups of flags for run(), in commands that open a run.
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (
@@ -191,36 +200,14 @@ _OUTPUT_DIR = flags.DEFINE_string(
 flags.disclaim_key_flags()
 
 
-def define_raw_data_flags() -> None:
+def define_data_flags() -> None:
     """Define flags of the commands that may generate data."""
-    flags.DEFINE_string(
-        "raw_dir",
-        None,
-        "Folder of the raw files, or an archive of datagen --archive_file, "
-        "instead of a download.",
-    )
-    flags.DEFINE_integer(
-        "num_workers",
-        cpu.usable_cores(),
-        "Threads that encode text, and processes that filter it.",
-        lower_bound=1,
-    )
+    define_fields(Data, ("raw_dir", "num_workers", "engine", "verify"))
 
 
-def define_datagen_flags() -> None:
-    """Define the flags for raw data, --verify for existing data, --engine."""
-    define_raw_data_flags()
-    flags.DEFINE_string(
-        "engine",
-        "local",
-        "Engine that filters and encodes text: local, threads of this process; "
-        "or dask:ADDRESS, the workers of a Dask cluster.",
-    )
-    flags.DEFINE_bool(
-        "verify",
-        False,
-        "Compare every file of the data with its checksum first.",
-    )
+def data() -> Data:
+    """Return the settings of --data_dir and define_data_flags()."""
+    return field_values(Data)
 
 
 def define_decoding_flags() -> None:
@@ -240,28 +227,14 @@ def define_decoding_flags() -> None:
     )
 
 
-def define_target_language_flag(note: str = "") -> flags.FlagHolder:
-    """Define the flag of the commands that translate a user's text.
-
-    Args:
-        note: sentence to add to its help.
-    """
-    return flags.DEFINE_string(
-        "target_language",
-        None,
-        "With a many-to-many model: language of the translations, such as de, "
-        f"of lines that do not begin with a tag such as <2de>. {note}".rstrip(),
-    )
-
-
 def problem() -> Problem:
     """Return the problem that the flags name."""
-    return build_problem(required(_PROBLEM), _PROBLEM_ARGS.value)
+    return build_problem(required("problem"), _PROBLEM_ARGS.value)
 
 
 def hparams_set() -> str:
     """Return the name of the hparams set."""
-    return required(_HPARAMS_SET)
+    return required("hparams_set")
 
 
 def hparams() -> hparam.HParams:
@@ -320,26 +293,6 @@ def expected_settings() -> dict[str, Any]:
     return expected
 
 
-def raw_dir() -> str | None:
-    """Return --raw_dir."""
-    return flags.FLAGS.raw_dir
-
-
-def num_workers() -> int:
-    """Return --num_workers."""
-    return flags.FLAGS.num_workers
-
-
-def verify() -> bool:
-    """Return --verify."""
-    return flags.FLAGS.verify
-
-
-def engine() -> str:
-    """Return --engine."""
-    return flags.FLAGS.engine
-
-
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     """Return the settings of the problem's search, with the flag applied."""
     values = fields.override(problem.search, flags.FLAGS.decode_hparams)
@@ -395,11 +348,12 @@ def trained_model() -> TrainedModel:
     return TrainedModel(run, paths, decode_hparams(run.problem))
 
 
-def required(flag: flags.FlagHolder) -> Any:
+def required(name: str) -> Any:
     """Return the value of a flag that must be given."""
-    if not flag.value:
+    value = flags.FLAGS[name].value
+    if not value:
         raise errors.UserError(
-            f"--{flag.name} is needed; --help explains it, --registry_help "
-            "lists problems and hparams sets."
+            f"--{name} is needed; --help explains it, --registry_help lists "
+            "problems and hparams sets."
         )
-    return flag.value
+    return value

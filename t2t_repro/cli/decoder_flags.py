@@ -249,7 +249,9 @@ ATTENTION = flags.DEFINE_bool(
     "and the attention weights of target to source, "
     "[layers][target][source], averaged over heads.",
 )
-TARGET_LANGUAGE = common_flags.define_target_language_flag()
+TARGET_LANGUAGE = flags.DEFINE_string(
+    "target_language", None, common_flags.TARGET_LANGUAGE
+)
 # Flags that replace the translation of a file, and those that they ignore.
 _OF_TRANSLATIONS = (
     _PREFIX_FILE,

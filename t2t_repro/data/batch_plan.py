@@ -18,6 +18,7 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
+from t2t_repro.hparam import HParams
 
 # {"inputs": [N], "targets": [N]}: subwords of each sentence, EOS included.
 Lengths: TypeAlias = Mapping[str, np.ndarray]
@@ -99,10 +100,9 @@ class PackedPlan:
         self,
         lengths: Lengths,
         usable: np.ndarray,
-        batch_tokens: int,
-        row_lengths: tuple[int, int],
+        hparams: HParams,
         seed: int,
-        unit: str = "real_tokens",
+        row_lengths: tuple[int, int],
     ):
         pairs = _random(seed, 0).permutation(usable)
         rows = pack(
@@ -117,10 +117,10 @@ class PackedPlan:
         self.padded_tokens = self.rows_per_epoch * sum(row_lengths)
         tokens_per_row = (
             self.tokens["targets"] / self.rows_per_epoch
-            if unit == "real_tokens"
+            if hparams.batch_unit == "real_tokens"
             else row_lengths[1]
         )
-        self.rows_per_batch = round_rows(batch_tokens / tokens_per_row)
+        self.rows_per_batch = round_rows(hparams.batch_tokens / tokens_per_row)
         self._stream = _EpochStream(self.rows_per_epoch, seed)
 
     @property
@@ -173,12 +173,10 @@ class BucketedPlan:
         self,
         lengths: Lengths,
         usable: np.ndarray,
-        batch_tokens: int,
-        max_length: int,
+        hparams: HParams,
         seed: int,
-        unit: str,
-        reshuffle_buckets: bool,
     ):
+        max_length = hparams.max_length
         pairs = _random(seed, 0).permutation(usable)
         longest = np.maximum(
             lengths["inputs"][pairs], lengths["targets"][pairs]
@@ -188,11 +186,11 @@ class BucketedPlan:
         missing = (max_length - longest).astype(np.min_scalar_type(max_length))
         order = np.argsort(missing, kind="stable")
         self._order, sorted_lengths = pairs[order], longest[order]
-        sizes = (
-            lengths["targets"][self._order] if unit == "real_tokens" else None
-        )
+        sizes = None
+        if hparams.batch_unit == "real_tokens":
+            sizes = lengths["targets"][self._order]
         self._starts, self._shapes = fill_buckets(
-            sorted_lengths, sizes, batch_tokens, max_length
+            sorted_lengths, sizes, hparams.batch_tokens, max_length
         )
         shapes = sorted(set(self._shapes))
         self._buckets = [shapes.index(shape) for shape in self._shapes]
@@ -200,7 +198,7 @@ class BucketedPlan:
         for bucket, span in enumerate(self._spans):
             shuffled = _random(seed, 2, bucket).permutation(self._order[span])
             self._order[span] = shuffled
-        self._reshuffle = reshuffle_buckets
+        self._reshuffle = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
             lambda bucket, epoch: _random(seed, 3, bucket, epoch).permutation(
@@ -269,35 +267,19 @@ class BucketedPlan:
 Plan: TypeAlias = PackedPlan | BucketedPlan
 
 
-def build(
-    lengths: Lengths,
-    batching: str,
-    batch_tokens: int,
-    max_length: int,
-    seed: int,
-    unit: str = "real_tokens",
-    reshuffle_buckets: bool = False,
-    proportional_rows: bool = False,
-) -> Plan:
+def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     """Build the plan of a training run.
 
     Args:
         lengths: subwords of each sentence of the corpus.
-        batching: "packed" or "bucketed".
-        batch_tokens: mean target tokens of a batch.
-        max_length: longer pairs are dropped; also the length of packed rows.
+        hparams: settings; max_length, batching, batch_tokens, batch_unit,
+            reshuffle_buckets and proportional_rows determine the batches.
         seed: seed of every permutation.
-        unit: what `batch_tokens` counts: "real_tokens" counts tokens, "slots"
-            tokens and padding, as tensor2tensor's batch_size does.
-        reshuffle_buckets: whether to shuffle the pairs of each bucket among
-            its batches in every epoch. Otherwise bucketed batches keep their
-            pairs, and only the order of the batches changes.
-        proportional_rows: whether packed rows are longer on the side with more
-            tokens, see packing.row_lengths().
 
     Raises:
         UserError: no pair is short enough.
     """
+    max_length = hparams.max_length
     usable = usable_pairs(lengths, max_length)
     if not len(usable):
         raise errors.UserError(
@@ -305,25 +287,15 @@ def build(
             f"training pairs none has at most {max_length} subwords a side. "
             "Check the raw text, or raise --hparams=max_length=…"
         )
-    if batching == "packed":
-        row_lengths = max_length, max_length
-        if proportional_rows:
-            tokens = _tokens(lengths, usable)
-            row_lengths = packed_row_lengths(
-                tokens["inputs"], tokens["targets"], max_length
-            )
-        return PackedPlan(
-            lengths, usable, batch_tokens, row_lengths, seed, unit
+    if hparams.batching == "bucketed":
+        return BucketedPlan(lengths, usable, hparams, seed)
+    row_lengths = max_length, max_length
+    if hparams.proportional_rows:
+        tokens = _tokens(lengths, usable)
+        row_lengths = packed_row_lengths(
+            tokens["inputs"], tokens["targets"], max_length
         )
-    return BucketedPlan(
-        lengths,
-        usable,
-        batch_tokens,
-        max_length,
-        seed,
-        unit,
-        reshuffle_buckets,
-    )
+    return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
 def _mean_counts(plan: Plan) -> str:

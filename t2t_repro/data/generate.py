@@ -2,9 +2,10 @@
 
 The text is read twice: first to count it, to compute its checksum and to learn
 vocabularies from it, then to encode it. Filters read it before; and the lines
-of Spec.vocabulary_lines are read apart. The result of the first reading is kept
-in the vocabularies and ``unfinished.json``, and each shard is a file. A process
-that is killed therefore continues where it was, and ends with the same bytes.
+of a many-to-many vocabulary are read apart. The result of the first reading is
+kept in the vocabularies and ``unfinished.json``, and each shard is a file. A
+process that is killed therefore continues where it was, and ends with the same
+bytes.
 """
 
 import functools
@@ -20,34 +21,11 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.data import corpus, encode, engines, filtering, manifest
 from t2t_repro.data.encode import Encoder
-from t2t_repro.data.filtering import PairFilters
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary import Vocabulary
-
-# Settings of a corpus that is generated.
-
-
-class Spec(NamedTuple):
-    """Settings that turn text into a corpus."""
-
-    vocab_size: int  # V of the vocabulary that is learned from "train"
-    # Paths of one or two given vocabularies; none is learned then.
-    vocabulary_paths: Sequence[pathlib.Path] = ()
-    vocabulary_type: str = "bpe"  # name in registry.vocabularies
-    separate_vocabularies: bool = False  # whether each side has its own
-    source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
-    max_length: int = 256  # maximum subwords of a training side, with EOS
-    # Maximum ratio of the lengths of a training pair; 0: no limit.
-    max_length_ratio: float = 0.0
-    split_by_unicode_script: bool = True  # see Vocabulary.learn
-    filters: PairFilters | None = None  # of training pairs
-    tags: Sequence[str] = ()  # of sources; each is a piece of the vocabulary
-    # Starts reading the lines that the vocabulary is learned from; None: it is
-    # learned from both sides of the training pairs.
-    vocabulary_lines: Callable[[], Iterable[str]] | None = None
-
 
 # A random sample of lines, drawn in one pass over text of any size.
 
@@ -116,21 +94,23 @@ class SideSample(NamedTuple):
         )
 
 
-def side_samples(spec: Spec, cls: type[Vocabulary]) -> list[SideSample]:
-    """Return an empty sample for each vocabulary to learn from pairs.
+def side_samples(
+    settings: CorpusSettings, cls: type[Vocabulary]
+) -> list[SideSample]:
+    """Return an empty sample for each vocabulary to learn.
 
     Args:
-        spec: settings of the corpus.
+        settings: settings of the corpus.
         cls: class of the vocabularies.
     """
-    if spec.vocabulary_paths:
+    if settings.vocabulary_paths:
         return []
     sizes: dict[tuple[int, ...], int]
-    if not spec.separate_vocabularies:
-        sizes = {(0, 1): spec.vocab_size}
+    if not settings.separate_vocabularies:
+        sizes = {(0, 1): settings.vocab_size}
     else:
-        source = spec.source_vocab_size or spec.vocab_size
-        sizes = {(0,): source, (1,): spec.vocab_size}
+        source = settings.source_vocab_size or settings.vocab_size
+        sizes = {(0,): source, (1,): settings.vocab_size}
     lines = SAMPLE_LINES // len(sizes)
     return [
         SideSample(sides, size, LineSample(lines, cls.max_line_length))
@@ -139,29 +119,28 @@ def side_samples(spec: Spec, cls: type[Vocabulary]) -> list[SideSample]:
 
 
 def build_vocabularies(
-    cls: type[Vocabulary], samples: Sequence[SideSample], spec: Spec
+    cls: type[Vocabulary],
+    samples: Sequence[SideSample],
+    settings: CorpusSettings,
 ) -> vocabulary_pair.Vocabularies:
     """Load the given vocabularies, or learn them from samples.
 
     Args:
         cls: class of the vocabularies.
         samples: result of side_samples(), filled.
-        spec: settings of the corpus.
+        settings: settings of the corpus.
 
     Raises:
         UserError: none can be loaded or learned, or a tag is no subword.
     """
-    if spec.vocabulary_paths:
+    if settings.vocabulary_paths:
         vocabularies = vocabulary_pair.load(
-            spec.vocabulary_type, spec.vocabulary_paths
+            settings.vocabulary_type, settings.vocabulary_paths
         )
     else:
-        if spec.vocabulary_lines:
-            for chunk in engines.in_chunks(spec.vocabulary_lines()):
-                samples[0].sample.add([line for line in chunk if line])
-        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
+        learned = [_learn(cls, sample, settings) for sample in samples]
         vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
-    _require_tags(vocabularies.source, spec.tags)
+    _require_tags(vocabularies.source, settings.source_tags)
     return vocabularies
 
 
@@ -186,7 +165,7 @@ def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
 
 
 def _learn(
-    cls: type[Vocabulary], side_sample: SideSample, spec: Spec
+    cls: type[Vocabulary], side_sample: SideSample, settings: CorpusSettings
 ) -> Vocabulary:
     sample = side_sample.sample
     if not sample.lines and not sample.num_ignored:
@@ -218,9 +197,9 @@ def _learn(
     return cls.learn(
         sample.lines,
         side_sample.vocab_size,
-        spec.split_by_unicode_script,
+        settings.split_by_unicode_script,
         # A vocabulary of a --usr_dir need not know of tags.
-        **({"tags": spec.tags} if spec.tags else {}),
+        **({"tags": tags} if (tags := settings.source_tags) else {}),
     )
 
 
@@ -232,10 +211,11 @@ Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
 def generate(
     folder: pathlib.Path,
     splits: Splits,
-    spec: Spec,
+    settings: CorpusSettings,
     metadata: Mapping[str, Any],
     engine: engines.Engine = engines.INLINE,
     shard_pairs: int = SHARD_PAIRS,
+    vocabulary_lines: Callable[[], Iterable[str]] | None = None,
 ) -> dict[str, Any]:
     """Generate the missing files of a corpus.
 
@@ -244,11 +224,13 @@ def generate(
             has an unfinished corpus, the caller has checked that its settings
             are the same.
         splits: text of each split. Pairs of "train" that exceed the limits of
-            `spec` are dropped; other splits keep all pairs and their text.
-        spec: settings of the corpus.
+            `settings` are dropped; other splits keep all pairs and their text.
+        settings: settings of the corpus, such as its problem.
         metadata: further entries of the manifest.
         engine: engine that encodes.
         shard_pairs: pairs of raw text of each shard.
+        vocabulary_lines: function that starts reading the lines that a shared
+            vocabulary is learned from; None: both sides of the training pairs.
 
     Returns:
         The manifest.
@@ -261,12 +243,16 @@ def generate(
     files.remove_leftovers(folder)
     contents = manifest.read_unfinished(folder)
     if contents is None:
-        contents = _start(folder, splits, spec, metadata, engine)
+        contents = _start(
+            folder, splits, settings, metadata, engine, vocabulary_lines
+        )
     else:
         print(f"Continuing the unfinished data in {folder}.")
     splits = _without_dropped(folder, splits, contents["splits"]["train"])
     vocabularies = manifest.open_vocabularies(folder)
-    training = Encoder(vocabularies, spec.max_length, spec.max_length_ratio)
+    training = Encoder(
+        vocabularies, settings.max_length, settings.max_length_ratio
+    )
     for split in _train_last(splits):
         contents["splits"][split] = encode.encode_split(
             folder,
@@ -332,23 +318,24 @@ def _without_dropped(
 def _start(
     folder: pathlib.Path,
     splits: Splits,
-    spec: Spec,
+    settings: CorpusSettings,
     metadata: Mapping[str, Any],
     engine: engines.Engine,
+    vocabulary_lines: Callable[[], Iterable[str]] | None,
 ) -> dict[str, Any]:
     """Filter and read text; write vocabularies and the unfinished manifest."""
     for path in folder.glob("*.arrow"):  # shards of unknown text
         path.unlink()
     filtered = {}
-    if spec.filters:
+    if filters := settings.pair_filters:
         filtered["filters"] = filtering.filter_text(
-            folder, splits["train"], spec.filters, engines.for_python(engine)
+            folder, splits["train"], filters, engines.for_python(engine)
         )
         _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)
-    cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
-    samples = side_samples(spec, cls)
-    of_pairs = [] if spec.vocabulary_lines else samples
+    cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
+    samples = side_samples(settings, cls)
+    of_pairs = [] if vocabulary_lines else samples
     texts = {
         split: _read_text(
             split, splits[split](), of_pairs if split == "train" else []
@@ -356,8 +343,11 @@ def _start(
         for split in _train_last(splits)
     }
     texts["train"] = filtered | texts["train"]
+    if vocabulary_lines and samples:
+        for chunk in engines.in_chunks(vocabulary_lines()):
+            samples[0].sample.add([line for line in chunk if line])
     try:
-        vocabularies = build_vocabularies(cls, samples, spec)
+        vocabularies = build_vocabularies(cls, samples, settings)
     except errors.UserError as error:
         if not (filtered and samples):
             raise
@@ -369,7 +359,7 @@ def _start(
     vocabularies.write(folder)
     contents = {
         **metadata,
-        "vocabulary_type": spec.vocabulary_type,
+        "vocabulary_type": settings.vocabulary_type,
         **manifest.vocabulary_entries(vocabularies),
         "versions": {
             name: importlib.metadata.version(name)

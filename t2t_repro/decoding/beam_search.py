@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.decoding import decode_loop, rules
-from t2t_repro.decoding.rules import FORBIDDEN, LengthPenalty
+from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS
 
 
@@ -49,7 +50,7 @@ class BeamState(NamedTuple):
 def output_score(
     log_probs: tf.Tensor,
     length: tf.Tensor,
-    length_penalty: LengthPenalty,
+    hparams: DecodeHParams,
     final_score: tf.Tensor | None,
 ) -> tf.Tensor:
     """Return the score of outputs of `length` subwords.
@@ -57,10 +58,10 @@ def output_score(
     Args:
         log_probs: float32, including what rules add to each subword.
         length: int32, EOS included.
-        length_penalty: divides the log-probabilities.
+        hparams: settings of the length penalty.
         final_score: result of Rule.final_score(); None: nothing.
     """
-    score = log_probs / length_penalty(length)
+    score = log_probs / rules.length_penalty(length, hparams)
     if final_score is None:
         return score
     # An output with the score -inf is still an output.
@@ -71,12 +72,8 @@ def beam_search(
     model: decode_loop.SearchModel,
     sentences: rules.Sentences,
     rule: rules.Rule,
-    beam_size: int,
     max_length: tf.Tensor | int,
-    length_penalty: LengthPenalty,
-    num_outputs: int,
-    raw_scores: bool = False,
-    as_huggingface: bool = False,
+    hparams: DecodeHParams,
 ) -> decode_loop.Hypotheses:
     """Find the best outputs of every sentence.
 
@@ -84,42 +81,32 @@ def beam_search(
         model: the model's state and step function.
         sentences: inputs, limits and prefixes.
         rule: restricts the next subword, and adds to scores.
-        beam_size: W.
         max_length: T, [] int32, at least the largest limit.
-        length_penalty: divides the log-probabilities of outputs.
-        num_outputs: hypotheses to return, at most W. The search stops when
-            they are certain.
-        raw_scores: return FinishedHypotheses.raw_scores in place of scores; the
-            outputs and their order are the same.
-        as_huggingface: search as generate(), see above.
+        hparams: settings of the search. W is beam_size; the search stops when
+            num_outputs of them are certain.
     """
+    outputs = hparams.num_outputs
 
     def result(state):
         ids, scores, raw = state.finished
-        scores = raw if raw_scores else scores
-        return decode_loop.Hypotheses(
-            ids[:, :num_outputs], scores[:, :num_outputs]
-        )
+        scores = raw if hparams.raw_scores else scores
+        return decode_loop.Hypotheses(ids[:, :outputs], scores[:, :outputs])
 
     return decode_loop.run(
         model,
-        _start(model, sentences, rule, beam_size, max_length, raw_scores),
+        _start(model, sentences, rule, max_length, hparams),
         lambda position, state: (
-            _best_may_improve(position, state, length_penalty)
-            if as_huggingface
-            else _can_improve(
-                position, state, rule, length_penalty, num_outputs
-            )
+            _best_may_improve(position, state, hparams)
+            if hparams.beam_search == "huggingface"
+            else _can_improve(position, state, rule, hparams)
         ),
-        lambda position, state: _advance(
-            position, state, model, rule, length_penalty, as_huggingface
-        ),
+        lambda position, state: _advance(position, state, model, rule, hparams),
         result,
     )
 
 
-def _start(model, sentences, rule, beams, max_length, raw_scores):
-    batch = tf.shape(sentences.limits)[0]
+def _start(model, sentences, rule, max_length, hparams):
+    batch, beams = tf.shape(sentences.limits)[0], hparams.beam_size
     ids = decode_loop.padding_ids(batch, beams, max_length)
     empty = tf.fill((batch, beams), FORBIDDEN)
     # One hypothesis at first: W equal ones would give W equal outputs.
@@ -127,14 +114,16 @@ def _start(model, sentences, rule, beams, max_length, raw_scores):
     return BeamState(
         live_ids=ids,
         live_log_probs=tf.broadcast_to(first, (batch, beams)),
-        finished=FinishedHypotheses(ids, empty, empty if raw_scores else ()),
+        finished=FinishedHypotheses(
+            ids, empty, empty if hparams.raw_scores else ()
+        ),
         sentences=sentences,
         rule_state=rule.start(sentences, beams),
         model_state=model.state,
     )
 
 
-def _can_improve(position, state, rule, length_penalty, num_outputs):
+def _can_improve(position, state, rule, hparams):
     """Return where [B] a live hypothesis may still become an output.
 
     Log-probabilities only fall. The best score that a live hypothesis can
@@ -145,32 +134,33 @@ def _can_improve(position, state, rule, length_penalty, num_outputs):
     step = rules.SearchStep(position, state.live_ids, state.sentences)
     bound = rule.upper_bound(step, state.rule_state)
     if bound is None:
-        best_live = live[:, 0] / length_penalty(limits)
+        best_live = live[:, 0] / rules.length_penalty(limits, hparams)
     else:
         # A rule may have made `live` positive; then the smallest length
         # penalty gives the best score.
         best_live = tf.reduce_max(
             tf.maximum(
-                live / length_penalty(limits)[:, None],
-                live / length_penalty(position + 1),
+                live / rules.length_penalty(limits, hparams)[:, None],
+                live / rules.length_penalty(position + 1, hparams),
             )
             + bound,
             axis=1,
         )
-    worst_output = state.finished.scores[:, num_outputs - 1]
+    worst_output = state.finished.scores[:, hparams.num_outputs - 1]
     return (position < limits) & (best_live > worst_output)
 
 
-def _best_may_improve(position, state, length_penalty):
+def _best_may_improve(position, state, hparams):
     """Return where [B] generate() continues: a heuristic."""
-    length = tf.maximum(position, 1)
-    best_live = state.live_log_probs[:, 0] / length_penalty(length)
+    penalty = rules.length_penalty(tf.maximum(position, 1), hparams)
+    best_live = state.live_log_probs[:, 0] / penalty
     worst = state.finished.scores[:, -1]
     return (position < state.sentences.limits) & (best_live > worst)
 
 
-def _advance(position, state, model, rule, length_penalty, as_huggingface):
-    width = state.live_ids.shape[1]
+def _advance(position, state, model, rule, hparams):
+    width = hparams.beam_size
+    as_huggingface = hparams.beam_search == "huggingface"
     logits, step, state = decode_loop.predict(
         model, rule, state.live_ids, position, state
     )
@@ -200,7 +190,7 @@ def _advance(position, state, model, rule, length_penalty, as_huggingface):
     if final_score is not None:  # of each live hypothesis, or of all
         final_score = tf.broadcast_to(final_score, tf.shape(totals)[:2])
         final_score = tf.gather(final_score, parents, batch_dims=1)
-    scores = output_score(best, position + 1, length_penalty, final_score)
+    scores = output_score(best, position + 1, hparams, final_score)
     # A forbidden candidate never enters the finished set, even if it is EOS.
     ends = is_eos & (best > FORBIDDEN / 2)
     if as_huggingface:
@@ -217,7 +207,7 @@ def _advance(position, state, model, rule, length_penalty, as_huggingface):
     if as_huggingface:
         # Once ended, a sentence changes no more, while others of its batch
         # continue.
-        going = _best_may_improve(position, state, length_penalty)
+        going = _best_may_improve(position, state, hparams)
         finished = _select_rows(going, finished, state.finished)
         live_log_probs = tf.where(going[:, None], live_log_probs, FORBIDDEN)
     live_parents = tf.gather(parents, live, batch_dims=1)

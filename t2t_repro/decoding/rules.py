@@ -320,25 +320,20 @@ class CoveragePenalty(Rule):
         return 0.0  # the logarithm of 1
 
 
-# Length penalty: the divisor of an output's log-probability.
+def length_penalty(length: tf.Tensor, hparams: DecodeHParams) -> tf.Tensor:
+    """Return the divisor of the log-probability of an output.
 
-GNMT_OFFSET = 5
+    It is no search rule, since rules add to scores: it divides the whole score
+    of an output, and bounds the scores that live hypotheses can reach.
 
+    Args:
+        length: lengths in subwords, EOS included, of any shape.
+        hparams: alpha and length_penalty_offset. The offset 5 makes it GNMT's
+            (Wu et al. 2016, equation 14), and 0 makes it length^alpha, as in
+            Marian, fairseq and Hugging Face.
 
-class LengthPenalty(NamedTuple):
-    """((offset + length) / (offset + 1))^alpha; length counts EOS.
-
-    The offset 5 makes it GNMT's (Wu et al. 2016, equation 14), and 0 makes it
-    length^alpha, as in Marian, fairseq and Hugging Face.
-
-    It is not a search rule, since rules add to scores: it divides the whole
-    score of an output, and bounds the scores that live hypotheses can reach.
+    Returns:
+        ((offset + length) / (offset + 1))^alpha, float32.
     """
-
-    alpha: float
-    offset: int = GNMT_OFFSET
-
-    def __call__(self, length: tf.Tensor) -> tf.Tensor:
-        """Return the penalties float32 of lengths in subwords, of any shape."""
-        length = tf.cast(length, tf.float32)
-        return ((self.offset + length) / (self.offset + 1.0)) ** self.alpha
+    length, offset = tf.cast(length, tf.float32), hparams.length_penalty_offset
+    return ((offset + length) / (offset + 1.0)) ** hparams.alpha

@@ -7,10 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import decode_loop, rules, sampling, score
-from t2t_repro.decoding.beam_search import beam_search
-from t2t_repro.decoding.rules import LengthPenalty
-from t2t_repro.decoding.sampling import greedy_search
+from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, score
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers import dense
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
@@ -53,8 +50,22 @@ def search(
     require_attention(models, rule)
     if constants is None:
         constants = decoding_constants(models)
-    return _search(
-        models, constants, decode_hparams, rule, block, inputs, prefixes
+    extra_length = decode_hparams.extra_length
+    max_length = ops.shape(inputs)[1] + extra_length
+    if prefixes is not None:
+        max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
+    beams = decode_hparams.beam_size
+    find = beam_search.beam_search if beams > 1 else sampling.greedy_search
+    if decode_hparams.sampling_temp > 0:
+        find, beams = sampling.sample, decode_hparams.num_outputs
+    return find(
+        build_search_model(
+            models, constants, inputs, beams, max_length, block, rule
+        ),
+        _sentences(models, inputs, extra_length, prefixes),
+        rule,
+        max_length,
+        decode_hparams,
     )
 
 
@@ -123,59 +134,6 @@ def require_attention(
                 f"the source, which these search rules need: {names}. Remove "
                 "them from --decode_hparams."
             )
-
-
-def _search(models, constants, hparams, rule, block, inputs, prefixes):
-    """Search with the algorithm that the settings name."""
-    length_penalty = LengthPenalty(hparams.alpha, hparams.length_penalty_offset)
-    max_length = ops.shape(inputs)[1] + hparams.extra_length
-    if prefixes is not None:
-        max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
-    sentences = _sentences(models, inputs, hparams.extra_length, prefixes)
-    num_outputs, beams = hparams.num_outputs, hparams.beam_size
-    is_sampled = hparams.sampling_temp > 0
-    model = build_search_model(
-        models,
-        constants,
-        inputs,
-        num_outputs if is_sampled else beams,
-        max_length,
-        block,
-        rule,
-    )
-    raw = hparams.raw_scores
-    if is_sampled:
-        return sampling.sample(
-            model,
-            sentences,
-            rule,
-            sampling.sentence_keys(inputs),
-            num_outputs,
-            max_length,
-            length_penalty,
-            sampling.Distribution(
-                hparams.sampling_temp,
-                hparams.sampling_keep_top_k,
-                hparams.sampling_keep_top_p,
-                hparams.sampling_seed,
-            ),
-            raw,
-        )
-    if beams == 1:
-        return greedy_search(
-            model, sentences, rule, max_length, length_penalty, raw
-        )
-    return beam_search(
-        model,
-        sentences,
-        rule,
-        beams,
-        max_length,
-        length_penalty,
-        num_outputs,
-        raw,
-        hparams.beam_search == "huggingface",
-    )
 
 
 def _sentences(models, inputs, extra_length, prefixes):

@@ -12,8 +12,9 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from t2t_repro import errors, hparam, prepare
+from t2t_repro import errors, fields, hparam, prepare
 from t2t_repro.data import manifest
 from t2t_repro.decoding import translation
 from t2t_repro.evaluation import scoring
@@ -27,16 +28,23 @@ from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of an evaluation: how a run translates, and how to compare."""
+
+    data_dir: Path | None = None  # folder of generated data; None: the run's
+    checkpoint_path: Checkpoints = None  # argument of Run.checkpoints()
+    # Settings of the search; None: the problem's.
+    decode_hparams: hparam.DecodeHParams | None = None
+    samples: int = 1_000  # for intervals and tests; 1: compute neither
+
+
 def evaluate(
     subject: Run | Problem,
     test_set: str | TestSet = "test",
     translations: Sequence[str] | None = None,
     baseline: Sequence[str] | None = None,
-    *,
-    data_dir: Path | None = None,
-    checkpoint_path: Checkpoints = None,
-    decode_hparams: hparam.DecodeHParams | None = None,
-    samples: int = 1_000,
+    **settings: Any,
 ) -> Evaluation:
     """Score translations in the metrics that their problem names.
 
@@ -49,26 +57,23 @@ def evaluate(
             text, which the problem normalizes.
         translations: [lines] to score; None: the run translates.
         baseline: another system's [lines]; tests the difference from it.
-        data_dir: folder of generated data; None: the run's.
-        checkpoint_path: argument of Run.checkpoints().
-        decode_hparams: settings of the search; None: the problem's.
-        samples: number of bootstrap samples for intervals and tests; 1: compute
-            neither.
+        **settings: fields of Settings.
 
     Raises:
         UserError: the line counts differ, or there is nothing to score, to
             compare with or to translate.
     """
+    fields.check_keys(Settings, settings)
+    given = Settings(**settings)
     run, task = _run_and_problem(subject)
-    test_set = open_test_set(run, task, test_set, data_dir)
+    test_set = open_test_set(run, task, test_set, given.data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
     test_sets.require_same_counts(*test_set.texts, *others)
     scoring.require_metrics(test_set, task.suite)
+    compared = test_set, task.suite, baseline, given.samples
     if translations is not None:
-        return scoring.score(
-            translations, test_set, task.suite, baseline, samples
-        )
+        return scoring.score(translations, *compared)
     if run is None or test_set.sources is None:
         raise errors.UserError(
             "There is nothing to score. Give a trained model and text to "
@@ -79,11 +84,12 @@ def evaluate(
     if name is not None and not _can_store(run):
         name = None
     translations, details = _translate(
-        run, test_set.sources, checkpoint_path, decode_hparams or task.search
+        run,
+        test_set.sources,
+        given.checkpoint_path,
+        given.decode_hparams or task.search,
     )
-    result = scoring.score(
-        translations, test_set, task.suite, baseline, samples
-    )
+    result = scoring.score(translations, *compared)
     result = result._replace(details=details | result.details)
     if name is not None:
         scores = result.scores | result.details
@@ -102,14 +108,8 @@ def evaluate_checkpoints(
     """Score those checkpoints of a run that have not been scored yet.
 
     The run may be in training: a checkpoint that it removes meanwhile is
-    skipped. The scores are stored in the run after each checkpoint.
-
-    Args:
-        run: result of Run.open().
-        test_set: as for evaluate(), but with sources.
-        data_dir: folder of generated data; None: the run's.
-        decode_hparams: settings of the search; None: the problem's.
-        samples: number of bootstrap samples for intervals; 1: no intervals.
+    skipped. The scores are stored in the run after each checkpoint. The
+    arguments are those of evaluate(); the test set has sources.
 
     Raises:
         UserError: the run has no checkpoint, or there is nothing to translate.

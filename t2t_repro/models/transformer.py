@@ -244,14 +244,14 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         )
         rows = cache.write_rows(step, beams)
         keys, values, weights = [], [], []
-        for layer, kernels, (past, recent, memory) in zip(
+        for layer, kernels, layer_cache in zip(
             self.decoder.layers,
             layer_kernels,
-            cache.key_values(distances),
+            cache.layers(distances),
             strict=True,
         ):
             x, (key, value), layer_weights = layer.step(
-                x, kernels, past, recent, rows, memory, mask, cache.memory_mask
+                x, kernels, layer_cache, rows, mask, cache.memory_mask
             )
             keys.append(key)
             values.append(value)

@@ -32,6 +32,14 @@ class LayerKernels(NamedTuple):
     ffn: tuple[Projection, ...]
 
 
+class LayerCache(NamedTuple):
+    """Keys and values that a decoder layer attends to in a step of a search."""
+
+    past: KeyValues  # positions that no longer change
+    recent: KeyValues  # the positions since, with empty entries
+    memory: KeyValues  # the source
+
+
 def self_attention_sublayer(
     hparams: Any, parent: keras.layers.Layer
 ) -> sublayers.AttentionResidual:
@@ -181,10 +189,8 @@ class DecoderLayer(_Layer):
         self,
         x: Tensor,
         kernels: LayerKernels,
-        past: KeyValues,
-        recent: KeyValues,
+        cache: LayerCache,
         rows: Tensor,
-        memory: KeyValues,
         self_mask: Tensor,
         cross_mask: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
@@ -193,18 +199,17 @@ class DecoderLayer(_Layer):
         Args:
             x: [B * W, D].
             kernels: result of step_kernels().
-            past: KeyValues of positions that no longer change.
-            recent: KeyValues of the positions since, with empty entries.
-            rows: [B * H, 1] int32, rows of `recent` as an array
+            cache: keys and values of previous positions and of the source.
+            rows: [B * H, 1] int32, rows of `cache.recent` as an array
                 [B * H * positions, W * K] to which this position is written.
-            memory: KeyValues of the source.
             self_mask: [B, 1, W, L], where L counts past and recent entries.
             cross_mask: [B, 1, 1, L], where L counts source positions.
 
         Returns:
-            output [B * W, D], key and value of `recent` with this position's,
-            cross-attention weights [B, H, W, L].
+            output [B * W, D], key and value of `cache.recent` with this
+            position's, cross-attention weights [B, H, W, L].
         """
+        recent = cache.recent
         block, beams = self.self_attention, self_mask.shape[2]
         query, key, value = block.sublayer.project_step(
             block.input_norm(x), beams, kernels.self_attention, with_memory=True
@@ -213,7 +218,7 @@ class DecoderLayer(_Layer):
         value = _write_rows(recent.value, value, rows, recent.length)
         y, _ = block.sublayer.step(
             query,
-            (past, recent._replace(key=key, value=value)),
+            (cache.past, recent._replace(key=key, value=value)),
             self_mask,
             kernels.self_attention,
         )
@@ -226,7 +231,7 @@ class DecoderLayer(_Layer):
             with_memory=False,
         )
         y, weights = block.sublayer.step(
-            query, (memory,), cross_mask, kernels.cross_attention
+            query, (cache.memory,), cross_mask, kernels.cross_attention
         )
         x = self._ffn_step(block.add(x, y), kernels.ffn)
         return x, (key, value), weights
@@ -432,10 +437,8 @@ class Cache(NamedTuple):
         capacity = self._capacity(beams)
         return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
 
-    def key_values(
-        self, distances: Tensor
-    ) -> Iterator[tuple[KeyValues, KeyValues, KeyValues]]:
-        """Yield past, recent and source KeyValues of each layer.
+    def layers(self, distances: Tensor) -> Iterator[LayerCache]:
+        """Yield the LayerCache of each layer.
 
         Distances are those of visible_mask().
         """
@@ -452,7 +455,7 @@ class Cache(NamedTuple):
             [KeyValues(*pair, *rest) for pair in zip(keys, values, strict=True)]
             for keys, values, *rest in arrays
         )
-        return zip(*of_layers, strict=True)
+        return map(LayerCache, *of_layers)
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.

@@ -7,12 +7,13 @@ error.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import prometheus_client as prometheus
 
@@ -24,75 +25,56 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 # From one cached word on a GPU to a page of text on a slow CPU.
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_Metric = TypeVar("_Metric")
 
 
 class Metrics:
     """Metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        self._registry = prometheus.CollectorRegistry()
-
-        def new(
-            kind: Callable[..., _Metric], name: str, *args: Any, **kwargs: Any
-        ) -> _Metric:
-            registry = self._registry
-            return kind(f"t2t_{name}", *args, registry=registry, **kwargs)
-
+        registry = self._registry = prometheus.CollectorRegistry()
+        counter = functools.partial(prometheus.Counter, registry=registry)
+        gauge = functools.partial(prometheus.Gauge, registry=registry)
+        histogram = functools.partial(prometheus.Histogram, registry=registry)
         labels = ("protocol", "signature")
-        self.requests = new(
-            prometheus.Counter,
-            "requests",
+        self.requests = counter(
+            "t2t_requests",
             "Requests answered, by gRPC's name of the outcome.",
             (*labels, "code"),
         )
-        self.seconds = new(
-            prometheus.Histogram,
-            "request_seconds",
+        self.seconds = histogram(
+            "t2t_request_seconds",
             "From a request's arrival to its answer.",
             labels,
             buckets=_SECONDS,
         )
-        self.batch_sentences = new(
-            prometheus.Histogram,
-            "batch_sentences",
+        self.batch_sentences = histogram(
+            "t2t_batch_sentences",
             "Sentences that went through the model together.",
             ("signature",),
             buckets=_SENTENCES,
         )
-        self.waiting_sentences = new(
-            prometheus.Gauge,
-            "waiting_sentences",
-            "Sentences in the queue.",
-            ("signature",),
+        self.waiting_sentences = gauge(
+            "t2t_waiting_sentences", "Sentences in the queue.", ("signature",)
         )
-        self.version = new(
-            prometheus.Gauge, "model_version", "The version that answers."
-        )
-        self.http_responses = new(
-            prometheus.Counter,
-            "http_responses",
+        self.version = gauge("t2t_model_version", "The version that answers.")
+        self.http_responses = counter(
+            "t2t_http_responses",
             "Answers over REST, to requests of any kind.",
             ("status",),
         )
-        self.connections = new(
-            prometheus.Gauge, "connections", "Open connections of REST."
-        )
-        self.refusals = new(
-            prometheus.Counter,
-            "refusals",
+        self.connections = gauge("t2t_connections", "Open connections of REST.")
+        self.refusals = counter(
+            "t2t_refusals",
             "Requests and connections refused without a look at the content.",
             ("reason",),
         )
-        self.version_loads = new(
-            prometheus.Counter,
-            "version_loads",
+        self.version_loads = counter(
+            "t2t_version_loads",
             "Versions of the model that were loaded, or failed to load.",
             ("outcome",),
         )
-        self.version_crashes = new(
-            prometheus.Counter,
-            "version_crashes",
+        self.version_crashes = counter(
+            "t2t_version_crashes",
             "Processes of versions that ended by themselves.",
         )
 

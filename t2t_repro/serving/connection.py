@@ -113,11 +113,6 @@ class Options:
         help="Seconds for which `query` retries while --server is not there, "
         "loads its model or has too many requests.",
     )
-    max_batch_size: int = setting(
-        at_least(1),
-        default=limits.Limits().max_batch_size,
-        help="Maximum number of lines in a request; --server may accept fewer.",
-    )
     token_file: str | None = setting(
         default=None, help="File whose first line is a token of --server."
     )
@@ -132,6 +127,11 @@ class Options:
     )
     tls_key: str | None = setting(
         default=None, help="Key of --tls_certificate."
+    )
+    max_batch_size: int = setting(
+        at_least(1),
+        default=limits.Limits().max_batch_size,
+        help="Maximum number of lines in a request; --server may accept fewer.",
     )
 
     def __post_init__(self) -> None:

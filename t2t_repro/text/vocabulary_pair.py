@@ -109,7 +109,7 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
     return registry.vocabularies.subclass(kind, Vocabulary)
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings:
     """The part of a problem's arguments that determines its vocabularies."""
 
@@ -139,17 +139,21 @@ class VocabularySettings:
         "for back-translations; each is one subword of the vocabulary.",
     )
 
-    # Not arguments, so not annotated.
-    # Languages of a many-to-many problem, whose sources begin with a tag.
-    target_languages = tuple[str, ...]()
+    # Not an argument, so not annotated.
     split_by_unicode_script = True  # see Vocabulary.learn
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Languages of a many-to-many problem, whose sources have tags."""
+        return ()
 
     def __post_init__(self) -> None:
         fields.check_types(self)
         self._check_vocabularies()
         # Absolute, so that the working directory may change.
         paths = [path.absolute() for path in self.vocabulary_paths]
-        self.vocabulary = _SEPARATOR.join(map(str, paths))
+        joined = _SEPARATOR.join(map(str, paths))
+        object.__setattr__(self, "vocabulary", joined)  # of a frozen instance
 
     def _check_vocabularies(self) -> None:
         if not self.learns_tags and self.tags:

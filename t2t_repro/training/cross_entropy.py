@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -46,12 +47,11 @@ class _OutputLayer(NamedTuple):
 
 def smoothed_cross_entropy(
     x: tf.Tensor,
-    weight: tf.Tensor,
+    weights: Sequence[tf.Tensor],
     targets: tf.Tensor,
     segments: tf.Tensor,
     label_smoothing: float,
     num_chunks: int = 1,
-    bias: tf.Tensor | None = None,
     xla: bool = False,
 ) -> Sums:
     """Sum the losses of logits x @ weight^T + bias over a batch.
@@ -60,19 +60,18 @@ def smoothed_cross_entropy(
 
     Args:
         x: [B, T, E], states.
-        weight: [V, E] float32, weight of the output layer.
+        weights: weight [V, E] float32 of the output layer, and bias [V] float32
+            if it has one.
         targets: [B, T] int32.
         segments: [B, T] int32, 0 is padding.
         label_smoothing: probability that the other V - 1 subwords share.
         num_chunks: number of chunks of the B * T tokens. With several, logits
             are computed for one chunk at a time, and again in the backward
             pass: no array of [B * T, V] exists.
-        bias: [V] float32, bias of the output layer, or None.
         xla: whether XLA compiles the caller. The result is the same.
     """
     labels = tf.reshape(targets, (-1,))
     real = tf.cast(tf.reshape(segments, (-1,)) > 0, tf.float32)
-    weights = (weight,) if bias is None else (weight, bias)
     smoothed, nll, is_correct = _losses(
         tf.reshape(x, (-1, x.shape[-1])),
         weights,
@@ -93,7 +92,7 @@ def smoothed_cross_entropy(
 def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
     """Return smoothed, nll, is_correct [N] of x [N, E] and labels [N].
 
-    `weights` are (weight [V, E],) or (weight, bias [V]).
+    The other arguments are those of smoothed_cross_entropy().
     """
     forward = functools.partial(
         _forward, label_smoothing=label_smoothing, xla=xla

@@ -14,26 +14,17 @@ from typing import Any
 
 from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
+from t2t_repro.data.settings import Data
 from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.runs import checkpoint_files, history, run_json, run_log
-from t2t_repro.runtime import cpu, devices, keras_compat
-from t2t_repro.training import optimizer, train_loop, train_session
+from t2t_repro.runtime import devices, keras_compat
+from t2t_repro.training import optimizer, train_loop
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options
-
-
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """Folders of a problem's data, and settings for generating it."""
-
-    data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
-    raw_dir: str | None = None  # raw files; None: download them
-    num_workers: int = cpu.usable_cores()  # threads that encode text
-    verify: bool = False  # compare every file with its checksum
-    engine: str = "local"  # what filters and encodes text: see data/engines.py
+from t2t_repro.training.task import Task
 
 
 @progress.outliving_screen()
@@ -46,17 +37,14 @@ def train(
     hparams_set: str = "",
     callbacks: Sequence[Callback] = (),
 ) -> int:
-    """Train a model on a problem; generate its data if it is missing.
-
-    A run that was stopped resumes from its last checkpoint.
+    """Train a model, or resume a run that was stopped; generate missing data.
 
     Args:
         problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns it.
         output_dir: folder of the run; its run.json records the settings. If it
             is at a URL, each checkpoint is uploaded.
-        options: settings other than hyperparameters, each a flag of the
-            trainer; None: the defaults.
+        options: other settings, flags of the trainer; None: the defaults.
         data: folders of the data; None: the defaults.
         hparams_set: name of the hparams set, for run.json and reports.
         callbacks: observers, beside those that options.callbacks names.
@@ -241,14 +229,7 @@ def _prepare_data(
     if not worker.is_chief:
         worker.barrier()  # until the chief is done
         return prepare.wait_for_data(problem, data.data_dir)
-    folder = prepare.prepare(
-        problem,
-        data.data_dir,
-        data.raw_dir,
-        data.num_workers,
-        data.verify,
-        data.engine,
-    )
+    folder = prepare.prepare(problem, **vars(data))
     worker.barrier()
     return folder
 
@@ -258,7 +239,7 @@ def _build_task(
     hparams: hparam.HParams,
     options: Options,
     folder: pathlib.Path,
-) -> train_session.Task:
+) -> Task:
     corpora = {
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")
@@ -269,15 +250,10 @@ def _build_task(
         subword_sampling.planned_lengths(
             sampler, corpora["train"], hparams.max_length
         ),
-        hparams.batching,
-        hparams.batch_tokens,
-        hparams.max_length,
+        hparams,
         options.random_seed,
-        hparams.batch_unit,
-        hparams.reshuffle_buckets,
-        hparams.proportional_rows,
     )
-    return train_session.Task(
+    return Task(
         hparams,
         vocabularies,
         plan,

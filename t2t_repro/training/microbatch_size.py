@@ -146,9 +146,7 @@ def _fits_in_memory(model, optimizer, xla, num_chunks, batch):
         _NoUpdate(optimizer),
         model.hparams,
         0,
-        tf.distribute.get_strategy(),
-        xla,
-        num_chunks,
+        step.Execution(tf.distribute.get_strategy(), xla, num_chunks),
     )
     try:
         # For temporary tensors outside the steps, and fragmentation.

@@ -36,19 +36,24 @@ class Outcome(NamedTuple):
     gradient_norm: tf.Tensor
 
 
+class Execution(NamedTuple):
+    """How devices run a step. The result is the same, up to rounding."""
+
+    strategy: tf.distribute.Strategy
+    xla: bool  # whether to compile with XLA
+    num_chunks: int = 1  # of logits, see smoothed_cross_entropy()
+    parallel: int = 1  # microbatches of a replica at a time
+
+
 def build_train_step(
     model: Seq2Seq,
     optimizer: keras.optimizers.Optimizer,
     hparams: HParams,
     seed: int,
-    strategy: tf.distribute.Strategy,
-    xla: bool,
-    num_chunks: int = 1,
-    parallel: int = 1,
+    execution: Execution,
 ) -> Callable[[dict[str, Any]], Outcome]:
     """Build the function that trains on an element of a distributed dataset."""
-    variables = model.trainable_variables
-    smoothing = hparams.label_smoothing
+    variables, xla = model.trainable_variables, execution.xla
     # Gradients are summed below, to compute their norm and because clipping
     # needs the sum: Keras would clip each replica's gradient.
     keras_compat.disable_gradient_all_reduce(optimizer)
@@ -64,7 +69,13 @@ def build_train_step(
         )
         with tf.GradientTape() as tape:
             sums = batch_loss(
-                model, rows, rng, smoothing, num_chunks, counts, xla
+                model,
+                rows,
+                rng,
+                hparams.label_smoothing,
+                execution.num_chunks,
+                counts,
+                xla,
             )
             share = sums.smoothed / counts["target_tokens"]
             share += sum(sums.auxiliary.values())
@@ -79,57 +90,41 @@ def build_train_step(
 
     def replica_step(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
-        gradients, sums = _accumulate(
-            lambda rows, first_row: forward_backward(
-                rows,
-                first_row,
-                step,
-                {name: batch[name] for name in DENOMINATORS},
-            ),
-            batch,
-            parallel,
+        counts = {name: batch[name] for name in DENOMINATORS}
+        gradients, sums = _all_reduce(
+            _accumulate(
+                lambda rows, first: forward_backward(rows, first, step, counts),
+                batch,
+                execution.parallel,
+            )
         )
-        gradients, sums = _all_reduce((gradients, sums))
         norm = norm_of(gradients) / optimizer.scale_loss(1.0)
         optimizer.apply(gradients, variables)
         return Outcome(sums, norm)
 
-    @_traced(strategy)
-    def train_step(batch):
-        return _first_copies(
-            strategy, strategy.run(replica_step, args=(batch,))
-        )
-
-    return train_step
+    return _on_replicas(replica_step, execution.strategy)
 
 
 def build_eval_step(
-    model: Seq2Seq,
-    hparams: HParams,
-    strategy: tf.distribute.Strategy,
-    xla: bool,
-    num_chunks: int = 1,
-    parallel: int = 1,
+    model: Seq2Seq, hparams: HParams, execution: Execution
 ) -> Callable[[dict[str, Any]], Sums]:
     """Build the function that evaluates an element of a distributed dataset."""
-    smoothing = hparams.label_smoothing
+    smoothing, xla = hparams.label_smoothing, execution.xla
 
     @graph.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
-        return batch_loss(model, rows, None, smoothing, num_chunks, xla=xla)
-
-    @_traced(strategy)
-    def eval_step(batch):
-        def replica_step(batch):
-            return _all_reduce(
-                _accumulate(lambda rows, _: forward(rows), batch, parallel)
-            )
-
-        return _first_copies(
-            strategy, strategy.run(replica_step, args=(batch,))
+        return batch_loss(
+            model, rows, None, smoothing, execution.num_chunks, xla=xla
         )
 
-    return eval_step
+    def replica_step(batch):
+        return _all_reduce(
+            _accumulate(
+                lambda rows, _: forward(rows), batch, execution.parallel
+            )
+        )
+
+    return _on_replicas(replica_step, execution.strategy)
 
 
 def batch_loss(
@@ -153,15 +148,16 @@ def batch_loss(
     """
     hidden = model.hidden_states(batch, rng)
     layer = model.output_layer
-    bias = layer.bias
+    weights = [tf.convert_to_tensor(layer.weight)]
+    if layer.bias is not None:
+        weights.append(tf.convert_to_tensor(layer.bias.value))
     sums = smoothed_cross_entropy(
         hidden.states,
-        tf.convert_to_tensor(layer.weight),
+        weights,
         batch["targets"],
         batch["targets_segment"],
         label_smoothing,
         num_chunks,
-        None if bias is None else tf.convert_to_tensor(bias.value),
         xla,
     )
     if counts is None:
@@ -197,15 +193,23 @@ def _require_gradients(variables, gradients):
         )
 
 
-def _traced(strategy):
-    """Return the tf.function decorator for functions of a distributed batch.
+def _on_replicas(replica_step, strategy):
+    """Return the tf.function of a distributed batch that all replicas run.
 
-    A graph for each shape is faster, by 2% on a CPU. Several machines use one
-    graph for all shapes, because they must number its all-reduces alike.
+    Its values are those of the first replica, which all share. A graph for each
+    shape is faster, by 2% on a CPU. Several machines use one graph for all
+    shapes, because they must number its all-reduces alike.
     """
+
+    def step(batch):
+        return tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0],
+            strategy.run(replica_step, args=(batch,)),
+        )
+
     if strategy.cluster_resolver is None:
-        return graph.function(reduce_retracing=True)
-    return graph.function(input_signature=[distributed_spec(strategy)])
+        return graph.function(step, reduce_retracing=True)
+    return graph.function(step, input_signature=[distributed_spec(strategy)])
 
 
 def _accumulate(function, batch, parallel):
@@ -235,13 +239,6 @@ def _all_reduce(values):
     """Return the sum over replicas of each tensor in a structure."""
     replica = tf.distribute.get_replica_context()
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _first_copies(strategy, values):
-    """Return the first replica's copy of values that all replicas share."""
-    return tf.nest.map_structure(
-        lambda value: strategy.experimental_local_results(value)[0], values
-    )
 
 
 def num_chunks(

@@ -32,6 +32,7 @@ from t2t_repro.training import (
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options
+from t2t_repro.training.task import Task
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.train_session import Session
 from t2t_repro.training.validation import Validation, ValidationSample
@@ -42,7 +43,7 @@ _PROFILED = range(11, 16)
 
 
 def train(
-    task: train_session.Task,
+    task: Task,
     output_dir: pathlib.Path,
     options: Options,
     strategy: tf.distribute.Strategy | None = None,

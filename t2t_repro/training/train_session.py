@@ -1,43 +1,23 @@
-"""Session of a training run: its task, construction and start."""
+"""Session of a training run: its construction and start."""
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import hparam
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.corpus import Corpus
-from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoint_files, run_log
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runtime import devices
-from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import anomalies, microbatch_size, optimizer, step
 from t2t_repro.training.options import Options, ResolvedOptions
+from t2t_repro.training.task import Task
 from t2t_repro.training.validation import Validation, ValidationSample
-
-
-class Task(NamedTuple):
-    """Settings of a model and the data that it learns from."""
-
-    hparams: hparam.HParams
-    vocabularies: Vocabularies
-    plan: Plan  # batches of corpora["train"]
-    corpora: dict[str, Corpus]  # "train" and "validation"
-    search: hparam.DecodeHParams  # of the validation sample
-    suite: Suite  # the problem's metrics
-    sampler: SubwordSampler | None  # of training text
-    # {"en-de": validation pairs} of a many-to-many problem.
-    directions: Mapping[str, int]
 
 
 class TrainingState(NamedTuple):
@@ -138,10 +118,9 @@ class Session:
             *self.state,
             self.task.hparams,
             self.options.random_seed,
-            self.strategy,
-            self.xla,
-            num_chunks,
-            self.microbatches.parallel,
+            step.Execution(
+                self.strategy, self.xla, num_chunks, self.microbatches.parallel
+            ),
         )
         return anomalies.CountedStep(train_step, self.xla)
 
@@ -151,8 +130,7 @@ class Session:
             return None
         return Validation(
             self.state.model,
-            self.task.hparams,
-            self.task.corpora["validation"],
+            self.task,
             self.strategy,
             self.xla,
             self.microbatches,
@@ -167,13 +145,9 @@ class Session:
             return None
         return ValidationSample(
             self.state.model,
-            self.task.vocabularies,
-            self.task.corpora["validation"],
-            self.task.hparams,
+            self.task,
             options.eval_bleu_sentences,
-            self.task.search,
             options.sample_suite(self.task.suite),
-            self.task.directions,
         )
 
     def build_finite_checker(self) -> anomalies.FiniteChecker:

@@ -3,26 +3,23 @@
 import dataclasses
 import itertools
 import math
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, hparam
+from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.data.corpus import Corpus
 from t2t_repro.decoding import translate
-from t2t_repro.hparam import HParams
 from t2t_repro.io import progress
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import step
 from t2t_repro.training.cross_entropy import smoothing_constant
 from t2t_repro.training.step import num_chunks, perplexity
+from t2t_repro.training.task import Task
 
 _SAMPLES_SHOWN = 5  # translations in TensorBoard
 
@@ -33,8 +30,7 @@ class Validation:
     def __init__(
         self,
         model: Seq2Seq,
-        hparams: HParams,
-        corpus: Corpus,
+        task: Task,
         strategy: tf.distribute.Strategy,
         xla: bool,
         microbatches: batches.Microbatches = batches.ONE_MICROBATCH,
@@ -42,42 +38,19 @@ class Validation:
     ):
         """Plan the batches of the pass.
 
-        Pairs longer than hparams.max_length are dropped; of the others
+        Pairs longer than task.hparams.max_length are dropped; of the others
         `max_pairs`, evenly spaced, are used, or all.
 
         Raises:
             UserError: no pair is short enough.
         """
-        max_length = hparams.max_length
-        usable = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
-        if not len(usable):
-            raise errors.UserError(
-                f"There is nothing to validate on: of {len(corpus):,} pairs "
-                f"none has at most max_length={max_length} subwords "
-                "a side. Check the raw validation text."
-            )
-        replicas = strategy.num_replicas_in_sync
-        # A batch is padded to its last row: it needs no more than the corpus.
-        tokens = int(corpus.lengths["targets"][usable].sum())
-        is_unused = np.ones(len(corpus), bool)
-        is_unused[usable] = False
-        plan = batch_plan.build(
-            # A plan leaves out the pairs that are too long.
-            {
-                side: np.where(is_unused, max_length + 1, lengths)
-                for side, lengths in corpus.lengths.items()
-            },
-            "packed" if model.packed_rows else "bucketed",
-            min(hparams.batch_tokens, tokens),
-            max_length,
-            seed=0,
-            proportional_rows=hparams.proportional_rows,
-        )
+        corpus, hparams = task.corpora["validation"], task.hparams
+        plan = _plan(corpus, hparams, model.packed_rows, max_pairs)
         # Validations of other pairs are not comparable, see History.values().
         self.sample_sizes = {}
-        if len(usable) == max_pairs:
+        if plan.num_pairs == max_pairs:
             self.sample_sizes = {
-                f"{name}_sentences": len(usable)
+                f"{name}_sentences": max_pairs
                 for name in ("perplexity", "accuracy")
             }
         self._num_batches = math.ceil(plan.steps_per_epoch)
@@ -86,15 +59,16 @@ class Validation:
                 corpus, plan, context, microbatches
             )
         )
+        chunks = num_chunks(
+            plan,
+            strategy.num_replicas_in_sync,
+            microbatches.max_tokens,
+            model.vocab_size,
+        )
         self._step = step.build_eval_step(
             model,
             hparams,
-            strategy,
-            xla,
-            num_chunks(
-                plan, replicas, microbatches.max_tokens, model.vocab_size
-            ),
-            microbatches.parallel,
+            step.Execution(strategy, xla, chunks, microbatches.parallel),
         )
         self._constant = smoothing_constant(
             hparams.label_smoothing, model.vocab_size
@@ -132,31 +106,55 @@ class Validation:
         }
 
 
+def _plan(corpus, hparams, is_packed, max_pairs):
+    """Plan batches of the pairs of a corpus; see Validation."""
+    max_length = hparams.max_length
+    usable = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
+    if not len(usable):
+        raise errors.UserError(
+            f"There is nothing to validate on: of {len(corpus):,} pairs none "
+            f"has at most max_length={max_length} subwords a side. Check the "
+            "raw validation text."
+        )
+    # A batch is padded to its last row: it needs no more than the corpus.
+    tokens = int(corpus.lengths["targets"][usable].sum())
+    is_unused = np.ones(len(corpus), bool)
+    is_unused[usable] = False
+    return batch_plan.build(
+        # A plan leaves out the pairs that are too long.
+        {
+            side: np.where(is_unused, max_length + 1, lengths)
+            for side, lengths in corpus.lengths.items()
+        },
+        dataclasses.replace(
+            hparams,
+            batching="packed" if is_packed else "bucketed",
+            batch_tokens=min(hparams.batch_tokens, tokens),
+            batch_unit="real_tokens",
+        ),
+        seed=0,
+    )
+
+
 class ValidationSample:
     """Evenly spaced sentences of a corpus, which a model translates."""
 
     def __init__(
         self,
         model: Seq2Seq,
-        vocabularies: Vocabularies,
-        corpus: Corpus,
-        hparams: hparam.HParams,
+        task: Task,
         sentences: int,
-        decode_hparams: hparam.DecodeHParams,
         suite: Suite,
-        directions: Mapping[str, int] = types.MappingProxyType({}),
     ):
         """Choose so many sentences of a split that is stored with its text.
 
-        Pairs longer than hparams.max_length are dropped, as they are from the
-        loss. The beam size is always 1: more beams multiply the time and show
-        progress no better. Scores are means of the directions, which are
-        {"en-de": pairs} of a many-to-many corpus, in order.
+        Pairs longer than task.hparams.max_length are dropped, as they are from
+        the loss. The beam size is always 1: more beams multiply the time and
+        show progress no better. Scores are means of the task's directions.
         """
-        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
-        chosen = batch_plan.usable_pairs(
-            corpus.lengths, hparams.max_length, sentences
-        )
+        corpus, max_length = task.corpora["validation"], task.hparams.max_length
+        usable = batch_plan.usable_pairs(corpus.lengths, max_length)
+        chosen = batch_plan.usable_pairs(corpus.lengths, max_length, sentences)
         inputs, targets = corpus.text("inputs"), corpus.text("targets")
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
@@ -165,13 +163,13 @@ class ValidationSample:
         # {direction: (indices of its sentences, its metrics)}
         self._parts = {
             name: (part, suite._replace(language=name.split("-")[1]).build())
-            for name, part in _parts(chosen, directions).items()
+            for name, part in _parts(chosen, task.directions).items()
         } or {"": (range(len(chosen)), suite.build())}
         self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
-        greedy = dataclasses.replace(decode_hparams, beam_size=1)
+        greedy = dataclasses.replace(task.search, beam_size=1)
         self._translator = translate.BatchTranslator(
-            [model], vocabularies, greedy
+            [model], task.vocabularies, greedy
         )
 
     def measure(

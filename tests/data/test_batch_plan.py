@@ -4,6 +4,7 @@ import random
 
 import hypothesis
 import numpy as np
+import plans
 import pytest
 from hypothesis import strategies as st
 
@@ -42,9 +43,7 @@ def build(lengths, batching, batch_tokens=300, seed=0, **settings):
         batching, settings["reshuffle_buckets"] = "bucketed", True
     if batching == "proportional":
         batching, settings["proportional_rows"] = "packed", True
-    return batch_plan.build(
-        lengths, batching, batch_tokens, seed=seed, **settings
-    )
+    return plans.build(lengths, batching, batch_tokens, seed=seed, **settings)
 
 
 def is_same(batch, expected):
@@ -267,7 +266,7 @@ def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
     """They are slots of targets, which here have 0.7 times the subwords."""
     lengths = draw_lengths(40_000)
     lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
-    plan = build(lengths, batching, 25_000, max_length=256, unit="slots")
+    plan = build(lengths, batching, 25_000, max_length=256, batch_unit="slots")
     batches = map(plan.batch, range(int(plan.steps_per_epoch)))
     sizes = [batch.num_rows * batch.row_lengths[1] for batch in batches]
     assert np.mean(sizes) == pytest.approx(25_000, rel=0.04)

@@ -10,16 +10,17 @@ from small_corpora import draw_pairs, generate_corpus
 from t2t_repro import errors, registry
 from t2t_repro.data import encode, engines, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text.pair_filters import PairFilter
 
 LANGUAGES = ("en", "xx")
+FILTERS = "max_words=10:different:unique:letters"
 BAD = [("12 34", "5"), ("an", "an"), ("an " * 20, "x")]
 
 
 PAIRS = [*dict.fromkeys(draw_pairs(70))][:50]
 # Some pairs are bad or repeated.
 DIRTY = [*PAIRS[:20], *BAD, PAIRS[3], *PAIRS[20:], BAD[0], PAIRS[3]]
-FILTERS = PairFilters("max_words=10:different:unique:letters", LANGUAGES)
 
 
 def test_manifest_has_counts_and_examples_of_each_filter(tmp_path):
@@ -96,20 +97,21 @@ def test_text_whose_length_changes_after_filtering_is_user_error(
 
 
 def test_filters_that_drop_every_pair_are_user_error(tmp_path):
-    filters = PairFilters("max_words=0:different", LANGUAGES)
+    filters = "max_words=0:different"
     message = "dropped 9 of 9 training pairs: max_words 9, different 0. Give"
     with pytest.raises(errors.UserError, match=message):
         generate.generate(
             tmp_path,
             {"train": lambda: draw_pairs(9)},
-            generate.Spec(300, filters=filters),
+            CorpusSettings(vocab_size=300, filters=filters),
             {},
         )
 
 
 def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch):
     count = 1_000_000
-    monkeypatch.setattr(FILTERS, "_filters", {"different": None})
+    filters = PairFilters(FILTERS, LANGUAGES)
+    monkeypatch.setattr(filters, "_filters", {"different": None})
     monkeypatch.setattr(
         PairFilters,
         "apply",
@@ -120,7 +122,7 @@ def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch):
         entry = filtering.filter_text(
             tmp_path,
             lambda: itertools.repeat(("an", "an"), count),
-            FILTERS,
+            filters,
             engines.INLINE,
         )
         _, peak = tracemalloc.get_traced_memory()

@@ -14,6 +14,7 @@ from t2t_repro import errors
 from t2t_repro.data import encode, engines, generate, manifest
 from t2t_repro.data.encode import Encoder
 from t2t_repro.data.generate import LineSample
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
@@ -66,7 +67,7 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
 
 def test_source_of_a_tag_alone_is_empty(tmp_path):
     train = [*draw_pairs(40), ("<BT>", "x"), ("<BT> an", "x")]
-    counts = generate_corpus(tmp_path, train, tags=["<BT>"])["splits"]
+    counts = generate_corpus(tmp_path, train, tags="<BT>")["splits"]
     assert counts["train"]["dropped"]["empty_side"] == 1
     assert counts["train"]["kept"] == 41
 
@@ -266,7 +267,7 @@ def test_corpus_cut_off_by_an_error_cannot_be_opened(tmp_path):
 
     splits = {"train": lambda: iter(draw_pairs(50)), "test": broken}
     with pytest.raises(errors.UserError, match="disk is full"):
-        generate.generate(tmp_path, splits, generate.Spec(300), {})
+        generate.generate(tmp_path, splits, CorpusSettings(vocab_size=300), {})
     with pytest.raises(errors.UserError) as raised:
         manifest.open_corpus(tmp_path, "train")
     assert f"There is no data in {tmp_path}" in str(raised.value)

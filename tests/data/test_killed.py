@@ -15,6 +15,7 @@ from t2t_repro.data import manifest
 SCRIPT = """
 import os, pathlib, random, signal, sys
 from t2t_repro.data import engines, generate
+from t2t_repro.data.settings import CorpusSettings
 
 engines.CHUNK_PAIRS = 5
 choices = random.Random(0)
@@ -38,7 +39,7 @@ def generate_corpus(folder, when, number):
     generate.generate(
         pathlib.Path(folder),
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:4])},
-        generate.Spec(300, max_length=40),
+        CorpusSettings(vocab_size=300, max_length=40),
         {"problem": "toy"},
         engine=engines.ThreadEngine(2),
         shard_pairs=12,

@@ -40,9 +40,7 @@ def test_given_vocabulary_replaces_learning(tmp_path):
     path = tmp_path / "given.model"
     path.write_bytes(given.model)
     train = draw_pairs(50)
-    contents = generate_corpus(
-        tmp_path / "data", train, vocabulary_paths=[path]
-    )
+    contents = generate_corpus(tmp_path / "data", train, vocabulary=str(path))
     assert contents["vocabulary"] == {"size": 320, "sha256": given.sha256}
     corpus = manifest.open_corpus(tmp_path / "data", "train")
     inputs = [source for source, _ in train]
@@ -89,7 +87,7 @@ def test_given_separate_vocabularies_replace_learning(tmp_path):
         tmp_path / "data",
         draw_pairs(50),
         separate_vocabularies=True,
-        vocabulary_paths=paths,
+        vocabulary=":".join(map(str, paths)),
     )
     sizes = [entry["size"] for entry in contents["vocabularies"].values()]
     assert sizes == [310, 320]

@@ -4,6 +4,7 @@ import dataclasses
 import types
 
 import numpy as np
+import plans
 import pytest
 import tensorflow as tf
 
@@ -58,7 +59,7 @@ def sampler(seed=3, dropout=0.4, sides=corpus.SIDES):
 
 def plan_of(pairs, batching, chosen=None):
     lengths = subword_sampling.planned_lengths(chosen, pairs, 32)
-    return batch_plan.build(lengths, batching, 200, 32, seed=0)
+    return plans.build(lengths, batching, 200, 32)
 
 
 def sentences(arrays, side):

@@ -16,7 +16,7 @@ from search_tables import (
 )
 
 from t2t_repro.decoding import beam_search, decode_loop, rules
-from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
@@ -58,10 +58,8 @@ def run(
         decode_loop.SearchModel(step_fn, state, reorder, _grow, block),
         rules.sentences(tf.constant(limits)),
         rules.LengthLimit(),
-        beam_size,
         max_length,
-        LengthPenalty(alpha),
-        beam_size,
+        DecodeHParams(beam_size, alpha, return_beams=True),
     )
     assert found.ids.shape[1:] == (beam_size, max_length)
     return found
@@ -82,7 +80,7 @@ def _grow(state):
     ],
 )
 def test_length_penalty_equals_literal_values(length, alpha, expected):
-    penalty = LengthPenalty(alpha)(length)
+    penalty = rules.length_penalty(length, DecodeHParams(alpha=alpha))
     assert float(penalty) == pytest.approx(expected, rel=1e-5)
 
 

@@ -16,7 +16,6 @@ from search_tables import (
 
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, search
-from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -85,10 +84,8 @@ def test_wide_beam_finds_best_allowed_outputs(
             model_of(table, 81),
             sentences,
             rule,
-            81,
             5,
-            LengthPenalty(*penalty),
-            81,
+            hparam.DecodeHParams(81, *penalty, return_beams=True),
         )
     )
     if not expected:
@@ -129,11 +126,9 @@ def test_greedy_search_equals_beam_search_with_one_beam(
     sentences = rules.sentences(tf.constant(limits), tf.constant(prefixes))
     rule = search.build_rules(hparams)
     model = model_of(random_table(seed), 1, len(limits), block)
-    penalty = LengthPenalty(0.6)
-    expected = beam_search.beam_search(
-        model, sentences, rule, 1, 12, penalty, 1
-    )
-    found = sampling.greedy_search(model, sentences, rule, 12, penalty)
+    arguments = model, sentences, rule, 12, hparam.DecodeHParams(beam_size=1)
+    expected = beam_search.beam_search(*arguments)
+    found = sampling.greedy_search(*arguments)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
@@ -183,7 +178,7 @@ def test_output_ends_if_no_subword_is_allowed():
     sentences = rules.sentences(tf.constant([9]))
     rule = search.build_rules(settings(9, no_repeat_ngram_size=1))
     found = sampling.greedy_search(
-        model_of(table, 1), sentences, rule, 9, LengthPenalty(0.0)
+        model_of(table, 1), sentences, rule, 9, hparam.DecodeHParams(1, 0.0)
     )
     ((ids, score),) = outputs(found)
     assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS

@@ -17,14 +17,13 @@ from search_tables import (
 
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, rules, sampling, score, search
-from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
 LONGEST = 5
 INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
 BETA, ALPHA = 0.7, 0.6
-PENALTY = LengthPenalty(ALPHA)
 REAL = rules.FORBIDDEN / 10
 
 examples = hypothesis.settings(max_examples=6, deadline=None)
@@ -91,8 +90,9 @@ def test_wide_beam_with_coverage_equals_enumeration(seed, limits, block):
     model, sentences = model_and_sentences(
         table, attention, beams, limits, block
     )
+    hparams = DecodeHParams(beams, ALPHA, return_beams=True)
     found = beam_search.beam_search(
-        model, sentences, standard_rules(), beams, LONGEST, PENALTY, beams
+        model, sentences, standard_rules(), LONGEST, hparams
     )
     for sentence, source_length in enumerate((4, 2)):
         every = {
@@ -118,28 +118,19 @@ def test_scores_of_every_search_include_penalty(name, raw_scores, seed, block):
     model, sentences = model_and_sentences(
         table, attention, beams, [7, 4], block
     )
-    rule, settings = standard_rules(), {"raw_scores": raw_scores}
-    if name == "beam":
-        found = beam_search.beam_search(
-            model, sentences, rule, 3, 7, PENALTY, 3, **settings
-        )
-    elif name == "greedy":
-        found = sampling.greedy_search(
-            model, sentences, rule, 7, PENALTY, **settings
-        )
-    else:
-        keys, distribution = tf.range(2), sampling.Distribution(1.0)
-        found = sampling.sample(
-            model,
-            sentences,
-            rule,
-            keys,
-            3,
-            7,
-            PENALTY,
-            distribution,
-            **settings,
-        )
+    hparams = DecodeHParams(
+        beams,
+        ALPHA,
+        return_beams=True,
+        raw_scores=raw_scores,
+        sampling_temp=1.0,
+    )
+    find = {
+        "beam": beam_search.beam_search,
+        "greedy": sampling.greedy_search,
+        "sample": sampling.sample,
+    }[name]
+    found = find(model, sentences, standard_rules(), 7, hparams)
 
     def expected(ids, sentence):
         if raw_scores:
@@ -160,10 +151,8 @@ def test_coverage_penalty_equals_literal_values():
         model,
         sentences,
         rules.CoveragePenalty(2.0),
-        3,
         9,
-        LengthPenalty(0.0),
-        3,
+        DecodeHParams(3, 0.0, return_beams=True),
     )
     # Penalty: 2 ln 0.3 + 2 ln 0.7 = -3.12 for one subword, 2 ln 0.6 for two,
     # 2 ln 0.9 for three, 0 for four. It reverses the order of probabilities.
@@ -190,10 +179,9 @@ def test_early_stopping_does_not_change_result(seed):
     alone, sentences = model_and_sentences(table, attention, 3, [8, 8], None)
     tables = np.stack([table, endless])
     together, _ = model_and_sentences(tables, attention, 3, [8, 8], None)
+    hparams = DecodeHParams(3, ALPHA, return_beams=True)
     early, late = (
-        beam_search.beam_search(
-            model, sentences, standard_rules(), 3, 8, PENALTY, 3
-        )
+        beam_search.beam_search(model, sentences, standard_rules(), 8, hparams)
         for model in (alone, together)
     )
     np.testing.assert_array_equal(early.ids[0], late.ids[0])
@@ -210,10 +198,8 @@ def test_subword_without_attention_has_finite_penalty():
             model,
             sentences,
             rules.CoveragePenalty(beta),
-            2,
             4,
-            LengthPenalty(0.0),
-            2,
+            DecodeHParams(2, 0.0, return_beams=True),
         )
         assert np.isfinite(found.scores).all()
         assert (found.ids.numpy() == EOS).any(-1).all()

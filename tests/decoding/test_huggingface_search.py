@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from search_tables import START, extend_hash, model_of, random_table
 
 from t2t_repro.decoding import beam_search, rules
-from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS, PAD
 
 
@@ -61,11 +61,8 @@ def test_outputs_equal_those_of_lists(seeds, limit, block, width, alpha):
         model_of(np.stack(tables), width, len(seeds), block),
         rules.sentences(tf.fill((len(seeds),), limit)),
         rules.LengthLimit(),
-        width,
         limit,
-        LengthPenalty(alpha, 0),
-        width,
-        as_huggingface=True,
+        DecodeHParams(width, alpha, 0, "huggingface", return_beams=True),
     )
     for table, ids, scores in zip(tables, *map(np.array, found), strict=True):
         expected = generate(table, limit, width, alpha)

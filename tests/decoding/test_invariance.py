@@ -1,5 +1,6 @@
 """Tests that blocks, XLA, shards, order, padding and cache keep results."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,6 @@ import tensorflow as tf
 from t2t_repro import hparam
 from t2t_repro.data import batches
 from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
-from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -114,10 +114,8 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
         ),
         rules.sentences(tf.constant(limits, tf.int32)),
         rules.LengthLimit(),
-        beams,
         room,
-        LengthPenalty(hparams.alpha),
-        1,
+        dataclasses.replace(hparams, return_beams=False),
     )
 
 

@@ -18,13 +18,13 @@ from search_tables import (
 
 from t2t_repro import errors
 from t2t_repro.decoding import beam_search, rules, sampling
-from t2t_repro.decoding.rules import LengthPenalty
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
 MAX_LENGTH = 5
 ALPHA = 0.6
-PENALTY = LengthPenalty(ALPHA)
+GREEDY = DecodeHParams(1, ALPHA)
 
 examples = hypothesis.settings(max_examples=6, deadline=None)
 every_search = pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
@@ -98,20 +98,15 @@ def find(name, table, rule, limits, beams=3, block=None):
     model = model_of(table, beams, len(limits), block)
     rule = rules.CombinedRule([rules.LengthLimit(), rule])
     sentences = rules.sentences(tf.constant(limits))
-    max_length = max(limits)
-    if name == "greedy":
-        return sampling.greedy_search(
-            model, sentences, rule, max_length, PENALTY
-        )
-    if name == "beam":
-        return beam_search.beam_search(
-            model, sentences, rule, beams, max_length, PENALTY, beams
-        )
-    keys = tf.range(len(limits))
-    distribution = sampling.Distribution(1.5, seed=3)
-    return sampling.sample(
-        model, sentences, rule, keys, beams, max_length, PENALTY, distribution
+    hparams = DecodeHParams(
+        beams, ALPHA, return_beams=True, sampling_temp=1.5, sampling_seed=3
     )
+    search = {
+        "beam": beam_search.beam_search,
+        "greedy": sampling.greedy_search,
+        "sample": sampling.sample,
+    }[name]
+    return search(model, sentences, rule, max(limits), hparams)
 
 
 def penalty(ids):
@@ -257,7 +252,7 @@ def test_first_forcing_rule_decides():
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
     rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
     found = sampling.greedy_search(
-        model_of(random_table(5), 1), sentences, rule, 3, PENALTY
+        model_of(random_table(5), 1), sentences, rule, 3, GREEDY
     )
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
 
@@ -271,7 +266,7 @@ def test_empty_rules_do_nothing():
     table[:, EOS] = 0.0
     sentences = rules.sentences(tf.constant([5]))
     model = model_of(table, 1)
-    found = sampling.greedy_search(model, sentences, rule, 5, PENALTY)
+    found = sampling.greedy_search(model, sentences, rule, 5, GREEDY)
     assert found.ids.numpy().tolist() == [[[EOS, 0, 0, 0, 0]]]
 
 

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, rules, sampling, search
-from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
 V = 6
-NO_RULES = hparam.DecodeHParams()
 
 # Quantile of 99.9% of chi-square with 4 degrees of freedom (PAD is impossible).
 CHI_SQUARE_999 = 18.47
@@ -27,22 +25,23 @@ def random_table(seed):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def run(
-    tables,
-    limits,
-    num_samples,
-    temperature,
-    seed,
-    max_length=None,
-    calls=None,
-    keys=None,
-    hparams=NO_RULES,
-    **distribution,
-):
+def run(tables, limits, num_samples, temperature, seed, *, keys=None, **other):
     """Sample from a distribution that depends on the last two subwords.
 
-    The last but one comes from the state, which sampling must carry.
+    The last but one comes from the state, which sampling must carry. `other`
+    are `calls`, `max_length` and settings of the search.
     """
+    calls, max_length = other.pop("calls", None), other.pop("max_length", None)
+    hparams = hparam.DecodeHParams(
+        num_samples,
+        alpha=0.0,
+        return_beams=True,
+        sampling_temp=temperature,
+        sampling_seed=seed,
+        **other,
+    )
+    # Random numbers are functions of the inputs.
+    keys = 1 + np.arange(len(limits)) if keys is None else np.array(keys)
     tables = tf.constant(np.stack(tables), tf.float32)
 
     def step_fn(ids, position, state):
@@ -60,13 +59,12 @@ def run(
     }
     return sampling.sample(
         decode_loop.SearchModel(step_fn, state),
-        rules.sentences(tf.constant(limits)),
+        rules.sentences(
+            tf.constant(limits), inputs=tf.cast(keys[:, None], tf.int32)
+        ),
         search.build_rules(hparams),
-        tf.range(len(limits)) if keys is None else tf.constant(keys),
-        num_samples,
         max_length or max(limits),
-        LengthPenalty(0.0),
-        sampling.Distribution(temperature, seed=seed, **distribution),
+        hparams,
     )
 
 
@@ -223,7 +221,7 @@ def test_sentence_keys_ignore_padding():
 @pytest.mark.parametrize("kept", [1, 2, 4])
 def test_top_k_truncates_distribution(kept):
     table = random_table(1)
-    found = run([table], [3], 4_000, 1.3, seed=5, keep_top_k=kept)
+    found = run([table], [3], 4_000, 1.3, seed=5, sampling_keep_top_k=kept)
     expected = probabilities(table, [], 1.3)
     expected[np.argsort(expected)[:-kept]] = 0.0
     samples = found.ids.numpy()[0, :, 0]
@@ -233,7 +231,7 @@ def test_top_k_truncates_distribution(kept):
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.8, 0.95])
 def test_top_p_truncates_distribution(share):
     table = random_table(1)
-    found = run([table], [3], 4_000, 1.3, seed=5, keep_top_p=share)
+    found = run([table], [3], 4_000, 1.3, seed=5, sampling_keep_top_p=share)
     full = probabilities(table, [], 1.3)
     kept = np.zeros(V)
     for subword in np.argsort(-full):  # until the share is reached
@@ -246,8 +244,8 @@ def test_top_p_truncates_distribution(share):
 
 
 def test_samples_obey_rules():
-    hparams = hparam.DecodeHParams(min_length=4, no_repeat_ngram_size=2)
-    found = run([random_table(2)], [9], 50, 2.0, seed=1, hparams=hparams)
+    settings = {"min_length": 4, "no_repeat_ngram_size": 2}
+    found = run([random_table(2)], [9], 50, 2.0, seed=1, **settings)
     for row in found.ids[0]:
         ids = until_eos(row)
         pairs = list(zip(ids, ids[1:], strict=False))

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.decoding import rules, score, search
-from t2t_repro.decoding.rules import LengthPenalty
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -135,7 +134,8 @@ def test_score_is_log_probability_over_length_penalty(models, members, alpha):
         models, ids(INPUTS.repeat(beams, 0)), ids(rows)
     )
     lengths = (rows == EOS).argmax(1) + 1
-    penalties = LengthPenalty(alpha)(lengths).numpy()
+    hparams = hparam.DecodeHParams(alpha=alpha)
+    penalties = rules.length_penalty(lengths, hparams).numpy()
     np.testing.assert_allclose(
         found.scores.numpy().ravel() * penalties, totals, rtol=1e-4
     )

@@ -10,7 +10,7 @@ from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics.metric import Suite
-from t2t_repro.problem import scoring_problem
+from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.runs import checkpoint_files, checkpoints, history
 from t2t_repro.runs.checkpoints import CheckpointReader
 from t2t_repro.runs.history import CheckpointScores
@@ -78,8 +78,8 @@ def run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(translate, "BatchTranslator", Upper)
     monkeypatch.setattr(Run, "build_model", lambda run: None)
+    monkeypatch.setattr(Problem, "metrics", SUITE.names)
     problem = scoring_problem(("en", "de"))
-    problem.metrics = SUITE.names
     vocabularies = Vocabularies.shared(Vocabulary(b"pieces"))
     monkeypatch.setattr(Run, "vocabularies", vocabularies)
     return Run(tmp_path, {}, problem, None)
@@ -120,9 +120,9 @@ def test_each_checkpoint_is_scored_once(run, restored):
     assert [entry["step"] for entry in stored.entries] == [2, 3]
 
 
-def test_scores_of_tokens_are_others_than_of_text(run, restored):
+def test_scores_of_tokens_are_others_than_of_text(run, restored, monkeypatch):
     evaluation.evaluate_checkpoints(run, TEXT, samples=1)
-    run.problem.tokenized = True
+    monkeypatch.setitem(vars(run.problem), "tokenized", True)
     evaluation.evaluate_checkpoints(run, TEXT, samples=1)
     assert restored == 2 * ["ckpt-1", "ckpt-2"]
 

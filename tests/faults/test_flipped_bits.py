@@ -7,6 +7,7 @@ import pytest
 
 from t2t_repro import hparam, registry
 from t2t_repro.data import engines, generate, manifest
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.runs import run_json
 from t2t_repro.runs.run import Run
 
@@ -27,7 +28,7 @@ def data(tmp_path, monkeypatch):
     generate.generate(
         folder,
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:20])},
-        generate.Spec(300, max_length=40),
+        CorpusSettings(vocab_size=300, max_length=40),
         {"problem": "toy"},
         shard_pairs=30,
     )

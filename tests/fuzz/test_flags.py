@@ -1,6 +1,7 @@
 """Random values of the flags of every command: accepted, or explained."""
 
 import contextlib
+import dataclasses
 import math
 import pathlib
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
+from t2t_repro.fields import setting
 
 PACKAGE = pathlib.Path(common_flags.__file__).parents[1]
 COMMANDS = [
@@ -77,15 +79,15 @@ def test_any_flag_value_is_accepted_or_explained(names, data):
             explained(common_flags.decode_hparams, found)
         for name in ("sentence", "inputs"):
             if name in flags.FLAGS:
-                explained(common_flags.require_utf8, flags.FLAGS[name])
+                explained(common_flags.require_utf8, name)
 
 
 @pytest.fixture
-def holder():
-    """Return a flag of several texts, as --inputs is."""
-    made = flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
+def name():
+    """Return the name of a flag of several texts, as --inputs is."""
+    flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
     flags.FLAGS.mark_as_parsed()
-    yield made
+    yield "texts_of_a_test"
     delattr(flags.FLAGS, "texts_of_a_test")
 
 
@@ -93,21 +95,22 @@ def holder():
     ("texts", "message"),
     [(["a", "é 🚀"], None), (["a", "\udcff"], r"is not UTF-8: '\\udcff'")],
 )
-def test_text_flag_that_is_not_utf8_is_refused(holder, texts, message):
+def test_text_flag_that_is_not_utf8_is_refused(name, texts, message):
     with flagsaver.flagsaver(texts_of_a_test=texts):
         if message is None:
-            assert common_flags.require_utf8(holder) == texts
+            assert common_flags.require_utf8(name) == texts
         else:
             with pytest.raises(errors.UserError, match=message):
-                common_flags.require_utf8(holder)
+                common_flags.require_utf8(name)
 
 
 def test_number_flag_refuses_what_is_not_finite():
-    flag = common_flags.define_number("number_of_a_test", 1.5, "A number.")
+    field = "number_of_a_test", float, setting(default=1.5, help="A number.")
+    common_flags.define_fields(dataclasses.make_dataclass("Options", [field]))
     try:
         with flagsaver.flagsaver():
             flags.FLAGS(["t2t", "--number_of_a_test=80"])
-            assert flag.value == 80
+            assert flags.FLAGS.number_of_a_test == 80
             for text in ("nan", "inf", "-inf", "1e999"):
                 with pytest.raises(flags.IllegalFlagValueError, match="finite"):
                     flags.FLAGS(["t2t", f"--number_of_a_test={text}"])

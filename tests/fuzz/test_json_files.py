@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.bulk import translation_folder
 from t2t_repro.data import corpus, generate, manifest
+from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files
 from t2t_repro.runs import history
 
-MADE = generate.Spec(vocab_size=270)
+MADE = CorpusSettings(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
 FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
 

@@ -4,10 +4,11 @@ import collections
 import dataclasses
 
 import numpy as np
+import plans
 import pytest
 import tensorflow as tf
 
-from t2t_repro.data import batch_plan, batches
+from t2t_repro.data import batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, transformer_stack
 from t2t_repro.runtime import graph
@@ -31,7 +32,7 @@ def models(tiny_hparams, vocab_size):
 @pytest.fixture(scope="module")
 def rows(tiny_corpora):
     corpus = tiny_corpora["train"]
-    plan = batch_plan.build(corpus.lengths, "packed", 100, 32, seed=0)
+    plan = plans.build(corpus.lengths, "packed", 100, 32)
     arrays = batches.assemble(corpus, plan.batch(0))
     return {name: tf.constant(array) for name, array in arrays.items()}
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from t2t_repro.data import engines, generate
+from t2t_repro.data.settings import CorpusSettings
 
 
 def draw_pairs(count, seed=0):
@@ -34,16 +35,21 @@ def generate_corpus(
         engine: an engine; None: a thread.
         shard_pairs: pairs of a shard.
         chunk_pairs: pairs of a call of the engine.
-        settings: further fields of Spec.
+        settings: further fields of CorpusSettings.
     """
     splits = {
         "train": train if callable(train) else lambda: iter(train),
         "test": lambda: iter(test),
     }
-    spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
+    settings = {"vocab_size": 300, "max_length": 30} | settings
     engine = engine or engines.ThreadEngine(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "CHUNK_PAIRS", chunk_pairs)
         return generate.generate(
-            folder, splits, spec, {"problem": "toy"}, engine, shard_pairs
+            folder,
+            splits,
+            CorpusSettings(**settings),
+            {"problem": "toy"},
+            engine,
+            shard_pairs,
         )

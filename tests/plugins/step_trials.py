@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import plans
 import tensorflow as tf
 
 from t2t_repro.data import batch_plan, batches
@@ -43,12 +44,12 @@ class Trial:
             self.plan = batch_plan.PackedPlan(
                 lengths,
                 batch_plan.usable_pairs(lengths, longest),
-                hparams.batch_tokens,
-                row_lengths=(longest, longest + 8),
+                hparams,
                 seed=3,
+                row_lengths=(longest, longest + 8),
             )
         else:
-            self.plan = batch_plan.build(
+            self.plan = plans.build(
                 lengths, "bucketed", hparams.batch_tokens, longest, seed=3
             )
         with strategy.scope():
@@ -62,9 +63,7 @@ class Trial:
             self.optimizer,
             hparams,
             SEED,
-            strategy,
-            xla,
-            parallel=2,
+            step.Execution(strategy, xla, parallel=2),
         )
 
     def reset(self):

@@ -6,12 +6,10 @@ import dataclasses
 import io
 import types
 
+import plans
 import pytest
 import tensorflow as tf
 
-from t2t_repro import hparam
-from t2t_repro.data import batch_plan
-from t2t_repro.metrics import metric
 from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
@@ -22,6 +20,7 @@ from t2t_repro.training import (
     train_session,
 )
 from t2t_repro.training.options import Options
+from t2t_repro.training.task import Task
 
 _OPTIONS = {
     "train_steps": 24,
@@ -44,7 +43,7 @@ class Runs:
         self.vocabularies = Vocabularies.shared(
             types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY_SHA256)
         )
-        self.plan = batch_plan.build(
+        self.plan = plans.build(
             corpora["train"].lengths,
             "packed",
             hparams.batch_tokens,
@@ -88,15 +87,12 @@ class Runs:
         return train_loop.session_summary(self.session(folder, **options))
 
     def _task(self):
-        return train_session.Task(
+        return Task(
             self.hparams,
             self.vocabularies,
             self.plan,
             self.corpora,
-            hparam.DecodeHParams(),
-            metric.Suite(),
-            self.sampler,
-            directions={},
+            sampler=self.sampler,
         )
 
     @staticmethod

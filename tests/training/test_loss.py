@@ -29,9 +29,9 @@ def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
 
 def _sums(logits, targets, segments, smoothing, num_chunks=1, xla=False):
     """Return the sums of given logits, with the identity as weight."""
-    weight = tf.eye(logits.shape[-1])
+    weights = [tf.eye(logits.shape[-1])]
     return cross_entropy.smoothed_cross_entropy(
-        logits, weight, targets, segments, smoothing, num_chunks, xla=xla
+        logits, weights, targets, segments, smoothing, num_chunks, xla
     )
 
 
@@ -134,7 +134,7 @@ def test_loss_of_a_perfect_prediction_is_the_smoothing_constant(
     labels = _distribution(4, vocab_size, smoothing)
     sums = cross_entropy.smoothed_cross_entropy(
         tf.ones((1, 1, 1)),
-        tf.constant(np.log(labels)[:, None], tf.float32),
+        [tf.constant(np.log(labels)[:, None], tf.float32)],
         tf.constant([[4]]),
         tf.constant([[1]]),
         smoothing,

@@ -51,9 +51,9 @@ def test_gradients_equal_the_derived_ones(num_chunks, smoothing, has_bias, xla):
         return total, *tape.gradient(total, inputs)
 
     actual = gradients(
-        lambda x, weight, bias=None: (
+        lambda x, *weights: (
             cross_entropy.smoothed_cross_entropy(
-                x, weight, TARGETS, SEGMENTS, smoothing, num_chunks, bias, xla
+                x, weights, TARGETS, SEGMENTS, smoothing, num_chunks, xla
             ).smoothed
         )
     )
@@ -80,7 +80,7 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype, xla):
             tape.watch((cast_x, weight))
             sums = cross_entropy.smoothed_cross_entropy(
                 cast_x,
-                weight,
+                [weight],
                 targets,
                 tf.ones_like(targets),
                 SMOOTHING,

@@ -5,6 +5,7 @@ import types
 
 import hypothesis
 import numpy as np
+import plans
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
@@ -138,7 +139,7 @@ def test_search_with_buckets_tries_the_longest_rows(
 ):
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
-    plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
+    plan = plans.build(lengths, "bucketed", 200, 32, seed=1)
     assert (plan.max_batch_slots, plan.row_lengths) == (384, (16, 16))
     found = on_gpus(*trained, plan, strategy_of(1), False)
     assert found == (192, 2, 1)
@@ -163,7 +164,7 @@ def test_search_tries_all_logits_at_once_before_chunks(
 
     def build(*args):
         def train_step(batch):
-            sizes.append((batch["targets"].shape[1], args[6]))
+            sizes.append((batch["targets"].shape[1], args[4].num_chunks))
             if sizes[-1] not in fitting:
                 raise tf.errors.ResourceExhaustedError(None, None, "OOM")
             return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
@@ -185,7 +186,9 @@ def test_search_counts_slots_of_the_longer_rows(
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     usable = batch_plan.usable_pairs(lengths, 32)
-    plan = batch_plan.PackedPlan(lengths, usable, 200, row_lengths, seed=1)
+    plan = batch_plan.PackedPlan(
+        lengths, usable, plans.settings("packed", 200, 32), 1, row_lengths
+    )
     assert (plan.rows_per_batch, plan.max_batch_slots) == (8, 320)
     found = on_gpus(*trained, plan, strategy_of(1), False)
     assert found.slots == 160
@@ -225,7 +228,9 @@ def test_found_size_is_used_by_step_and_validation(
     monkeypatch.setattr(
         train_session.step,
         "build_train_step",
-        lambda *args: steps.append(args[6]) or build_train_step(*args),
+        lambda *args: (
+            steps.append(args[4].num_chunks) or build_train_step(*args)
+        ),
     )
     monkeypatch.setattr(
         train_session.microbatch_size,

@@ -6,6 +6,7 @@ import types
 
 import keras
 import numpy as np
+import plans
 import pytest
 import tensorflow as tf
 from keras import ops
@@ -272,11 +273,10 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
     """There is no dropout; the last batch has empty rows."""
     corpus, trial = tiny_corpora["validation"], tiny_trial(2)
     trial.reset()
-    plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
+    plan = plans.build(corpus.lengths, "packed", 60, 16)
     assert plan.rows_per_epoch % plan.rows_per_batch
-    eval_step = step.build_eval_step(
-        trial.model, tiny_hparams, trial.strategy, xla=False
-    )
+    execution = step.Execution(trial.strategy, xla=False)
+    eval_step = step.build_eval_step(trial.model, tiny_hparams, execution)
     dataset = trial.strategy.distribute_datasets_from_function(
         lambda context: batches.evaluation_dataset(corpus, plan, context)
     )

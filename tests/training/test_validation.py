@@ -13,8 +13,13 @@ from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.io import progress
 from t2t_repro.models import building
 from t2t_repro.training import cross_entropy, step, validation
+from t2t_repro.training.task import Task
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
+
+
+def _task(hparams, corpus):
+    return Task(hparams, None, None, {"validation": corpus})
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +51,7 @@ def validate(model, hparams, corpus):
         strategy = tf.distribute.get_strategy()
         return validation.Validation(
             model,
-            settings,
-            corpus,
+            _task(settings, corpus),
             strategy,
             xla=False,
             microbatches=batches.Microbatches(max_tokens),
@@ -141,5 +145,8 @@ def test_error_if_no_pair_is_short_enough(model, hparams, tmp_path, vocab_size):
         errors.UserError, match="of 1 pairs none.*max_length=32"
     ):
         validation.Validation(
-            model, hparams, corpus, tf.distribute.get_strategy(), xla=False
+            model,
+            _task(hparams, corpus),
+            tf.distribute.get_strategy(),
+            xla=False,
         )

@@ -16,6 +16,7 @@ from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import train_loop, validation
+from t2t_repro.training.task import Task
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
@@ -75,9 +76,12 @@ def echo(monkeypatch):
     monkeypatch.setattr(validation.translate, "BatchTranslator", Echo)
 
 
-def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
-    settings = corpus, hparams, count, SEARCH, suite
-    return validation.ValidationSample(model, vocabularies, *settings)
+def _sample(
+    corpus, hparams, count, suite=BLEU, model=None, vocabularies=None, **others
+):
+    corpora = {"validation": corpus}
+    task = Task(hparams, vocabularies, None, corpora, SEARCH, **others)
+    return validation.ValidationSample(model, task, count, suite)
 
 
 def test_search_is_greedy_with_the_problems_other_settings(
@@ -166,7 +170,13 @@ def test_sample_uses_the_current_weights(
     keras.utils.set_random_seed(1)
     with strategy_of(2).scope():
         model = building.build(hparams, vocabulary.size, "mixed_bfloat16")
-    sample = _sample(corpus, hparams, 6, model, Vocabularies.shared(vocabulary))
+    sample = _sample(
+        corpus,
+        hparams,
+        6,
+        model=model,
+        vocabularies=Vocabularies.shared(vocabulary),
+    )
     translator = sample._translator
 
     outputs = []
@@ -255,9 +265,7 @@ def test_scores_are_means_of_directions(echo, corpus_of, hparams):
     inputs = [TARGET, "the", "the", TARGET, TARGET, "the"]
     corpus = corpus_of("directions", inputs, TARGET.upper())
     directions = {"en-de": 3, "de-en": 2, "en-fr": 1}
-    sample = validation.ValidationSample(
-        None, None, corpus, hparams, 6, SEARCH, EXACT, directions
-    )
+    sample = _sample(corpus, hparams, 6, EXACT, directions=directions)
     results = sample.results(sample.measure())
     by_direction = {"en-de": 100 / 3, "de-en": 100.0, "en-fr": 0.0}
     assert results["exact_match_directions"] == pytest.approx(by_direction)
@@ -271,8 +279,6 @@ def test_sample_that_lacks_a_direction_has_the_mean_of_others(
 ):
     corpus = corpus_of("few", [TARGET] * 9, TARGET.upper())
     directions = {"en-de": 4, "de-en": 1, "en-fr": 4}
-    sample = validation.ValidationSample(
-        None, None, corpus, hparams, 2, SEARCH, EXACT, directions
-    )
+    sample = _sample(corpus, hparams, 2, EXACT, directions=directions)
     results = sample.results(sample.measure())
     assert list(results["exact_match_directions"]) == ["en-de", "en-fr"]

@@ -1,0 +1,87 @@
+"""Settings of data: what a problem's corpus is, and how it is generated."""
+
+import dataclasses
+import functools
+import pathlib
+
+from t2t_repro import errors
+from t2t_repro.data.filtering import PairFilters
+from t2t_repro.fields import at_least, setting
+from t2t_repro.runtime import cpu
+from t2t_repro.text.vocabulary_pair import VocabularySettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(VocabularySettings):
+    """The part of a problem's arguments that turns its text into a corpus."""
+
+    max_length: int = setting(
+        default=256,
+        help="Maximum number of subwords of each side of a training pair, with "
+        "EOS; longer pairs are dropped.",
+    )
+    max_length_ratio: float = setting(
+        default=0.0,
+        help="Drop training pairs whose longer side has more than this many "
+        "times the subwords of the shorter one; 0: none.",
+    )
+    filters: str = setting(
+        default="",
+        help="Filters of training pairs with their values, joined by ':', such "
+        "as max_words=100:letters=0.5:unique; --registry_help lists them.",
+    )
+
+    @functools.cached_property  # which an instance may replace
+    def stored_languages(self) -> tuple[str, str]:
+        """Languages of inputs and targets: ("en", "de")."""
+        return ("", "")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length < 2:
+            raise errors.UserError(
+                "max_length must be at least 2, a subword and EOS; got "
+                f"{self.max_length}."
+            )
+        if self.max_length_ratio and not self.max_length_ratio >= 1:
+            raise errors.UserError(
+                "max_length_ratio, of the longer side to the shorter, must be "
+                f"at least 1, or 0 for any; got {self.max_length_ratio}."
+            )
+        PairFilters(self.filters, ("", ""))  # checks
+
+    @property
+    def pair_filters(self) -> PairFilters | None:
+        """The filters of training pairs; None if there are none."""
+        if not self.filters:
+            return None
+        return PairFilters(self.filters, self.stored_languages)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Folders of a problem's data, and settings for generating it.
+
+    All but data_dir are flags of the commands that may generate data.
+    """
+
+    data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
+    raw_dir: str | None = setting(
+        default=None,
+        help="Folder of the raw files, or an archive of datagen "
+        "--archive_file, instead of a download.",
+    )
+    num_workers: int = setting(
+        at_least(1),
+        default=cpu.usable_cores(),
+        help="Threads that encode text, and processes that filter it.",
+    )
+    engine: str = setting(
+        default="local",
+        help="Engine that filters and encodes text: local, threads of this "
+        "process; or dask:ADDRESS, the workers of a Dask cluster.",
+    )
+    verify: bool = setting(
+        default=False,
+        help="Compare every file of the data with its checksum first.",
+    )

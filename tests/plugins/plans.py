@@ -1,0 +1,27 @@
+"""Batch plans of given settings; all other settings are those of `tiny`."""
+
+import dataclasses
+
+from t2t_repro import registry
+from t2t_repro.data import batch_plan
+
+
+def settings(batching, batch_tokens, max_length, **others):
+    """Return HParams that keep the pairs of a bucket, and rows of one length.
+
+    `others` may change that.
+    """
+    others = {"reshuffle_buckets": False, "proportional_rows": False} | others
+    return dataclasses.replace(
+        registry.build_hparams("tiny"),
+        batching=batching,
+        batch_tokens=batch_tokens,
+        max_length=max_length,
+        **others,
+    )
+
+
+def build(lengths, batching, batch_tokens, max_length, seed=0, **others):
+    """Build a plan with these settings()."""
+    hparams = settings(batching, batch_tokens, max_length, **others)
+    return batch_plan.build(lengths, hparams, seed)
