@@ -100,7 +100,7 @@ def test_manifest_without_later_arguments_has_their_defaults(
     data_dir, contents = prepared
     shutil.copytree(data_dir / FOLDER, tmp_path / FOLDER)
     path = tmp_path / FOLDER / "manifest.json"
-    later = ("vocabulary_type", "separate_vocabularies", "source_vocab_size")
+    later = ("vocabulary_type", "normalization", "source_vocab_size")
     before = contents | {"arguments": dict(contents["arguments"])}
     for name in later:
         del before["arguments"][name]

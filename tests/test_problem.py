@@ -16,6 +16,7 @@ COMMON = {  # arguments that every problem has
     "vocabulary_type": "bpe",
     "separate_vocabularies": False,
     "source_vocab_size": 0,
+    "normalization": "",
     "tags": "",
     "max_length": 256,
     "max_length_ratio": 0.0,
@@ -161,6 +162,18 @@ def test_colon_separates_paths_of_separate_vocabularies_only(
         (
             "vocabulary_type=whitespace_tokens,tags=<BT>",
             "bpe, unigram or char; got whitespace_tokens",
+        ),
+        (
+            "normalization=nfc",
+            "bpe normalizes by nmt_nfkc or nfkc or identity; got .*=nfc",
+        ),
+        (
+            "vocabulary_type=whitespace_tokens,normalization=identity",
+            "whitespace_tokens normalizes by no rule that can be chosen",
+        ),
+        (
+            "vocabulary=a.model,normalization=identity",
+            "given has a rule of normalization already; omit normalization",
         ),
         ("tags=<BT> <X>", "Each of the tags is a word; got '<BT> <X>'"),
         ("tags=<BT>:", "Each of the tags is a word; got '<BT>:'"),

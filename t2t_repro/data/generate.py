@@ -198,8 +198,7 @@ def _learn(
         sample.lines,
         side_sample.vocab_size,
         settings.split_by_unicode_script,
-        # A vocabulary of a --usr_dir need not know of tags.
-        **({"tags": tags} if (tags := settings.source_tags) else {}),
+        **settings.learning,
     )
 
 

@@ -1,9 +1,12 @@
 """SentencePiece's vocabularies: byte pairs, the unigram model, characters.
 
 Byte fallback spells any text that a learned vocabulary lacks, so no text is
-unknown. SentencePiece requires an id for unknown text nevertheless: 2. Its
-default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2", "…" becomes "...",
-and every space becomes U+0020.
+unknown. SentencePiece requires an id for unknown text nevertheless: 2.
+
+Its default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2", "…" becomes
+"...", "，" becomes ",", and every space, and characters without width, become
+U+0020. The rule nfkc keeps characters without width, and identity keeps all.
+With any rule, repeated spaces and those at the ends are removed.
 
 Marian, Hugging Face, fairseq and others segment text by SentencePiece, and
 number the pieces by a list of their own. map_ids() writes that list into the
@@ -47,6 +50,7 @@ class SentencePiece(Vocabulary):
     algorithm = ""  # SentencePiece's model_type; "": any
     graph_class = "t2t_repro.serving.graph_vocabularies.SentencePieceGraph"
     learns_tags = True
+    normalizations: tuple[str, ...] = ("nmt_nfkc", "nfkc", "identity")
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
     needs_bytes = True  # so that no text is unknown
 
@@ -101,6 +105,7 @@ class SentencePiece(Vocabulary):
         vocab_size: int,
         split_by_unicode_script: bool = True,
         tags: Sequence[str] = (),
+        normalization: str = normalizations[0],
     ) -> "SentencePiece":
         """Learn a vocabulary of `vocab_size` ids; Characters may need fewer.
 
@@ -120,6 +125,7 @@ class SentencePiece(Vocabulary):
                 bos_id=-1,
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
+                normalization_rule_name=normalization,
                 user_defined_symbols=[SPACE + tag for tag in tags],
                 max_sentence_length=cls.max_line_length,
                 minloglevel=2,  # errors only: progress goes to stderr
@@ -209,6 +215,7 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
     graph_class = "t2t_repro.serving.graph_vocabularies.MappedPieceGraph"
     needs_bytes = False
     learns_tags = False
+    normalizations = ()
 
     def __init__(self, model: bytes):
         super().__init__(model)

@@ -41,6 +41,8 @@ class Vocabulary:
     # Whether learn() takes tags, words with which sources begin, and never
     # splits them.
     learns_tags = False
+    # Rules of normalization that learn() takes; the first is the default.
+    normalizations: tuple[str, ...] = ()
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
@@ -134,7 +136,8 @@ class Vocabulary:
     ) -> "Vocabulary":
         """Learn a vocabulary from text, deterministically.
 
-        If `learns_tags` is set, there is another argument, `tags`.
+        There are more arguments where a class says so: `tags`, if `learns_tags`
+        is set, and `normalization`, one of `normalizations`.
 
         Args:
             lines: text.

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.fields import setting
@@ -133,6 +133,11 @@ class VocabularySettings:
         help="With separate_vocabularies: subwords of the inputs' vocabulary; "
         "0: vocab_size.",
     )
+    normalization: str = setting(
+        default="",
+        help="Rule that SentencePiece's vocabularies normalize text by: "
+        "nmt_nfkc, nfkc or identity; '': nmt_nfkc.",
+    )
     tags: str = setting(
         default="",
         help="Words with which sources may begin, joined by ':', such as <BT> "
@@ -156,6 +161,18 @@ class VocabularySettings:
         object.__setattr__(self, "vocabulary", joined)  # of a frozen instance
 
     def _check_vocabularies(self) -> None:
+        rules = self._vocabulary_class.normalizations
+        if self.normalization not in ("", *rules):
+            raise errors.UserError(
+                f"The vocabulary_type {self.vocabulary_type} normalizes by "
+                f"{' or '.join(rules) or 'no rule that can be chosen'}; got "
+                f"normalization={self.normalization}."
+            )
+        if self.normalization and self.vocabulary:
+            raise errors.UserError(
+                "A vocabulary that is given has a rule of normalization "
+                f"already; omit normalization={self.normalization}."
+            )
         if not self.learns_tags and self.tags:
             raise errors.UserError(
                 "Tags need a vocabulary_type that keeps them whole: bpe, "
@@ -192,10 +209,21 @@ class VocabularySettings:
         return [files.expand_path(name) for name in names if name]
 
     @property
+    def _vocabulary_class(self) -> type[Vocabulary]:
+        return vocabulary_class(self.vocabulary_type)
+
+    @property
     def learns_tags(self) -> bool:
         """True if a vocabulary of the type keeps tags whole."""
-        kind = registry.vocabularies[self.vocabulary_type].value
-        return getattr(kind, "learns_tags", False)
+        return self._vocabulary_class.learns_tags
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """Further arguments of Vocabulary.learn, which not every class has."""
+        tags, normalization = self.source_tags, self.normalization
+        return ({"tags": tags} if tags else {}) | (
+            {"normalization": normalization} if normalization else {}
+        )
 
     @property
     def source_tags(self) -> list[str]:

@@ -285,3 +285,20 @@ def test_sampled_segmentations_keep_tags():
             assert ids[0] == row[0] and ids[-1] == EOS
             assert row[0] not in ids[1:]
             assert tagged.decode([ids]) == tagged.decode([row])
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("nmt_nfkc", "a,b 10 2 c 1⁄2"),
+        ("nfkc", "a,b 10\u200c2 c 1⁄2"),
+        ("identity", "a，b 10\u200c2\u00a0c ½"),
+    ],
+)
+def test_normalization_replaces_what_its_rule_says(rule, expected):
+    learned = Bpe.learn(words(300), 400, normalization=rule)
+    line = "a，b 10\u200c2\u00a0c ½"
+    assert learned.decode(learned.encode([line])) == [expected]
+    graph = SentencePieceGraph(learned)
+    text = graph.decode(graph.encode(tf.constant([line])))
+    assert text.numpy()[0].decode() == expected
