@@ -115,14 +115,6 @@ def test_failed_trial_counts_and_does_not_end_the_search(study):
     ]
 
 
-def test_search_without_a_successful_trial_is_an_error(study):
-    def run(number, params):
-        raise experiment_queue.CommandError("trainer", 1, "above")
-
-    with pytest.raises(errors.UserError, match="All 2 trials of base failed"):
-        hparam_search.run_trials(study, 2, RANGES, run)
-
-
 def test_choices_with_as_many_combinations_as_trials_are_a_grid(study):
     ranges = hparam_search.parse_ranges(
         SETTINGS, ["num_heads=2|4", "layer_prepostprocess_dropout=0.0|0.1"]

@@ -123,19 +123,6 @@ def test_median_shows_a_small_difference_of_level():
     assert none == []
 
 
-def test_precisions_of_number_words_agree():
-    """Trainings in bfloat16 lie in the bands of float32, and vice versa."""
-    known = reference_curves.load()
-    for batching in ("packed", "bucketed"):
-        single, half = (
-            known[f"number_words_ende_{batching}_{precision}"]
-            for precision in ("float32", "bfloat16")
-        )
-        for one, other in ((single, half), (half, single)):
-            for seed in one["seeds"]:
-                assert reference_curves.compare_curves(seed, other)[1] == []
-
-
 @pytest.mark.parametrize("values", [*SEEDS, [22.0, 4.2, 2.1], [21.0, 4.2]])
 def test_training_within_bands_agrees(compare, values):
     status, text = compare(training(values))
@@ -240,14 +227,6 @@ def test_setting_of_buckets_matters_only_to_bucketed_batches(settings):
 
     assert differing("packed") == []
     assert differing("bucketed") == ["reshuffle_buckets is True, not False"]
-
-
-def test_reference_with_nearest_settings_is_used(settings, reference):
-    far = reference | {"hparams": reference["hparams"] | {"hidden_size": 64}}
-    _, text = reference_curves.compare(
-        settings, training(SEEDS[0]), {"far": far, "near": reference}
-    )
-    assert "compared with near" in text
 
 
 def test_other_problem_has_no_reference(compare):

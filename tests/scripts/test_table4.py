@@ -32,12 +32,6 @@ def test_table_has_published_wsj_only_parsers_and_ours():
     assert "| right-branching: 2,416 trees | 12.0 |" in rows[6]
 
 
-def test_table_has_published_semi_supervised_parsers():
-    rows = table(problem="wsj_parsing_semi")
-    assert any("semi-supervised | 92.7 |" in row for row in rows)
-    assert not any("| 90.4 |" in row for row in rows)
-
-
 def test_table_of_other_trees_says_not_section_23():
     *_, ours, baseline = table(test_trees=391)
     assert ": 391 trees, not section 23 |" in ours

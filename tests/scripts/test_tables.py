@@ -1,11 +1,14 @@
 """Tables 2 and 3: sizes of rows, and the layout of results."""
 
 import dataclasses
+import json
+import pathlib
 import types
 
 import pytest
 
 from scripts.paper import (
+    table2_rivals,
     table2_systems,
     table3_variations,
     table_layout,
@@ -18,6 +21,7 @@ from t2t_repro.problem import build_problem
 
 SPLIT = "bleu_compound_split"
 BASE = "table3_base"
+RESULTS = pathlib.Path(__file__).parents[2] / "scripts" / "results"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -74,112 +78,62 @@ def test_hparams_set_for_all_rows_is_an_error(monkeypatch):
         table_rows.Table(variants, "base").selected_rows()
 
 
-def result(row, seed, perplexity, bleu, **hparams):
-    """Return a finished row as in its JSON file."""
-    common = {
-        "train_steps": 100,
-        "batch_tokens": 1_000,
-        "num_hidden_layers": 3,
-        "hidden_size": 64,
-    }
-    scores = {"bleu": bleu, "bleu_compound_split": bleu + 1}
-    return {
-        "row": row,
-        "seed": seed,
-        "problem": "p",
-        "split": "validation",
-        "mixed_precision": "float32",
-        "machine": "a machine",
-        "date": "2026-11-21",
-        "hparams": common | hparams,
-        "figures": {
-            "perplexity": perplexity,
-            "scores": scores,
-            "signatures": {"bleu": "S", "bleu_compound_split": "T"},
-            "parameters": 1_234_567,
-            "training_flops": 2.5e15,
-        },
-    }
+def stored(folder, names):
+    """Return the rows of a folder of results, and its table.md and .json."""
+    folder = RESULTS / folder
+    rows = [files.read_json(path) for path in folder.glob("*-seed*.json")]
+    order = list(names)
+    rows.sort(key=lambda row: (order.index(row["row"]), row["seed"]))
+    text = (folder / "table.md").read_text("utf-8")
+    return rows, text, files.read_json(folder / "table.json")
 
 
-RESULTS = [
-    result("base", 1, 10.0, 20.0),
-    result("base", 2, 11.0, 21.0),
-    result("c_n2", 1, 12.0, 19.0, num_hidden_layers=1),
-    result("b_dk16", 1, 9.0, 19.5),
-]
+def test_table_3_is_that_of_the_stored_rows_with_verdicts():
+    folder = "table3_multi30k_eighth"
+    rows, text, summary = stored(folder, published.TABLE_3)
+    assert table3_variations.lay_out(rows, SPLIT) == text
+    assert table3_variations.summarize(rows, SPLIT) == summary
+    assert "| cannot tell" in text
+    lines = table3_variations.lay_out(rows[:1] + rows[-1:], SPLIT)
+    assert "Verdicts need two seeds" in lines
 
 
-def test_table_3_has_our_results_and_the_papers():
-    lines = table3_variations.lay_out(RESULTS, "bleu").splitlines()
-    assert lines[2:5] == [
-        "| base |  | 10.50 (10.00–11.00) | 4.92 | 20.5 (20.0–21.0) | 25.8 "
-        "| +0.0 | +0.0 | 1.23 | 65 |",
-        "| c_n2 | num_hidden_layers=1 | 12.00 | 6.11 | 19.0 | 23.7 "
-        "| -1.5 | -2.1 | 1.23 | 36 |",
-        "| b_dk16 |  | 9.00 | 5.16 | 19.5 | 25.1 | -1.0 | -0.7 | 1.23 | 58 |",
-    ]
-    assert "p, validation split, bleu S; 100 steps of 1,000 tokens" in lines[6]
+def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
+    folder = "table2_rivals"
+    rows, text, summary = stored(folder, table2_rivals.SYSTEMS)
+    speeds = files.read_json(RESULTS / folder / table2_rivals.SPEEDS)
+    assert table2_rivals.lay_out("ende", rows, SPLIT, speeds) == text
+    ours = table2_rivals.summarize("ende", rows, SPLIT)
+    assert json.loads(json.dumps(ours)) == summary
+    assert "paper -2.14: contradicts" in text
+    first = rows[0] | {"converged": False}
+    lines = table2_rivals.lay_out("ende", [first], SPLIT, {}).splitlines()
+    assert lines[2].startswith("| transformer (not converged) | 27.3 |")
+    assert "; paper" not in lines[2]  # no verdict of one seed
 
 
-def test_table_3_has_a_verdict_for_each_difference():
-    many = [
-        result(row, seed, 10.0, bleu + seed / 10)
-        for row, bleu in (("base", 20.0), ("c_n2", 17.0), ("a_h1", 20.0))
-        for seed in (1, 2, 3)
-    ]
-    many[-1]["converged"] = False
-    text = table3_variations.lay_out(many, "bleu")
-    assert "| c_n2 | -2.1 | -3.0 | -3.2 to -2.8 | agrees | 0.3 | 1 |" in text
-    assert "| cannot tell, not converged | " in text
+def test_table_2_has_the_stored_rows_below_published_systems():
+    rows, text, _ = stored("table2_multi30k", ("base", "big"))
+    lines = table2_systems.lay_out("ende", rows, SPLIT).splitlines()
+    assert lines[:12] == text.splitlines()[:12]
+    base, _ = table2_systems.summarize(rows, SPLIT)
+    assert (round(base[SPLIT], 2), round(base["bleu"], 2)) == (18.55, 18.61)
 
 
 def test_tables_of_another_metric_have_its_name():
-    results = [result("base", 1, 10.0, 20.0)]
-    figures = results[0]["figures"]
+    (result, *_), _, _ = stored("table2_multi30k", ("base", "big"))
+    figures = result["figures"]
     figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
-    head, _, row, *_ = table3_variations.lay_out(
-        results, "bracketing_f1"
-    ).splitlines()
-    assert (
-        "| PPL | paper | bracketing f1 | paper | bracketing f1 − base" in head
-    )
-    assert "| 90.0 | 25.8 |" in row
-    lines = table2_systems.lay_out(
-        "enparse", results, "bracketing_f1"
-    ).splitlines()
+    lines = table3_variations.lay_out([result], "bracketing_f1").splitlines()
+    columns = "| PPL | paper | bracketing f1 | paper | bracketing f1 − base"
+    assert columns in lines[0]
+    assert "| 90.0 | 25.8 |" in lines[2]
+    lines = table2_systems.lay_out("enparse", [result], "bracketing_f1")
+    lines = lines.splitlines()
     assert lines[0] == "| model | bracketing f1 | sacreBLEU | training FLOPs |"
-    assert lines[2] == "| ours: base | 90.00 |  | 2.5e+15 |"
-    (row,) = table2_systems.summarize(results, "bracketing_f1")
+    assert lines[2] == "| ours: base | 90.00 |  | 9.5e+12 |"
+    (row,) = table2_systems.summarize([result], "bracketing_f1")
     assert row["bracketing_f1"] == 90.0 and "bleu" not in row
-
-
-def test_summary_of_table_3_has_statistics_of_seeds_and_the_paper():
-    base, *_ = table3_variations.summarize(RESULTS, "bleu")
-    assert base == {
-        "row": "base",
-        "seeds": [1, 2],
-        "perplexity": 10.5,
-        "perplexity_range": [10.0, 11.0],
-        "perplexity_deviation": pytest.approx(0.5**0.5),
-        "bleu": 20.5,
-        "bleu_range": [20.0, 21.0],
-        "bleu_deviation": pytest.approx(0.5**0.5),
-        "parameters": 1_234_567,
-        "paper": {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6},
-    }
-
-
-def test_table_2_has_our_rows_below_published_systems():
-    lines = table2_systems.lay_out("ende", RESULTS[:2], SPLIT).splitlines()
-    assert lines[2] == "| ByteNet | 23.75 |  |  |"
-    assert lines[9] == "| Transformer (big) | 28.4 |  | 2.3e+19 |"
-    assert lines[10] == (
-        "| ours: base | 21.50 (21.00–22.00) | 20.50 (20.00–21.00) | 2.5e+15 |"
-    )
-    assert "p, validation split, bleu_compound_split T; 100 steps" in lines[12]
-    (row,) = table2_systems.summarize(RESULTS[:2], SPLIT)
-    assert (row[SPLIT], row["bleu"]) == (21.5, 20.5)
 
 
 @pytest.mark.parametrize(
