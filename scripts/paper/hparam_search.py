@@ -38,7 +38,7 @@ from scripts.paper import (
 from t2t_repro import errors, fields, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
-from t2t_repro.runs import history
+from t2t_repro.runs import history, run_json
 
 PERPLEXITY = "perplexity"
 JOURNAL = "hparam_search.jsonl"  # trials of all rows, beside the results
@@ -156,6 +156,8 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
     }
     settings = json.loads(json.dumps(settings))  # as they are stored
     stored = study.user_attrs.get("settings", settings)
+    # Settings that are newer than the journal have their defaults.
+    stored = stored | {"row": run_json.with_defaults(stored["row"])}
     if stored != settings:
         differing = [k for k in settings if stored.get(k) != settings[k]]
         raise errors.UserError(

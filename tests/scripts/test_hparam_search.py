@@ -173,7 +173,12 @@ def test_search_resumes_on_another_machine_from_the_results(
         "there/base-trial2-seed1-float32",
     ]
     assert [trial.value for trial in study.get_trials()] == [8.0, 6.0, 5.0]
-    stored = (here.results_dir / hparam_search.JOURNAL).read_text()
+    journal = here.results_dir / hparam_search.JOURNAL
+    stored = journal.read_text()
     assert str(tmp_path) not in stored
+    earlier = stored.replace('"normalization":"",', "")
+    assert earlier != stored  # of a version without this argument
+    journal.write_text(earlier)
+    hparam_search.open_study(row, here, RANGES, objective)
     with pytest.raises(errors.UserError, match="Name another --results_dir"):
         hparam_search.open_study(row._replace(seed=2), here, RANGES, objective)
