@@ -28,8 +28,7 @@ from t2t_repro.importing import (
     weights,
 )
 from t2t_repro.importing.ctranslate2_files import ModelFile, Tokens
-from t2t_repro.importing.imported import Imported, Reference
-from t2t_repro.importing.vocabularies import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Imported, Reference
 from t2t_repro.importing.weights import SIDES
 from t2t_repro.text.vocabulary import EOS, PAD
 

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import checks, model_files, vocabularies
+from t2t_repro.importing import checks, imported, model_files
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.checks import Setting
-from t2t_repro.importing.vocabularies import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.io import files
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import sentence_piece, vocabulary_pair, whitespace_tokens
@@ -351,8 +351,8 @@ def find_vocabularies(
     for names in _PAIRS_OF_MODELS:
         models = [folder / name for name in names]
         if all(path.is_file() for path in models):
-            return vocabularies.map_pieces(models, lists, special, tokens.lists)
-    return vocabularies.map_tokens(lists, special, tokens.lists)
+            return imported.map_pieces(models, lists, special, tokens.lists)
+    return imported.map_tokens(lists, special, tokens.lists)
 
 
 def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:

@@ -20,13 +20,11 @@ from t2t_repro.importing import (
     checks,
     imported,
     model_files,
-    vocabularies,
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.checks import Setting
-from t2t_repro.importing.imported import Imported
-from t2t_repro.importing.vocabularies import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.vocabulary import SpecialTokens
@@ -384,7 +382,7 @@ def _read_vocabularies(
     tokens = [_tokens(file) for file in files]
     text_file = model_files.find_file(folder, *_PIECES, *_CODES)
     if text_file.name in _PIECES:
-        return vocabularies.map_pieces(
+        return imported.map_pieces(
             [text_file] * 2, tokens, [_SPECIAL] * 2, files
         )
     if tokenizer not in bpe_codes.TOKENIZERS:
@@ -399,7 +397,7 @@ def _read_vocabularies(
     for names, order, language, file in zip(
         tokens, orders, languages, files, strict=True
     ):
-        content = vocabularies.named(
+        content = imported.named(
             f"{text_file} with {file.name}",
             bpe_codes.serialize,
             [names[i] for i in order],

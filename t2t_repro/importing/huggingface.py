@@ -27,13 +27,11 @@ from t2t_repro.importing import (
     fairseq,
     imported,
     model_files,
-    vocabularies,
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.checks import Setting
-from t2t_repro.importing.imported import Imported
-from t2t_repro.importing.vocabularies import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -169,7 +167,7 @@ def read_vocabularies(
     ]
     tokens = [_tokens(file) for file in lists]
     special = [_special(names, config, folder / CONFIG) for names in tokens]
-    return vocabularies.map_pieces(models, tokens, special, lists, True)
+    return imported.map_pieces(models, tokens, special, lists, True)
 
 
 def _tokens(file: pathlib.Path) -> list[str]:

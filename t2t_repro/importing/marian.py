@@ -21,14 +21,12 @@ from t2t_repro.importing import (
     imported,
     marian_files,
     model_files,
-    vocabularies,
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.checks import Setting
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.marian_files import MarianFiles
-from t2t_repro.importing.vocabularies import FoundVocabularies
 from t2t_repro.text.vocabulary import SpecialTokens
 
 OPTIONS = "special:model.yml"
@@ -340,10 +338,8 @@ def _read_vocabularies(
             SpecialTokens(_name(names, 0, _EOS), _name(names, 1, _UNKNOWN))
             for names in tokens
         ]
-        return vocabularies.map_pieces(
-            files.pieces, tokens, special, files.lists
-        )
-    mapped = [vocabularies.keep_ids(file) for file in files.pieces]
+        return imported.map_pieces(files.pieces, tokens, special, files.lists)
+    mapped = [imported.keep_ids(file) for file in files.pieces]
     for file, one, size in zip(files.pieces, mapped, sizes, strict=True):
         count = len(one.order) - 1  # without PAD
         if count != size:
@@ -352,7 +348,7 @@ def _read_vocabularies(
                 "If a .yml or .json file has the ids, name it, too: "
                 f"--vocabularies={file.name},vocab.yml."
             )
-    return vocabularies.pieces(mapped, files.pieces)
+    return imported.pieces(mapped, files.pieces)
 
 
 def _tokens(file: pathlib.Path, size: int) -> list[str]:

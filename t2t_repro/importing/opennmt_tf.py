@@ -25,13 +25,11 @@ from t2t_repro.importing import (
     checks,
     imported,
     model_files,
-    vocabularies,
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.checks import Setting
-from t2t_repro.importing.imported import Imported
-from t2t_repro.importing.vocabularies import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.text import vocabulary
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -404,8 +402,8 @@ def read_vocabularies(
         rule = "SentencePiece on both sides, or none"
         raise checks.refuse(file, "tokenization", rule, "one of them")
     if models[0] is None:
-        return vocabularies.map_tokens(tokens, special, lists)
-    return vocabularies.map_pieces(models, tokens, special, lists)
+        return imported.map_tokens(tokens, special, lists)
+    return imported.map_pieces(models, tokens, special, lists)
 
 
 def _beside(settings, key, file):
