@@ -13,9 +13,9 @@ from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.fields import at_least, at_most, setting
 from t2t_repro.io import extras, files, progress, storage
-from t2t_repro.serving import connection, limits
+from t2t_repro.serving import connection
 
-_DEFAULTS = limits.Limits()
+_DEFAULTS = connection.Limits()
 _LAST_PORT = at_most(65_535)
 _UNBOUNDED = at_most(2**63 - 1)  # other integers have 32 bits
 
@@ -167,9 +167,9 @@ class Options:
             )
 
     @property
-    def request_limits(self) -> limits.Limits:
+    def request_limits(self) -> connection.Limits:
         """The limits of requests."""
-        return limits.Limits(
+        return connection.Limits(
             max_batch_size=self.max_batch_size,
             max_batch_bytes=self.max_batch_bytes,
             batch_timeout_ms=self.batch_timeout_ms,

@@ -11,8 +11,7 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers import dense
-from t2t_repro.layers.embedding import LookupTable
-from t2t_repro.layers.gated_convolution import (
+from t2t_repro.layers.convolution import (
     SUM_SCALE,
     GatedConvolution,
     MultiStepAttention,
@@ -20,6 +19,7 @@ from t2t_repro.layers.gated_convolution import (
     WeightNormDense,
     scale_gradient,
 )
+from t2t_repro.layers.embedding import LookupTable
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime import keras_compat

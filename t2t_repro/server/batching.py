@@ -16,7 +16,7 @@ import numpy as np
 import prometheus_client as prometheus
 
 from t2t_repro.server import request_errors
-from t2t_repro.serving.limits import Limits
+from t2t_repro.serving.connection import Limits
 from t2t_repro.text.languages import has_known_tag, tag_of
 
 Inputs = dict[str, list[bytes]]  # {name: one value for each sentence}

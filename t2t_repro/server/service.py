@@ -11,7 +11,7 @@ import grpc
 
 from t2t_repro.server import batching, monitoring, request_errors, versions
 from t2t_repro.server.version_process import ForkServer
-from t2t_repro.serving.limits import Limits
+from t2t_repro.serving.connection import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
 _UNKNOWN_SIGNATURE = "unknown"  # a label of metrics

@@ -40,7 +40,7 @@ from t2t_repro.server.version_process import (
     VersionConnection,
 )
 from t2t_repro.serving import version_folders
-from t2t_repro.serving.limits import Limits
+from t2t_repro.serving.connection import Limits
 
 State = get_model_status_pb2.ModelVersionStatus.State
 # Of a version that failed, to notice a change: an export has about twenty.

@@ -37,7 +37,6 @@ from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import (
     connection,
-    limits,
     saved_model,
     version_folders,
 )
@@ -72,7 +71,7 @@ Columns = dict[str, list[str]]  # [B] lines of "inputs", and "targets" of score
 Outputs = dict[str, np.ndarray]  # [B, ...]; those of text have strings
 # Function of lines that yields the indices of each batch.
 Batches = Callable[[Sequence[str]], Iterable[list[int]]]
-_BATCHES = limits.Limits().split  # as a server allows
+_BATCHES = connection.Limits().split  # as a server allows
 
 
 class SignatureTranslator(Translator):

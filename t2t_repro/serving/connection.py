@@ -1,4 +1,4 @@
-"""Servers of exported models: their addresses, and how a client connects."""
+"""Servers of exported models: their limits, addresses, and how to connect."""
 
 import dataclasses
 import functools
@@ -6,12 +6,12 @@ import pathlib
 import re
 import ssl
 import urllib.parse
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors, fields
 from t2t_repro.fields import at_least, at_most, setting
 from t2t_repro.io import files
-from t2t_repro.serving import limits
 
 _PORT = re.compile("[0-9]{1,5}")
 # Scheme: protocol, whether by TLS, default port, and path before the model.
@@ -25,6 +25,80 @@ _MODEL = re.compile("([^/]+?)(?:/versions/([0-9]{1,18})|/labels/([^/]+))?/?|")
 DEFAULT_NAME = "t2t"
 # Options that name files.
 FILES = "token_file", "tls_ca", "tls_certificate", "tls_key"
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Limits of t2t_repro.serve, and the default batches of `query`."""
+
+    max_batch_size: int = 32  # sentences of a batch, and of a request
+    # Bytes of a batch, and of a request, with each sentence padded to the
+    # longest: 32 sentences of 2,048 bytes each. Such a batch takes seconds.
+    max_batch_bytes: int = 64 << 10
+    batch_timeout_ms: float = 5.0  # time for which a request waits for others
+    max_waiting: int = 1024  # sentences in a queue
+    timeout_secs: float = 30.0  # deadline of requests that have none
+    load_secs: float = 600.0  # of a version, with its warm-up
+    max_connections: int = 1000  # of each protocol
+    max_in_flight: int = 1000  # requests of each protocol
+    # Bytes of answers that clients have not read, of each protocol. Beyond
+    # them, large answers are refused: those of `attention` may have 70 MB.
+    max_unread_bytes: int = 256 << 20
+    large_answer: int = 4096  # values; larger answers are large
+
+    @property
+    def max_request_bytes(self) -> int:
+        r"""Bytes of a request, which is parsed before it can be checked.
+
+        There is room for two inputs (signature score) with each byte written
+        as \u0061, and for names and spaces.
+        """
+        return 2 * 6 * self.max_batch_bytes + (64 << 10)
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        """Bytes in a queue, with the sentences of a request padded.
+
+        Such batches, of which each takes seconds, end within the timeout.
+        """
+        return 8 * self.max_batch_bytes
+
+    @property
+    def max_silence_secs(self) -> float:
+        """Seconds without any answer of a model that has requests.
+
+        By then the requests have had their error for a while.
+        """
+        return self.timeout_secs + 30.0
+
+    def allow(self, size: int, longest: int) -> bool:
+        """Return whether a batch may have this size.
+
+        Args:
+            size: number of sentences.
+            longest: bytes of the longest sentence.
+        """
+        return (
+            size <= self.max_batch_size
+            and size * longest <= self.max_batch_bytes
+        )
+
+    def split(self, lines: Sequence[str]) -> Iterator[list[int]]:
+        """Yield the indices of lines in order, in the largest batches allowed.
+
+        A line that is longer than the limits forms a batch of its own.
+        """
+        batch: list[int] = []
+        longest = 0
+        for i, line in enumerate(lines):
+            length = len(line.encode("utf-8"))
+            if batch and not self.allow(len(batch) + 1, max(longest, length)):
+                yield batch
+                batch, longest = [], 0
+            batch.append(i)
+            longest = max(longest, length)
+        if batch:
+            yield batch
 
 
 class Address(NamedTuple):
@@ -130,7 +204,7 @@ class Options:
     )
     max_batch_size: int = setting(
         at_least(1),
-        default=limits.Limits().max_batch_size,
+        default=Limits().max_batch_size,
         help="Maximum number of lines in a request; --server may accept fewer.",
     )
 
@@ -151,9 +225,9 @@ class Options:
                 )
 
     @property
-    def limits(self) -> limits.Limits:
+    def limits(self) -> Limits:
         """Limits of requests."""
-        return limits.Limits(max_batch_size=self.max_batch_size)
+        return Limits(max_batch_size=self.max_batch_size)
 
     @functools.cached_property
     def header(self) -> dict[str, str]:

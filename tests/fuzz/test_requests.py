@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro.server import json_predict, request_errors
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
@@ -20,7 +20,7 @@ WHOLE = (
     {"inputs": ["a", "b"]},
 )
 TEXT = st.one_of(LINES, st.text(st.characters()))
-LIMITS = limits.Limits(max_batch_size=4)
+LIMITS = connection.Limits(max_batch_size=4)
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from numpy_layers import normal, sigmoid, softmax
 
-from t2t_repro.layers import gated_convolution, randomness
+from t2t_repro.layers import convolution, randomness
 
 B, N, C, CHANNELS = 2, 6, 3, 4
 T, L, D = 3, 5, 4
@@ -16,7 +16,7 @@ REAL = np.arange(L) < np.array([[5], [2]])
 
 
 def _convolution(width, causal, rate=0.0):
-    layer = gated_convolution.GatedConvolution(C, CHANNELS, width, rate, causal)
+    layer = convolution.GatedConvolution(C, CHANNELS, width, rate, causal)
     layer(normal(B, N, C))
     layer.linear.gain.assign(normal(2 * CHANNELS))
     layer.linear.bias.assign(normal(2 * CHANNELS))
@@ -92,8 +92,8 @@ def test_dropout_acts_on_inputs():
 def test_attention_equals_equations_1_and_2():
     x, g = normal(B, T, C), normal(B, T, D)
     z, values = 2 * normal(B, L, D), normal(B, L, D)
-    layer = gated_convolution.MultiStepAttention(C, D)
-    source = gated_convolution.Source(z, values, REAL)
+    layer = convolution.MultiStepAttention(C, D)
+    source = convolution.Source(z, values, REAL)
     layer(x, g, source)
     for dense in (layer.query, layer.output_projection):
         dense.bias.assign(normal(*dense.bias.shape))
@@ -120,7 +120,7 @@ def test_attention_equals_equations_1_and_2():
 
 
 def _dense(dtype="float32"):
-    layer = gated_convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
+    layer = convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
     layer.build()
     return layer
 
@@ -140,7 +140,7 @@ def test_weight_norm_equals_formula():
 
 
 def test_initial_weight_is_direction_of_given_variance():
-    layer = gated_convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
+    layer = convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
     layer.build()
     np.testing.assert_allclose(layer.weight, layer.direction, rtol=1e-5)
     deviation = math.sqrt(3.2 / 64)
@@ -169,7 +169,7 @@ def test_gradient_is_scaled_and_values_are_unchanged(dtype, xla):
     def compute(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            scaled = gated_convolution.scale_gradient(x, 0.25)
+            scaled = convolution.scale_gradient(x, 0.25)
         return scaled, tape.gradient(scaled, x)
 
     x = tf.cast(normal(100), dtype)

@@ -12,7 +12,6 @@ from t2t_repro.layers import (
     attention,
     convolution,
     embedding,
-    gated_convolution,
     mixture_of_experts,
     randomness,
     recurrence,
@@ -63,11 +62,11 @@ def _lstm(inputs, size):
     }
 
 
-class _FlatMultiStep(gated_convolution.MultiStepAttention):
+class _FlatMultiStep(convolution.MultiStepAttention):
     """Attention whose call takes arrays instead of a Source."""
 
     def call(self, x, embedded, states, values, real):
-        source = gated_convolution.Source(states, values, real)
+        source = convolution.Source(states, values, real)
         return super().call(x, embedded, source)
 
 
@@ -194,7 +193,7 @@ CASES = {
     },
     **{
         f"gated_convolution_{causal}": (
-            gated_convolution.GatedConvolution,
+            convolution.GatedConvolution,
             (3, 4, 3, 0.1, causal),
             (normal(2, 5, 3), REAL),
             (2, 5, 4),
@@ -211,7 +210,7 @@ CASES = {
         | _within("output_projection", _weight_norm(4, 6)),
     ),
     "weight_norm": (
-        gated_convolution.WeightNormDense,
+        convolution.WeightNormDense,
         (4, 3, 2.0),
         (normal(2, 5, 4),),
         (2, 5, 3),

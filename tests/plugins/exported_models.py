@@ -218,12 +218,12 @@ class Embedded:
             settings: fields of Limits.
         """
         from t2t_repro.server import service, versions
-        from t2t_repro.serving import limits
+        from t2t_repro.serving import connection
 
         self.service = service.Service(
             export_dir,
             "t2t",
-            limits.Limits(**settings),
+            connection.Limits(**settings),
             forks,
             versions.Retries(*retries),
         )

@@ -8,7 +8,7 @@ import prometheus_client
 import pytest
 
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
 
@@ -41,7 +41,7 @@ def run_with(run, test, **settings):
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)
-        queue_limits = limits.Limits(**defaults | settings)
+        queue_limits = connection.Limits(**defaults | settings)
         queue = batching.Queue(run, queue_limits, sizes=sizes, waiting=waiting)
         try:
             await asyncio.wait_for(test(queue), SECONDS)

@@ -17,7 +17,7 @@ from exported_models import health_of, wait_for
 from t2t_repro import errors
 from t2t_repro.server import version_process, versions
 from t2t_repro.server.versions import LoadedVersion
-from t2t_repro.serving import limits, version_folders
+from t2t_repro.serving import connection, version_folders
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
@@ -149,13 +149,13 @@ def test_missing_fork_server_is_an_error(export_dir):
 
 def load(export_dir, forks, **settings):
     """Load version 1 by a fork server."""
-    bounds = limits.Limits(**settings)
+    bounds = connection.Limits(**settings)
     asyncio.run(LoadedVersion.load(export_dir / "1", forks, bounds))
 
 
 def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
     """Another crash shortly before it delays the next load."""
-    monkeypatch.setattr(limits.Limits, "max_silence_secs", 0.3)
+    monkeypatch.setattr(connection.Limits, "max_silence_secs", 0.3)
     with serve(retries=(5, 1000.0)) as server:
         server.service.versions._last_crash = time.monotonic()
         assert server.http("GET", "/healthz")[0] == 200

@@ -27,7 +27,7 @@ from t2t_repro.server import (
     server_settings,
     versions,
 )
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
 REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
@@ -74,7 +74,7 @@ class Unread(list):
 
 
 def test_number_of_sentences_is_checked_before_they_are_read():
-    bounds = limits.Limits(max_batch_size=2)
+    bounds = connection.Limits(max_batch_size=2)
     for sentences in (Unread(["", "", ""]), Unread([{"a": ""}] * 3), Unread()):
         for content in (
             {"instances": sentences},

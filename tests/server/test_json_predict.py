@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.server import json_predict, request_errors
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
 UNKNOWN_NAME = (
     "Failed to process element: {} key: x of 'instances' list. Error: "
@@ -25,7 +25,7 @@ def read(body, *names):
     return json_predict.read_inputs(
         json_predict.parse(body).content,
         list(names) or ["inputs"],
-        limits.Limits(),
+        connection.Limits(),
     )
 
 

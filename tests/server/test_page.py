@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from t2t_repro.server import rest
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(rest.__file__).parent / "static"
@@ -41,7 +41,7 @@ def test_page_has_the_models_name(server):
 
 def test_page_escapes_the_models_name():
     handlers = rest.Handlers(
-        types.SimpleNamespace(name='"><b>', limits=limits.Limits())
+        types.SimpleNamespace(name='"><b>', limits=connection.Limits())
     )
     page = asyncio.run(handlers.page(None)).text
     assert '<meta name="model" content="&quot;&gt;&lt;b&gt;">' in page

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.serving import limits
+from t2t_repro.serving import connection
 
-TIGHT = limits.Limits(max_batch_size=3, max_batch_bytes=8)
+TIGHT = connection.Limits(max_batch_size=3, max_batch_bytes=8)
 
 
 def test_split_limits_number_and_bytes():
