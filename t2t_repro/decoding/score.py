@@ -159,14 +159,6 @@ def mean_attention(
     return tf.where(is_target & is_input, mean, 0.0)
 
 
-def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return logits of the mean probability of models' logits [..., V]."""
-    if len(logits) == 1:
-        return logits[0]
-    log_probs = [tf.nn.log_softmax(model_logits) for model_logits in logits]
-    return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
-
-
 # Rows of ids, and batches of rows of similar length.
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, score
+from t2t_repro.decoding import beam_search, decode_loop, rules, sampling
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers import dense
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
@@ -226,7 +226,7 @@ class _Ensemble:
             model.decode_step(ids, position, state)
             for model, state in self._with_models(states)
         ]
-        logits = score.ensemble_logits([output.logits for output in outputs])
+        logits = ensemble_logits([output.logits for output in outputs])
         attention = None
         if self._needs_attention:
             attention = tf.add_n([output.attention for output in outputs])
@@ -247,3 +247,11 @@ class _Ensemble:
             model.compact_state(state)
             for model, state in self._with_models(states)
         )
+
+
+def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return logits of the mean probability of models' logits [..., V]."""
+    if len(logits) == 1:
+        return logits[0]
+    log_probs = [tf.nn.log_softmax(model_logits) for model_logits in logits]
+    return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)

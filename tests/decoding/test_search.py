@@ -59,7 +59,7 @@ def test_ensemble_logits_give_mean_probability():
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for count in (1, 2, 3):
         found = tf.nn.log_softmax(
-            score.ensemble_logits(
+            search.ensemble_logits(
                 [tf.constant(x, tf.float32) for x in logits[:count]]
             )
         )
@@ -70,7 +70,7 @@ def test_ensemble_logits_give_mean_probability():
 def test_ensemble_logits_of_extreme_models_are_finite():
     first, second = [100.0, 0.0, -100.0], [0.0, 100.0, -100.0]
     found = tf.nn.log_softmax(
-        score.ensemble_logits([tf.constant(first), tf.constant(second)])
+        search.ensemble_logits([tf.constant(first), tf.constant(second)])
     )
     np.testing.assert_allclose(found[:2], np.log([0.5, 0.5]), rtol=1e-5)
     assert np.isfinite(found).all()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.evaluation import scoring
+from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.text import test_sets
@@ -18,11 +18,11 @@ WITH_SOURCES = test_sets.TestSet(SOURCES, REFERENCES)
 
 
 def test_buckets_are_of_source_lengths_if_known():
-    result = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), samples=5)
+    result = evaluation.score(HYPOTHESES, WITH_SOURCES, Suite(), samples=5)
     assert "bleu by words of the source" in result.text
     counts = [b["sentences"] for b in result.details["by_source_length"]]
     assert counts == [1, 1]
-    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=5)
+    result = evaluation.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=5)
     assert "bleu by words of the reference" in result.text
     assert len(result.details["by_reference_length"]) == 1
 
@@ -30,17 +30,17 @@ def test_buckets_are_of_source_lengths_if_known():
 def test_tag_of_a_source_is_no_word():
     sources = [f"<2en>{' Katze' * 10}"] * 2
     tagged = test_sets.TestSet(sources, REFERENCES, "test", {"de-en": 2})
-    result = scoring.score(HYPOTHESES, tagged, Suite(), samples=1)
+    result = evaluation.score(HYPOTHESES, tagged, Suite(), samples=1)
     (row,) = result.details["by_source_length"]
     assert (row["shortest"], row["longest"]) == (0, 10)
 
 
 def test_two_references_have_no_published_scores(monkeypatch):
     monkeypatch.setattr(
-        scoring.published, "identify_test_set", lambda lines: "a set"
+        evaluation.published, "identify_test_set", lambda lines: "a set"
     )
     of_two = test_sets.TestSet(None, [REFERENCES[0], HYPOTHESES])
-    result = scoring.score(HYPOTHESES, of_two, Suite(), samples=1)
+    result = evaluation.score(HYPOTHESES, of_two, Suite(), samples=1)
     assert "published" not in result.details
     assert "ublished" not in result.text
 
@@ -48,9 +48,11 @@ def test_two_references_have_no_published_scores(monkeypatch):
 def test_details_are_json_with_all_printed_figures(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(
-        scoring.published, "identify_test_set", lambda lines: name
+        evaluation.published, "identify_test_set", lambda lines: name
     )
-    result = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5)
+    result = evaluation.score(
+        HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5
+    )
     expected = scores.score(Suite(), HYPOTHESES, REFERENCES)
     assert result.scores == scores.values_and_signature(
         Suite().build(), expected
@@ -77,11 +79,11 @@ def test_details_are_json_with_all_printed_figures(monkeypatch):
 def test_wrong_number_of_sources_is_refused(sources):
     test_set = test_sets.TestSet(sources, REFERENCES)
     with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
-        scoring.score(HYPOTHESES, test_set, Suite(), samples=1)
+        evaluation.score(HYPOTHESES, test_set, Suite(), samples=1)
 
 
 def test_unknown_set_has_no_published_scores():
-    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=1)
+    result = evaluation.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=1)
     assert not {"test_set", "published", "baseline"} & set(result.details)
     assert set(result.details["plus_minus"].values()) == {None}
     assert "ublished" not in result.text
@@ -89,7 +91,7 @@ def test_unknown_set_has_no_published_scores():
 
 def test_buckets_are_scored_by_the_headline_metric():
     suite = Suite(tokenized=True)
-    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, suite, samples=1)
+    result = evaluation.score(HYPOTHESES, WITHOUT_SOURCES, suite, samples=1)
     (row,) = result.details["by_reference_length"]
     assert row["bleu_tok"] == result.scores["bleu_tok"] and "bleu" not in row
     assert "bleu_tok by words of the reference" in result.text
@@ -105,7 +107,7 @@ def _many():
 
 def test_scores_of_directions_are_averaged():
     suite = Suite(("exact_match", "bleu_tok"))
-    result = scoring.score(*_many(), suite, samples=5)
+    result = evaluation.score(*_many(), suite, samples=5)
     assert result.scores["exact_match"] == 75
     assert list(result.scores)[-2:] == ["signature", "directions"]
     by_direction = result.scores["directions"]
@@ -133,7 +135,7 @@ def test_each_direction_is_scored_in_its_language():
     suite = Suite(("bleu_tok",))
     hypotheses, test_set = _many()
     only = test_set.toward("de")
-    result = scoring.score(hypotheses[:2], only, suite, samples=1)
+    result = evaluation.score(hypotheses[:2], only, suite, samples=1)
     assert "moses-de" in result.scores["signature"]
     assert "directions" not in result.scores
 
@@ -141,10 +143,10 @@ def test_each_direction_is_scored_in_its_language():
 def test_baseline_is_compared_in_each_direction():
     hypotheses, test_set = _many()
     suite = Suite(("exact_match",))
-    result = scoring.score(hypotheses, test_set, suite, ["zwei"] * 3, 5)
+    result = evaluation.score(hypotheses, test_set, suite, ["zwei"] * 3, 5)
     rows = result.details["baseline"]
     assert [row["direction"] for row in rows] == ["en-de", "de-en"]
     lines = result.text.splitlines()[-2:]
     assert [line.split(":")[0] for line in lines] == ["en-de", "de-en"]
     with pytest.raises(errors.UserError, match="same number of lines"):
-        scoring.score(hypotheses[:2], test_set, suite)
+        evaluation.score(hypotheses[:2], test_set, suite)

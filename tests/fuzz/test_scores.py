@@ -9,10 +9,10 @@ from file_strategies import LINES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.evaluation import scoring
+from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import page, sample_translations
+from t2t_repro.reports import reporting, sample_translations
 from t2t_repro.text import svg, test_sets, trees
 
 FEW = hypothesis.settings(
@@ -27,7 +27,7 @@ FEW = hypothesis.settings(
 )
 def test_any_translations_are_scored(rows, tokenized):
     sources, hypotheses, references = map(list, zip(*rows, strict=True))
-    made = scoring.score(
+    made = evaluation.score(
         hypotheses,
         test_sets.TestSet(sources, [references]),
         Suite(tokenized=tokenized),
@@ -38,7 +38,7 @@ def test_any_translations_are_scored(rows, tokenized):
         assert 0 <= made.scores[key] < math.inf
         assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
     stored = json.loads(json.dumps(made.scores | made.details))
-    assert set(page.read_scores(stored).numbers) == set(TRANSLATION)
+    assert set(reporting.read_scores(stored).numbers) == set(TRANSLATION)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
 

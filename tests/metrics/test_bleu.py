@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.evaluation import scoring
+from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 
@@ -38,7 +38,7 @@ def values(hypotheses, references, language="en", tokenized=False):
 
 
 def described(result, suite):
-    return scoring.summary(suite.build(), result, suite)
+    return evaluation.summary(suite.build(), result, suite)
 
 
 def bleu_by_hand(matches, totals, brevity=1.0):

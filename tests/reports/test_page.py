@@ -6,7 +6,7 @@ import pytest
 
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
-from t2t_repro.reports import attention_plots, page, sample_translations
+from t2t_repro.reports import attention_plots, reporting, sample_translations
 
 SETTINGS = {
     "problem": "made_up",
@@ -31,7 +31,7 @@ MANIFEST = {
         }
     },
 }
-RUN = page.RunSummary(
+RUN = reporting.RunSummary(
     name="one",
     settings=SETTINGS,
     headline="bleu",
@@ -45,7 +45,9 @@ RUN = page.RunSummary(
         ),
     },
     drawings={
-        "test": [page.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]
+        "test": [
+            reporting.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")
+        ]
     },
     checkpoint="ckpt-20",
     attention=[
@@ -75,7 +77,7 @@ NEW_RUN = RUN._replace(
 
 def test_scores_of_checkpoints_are_plotted():
     curve = {"checkpoints/test": [(10, 20.0), (20, 25.5)]}
-    found = page.render([RUN._replace(curves=curve)])
+    found = reporting.render([RUN._replace(curves=curve)])
     assert "sacreBLEU of checkpoints, test." in found
 
 
@@ -120,7 +122,7 @@ class Reader(html.parser.HTMLParser):
     ids=["one", "new", "both"],
 )
 def reader(request):
-    return Reader(page.render(request.param))
+    return Reader(reporting.render(request.param))
 
 
 def words(reader):
@@ -150,14 +152,14 @@ def test_images_have_alternative_text(reader):
 
 def test_page_runs_no_scripts_and_loads_nothing():
     """A metric of somebody else may draw any SVG."""
-    text = page.render([RUN])
+    text = reporting.render([RUN])
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}'
     assert text.index(meta) < text.index("<title>")
 
 
 def test_page_shows_everything_of_a_run():
-    text = words(Reader(page.render([RUN])))
+    text = words(Reader(reporting.render([RUN])))
     for part in (
         "base on made_up, trained for 20 steps.",
         "Parameters 63,045,632",
@@ -183,7 +185,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
     run = NEW_RUN._replace(
         settings=settings, cost=NEW_RUN.cost._replace(steps=steps)
     )
-    text = words(Reader(page.render([run])))
+    text = words(Reader(reporting.render([run])))
     assert "The model was imported from marian: opus" in text
     assert "a.npz beef" in text and "missing or has changed" not in text
     trained = ", trained for 5 steps." if steps else "."
@@ -191,7 +193,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
 
 
 def test_page_states_what_is_missing():
-    text = words(Reader(page.render([NEW_RUN])))
+    text = words(Reader(reporting.render([NEW_RUN])))
     for part in (
         "The data of the run is missing or has changed",
         "feed",
@@ -205,7 +207,7 @@ def test_page_states_what_is_missing():
 
 
 def test_several_runs_stand_side_by_side():
-    rendered = page.render([RUN, NEW_RUN])
+    rendered = reporting.render([RUN, NEW_RUN])
     text = words(Reader(rendered))
     assert "2 runs side by side." in text
     assert "Parameters 63,045,632 1,000" in text
@@ -223,7 +225,7 @@ def test_headline_metric_comes_first():
         curves=RUN.curves | {"validation/exact_match": [(20, 50.5)]},
         scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
     )
-    text = words(Reader(page.render([run])))
+    text = words(Reader(reporting.render([run])))
     glance = text[text.index("At a glance") : text.index("Training data")]
     first, second, *_ = (
         glance.index(part)
@@ -254,7 +256,7 @@ def test_headline_metric_comes_first():
     ],
 )
 def test_number_is_readable(value, text):
-    assert page.number(value) == text
+    assert reporting.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -269,4 +271,4 @@ def test_number_is_readable(value, text):
     ],
 )
 def test_command_is_as_typed(line, text):
-    assert page.command(line) == text
+    assert reporting.command(line) == text

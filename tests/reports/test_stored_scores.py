@@ -1,6 +1,6 @@
 """Stored scores of any kind: each entry has its place."""
 
-from t2t_repro.reports import page
+from t2t_repro.reports import reporting
 
 STORED = {
     "bleu": 39.567,
@@ -18,7 +18,7 @@ STORED = {
 
 
 def test_entries_are_sorted_by_kind():
-    scores = page.read_scores(STORED)
+    scores = reporting.read_scores(STORED)
     assert scores.numbers == {"bleu": 39.567, "ter": 44}
     assert set(scores.notes) == {"plus_minus", "signatures"}
     assert scores.tables == {
@@ -36,21 +36,21 @@ def test_entries_are_sorted_by_kind():
 
 
 def test_number_has_its_interval():
-    scores = page.read_scores(STORED)
+    scores = reporting.read_scores(STORED)
     assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
     assert scores.formatted("ter") == "44.00"
     assert scores.formatted("chrf") == "–"
 
 
 def test_other_notes_have_a_row_per_number():
-    assert page.read_scores(STORED).other_notes() == [
+    assert reporting.read_scores(STORED).other_notes() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
     ]
-    assert page.read_scores({"bleu": 1.0}).other_notes() == []
+    assert reporting.read_scores({"bleu": 1.0}).other_notes() == []
 
 
 def test_columns_are_names_of_all_rows():
-    assert page.score_columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list(
-        "abc"
-    )
+    assert reporting.score_columns(
+        [{"a": 1, "b": 2}, {"a": 1, "c": 3}]
+    ) == list("abc")
