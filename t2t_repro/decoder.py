@@ -21,7 +21,6 @@ from t2t_repro.io import progress
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
-flags.adopt_module_key_flags(decoder_flags)
 
 
 def main(job: decoder_flags.Job | decoder_flags.BulkJob) -> None:
