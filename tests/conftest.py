@@ -42,8 +42,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # ones after 700 more, would take 5% of the CPU time of the tests.
 gc.set_threshold(20_000, 10, 10)
 # A shell that runs the tests in the background makes them ignore Control-C, and
-# with them the commands that they start and interrupt.
+# nohup hang-ups, and with them the commands that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LOGICAL_CPUS = 8  # replicas, as in section 5.2
 VOCAB_SIZE = 20

@@ -28,7 +28,7 @@ def compose(name):
 
 
 def assert_flags(command, arguments):
-    """Assert that a command or common_flags defines the flags."""
+    """Assert that a command or common_flags defines the flags, or fields."""
     sources = [
         ROOT / "t2t_repro" / f"{n}.py" for n in (command, "cli/common_flags")
     ]
@@ -36,7 +36,7 @@ def assert_flags(command, arguments):
     for argument in arguments:
         name, _, value = argument.removeprefix("--").partition("=")
         assert argument.startswith("--") and value
-        assert f'    "{name}",' in text or f'("{name}",' in text, argument
+        assert re.search(rf'(^ +|\()"{name}",|^    {name}: ', text, re.M), name
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
