@@ -10,19 +10,15 @@ load and restarted on its ports. Clients and server share this machine.
 """
 
 import concurrent.futures
-import pathlib
 import random
-import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 from absl import app, flags
 
-from scripts.benchmarks import harness
+from scripts.benchmarks import harness, served
 from t2t_repro.serving import client, connection
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -39,60 +35,6 @@ _PROTOCOL = flags.DEFINE_enum(
 )
 
 _TIMEOUT = 120  # seconds for a request, including a restart
-
-
-class Server:
-    """A process of `t2t serve`, which accepts requests."""
-
-    def __init__(self, *settings, rest_port=0, grpc_port=0):
-        """Start it with further flags; port 0 lets the system choose."""
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "t2t_repro.serve"),
-                f"--export_dir={_EXPORT_DIR.value}",
-                *(f"--rest_port={rest_port}", f"--grpc_port={grpc_port}"),
-                *settings,
-            ],
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        line = self._process.stdout.readline()
-        found = re.search(r"port (\d+); gRPC: port (\d+)", line)
-        if not found:
-            raise SystemExit("The server did not start.")
-        self.rest, self.grpc = map(int, found.groups())
-
-    def stop(self, number=signal.SIGTERM) -> int:
-        """Send a signal; return the exit status."""
-        self._process.send_signal(number)
-        return self._process.wait()
-
-    def memory_mb(self) -> float:
-        """Return the memory of all its processes in MB, each page once."""
-        return sum(map(_memory_kb, _processes(self._process.pid))) / 1024
-
-
-def _processes(process):
-    """Return the ids of a process and of its descendants."""
-    found = [process]
-    for child in _read(f"/proc/{process}/task/{process}/children").split():
-        found += _processes(child)
-    return found
-
-
-def _memory_kb(process):
-    """Return the memory of a process, with its part of shared pages."""
-    text = _read(f"/proc/{process}/smaps_rollup")
-    found = re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def _read(path):
-    """Return the text of a file in /proc; "" if its process has ended."""
-    try:
-        return pathlib.Path(path).read_text()
-    except OSError:
-        return ""
 
 
 class Load:
@@ -138,13 +80,9 @@ class Load:
 
 def main(_):
     harness.print_machine()
-    text = pathlib.Path(_TEXT.value).read_text("utf-8")
-    sentences = sorted(set(map(str.strip, text.splitlines())))[: _LINES.value]
-    translated = client.ExportedModel(_EXPORT_DIR.value).translate(sentences)
-    expected = {
-        sentence: translation.texts[0]
-        for sentence, translation in zip(sentences, translated, strict=True)
-    }
+    expected = served.expected_translations(
+        _EXPORT_DIR.value, _TEXT.value, _LINES.value
+    )
     add = harness.report
     add("different translations", len(set(expected.values())), "sentences")
     single = measure(expected, "no batches", "--max_batch_size=1")
@@ -156,7 +94,7 @@ def main(_):
 
 def measure(expected, name, *settings):
     """Return answers per second of a server with these settings."""
-    server = Server(*settings)
+    server = served.Server(_EXPORT_DIR.value, *settings)
     load, memory = Load(server, expected), []
     for _ in range(4):
         time.sleep(_SECONDS.value / 4)
@@ -172,15 +110,15 @@ def measure(expected, name, *settings):
 
 def restart(expected):
     """Kill the server under load, and start another in its place."""
-    server = Server()
+    server = served.Server(_EXPORT_DIR.value)
     load = Load(server, expected)
     time.sleep(_SECONDS.value / 4)
     before = len(load.seconds)
     server.stop(signal.SIGKILL)
-    again = Server(rest_port=server.rest, grpc_port=server.grpc)
+    server.start()
     time.sleep(_SECONDS.value / 4)
     rate = load.end()
-    again.stop()
+    server.stop()
     report("killed and started again", load, rate)
     after = len(load.seconds) - before
     harness.report("killed and started again: after it", after, "answers")
