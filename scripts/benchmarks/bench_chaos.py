@@ -257,6 +257,11 @@ DISTURBANCES |= {
     "new versions": publish_versions,
     "killed and restarted": restart,
 }
+flags.register_validator(
+    _ATTACKS,
+    lambda names: DISTURBANCES.keys() >= {*(names or ())},
+    f"Each must be one of {', '.join(DISTURBANCES)}.",
+)
 
 
 def main(_):
