@@ -12,15 +12,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 
-from absl import flags
-
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags, decoder_flags
 from t2t_repro.decoding import translation
 from t2t_repro.io import progress
 
 common_flags.define_decoding_flags()
-flags.adopt_module_key_flags(decoder_flags)
+common_flags.define_fields(decoder_flags.Options)
 
 
 def main(job: decoder_flags.Job | decoder_flags.BulkJob) -> None:
@@ -36,106 +34,98 @@ def _translate_files(job):
     from t2t_repro.bulk import bulk_decoding
 
     message = bulk_decoding.translate_files(
-        job.model(
-            decoder_flags.SPLIT_SENTENCES.value,
-            decoder_flags.TARGET_LANGUAGE.value or "",
-        ),
+        job.model(),
         job.sources,
         job.folder,
         job.engine(),
-        decoder_flags.OUTPUT_FORMAT.value,
-        job.shard_lines,
+        job.options.output_format,
+        job.options.shard_lines,
     )
     if message:
         raise errors.UserError(message)
 
 
-def _decode(model, total):
+def _decode(options, model, total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.decoding import translate
     from t2t_repro.runtime import graph
 
-    interactive, attention, score = (
-        flag.value
-        for flag in (
-            decoder_flags.INTERACTIVE,
-            decoder_flags.ATTENTION,
-            decoder_flags.SCORE_FILE,
-        )
-    )
     if total is not None:
         graph.optimize_for(total)
     model.print_checkpoints()
     run, paths, hparams = model
-    _choose_threads(paths)
-    problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
+    _choose_threads(options, paths)
+    problem = run.problem.toward(options.target_language)
     source, target = problem.normalizers
     split = translate.line_splitter(
-        problem, run.vocabularies.source, decoder_flags.SPLIT_SENTENCES.value
+        problem, run.vocabularies.source, options.split_sentences
     )
     models = run.models(paths)
-    if attention:
-        _trace(models, run, hparams, source, total)
+    if options.decode_attention:
+        _trace(options, models, run, hparams, source, total)
         return
     translator = translate.BatchTranslator(
         models,
         run.vocabularies,
         hparams,
-        _aligner(models, run),
+        _aligner(options, models, run),
         split,
-        one_sentence=interactive,
+        one_sentence=options.decode_interactive,
     )
-    if interactive:
+    if options.decode_interactive:
         _converse(translator, hparams.max_input_length)
-    elif score:
+    elif options.score_file:
         # No list: the file may be larger than memory.
-        pairs = ((source(a), target(b)) for a, b in decoder_flags.read_pairs())
-        _write(map(_score_line, translator.score(pairs, total)))
+        pairs = ((source(a), target(b)) for a, b in options.read_pairs())
+        scores = translator.score(pairs, total)
+        with_subwords = options.score_subwords
+        _write(options, (_score_line(each, with_subwords) for each in scores))
     else:
-        prefixes = map(target, decoder_flags.read_prefixes())
-        _translate(translator, prefixes, total, hparams.max_input_length)
+        prefixes = map(target, options.read_prefixes())
+        max_length = hparams.max_input_length
+        _translate(options, translator, prefixes, total, max_length)
 
 
-def _choose_threads(paths):
-    """Choose TensorFlow's threads for the work that the flags name."""
+def _choose_threads(options, paths):
+    """Choose TensorFlow's threads for the work that the options name."""
     from t2t_repro.runs.checkpoints import CheckpointReader
     from t2t_repro.runtime import devices
 
     # A file's batches are split into shards, each on a thread. Tracing and
     # scoring have large operations: there, threads share an operation.
-    if decoder_flags.INTERACTIVE.value:
+    if options.decode_interactive:
         devices.choose_threads_for_one_sentence(
             sum(CheckpointReader(path).num_weights for path in paths)
         )
-    elif not (decoder_flags.ATTENTION.value or decoder_flags.SCORE_FILE.value):
+    elif not (options.decode_attention or options.score_file):
         devices.use_one_thread_per_operation()
 
 
-def _aligner(models, run):
-    """Return the Aligner that the flags ask for, or None."""
+def _aligner(options, models, run):
+    """Return the Aligner that the options ask for, or None."""
     from t2t_repro.decoding import translate
 
-    if not decoder_flags.ALIGNMENTS.value:
+    if not options.alignments:
         return None
-    return translate.Aligner(
-        models, run.vocabularies, decoder_flags.ALIGNMENT_LAYER.value
-    )
+    return translate.Aligner(models, run.vocabularies, options.alignment_layer)
 
 
-def _translate(translator, prefixes, total, max_length):
+def _translate(options, translator, prefixes, total, max_length):
     """Translate a file or standard input."""
-    lines, sources = itertools.tee(decoder_flags.read_lines())
+    lines, sources = itertools.tee(options.read_lines())
     signals = progress.StopSignals()
     translations = translator.translate(
         lines, total, prefixes, lambda: signals.received
     )
     with (
-        signals if decoder_flags.keeps_partial() else contextlib.nullcontext(),
-        decoder_flags.open_output() as write,
-        decoder_flags.open_alignments() as write_alignment,
+        signals if options.keeps_partial else contextlib.nullcontext(),
+        options.open_output() as write,
+        options.open_alignments() as write_alignment,
     ):
-        writer = _TranslationWriter(sources, write, write_alignment)
+        writer = _TranslationWriter(
+            sources, options.output_format, write, write_alignment
+        )
         try:
             writer.write(translations)
         except translation.Stopped as stopped:
@@ -143,7 +133,7 @@ def _translate(translator, prefixes, total, max_length):
             print(
                 f"Interrupted: {writer.finished:,} of {total:,} lines are "
                 "translated. To continue after an interruption, use "
-                f"--{decoder_flags.TO_DIR.name}.",
+                "--decode_to_dir.",
                 file=sys.stderr,
             )
             sys.exit(progress.exit_code(signals.received))
@@ -159,11 +149,12 @@ class _TranslationWriter:
     def __init__(
         self,
         sources: Iterable[str],
+        output_format: str,
         write: Callable[[str], object],
         write_alignment: Callable[[str], object],
     ) -> None:
-        """Store the lines and the functions that write a line to a file."""
-        self._numbered = enumerate(sources, 1)
+        """Store lines, format, and functions that write a line to a file."""
+        self._numbered, self._format = enumerate(sources, 1), output_format
         self._write, self._write_alignment = write, write_alignment
         self.finished = 0
         self.refused: dict[int, int] = {}  # {line number: subwords}
@@ -177,8 +168,7 @@ class _TranslationWriter:
             translations: translations of the next lines.
             strict: whether they must be those of all lines that are left.
         """
-        name = decoder_flags.OUTPUT_FORMAT.value
-        format_output = translation.OUTPUT_FORMATS[name]
+        format_output = translation.OUTPUT_FORMATS[self._format]
         # The translations first: their end closes the progress bar.
         for found, (number, line) in zip(
             translations, self._numbered, strict=strict
@@ -188,7 +178,7 @@ class _TranslationWriter:
                 self._write(format_output(number, line, found))
                 if found.too_long:
                     self.refused[number] = found.too_long
-            elif name == "text":
+            elif self._format == "text":
                 self._write("")
             alignment = found and found.alignment
             self._write_alignment(alignment.pharaoh() if alignment else "")
@@ -219,20 +209,20 @@ def _converse(translator, max_length):
             print(f"{score:8.4f}  {text}", flush=True)
 
 
-def _trace(models, run, hparams, normalize, total):
+def _trace(options, models, run, hparams, normalize, total):
     """Write the attention weights of the only model for each line."""
     from t2t_repro.decoding import score
 
     (model,) = models
     tracer = score.AttentionTracer(model, run.vocabularies, hparams)
     lines = progress.bar(
-        decoder_flags.read_lines(),
+        options.read_lines(),
         "trace",
         total,
         unit="line",
         disable=total is None,
     )
-    _write(_attention_lines(tracer, map(normalize, lines)))
+    _write(options, _attention_lines(tracer, map(normalize, lines)))
 
 
 def _attention_lines(tracer, lines):
@@ -247,9 +237,9 @@ def _attention_lines(tracer, lines):
         yield json.dumps(values, ensure_ascii=False)
 
 
-def _score_line(score):
+def _score_line(score, with_subwords):
     fields = [f"{score.total:.6f}", str(len(score.pieces))]
-    if decoder_flags.SCORE_SUBWORDS.value:
+    if with_subwords:
         pairs = zip(score.pieces, score.log_probs, strict=True)
         fields.append(
             " ".join(f"{piece} {value:.6f}" for piece, value in pairs)
@@ -257,9 +247,9 @@ def _score_line(score):
     return "\t".join(fields)
 
 
-def _write(lines):
+def _write(options, lines):
     """Write lines as they arrive."""
-    with decoder_flags.open_output() as write:
+    with options.open_output() as write:
         for line in lines:
             write(line)
 

@@ -44,7 +44,8 @@ def define_fields(cls: type, names: Container[str] | None = None) -> None:
     """Define a flag for each field of a settings dataclass.
 
     A field is a bool, int, float or str, one of these or None, or of several
-    values: see List.
+    values: see List. An int has 32 bits, unless it has an upper bound, which
+    may be math.inf.
 
     Args:
         cls: the class. An underscore at the end of the name of a field, which
@@ -75,7 +76,8 @@ def _define_field(field, hint):
         serializer = flags.CsvListSerializer(",")
         flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
     elif kind is int:
-        flags.DEFINE_integer(*named, text, low or 0, high or _MAX_INT)
+        high = None if high == math.inf else high or _MAX_INT
+        flags.DEFINE_integer(*named, text, low or 0, high)
     elif kind is float:
         flag = flags.DEFINE_float(*named, text, low, high)
         flags.register_validator(flag, _is_finite, "must be a finite number")

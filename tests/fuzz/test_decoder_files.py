@@ -3,12 +3,12 @@
 import itertools
 
 import pytest
-from absl.testing import flagsaver
 from file_strategies import LINES, edited_bytes, read_or_refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
+from t2t_repro.cli import decoder_flags
 
 PAIRS = "a b\tc d\n\te\r\né \u2028\t\u0085\n".encode()
 # A byte order mark that begins a file is not part of its text.
@@ -18,31 +18,21 @@ FIELDS = LINES.map(
 
 
 @pytest.fixture(scope="module")
-def decoder_flags(command):
-    """Return the module of the decoder's flags, which exist for one module."""
-    with command("decoder") as decoder:
-        yield decoder.decoder_flags
-
-
-@pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return tmp_path_factory.mktemp("files") / "pairs.txt"
 
 
-def read_pairs(decoder_flags, path):
-    """Yield the pairs of a file, as the flag --score_file names it."""
-    with flagsaver.flagsaver(score_file=str(path)):
-        yield from decoder_flags.read_pairs()
+def read_pairs(path):
+    """Return the pairs of a file, as the flag --score_file names it."""
+    return decoder_flags.Options(score_file=str(path)).read_pairs()
 
 
 @given(edited_bytes(PAIRS))
-def test_edited_file_of_pairs_is_read_or_named_by_line(
-    decoder_flags, path, content
-):
+def test_edited_file_of_pairs_is_read_or_named_by_line(path, content):
     path.write_bytes(content)
     pairs = []
     try:
-        for pair in read_pairs(decoder_flags, path):
+        for pair in read_pairs(path):
             assert len(pair) == 2 and not set("".join(pair)) & set("\t\n")
             pairs.append(pair)
     except errors.UserError as error:
@@ -54,33 +44,34 @@ def test_edited_file_of_pairs_is_read_or_named_by_line(
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=5))
-def test_pairs_are_read_as_written(decoder_flags, path, pairs):
+def test_pairs_are_read_as_written(path, pairs):
     path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
-    assert list(read_pairs(decoder_flags, path)) == pairs
+    assert list(read_pairs(path)) == pairs
 
 
 @given(edited_bytes(PAIRS), st.integers(0, 4))
 def test_prefix_file_has_a_line_for_each_input_or_is_refused(
-    decoder_flags, path, content, total
+    path, content, total
 ):
-    def read(_):
-        decoder_flags._check_prefixes(total)
-        return list(decoder_flags.read_prefixes())
+    options = decoder_flags.Options(
+        decode_from_file="in", decode_prefix_file=str(path)
+    )
 
-    with flagsaver.flagsaver(decode_prefix_file=str(path)):
-        found = read_or_refuse(read, path, content)
+    def read(_):
+        decoder_flags._check_prefixes(options, total)
+        return list(options.read_prefixes())
+
+    found = read_or_refuse(read, path, content)
     assert found is None or len(found) == total
-    free = decoder_flags.read_prefixes()
+    free = decoder_flags.Options().read_prefixes()
     assert list(itertools.islice(free, 3)) == ["", "", ""]
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, MemoryError, SystemExit])
-def test_finished_lines_are_kept_after_any_error(
-    decoder_flags, tmp_path, error
-):
-    with flagsaver.flagsaver(decode_to_file=str(tmp_path / "out")):
-        with pytest.raises(error), decoder_flags.open_output() as write:
-            write("finished")
-            raise error
+def test_finished_lines_are_kept_after_any_error(tmp_path, error):
+    options = decoder_flags.Options(decode_to_file=str(tmp_path / "out"))
+    with pytest.raises(error), options.open_output() as write:
+        write("finished")
+        raise error
     assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
     assert (tmp_path / "out.partial").read_text() == "finished\n"
