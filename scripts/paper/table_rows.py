@@ -291,9 +291,9 @@ class Job(NamedTuple):
     def settings(self, row: Row) -> dict:
         """Return the settings that a row's file records.
 
-        They include the sha256 of the data, once the data exists.
+        They include the sha256 of each split's text and ids, once these exist.
         """
-        problem, data = self.problem, manifest.sha256(self.data)
+        problem = self.problem
         # Vocabularies without folders: the data's checksum has their content.
         vocabulary = ":".join(path.name for path in problem.vocabulary_paths)
         hparams = registry.build_hparams(row.hparams_set)
@@ -306,7 +306,7 @@ class Job(NamedTuple):
             "seed": row.seed,
             "problem": problem.requested_name,
             "problem_arguments": problem.arguments | {"vocabulary": vocabulary},
-            "manifest_sha256": data,
+            "data": manifest.checksums(self.data),
             "split": self.split,
             "averaged": self.averaged,
             "mixed_precision": row.mixed_precision,
@@ -314,7 +314,7 @@ class Job(NamedTuple):
             "patience_metric": metric,
             "hparams": dataclasses.asdict(hparams),
         }
-        optional = "manifest_sha256", "patience_metric"
+        optional = "data", "patience_metric"
         return {k: v for k, v in settings.items() if v or k not in optional}
 
     def datagen(self) -> None:

@@ -12,6 +12,7 @@ from absl import flags
 
 from scripts.paper import experiment_queue, table_rows, table_runs
 from t2t_repro import errors, registry
+from t2t_repro.data import manifest
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 from t2t_repro.runs.run import Run
@@ -126,16 +127,16 @@ def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
     assert table_rows.finished_rows(table, job) == []
 
 
-def test_row_of_other_data_is_not_in_the_table(micro_table):
+def test_row_of_other_data_is_not_in_the_table(micro_table, monkeypatch):
     table, job, _ = micro_table
-    job.data.mkdir()
-    (job.data / "manifest.json").write_text("{}", "utf-8")
     row = table.row("base", 1)
+    sums = {"train_sha256": "ab"}  # of text and ids
+    monkeypatch.setattr(manifest, "checksums", lambda folder: dict(sums))
     write_finished(row, job)
     assert len(table_rows.finished_rows(table, job)) == 1
-    (job.data / "manifest.json").write_text("{ }", "utf-8")
+    sums["train_sha256"] = "cd"
     assert table_rows.finished_rows(table, job) == []
-    with pytest.raises(errors.UserError, match="manifest_sha256 is '44136"):
+    with pytest.raises(errors.UserError, match="data.train_sha256 is 'ab'"):
         table_runs.run_row(row, job, None)
 
 
