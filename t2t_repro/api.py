@@ -16,7 +16,6 @@ from typing import Any
 from t2t_repro import errors, fields, registry
 from t2t_repro.data.settings import Data
 from t2t_repro.decoding import translation
-from t2t_repro.decoding.score import AttentionTracer
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.decoding.translation import (
     AttentionTrace,
@@ -49,14 +48,12 @@ class Model(Translator):
         """
         self.run = run
         self._checkpoints = run.checkpoints(checkpoint_path)
-        self._models = run.models(self._checkpoints)
+        models = run.models(self._checkpoints)
+        self._num_models = len(models)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            functools.partial(BatchTranslator, self._models, run.vocabularies)
-        )
-        self._tracer = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            functools.partial(
-                AttentionTracer, self._models[0], run.vocabularies
+            lambda hparams, num_models: BatchTranslator(
+                models[:num_models], run.vocabularies, hparams
             )
         )
 
@@ -92,7 +89,7 @@ class Model(Translator):
         lines = translation.require_lines(lines)
         source, _ = self._normalizers(target_language)
         hparams = self._search(search | {"return_beams": n_best > 1}, n_best)
-        translator = self._translator(hparams)
+        translator = self._translator(hparams, self._num_models)
         translations = list(translator.translate(map(source, lines)))
         if refused := translation.too_long(translations):
             raise errors.UserError(
@@ -109,13 +106,13 @@ class Model(Translator):
         source, target = self._normalizers(target_language)
         sources, targets = translation.require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
-        translator = self._translator(self.run.search)
+        translator = self._translator(self.run.search, self._num_models)
         return [score.total for score in translator.score(pairs)]
 
     def attention(
         self, line: str, target_language: str = "", **search: Any
     ) -> AttentionTrace:
-        """Translate a line, and return the attention weights.
+        """Translate a line, and return the first model's attention weights.
 
         Raises:
             UserError: the line is blank or too long, or the model has no
@@ -123,7 +120,8 @@ class Model(Translator):
         """
         source, _ = self._normalizers(target_language)
         (line,) = translation.require_lines([line])
-        return self._tracer(self._search(search)).trace(source(line))
+        hparams = self._search(search | {"return_beams": False})
+        return self._translator(hparams, 1).attention(source(line))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any

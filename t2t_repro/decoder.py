@@ -7,6 +7,7 @@
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import sys
@@ -62,18 +63,31 @@ def _decode(options, model, total):
         problem, run.vocabularies.source, options.split_sentences
     )
     models = run.models(paths)
+    aligner = None
+    if options.alignments:
+        aligner = translate.Aligner(
+            models, run.vocabularies, options.alignment_layer
+        )
     if options.decode_attention:
-        _trace(options, models, run, hparams, source, total)
-        return
+        hparams = dataclasses.replace(hparams, return_beams=False)
     translator = translate.BatchTranslator(
         models,
         run.vocabularies,
         hparams,
-        _aligner(options, models, run),
+        aligner,
         split,
         one_sentence=options.decode_interactive,
     )
-    if options.decode_interactive:
+    if options.decode_attention:
+        lines = progress.bar(
+            options.read_lines(),
+            "trace",
+            total,
+            unit="line",
+            disable=total is None,
+        )
+        _write(options, _attention_lines(translator, map(source, lines)))
+    elif options.decode_interactive:
         _converse(translator, hparams.max_input_length)
     elif options.score_file:
         # No list: the file may be larger than memory.
@@ -100,15 +114,6 @@ def _choose_threads(options, paths):
         )
     elif not (options.decode_attention or options.score_file):
         devices.use_one_thread_per_operation()
-
-
-def _aligner(options, models, run):
-    """Return the Aligner that the options ask for, or None."""
-    from t2t_repro.decoding import translate
-
-    if not options.alignments:
-        return None
-    return translate.Aligner(models, run.vocabularies, options.alignment_layer)
 
 
 def _translate(options, translator, prefixes, total, max_length):
@@ -209,29 +214,13 @@ def _converse(translator, max_length):
             print(f"{score:8.4f}  {text}", flush=True)
 
 
-def _trace(options, models, run, hparams, normalize, total):
-    """Write the attention weights of the only model for each line."""
-    from t2t_repro.decoding import score
-
-    (model,) = models
-    tracer = score.AttentionTracer(model, run.vocabularies, hparams)
-    lines = progress.bar(
-        options.read_lines(),
-        "trace",
-        total,
-        unit="line",
-        disable=total is None,
-    )
-    _write(options, _attention_lines(tracer, map(normalize, lines)))
-
-
-def _attention_lines(tracer, lines):
+def _attention_lines(translator, lines):
     """Yield a JSON object for each line; blank lines stay blank."""
     for line in lines:
-        if tracer.is_blank(line):
+        if translator.is_blank(line):
             yield ""
             continue
-        trace = tracer.trace(line)
+        trace = translator.attention(line)
         weights = trace.weights.cross.mean(1)  # [layers, T, L]
         values = trace._replace(weights=weights.round(6).tolist())._asdict()
         yield json.dumps(values, ensure_ascii=False)

@@ -75,7 +75,7 @@ def test_problem_without_a_name_is_not_trained(tmp_path):
 def test_few_searches_are_kept(run):
     model = t2t_repro.load(run.run.output_dir)
     kept = {
-        weakref.ref(model._translator(DecodeHParams(sampling_seed=seed)))
+        weakref.ref(model._translator(DecodeHParams(sampling_seed=seed), 1))
         for seed in range(9)
     }
     gc.collect()

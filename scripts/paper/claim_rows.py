@@ -22,7 +22,7 @@ from absl import flags
 
 from scripts.paper import table_layout, table_rows, table_runs
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.decoding import score
+from t2t_repro.decoding import translate
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
 from t2t_repro.metrics import scores
@@ -264,10 +264,12 @@ def _variety(run, model):
     search = dataclasses.replace(
         run.problem.search, beam_size=1, extra_length=0
     )
-    tracer = score.AttentionTracer(model, run.vocabularies, search)
+    translator = translate.BatchTranslator([model], run.vocabularies, search)
     distances = []  # of each sentence, [layers, H]
     for line in corpus.text("inputs")[:TRACED]:
-        weights = tracer.trace(line).weights.encoder  # [layers, H, L, L]
+        weights = translator.attention(
+            line
+        ).weights.encoder  # [layers, H, L, L]
         places = np.arange(weights.shape[-1])
         apart = np.abs(places[:, None] - places)
         distances.append((weights * apart).sum(-1).mean(-1))

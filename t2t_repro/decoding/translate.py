@@ -1,14 +1,16 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.data.batches import one_sentence_per_row
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.score import (
     TargetScore,
@@ -21,6 +23,7 @@ from t2t_repro.decoding.score import (
 )
 from t2t_repro.decoding.translation import (
     Alignment,
+    AttentionTrace,
     Stopped,
     Translation,
     align_words,
@@ -30,11 +33,11 @@ from t2t_repro.decoding.translation import (
 )
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import progress
-from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
 from t2t_repro.problem import Problem
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text import long_lines
-from t2t_repro.text.vocabulary import EOS, Vocabulary
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Word alignments of sentences and translations, by a model's attention.
@@ -158,10 +161,47 @@ def line_splitter(
     )
 
 
-class BatchTranslator:
-    """Models, their vocabularies and a search, which translate any text.
+class _Row(NamedTuple):
+    """A line to translate, or a fragment of it."""
 
-    Lines are translated as a stream: a file may be larger than memory.
+    line: int  # index of the line
+    ids: list[int]
+    start: list[int]  # ids of the prefix
+
+
+def _in_windows(
+    process: Callable[[list, Any], list],
+    items: Iterable,
+    desc: str,
+    total: int | None,
+) -> Iterator:
+    """Yield the results for items, of which a window is in memory.
+
+    Args:
+        process: function of a window and the progress bar.
+        items: consumed lazily.
+        desc: what the bar says.
+        total: number of items; None: no bar.
+    """
+    with progress.bar(
+        total=total,
+        desc=desc,
+        unit="line",
+        delay=progress.DELAY_SECONDS,
+        leave=None,  # not within another bar, as in a training
+        disable=total is None,
+    ) as bar:
+        iterator = iter(items)
+        while window := list(itertools.islice(iterator, SORT_WINDOW)):
+            yield from process(window, bar)
+
+
+class BatchTranslator:
+    """Engine of a run's Translator: models with one search, and streams.
+
+    It translates, scores and shows attention as a Translator does, of lines
+    that are normalized already. A file may be larger than memory, prefixes may
+    be given, and weights may change between translations.
     """
 
     def __init__(
@@ -250,112 +290,149 @@ class BatchTranslator:
                 are sorted together.
         """
         pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
-        with progress.bar(
-            total=total,
-            desc="translate",
-            unit="line",
-            delay=progress.DELAY_SECONDS,
-            leave=None,  # not within another bar, as in a training
-            disable=total is None,
-        ) as bar:
-            while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-                yield from self._translate_chunk(chunk, bar, stop)
+        translate = functools.partial(self._translate_window, stop=stop)
+        return _in_windows(translate, pairs, "translate", total)
 
-    def _translate_chunk(
+    def score(
+        self, pairs: Iterable[tuple[str, str]], total: int | None = None
+    ) -> Iterator[TargetScore]:
+        """Yield the score of each target given its input, in order.
+
+        Args:
+            pairs: consumed lazily, so that memory is bounded.
+            total: number of pairs, for the progress bar; None: no bar.
+        """
+        return _in_windows(self._score_window, pairs, "score", total)
+
+    def attention(self, line: str) -> AttentionTrace:
+        """Translate a line with the only model; return its attention weights.
+
+        The line is a batch by itself, so that no padding appears.
+
+        Raises:
+            UserError: the line is blank or longer than MAX_SUBWORDS, or the
+                model has no attention weights.
+        """
+        (model,) = self._models
+        if "cross" not in model.attention_kinds:
+            raise errors.UserError(
+                f"The model {model.hparams.model!r} has no attention weights "
+                "to show."
+            )
+        (ids,) = self._source.encode([line])
+        if not self._source.has_text(ids) or len(ids) > score.MAX_SUBWORDS:
+            raise errors.UserError(
+                "Attention is shown for sentences of 1 to "
+                f"{score.MAX_SUBWORDS - 1} subwords, without tags; got "
+                f"{len(ids) - 1} in {line[:80]!r}."
+            )
+        inputs, no_prefix = pad_rows([ids]), pad_rows([[]])
+        found = self._search(inputs, no_prefix, self._constants).ids[0, 0]
+        targets = tf.boolean_mask(found, found != PAD)[None]
+        batch = one_sentence_per_row(inputs, targets)
+        weights = model.attention_weights(batch)
+        output_ids = targets[0].numpy().tolist()
+        return AttentionTrace(
+            line,
+            self._target.decode([output_ids])[0],
+            self._source.pieces(ids),
+            self._target.pieces(output_ids),
+            AttentionWeights(
+                *(
+                    None if kind is None else kind[:, 0].numpy()
+                    for kind in weights
+                )
+            ),
+        )
+
+    def is_blank(self, line: str) -> bool:
+        """Return whether a line has no text to translate."""
+        return not self._source.has_text(*self._source.encode([line]))
+
+    def _translate_window(
         self,
-        chunk: list[tuple[str, str]],
+        pairs: list[tuple[str, str]],
         bar: Any,
         stop: Callable[[], object],
     ) -> list[Translation]:
         """Translate (line, prefix) pairs."""
-        lines, prefixes = zip(*chunk, strict=True)
+        rows, refused = self._rows(pairs)
+        # Number of fragments of each line that are not translated yet.
+        remaining = np.bincount(
+            [row.line for row in rows], minlength=len(pairs)
+        )
+        bar.update(np.count_nonzero(remaining == 0))
+        found: dict[int, Translation] = {}  # {index of a row: its translation}
+        for i, translation in self._search_rows(rows, stop):
+            found[i] = translation
+            remaining[rows[i].line] -= 1
+            bar.update(remaining[rows[i].line] == 0)
+        parts: list[list[Translation | None]] = [[] for _ in pairs]
+        for i, row in enumerate(rows):
+            parts[row.line].append(found.get(i))
+        translations = list(map(self._join, parts, refused))
+        if len(found) < len(rows):
+            raise Stopped(translations)
+        return translations
+
+    def _join(self, parts, refused):
+        """Join the translations of a line's fragments; None: one is missing."""
+        if None in parts:
+            return None
+        outputs, is_aligned = self._hparams.num_outputs, bool(self._aligner)
+        joined = join(parts, outputs, is_aligned)._replace(too_long=refused)
+        return joined.distinct() if self._hparams.distinct else joined
+
+    def _rows(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> tuple[list["_Row"], list[int]]:
+        """Return rows to translate, and the length of each refused line.
+
+        Blank and refused lines have no row. The length is that of the longest
+        sentence of a line, in subwords, and 0 if the line is not refused.
+        """
+        limit = self._hparams.max_input_length
+        lines, prefixes = zip(*pairs, strict=True)
         sentences = list(map(self._split, lines))
         encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
         # Without EOS, since the output continues.
         starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]
-        rows: list[list[int]] = []  # ids of each fragment
-        row_starts: list[list[int]] = []  # ids of its prefix
-        owners: list[int] = []  # index of its line
-        too_long: list[int] = []  # subwords of each line that is refused
-        for i, texts in enumerate(sentences):
-            line_rows, refused = self._rows_of_line(
-                [(text, next(encoded)) for text in texts]
+        rows: list[_Row] = []
+        refused = []
+        for line, texts in enumerate(sentences):
+            of_line = [(text, next(encoded)) for text in texts]
+            longest = max((len(ids) for _, ids in of_line), default=0)
+            is_refused = (
+                longest > limit and self._hparams.long_inputs == "refuse"
             )
-            too_long.append(refused)
-            rows += line_rows
-            # Only the first fragment of a line begins with the prefix.
-            row_starts += [
-                starts[i] if k == 0 else [] for k in range(len(line_rows))
-            ]
-            owners += [i] * len(line_rows)
-        # Number of fragments of each line that are not translated yet.
-        remaining = np.bincount(owners, minlength=len(lines))
-        bar.update(np.count_nonzero(remaining == 0))
-        outputs: list = [None] * len(rows)
-        for i, translation in self._search_rows(rows, row_starts, stop):
-            outputs[i] = translation
-            remaining[owners[i]] -= 1
-            bar.update(remaining[owners[i]] == 0)
-        by_line: list[list] = [[] for _ in lines]
-        for i, translation in zip(owners, outputs, strict=True):
-            by_line[i].append(translation)
-
-        def join_parts(parts, refused):
-            if None in parts:
-                return None
-            outputs = self._hparams.num_outputs
-            joined = join(parts, outputs, self._aligner is not None)
-            joined = joined._replace(too_long=refused)
-            return joined.distinct() if self._hparams.distinct else joined
-
-        translations = list(map(join_parts, by_line, too_long))
-        if None in outputs:
-            raise Stopped(translations)
-        return translations
-
-    def _rows_of_line(
-        self, sentences: list[tuple[str, list[int]]]
-    ) -> tuple[list[list[int]], int]:
-        """Return the ids of a line's fragments, and the length if refused.
-
-        Args:
-            sentences: text and ids of each sentence.
-
-        Returns:
-            [] for a blank or refused line; the subwords of the longest sentence
-            of a refused line, 0 of others.
-        """
-        limit = self._hparams.max_input_length
-        longest = max((len(ids) for _, ids in sentences), default=0)
-        if longest > limit and self._hparams.long_inputs == "refuse":
-            return [], longest
-        rows: list[list[int]] = []
-        for text, ids in sentences:
-            if len(ids) > limit:
-                rows += fragments(text, self._source, limit)
-            else:
-                rows.append(ids)
-        return list(filter(self._source.has_text, rows)), 0
+            refused.append(longest if is_refused else 0)
+            parts = itertools.chain.from_iterable(
+                [ids]
+                if len(ids) <= limit
+                else fragments(text, self._source, limit)
+                for text, ids in ([] if is_refused else of_line)
+            )
+            start = starts[line]
+            for ids in filter(self._source.has_text, parts):
+                rows.append(_Row(line, ids, start))
+                start = []  # only the first fragment begins with the prefix
+        return rows, refused
 
     def _search_rows(
-        self,
-        rows: list[list[int]],
-        starts: list[list[int]],
-        stop: Callable[[], object],
+        self, rows: Sequence["_Row"], stop: Callable[[], object]
     ) -> Iterator[tuple[int, Translation]]:
-        """Yield index and translation of each row of ids, longest first."""
+        """Yield index and translation of each row, longest first."""
         # A beam's cache has an entry for each subword of its longest output.
         extra = self._hparams.extra_length
         lengths = [
-            max(len(row) + extra, len(start) + 1)
-            for row, start in zip(rows, starts, strict=True)
+            max(len(row.ids) + extra, len(row.start) + 1) for row in rows
         ]
         max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, max_tokens):
             if stop():
                 return
-            inputs = pad_rows([rows[i] for i in batch])
-            prefixes = pad_rows([starts[i] for i in batch])
+            inputs = pad_rows([rows[i].ids for i in batch])
+            prefixes = pad_rows([rows[i].start for i in batch])
             hypotheses = devices.map_shards(
                 self._search,
                 (inputs, prefixes),
@@ -378,27 +455,7 @@ class BatchTranslator:
                     Translation.of_beams(texts, scores.tolist(), alignment),
                 )
 
-    def score(
-        self, pairs: Iterable[tuple[str, str]], total: int | None = None
-    ) -> Iterator[TargetScore]:
-        """Yield the score of each target given its input, in order.
-
-        Args:
-            pairs: consumed lazily, so that memory is bounded.
-            total: number of pairs, for the progress bar; None: no bar.
-        """
-        pairs = iter(pairs)
-        with progress.bar(
-            total=total,
-            desc="score",
-            unit="line",
-            delay=progress.DELAY_SECONDS,
-            disable=total is None,
-        ) as bar:
-            while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-                yield from self._score_chunk(chunk, bar)
-
-    def _score_chunk(
+    def _score_window(
         self, pairs: list[tuple[str, str]], bar: Any
     ) -> list[TargetScore]:
         sources, targets = zip(*pairs, strict=True)

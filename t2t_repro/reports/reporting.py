@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
-from t2t_repro.decoding import score
+from t2t_repro.decoding import translate
 from t2t_repro.evaluation import published
 from t2t_repro.io import extras, files, progress, storage
 from t2t_repro.models import building
@@ -208,9 +208,10 @@ def _attention(run, data, options):
         (path,) = run.checkpoints()
     except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
-    (model,) = run.models([path])
-    tracer = score.AttentionTracer(model, run.vocabularies, run.search)
-    traces = map(tracer.trace, lines)
+    translator = translate.BatchTranslator(
+        run.models([path]), run.vocabularies, run.search
+    )
+    traces = map(translator.attention, lines)
     plots = [attention_plots.plot_sentence(*trace) for trace in traces]
     return path.name, plots, ""
 

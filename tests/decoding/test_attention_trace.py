@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t_repro import errors, hparam
+from t2t_repro import errors
 from t2t_repro.decoding import score
 from t2t_repro.models import building
 
@@ -13,20 +13,17 @@ LINES = ["two birds sing", "the cat sat on the mat"]
 
 
 @pytest.fixture(scope="module")
-def tracer(model, vocabularies):
-    hparams = hparam.DecodeHParams(
-        beam_size=2, extra_length=4, return_beams=True
-    )
-    return score.AttentionTracer(model, vocabularies, hparams)
+def translator(translator_of):
+    return translator_of(return_beams=True)
 
 
 @pytest.fixture(scope="module")
-def traces(tracer):
-    return list(map(tracer.trace, LINES))
+def traces(translator):
+    return list(map(translator.attention, LINES))
 
 
-def test_outputs_are_the_best_translations(traces, translator_of):
-    translations = translator_of(return_beams=True).translate(LINES)
+def test_outputs_are_the_best_translations(traces, translator):
+    translations = translator.translate(LINES)
     best = [translation.texts[0] for translation in translations]
     assert [trace.outputs for trace in traces] == best
     assert [trace.inputs for trace in traces] == LINES
@@ -57,9 +54,9 @@ def test_weights_are_distributions_over_pieces(traces):
 
 
 @pytest.mark.parametrize(("line", "count"), [("  ", 0), ("cat " * 200, 200)])
-def test_blank_and_long_lines_are_refused(tracer, line, count):
+def test_blank_and_long_lines_are_refused(translator, line, count):
     with pytest.raises(errors.UserError, match=f"1 to 127 .* got {count} in"):
-        tracer.trace(line)
+        translator.attention(line)
 
 
 def test_mean_attention_of_models_with_different_numbers_of_layers(models):

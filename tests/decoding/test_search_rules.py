@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from scripts.release import cold_start
 from t2t_repro import errors, hparam, registry
-from t2t_repro.decoding import rules, score, search
+from t2t_repro.decoding import rules, search
 from t2t_repro.runtime import graph
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -160,9 +160,8 @@ def test_rules_are_called_with_target_vocabulary(
 
     translator_of(rules="recording")
     hparams = hparam.DecodeHParams(rules="recording")
-    score.AttentionTracer(model, vocabularies, hparams)
     served_model.ServedModel([model], vocabularies, hparams, "float32")
-    assert arguments == [vocabularies.target] * 3
+    assert arguments == [vocabularies.target] * 2
 
 
 def test_unknown_rule_is_refused_by_translator(translator_of, register):

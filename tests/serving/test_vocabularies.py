@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.decoding import score, translate
+from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.serving import graph_vocabularies, saved_model, served_model
 from t2t_repro.text.sentence_piece import Bpe
@@ -125,8 +125,7 @@ def test_export_with_own_vocabulary_equals_decoder(
     totals = [score.total for score in expected]
     np.testing.assert_allclose(outputs["scores"], totals, rtol=1e-4)
 
-    tracer = score.AttentionTracer(model, characters, SEARCH)
-    trace = tracer.trace(LINES[0])
+    trace = translator.attention(LINES[0])
     outputs = signatures["attention"](inputs=inputs[:1])
     for side, expected in (("source", trace.source), ("target", trace.target)):
         pieces = outputs[f"{side}_pieces"].numpy()[0]
