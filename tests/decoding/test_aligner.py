@@ -119,11 +119,6 @@ def test_translator_aligns_split_lines_part_by_part(
     assert blank.pharaoh() == ""
 
 
-def test_layer_that_a_model_lacks_is_refused(vocabularies):
-    with pytest.raises(errors.UserError, match="from 1 to 3, .* got 4"):
-        translate.Aligner([Table(0)], vocabularies, 4)
-
-
 def test_model_without_attention_is_refused(vocabularies):
     model = types.SimpleNamespace(
         attention_kinds=(), hparams=types.SimpleNamespace(model="blind")

@@ -69,30 +69,6 @@ def _grow(state):
     return state | {"grows": tf.concat([state["grows"]] * 2, 1)}
 
 
-@pytest.mark.parametrize(
-    "length, alpha, expected",
-    [
-        (1, 0.6, 1.0),
-        (7, 0.0, 1.0),
-        (7, 1.0, 2.0),
-        (7, 0.6, 1.5157166),  # 2^0.6
-        (13, 0.5, 1.7320508),  # 3^0.5
-    ],
-)
-def test_length_penalty_equals_literal_values(length, alpha, expected):
-    penalty = rules.length_penalty(length, DecodeHParams(alpha=alpha))
-    assert float(penalty) == pytest.approx(expected, rel=1e-5)
-
-
-def test_scores_are_log_probability_over_length_penalty():
-    # EOS 0.6, subword 2 0.4: [1] and [2, 1] are the two best.
-    table = constant_table(np.log(0.6), np.log(0.4))
-    found = run([table], [7], beam_size=2, alpha=1.0)
-    assert found.ids[0, :, :3].numpy().tolist() == [[1, 0, 0], [2, 1, 0]]
-    expected = [np.log(0.6), np.log(0.24) / (7 / 6)]
-    np.testing.assert_allclose(found.scores[0], expected, rtol=1e-5)
-
-
 @examples
 @hypothesis.given(
     seed=st.integers(0, 2**32),
@@ -177,13 +153,6 @@ def test_search_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
     calls = []
     run([table], [limit], 2, alpha, calls=calls)
     assert calls == list(range(steps))
-
-
-def test_search_stops_at_limit():
-    calls = []
-    found = run([constant_table(-50.0, -0.1)], [6], 2, 0.6, 9, calls)
-    assert calls == list(range(6))
-    assert outputs(found, 0)[0][0] == (2, 2, 2, 2, 2, 1)
 
 
 @examples

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from search_tables import (
     WORDS,
     every_output,
-    log_prob,
     model_of,
     outputs,
     random_table,
@@ -17,7 +16,7 @@ from search_tables import (
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, search
 from t2t_repro.runtime import graph
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import PAD
 
 examples = hypothesis.settings(max_examples=12, deadline=None)
 
@@ -163,23 +162,3 @@ def test_top_k_of_equal_values_has_distinct_indices():
     _, indices = decode_loop.top_k(tf.zeros((1, 1, 9_000)), 10)
     assert len(set(indices.numpy().ravel().tolist())) == 10
     assert indices.numpy().max() < 9_000
-
-
-def test_prefix_longer_than_limit_raises_limit():
-    sentences = rules.sentences(
-        tf.constant([2, 2]), tf.constant([[2, 3, 4], [2, 0, 0]])
-    )
-    assert sentences.limits.numpy().tolist() == [4, 2]
-
-
-def test_output_ends_if_no_subword_is_allowed():
-    """Three words may not repeat, so the fourth subword is EOS."""
-    table = random_table(0)
-    sentences = rules.sentences(tf.constant([9]))
-    rule = search.build_rules(settings(9, no_repeat_ngram_size=1))
-    found = sampling.greedy_search(
-        model_of(table, 1), sentences, rule, 9, hparam.DecodeHParams(1, 0.0)
-    )
-    ((ids, score),) = outputs(found)
-    assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS
-    assert score == pytest.approx(log_prob(table, ids), rel=1e-4)

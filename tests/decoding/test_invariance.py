@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.data import batches
-from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
+from t2t_repro.decoding import beam_search, decode_loop, rules, search
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -182,31 +182,6 @@ def test_cache_keeps_result(models):
     expected = without_cache(models[0], rows, hparams)
     found = search.search(models[:1], ids(rows), hparams)
     assert_same(found, expected, "no cache")
-
-
-def test_comparison_counts_differences_and_ties():
-    expected = decode_loop.Hypotheses(
-        ids([[[5, 1, 0]], [[5, 6, 1]], [[7, 1, 0]], [[8, 1, 0]]]),
-        tf.constant([[-1.0], [-1.0], [-1.0], [-1.0]]),
-    )
-    found = decode_loop.Hypotheses(
-        ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
-        tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
-    )
-    assert compare(found, expected) == (4, 2, 1)
-
-
-def test_raw_scores_of_samples_equal_sentence_log_probs(models):
-    rows, settings = many_inputs(), {"extra_length": 6, "return_beams": True}
-    hparams = hparam.DecodeHParams(
-        raw_scores=True, sampling_temp=1.0, **settings
-    )
-    found = search.search(models, ids(rows), hparams)
-    for beam in range(4):
-        expected = score.sentence_log_probs(
-            models, ids(rows), found.ids[:, beam]
-        )
-        np.testing.assert_allclose(found.scores[:, beam], expected, atol=1e-4)
 
 
 def test_best_output_is_first_of_all_beams(models):

@@ -35,18 +35,6 @@ def _record(search, batches):
     return recording_search
 
 
-def test_scores_of_fragments_are_summed(echo, vocabulary):
-    """The score is the length of a fragment; each is a batch by itself."""
-    sentences = ["birds sing.", "fish swim."]
-    limit = max(len(ids) for ids in vocabulary.encode(sentences))
-    translator = echo(max_input_length=limit, batch_tokens=1)
-    joined, *fragments = translator.translate([" ".join(sentences), *sentences])
-    assert joined.texts == [
-        " ".join(fragment.texts[0] for fragment in fragments)
-    ]
-    assert joined.scores == [sum(fragment.scores[0] for fragment in fragments)]
-
-
 def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
     """With long_inputs=refuse; line numbers continue over windows."""
     monkeypatch.setattr(translate, "SORT_WINDOW", 2)

@@ -243,16 +243,6 @@ def test_top_p_truncates_distribution(share):
     assert chi_square(samples, kept / kept.sum()) < CHI_SQUARE_999
 
 
-def test_samples_obey_rules():
-    settings = {"min_length": 4, "no_repeat_ngram_size": 2}
-    found = run([random_table(2)], [9], 50, 2.0, seed=1, **settings)
-    for row in found.ids[0]:
-        ids = until_eos(row)
-        pairs = list(zip(ids, ids[1:], strict=False))
-        assert len(ids) >= 4
-        assert len(set(pairs[:-1])) == len(pairs[:-1])
-
-
 def test_sampling_stops_when_all_samples_have_ended():
     table = np.full((V + 1, V), -50.0)
     table[:, EOS] = 0.0

@@ -10,7 +10,6 @@ import tensorflow as tf
 from scripts.release import cold_start
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import rules, search
-from t2t_repro.runtime import graph
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -103,16 +102,6 @@ def test_model_without_attention_is_refused(models, settings):
         find(group, coverage_penalty=0.2, **settings)
 
 
-def test_model_without_attention_is_refused_during_tracing(models):
-    hparams = hparam.DecodeHParams(coverage_penalty=0.2)
-    model = Wrapped(models[0], has_attention=False)
-    traced = graph.function(
-        lambda: search.search([model], tf.constant(INPUTS), hparams)
-    )
-    with pytest.raises(errors.UserError, match=MESSAGE):
-        traced()
-
-
 @every_search
 def test_registered_rules_are_enabled_by_name(models, settings, register):
     vocabularies = []
@@ -162,13 +151,6 @@ def test_rules_are_called_with_target_vocabulary(
     hparams = hparam.DecodeHParams(rules="recording")
     served_model.ServedModel([model], vocabularies, hparams, "float32")
     assert arguments == [vocabularies.target] * 2
-
-
-def test_unknown_rule_is_refused_by_translator(translator_of, register):
-    register("no_numerals")(rules.Rule)
-    message = "Unknown search rule 'no_numeral'. Did you mean 'no_numerals'"
-    with pytest.raises(errors.UserError, match=message):
-        translator_of(rules="no_numeral")
 
 
 def test_documented_rule_forbids_digits(tmp_path, vocabulary, register):

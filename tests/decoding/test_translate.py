@@ -127,17 +127,6 @@ def test_progress_bar_counts_blank_lines(echo, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_progress_of_scoring_counts_pairs(translator, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY_SECONDS", 1_000_000)
-    list(translator.score(PAIRS, total=len(PAIRS)))
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
-    list(translator.score(PAIRS, total=len(PAIRS)))
-    assert f"score: {len(PAIRS)}/{len(PAIRS)}" in capsys.readouterr().err
-    list(translator.score(PAIRS))
-    assert capsys.readouterr().err == ""
-
-
 def test_translation_is_independent_of_other_lines(translator):
     together = list(translator.translate(LINES))
     backwards = list(translator.translate(reversed(LINES)))[::-1]
@@ -164,13 +153,6 @@ def test_constants_for_one_sentence_change_no_output(
         (result,) = translator.translate([line])
         assert result.texts == others.texts
         assert result.scores == pytest.approx(others.scores, rel=1e-4)
-
-
-def test_beams_are_returned_best_first(translator):
-    for i, found in enumerate(translator.translate(LINES)):
-        assert len(found.texts) == len(found.scores) == 2
-        assert found.scores == sorted(found.scores, reverse=True)
-        assert (max(found.scores) < 0) == (i not in BLANK)
 
 
 def test_texts_are_outputs_of_search(model, vocabulary, translator):
@@ -247,17 +229,6 @@ def test_scores_are_in_order_of_pairs(translator):
     assert list(translator.score([])) == []
 
 
-def test_pairs_are_consumed_lazily(translator, monkeypatch):
-    monkeypatch.setattr(translate, "SORT_WINDOW", 3)
-    pairs = iter(PAIRS)
-    scores = translator.score(pairs)
-    first = next(scores).total
-    assert next(pairs) == PAIRS[3]
-    rest = [score_.total for score_ in scores]
-    expected = totals(translator, PAIRS[:3] + PAIRS[4:])
-    assert [first, *rest] == pytest.approx(expected, rel=1e-4)
-
-
 def test_scores_are_independent_of_batches(
     translator, translator_of, monkeypatch
 ):
@@ -274,30 +245,20 @@ def test_scores_are_independent_of_batches(
     assert all(rows * length <= 40 for rows, length in shapes)
 
 
-def score_of(model, inputs, targets):
-    """Return score.sentence_log_probs of one pair of ids."""
-    (found,) = score.sentence_log_probs(
-        [model], tf.constant([inputs]), tf.constant([targets])
-    )
-    return float(found)
-
-
-def test_score_is_of_target_given_inputs(model, vocabulary, translator):
-    cat, dog = vocabulary.encode([LINES[2], LINES[6]])
-    found = totals(translator, [(LINES[2], LINES[6]), (LINES[6], LINES[2])])
-    expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
-    assert found == pytest.approx(expected, rel=1e-4)
-
-
-def test_score_of_long_lines_is_of_truncated_lines(
-    model, vocabulary, translator_of
+@pytest.mark.parametrize("limit", [5, 200])
+def test_score_is_of_truncated_target_given_truncated_inputs(
+    model, vocabulary, translator_of, limit
 ):
-    short = translator_of(max_input_length=5)
+    lines = [LINES[2], LINES[4]]
     cat, dog = (
-        row[:4] + [EOS] for row in vocabulary.encode([LINES[2], LINES[4]])
+        row if len(row) <= limit else row[: limit - 1] + [EOS]
+        for row in vocabulary.encode(lines)
     )
-    found = totals(short, [(LINES[2], LINES[4]), (LINES[4], LINES[2])])
-    expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
+    found = totals(translator_of(max_input_length=limit), [lines, lines[::-1]])
+    expected = [
+        float(score.sentence_log_probs([model], *map(score.pad_rows, pair))[0])
+        for pair in (([cat], [dog]), ([dog], [cat]))
+    ]
     assert found == pytest.approx(expected, rel=1e-4)
 
 
