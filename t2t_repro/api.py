@@ -68,19 +68,14 @@ class Model(Translator):
         target_language: str = "",
         **search: Any,
     ) -> list[Translation]:
-        """Translate lines.
+        """Translate lines; see Translator.
 
         Args:
             lines: one sentence each.
-            n_best: translations of each line, at most `beam_size`.
-            target_language: of a many-to-many model; "": each line begins with
-                a tag such as <2de>.
+            n_best: as of a Translator.
+            target_language: as of a Translator.
             **search: fields of DecodeHParams, such as beam_size=8; the others
-                are those of the problem. With distinct=True, the n best have
-                different texts.
-
-        Returns:
-            The translations of each line, best first.
+                are those of the problem.
 
         Raises:
             UserError: a setting is unknown or wrong, or a line is longer than

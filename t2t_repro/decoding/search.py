@@ -160,93 +160,59 @@ def build_search_model(
 ) -> decode_loop.SearchModel:
     """Combine models that decode `inputs` [B, L] to one SearchModel.
 
-    The arguments not listed are those of search().
+    Its state is (sentences, hypotheses) of each model's DecodingState: the loop
+    carries no copy of the constants. The arguments not listed are those of
+    search().
 
     Args:
         num_beams: W.
         max_length: maximum number of steps.
     """
-    ensemble = _Ensemble(
-        models,
-        constants,
-        inputs,
-        num_beams,
-        max_length if block is None else block,
-        rule.needs_attention,
-    )
-    return decode_loop.SearchModel(
-        ensemble.step,
-        ensemble.initial_states,
-        ensemble.reorder_beams,
-        ensemble.compact,
-        block,
-    )
+    capacity = max_length if block is None else block
+    initial = [
+        model.start_decoding(inputs, num_beams, capacity, model_constants)
+        for model, model_constants in zip(models, constants, strict=True)
+    ]
 
+    constants = [state.constants for state in initial]
 
-class _Ensemble:
-    """Models that decode `inputs` [B, L] as one.
-
-    Their states in a search are (sentences, hypotheses) of each DecodingState:
-    the loop carries no copy of the constants.
-    """
-
-    def __init__(
-        self,
-        models: Sequence[Seq2Seq],
-        constants: list,
-        inputs: tf.Tensor,
-        num_beams: int,
-        capacity: tf.Tensor | int,
-        needs_attention: bool,
-    ) -> None:
-        states = [
-            model.start_decoding(inputs, num_beams, capacity, model_constants)
-            for model, model_constants in zip(models, constants, strict=True)
-        ]
-        self._models = models
-        self._constants = [state.constants for state in states]
-        self._needs_attention = needs_attention
-        self.initial_states = self._drop_constants(states)
-
-    def _with_models(self, states):
-        """Return the models, each with its DecodingState."""
+    def with_models(states):
         return [
-            (model, DecodingState(constants, *state))
-            for model, constants, state in zip(
-                self._models, self._constants, states, strict=True
+            (model, DecodingState(model_constants, *state))
+            for model, model_constants, state in zip(
+                models, constants, states, strict=True
             )
         ]
 
-    def _drop_constants(self, states):
+    def carried(states):
         return tuple((state.sentences, state.hypotheses) for state in states)
 
-    def step(self, ids, position, states):
-        """Return logits, attention and states; see SearchModel.step_fn."""
+    def step(ids, position, states):
         outputs = [
             model.decode_step(ids, position, state)
-            for model, state in self._with_models(states)
+            for model, state in with_models(states)
         ]
         logits = ensemble_logits([output.logits for output in outputs])
         attention = None
-        if self._needs_attention:
+        if rule.needs_attention:
             attention = tf.add_n([output.attention for output in outputs])
             attention /= len(outputs)
-        states = self._drop_constants(output.state for output in outputs)
-        return logits, attention, states
+        return logits, attention, carried(output.state for output in outputs)
 
-    def reorder_beams(self, states, parents):
-        """Return states with hypotheses from the beams `parents` [B, W]."""
-        return self._drop_constants(
+    def reorder_beams(states, parents):
+        return carried(
             model.reorder_beams(state, parents)
-            for model, state in self._with_models(states)
+            for model, state in with_models(states)
         )
 
-    def compact(self, states):
-        """Compact the state of each model."""
-        return self._drop_constants(
-            model.compact_state(state)
-            for model, state in self._with_models(states)
+    def compact(states):
+        return carried(
+            model.compact_state(state) for model, state in with_models(states)
         )
+
+    return decode_loop.SearchModel(
+        step, carried(initial), reorder_beams, compact, block
+    )
 
 
 def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:

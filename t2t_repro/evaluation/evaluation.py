@@ -76,7 +76,8 @@ def evaluate(
     """
     fields.check_keys(Settings, settings)
     given = Settings(**settings)
-    run, task = _run_and_problem(subject)
+    run = None if isinstance(subject, Problem) else subject
+    task = subject if isinstance(subject, Problem) else subject.problem
     test_set = open_test_set(run, task, test_set, given.data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
@@ -209,12 +210,6 @@ def _restore(run, model, path, stored):
     return sha256
 
 
-def _run_and_problem(subject: Run | Problem) -> tuple[Run | None, Problem]:
-    if isinstance(subject, Problem):
-        return None, subject
-    return subject, subject.problem
-
-
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings they are from."""
     from t2t_repro.decoding import translate
@@ -330,8 +325,12 @@ def _open_by_name(
                 )
         folder = prepare.data_folder(data_dir, problem, name)
         corpus = manifest.open_corpus(folder, name, problem.reverse)
-        if run and run.data_dir:
-            _warn_of_other_data(run, folder, name)
+        if run and run.data_dir and not run.has_split(folder, name):
+            print(
+                f"The {name} split in {folder} is not that of the data which "
+                "this run was trained on: the scores are of the present text.",
+                file=sys.stderr,
+            )
         # The stored text is normalized.
         split = TestSet(
             corpus.text("inputs"),
@@ -344,16 +343,6 @@ def _open_by_name(
         return split.toward(problem.target_language, problem.source_language)
     languages = problem.source_language, problem.target_language
     return _of_direction(test_sets.from_sacrebleu(name, languages), problem)
-
-
-def _warn_of_other_data(run, folder, split):
-    """Warn if a split has changed since the run."""
-    if not run.has_split(folder, split):
-        print(
-            f"The {split} split in {folder} is not that of the data which this "
-            "run was trained on: the scores are of the present text.",
-            file=sys.stderr,
-        )
 
 
 def score(
@@ -520,7 +509,9 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         summary(metrics, aggregated, suite),
         scores.length_summary(by_length, side),
     ]
-    name = _published_name(references)
+    name = None
+    if len(references) == 1:
+        name = published.identify_test_set(references[0])
     if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
@@ -528,7 +519,12 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         paragraphs.append(published.published_summary(name))
     if baseline is not None:
         other = scores.count(metrics, baseline, references, sources)
-        differences = _compare(metrics, statistics, other, counts)
+        differences = [
+            scores.paired_test(
+                name, metric, statistics[name], other[name], counts
+            )
+            for name, metric in metrics.items()
+        ]
         details["baseline"] = [each._asdict() for each in differences]
         paragraphs.append("\n".join(each.summary() for each in differences))
     return Evaluation(
@@ -536,21 +532,6 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         details,
         "\n\n".join(paragraphs),
     )
-
-
-def _compare(metrics, system, baseline, counts):
-    """Return the Difference from a baseline in each metric."""
-    return [
-        scores.paired_test(name, metric, system[name], baseline[name], counts)
-        for name, metric in metrics.items()
-    ]
-
-
-def _published_name(references):
-    """Return the name of a published test set, which has one reference."""
-    if len(references) > 1:
-        return None
-    return published.identify_test_set(references[0])
 
 
 def summary(

@@ -37,21 +37,17 @@ class ParseCounts(NamedTuple):
     unbalanced: float  # trees whose brackets were repaired
     miscounted: float  # trees with tags for more or fewer words
 
-    @property
-    def precision(self) -> float:
-        """% of the predicted constituents that are correct."""
-        return percent(self.matched, self.predicted)
-
-    @property
-    def recall(self) -> float:
-        """% of the gold constituents that are predicted."""
-        return percent(self.matched, self.gold)
-
 
 class BracketingMetric(Metric):
     """A metric of parses in the format of text/trees.py."""
 
     signature_key = "bracketing_signature"
+    # Names of the ParseCounts whose quotient is the value.
+    part, whole = "", ""
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        counts = ParseCounts(*totals)._asdict()
+        return percent(counts[self.part], counts[self.whole])
 
     def statistics(
         self,
@@ -77,54 +73,47 @@ class BracketingMetric(Metric):
         return svg.draw_tree(trees.read_line(line, source.split()).tree)
 
 
-class F1(BracketingMetric):
-    """Labelled bracketing: the harmonic mean of precision and recall."""
-
-    def aggregate(self, totals: np.ndarray) -> float:
-        counts = ParseCounts(*totals)
-        return f1(counts.precision, counts.recall)
-
-
 class Precision(BracketingMetric):
     """% of the predicted constituents that are in the reference."""
 
-    def aggregate(self, totals: np.ndarray) -> float:
-        return ParseCounts(*totals).precision
+    part, whole = "matched", "predicted"
 
 
 class Recall(BracketingMetric):
     """% of the reference's constituents that are predicted."""
 
+    part, whole = "matched", "gold"
+
+
+class F1(BracketingMetric):
+    """Labelled bracketing: the harmonic mean of precision and recall."""
+
     def aggregate(self, totals: np.ndarray) -> float:
-        return ParseCounts(*totals).recall
+        counts = ParseCounts(*totals)
+        return f1(
+            percent(counts.matched, counts.predicted),
+            percent(counts.matched, counts.gold),
+        )
 
 
 class ExactMatch(BracketingMetric):
     """% of trees without a difference."""
 
-    def aggregate(self, totals: np.ndarray) -> float:
-        counts = ParseCounts(*totals)
-        return percent(counts.complete, counts.scored)
+    part, whole = "complete", "scored"
 
 
 class UnbalancedTrees(BracketingMetric):
     """% of trees whose brackets were repaired."""
 
     higher_is_better = False
-
-    def aggregate(self, totals: np.ndarray) -> float:
-        counts = ParseCounts(*totals)
-        return percent(counts.unbalanced, counts.trees)
+    part, whole = "unbalanced", "trees"
 
 
 class MiscountedTrees(BracketingMetric):
     """% of trees with tags for more or fewer words."""
 
     higher_is_better = False
-
-    def aggregate(self, totals: np.ndarray) -> float:
-        counts = ParseCounts(*totals)
-        return percent(counts.miscounted, counts.trees)
+    part, whole = "miscounted", "trees"
 
 
 def read_references(

@@ -1,5 +1,6 @@
 """Files translated into a folder by a model of upper case."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -230,46 +231,39 @@ def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
     assert not (tmp_path / "out" / "shards").exists()
 
 
-def test_file_that_is_touched_while_it_is_translated_is_the_same(
-    tmp_path, run, texts, monkeypatch
-):
-    write = translation_folder.TranslatedFile.write
-
-    def write_and_touch(file, index, shard):
-        os.utime(texts[0], (0, 0))
-        return write(file, index, shard)
-
-    monkeypatch.setattr(
-        translation_folder.TranslatedFile, "write", write_and_touch
-    )
-    run()
-    assert (tmp_path / "out" / "a.en").exists()
-
-
 def stop(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("change", ["shorter", "longer", "other letters"])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda path, text: os.utime(path, (0, 0)), contextlib.nullcontext()),
+        *(
+            (change, pytest.raises(errors.UserError, match="while it was tra"))
+            for change in (
+                lambda path, text: path.write_text("other\n" * 9),
+                lambda path, text: path.write_text("other\n" * 999),
+                lambda path, text: path.write_text(text.swapcase()),
+            )
+        ),
+    ],
+    ids=["touched", "shorter", "longer", "other letters"],
+)
 def test_file_that_changes_while_it_is_translated_is_refused(
-    tmp_path, run, texts, monkeypatch, change
+    tmp_path, run, texts, monkeypatch, change, expected
 ):
     write = translation_folder.TranslatedFile.write
-
-    def write_and_change(file, index, shard):
-        lines = {"shorter": 9, "longer": 999}
-        if change in lines:
-            texts[0].write_text("other\n" * lines[change])
-        else:
-            texts[0].write_text(original.swapcase())
-        return write(file, index, shard)
-
     original = texts[0].read_text()
+
+    def write_and_change(*arguments):
+        change(texts[0], original)
+        return write(*arguments)
 
     monkeypatch.setattr(
         translation_folder.TranslatedFile, "write", write_and_change
     )
-    with pytest.raises(errors.UserError, match="while it was translated"):
+    with expected:
         run()
     assert not any((tmp_path / "out" / "shards").rglob("0*"))
 

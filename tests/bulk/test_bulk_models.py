@@ -89,22 +89,12 @@ def test_export_is_the_same_beside_other_files(tmp_path):
     assert bulk_decoding.of_export(tmp_path / "export") == before
 
 
-def test_modules_of_definitions_are_a_setting():
+def test_definitions_and_target_language_are_settings():
     registry.load_definitions()
     model = bulk_decoding.of_run(Run.open(RUN))
     assert "usr_dir" not in model.settings
-    settings = [
-        model._replace(definitions=(("mine.py", sha256),)).settings
-        for sha256 in ("ab", "cd")
-    ]
-    assert settings[0] != settings[1]
-
-
-def test_target_language_is_a_setting_of_the_translations():
-    registry.load_definitions()
-    run = Run.open(RUN)
-    settings = [
-        bulk_decoding.of_run(run, target_language=language).settings
-        for language in ("", "de")
-    ]
-    assert settings[0] != settings[1]
+    changes = [{"definitions": (("mine.py", sha256),)} for sha256 in "ab"]
+    for change in [*changes, {"target_language": "de"}]:
+        changed = model._replace(**change)
+        assert changed.settings != model.settings
+        model = changed

@@ -4,14 +4,11 @@ import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from importlib import metadata
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.evaluation import evaluation
@@ -61,47 +58,6 @@ def test_signature_is_that_of_bleu_with_number_of_references():
         assert result["signature"].startswith(settings)
 
 
-words = st.text("abcXYZäß-'", min_size=1, max_size=6)
-sentences = st.lists(words, min_size=4, max_size=8).map(" ".join)
-
-
-@hypothesis.settings(max_examples=10, deadline=None)
-@hypothesis.given(
-    lines=st.lists(sentences, min_size=1, max_size=4),
-    language=st.sampled_from(["en", "de", "fr"]),
-)
-def test_output_equal_to_reference_scores_100(lines, language):
-    hypothesis.assume(all(re.search(r"\w", line) for line in lines))
-    result = values(lines, [lines], language)
-    for key in [*BLEUS, "chrf", "exact_match"]:
-        assert result[key] == pytest.approx(100), key
-    assert result["ter"] == 0
-    assert result["length_ratio"] == 1
-
-
-def test_brevity_penalty_is_exp_of_1_minus_reference_over_output():
-    # All n-grams match; 5 tokens, where the reference has 6.
-    result = values(["the cat sat on the"], [["the cat sat on the mat"]])
-    for key in BLEUS:
-        assert result[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
-    assert result["length_ratio"] == pytest.approx(5 / 6)
-    assert result["ter"] == pytest.approx(100 / 6)  # one insertion
-
-
-def test_ngram_matches_are_clipped_and_summed_over_the_corpus():
-    # the x2 of x2, cat x1 of x2, on, mat: 5 of 7; the-cat, on-the, the-mat:
-    # 3 of 6; on-the-mat: 1 of 5; none of 4. The other line: all of 4, 3, 2, 1.
-    result = values(
-        ["the cat the cat on the mat", "a dog ran home"],
-        [["the cat sat on the mat", "a dog ran home"]],
-    )
-    expected = bleu_by_hand((5 + 4, 3 + 3, 1 + 2, 0 + 1), (11, 9, 7, 5))
-    for key in BLEUS:
-        assert result[key] == pytest.approx(expected), key
-    assert result["exact_match"] == 50
-    assert result["length_ratio"] == pytest.approx(11 / 10)
-
-
 def test_only_sacrebleu_conventions_smooth():
     # As above without the other line: no 4-gram of 4 matches. Smoothing
     # takes half a match; multi-bleu gives 0.
@@ -125,14 +81,6 @@ def test_case_matters_except_in_lowercased_metrics():
     for key in CASED:
         assert result[key] < 50, key
     assert result["exact_match"] == 0
-
-
-def test_every_tokenizer_splits_punctuation():
-    # "here." against "here": 13a, intl and Moses see a token too many.
-    result = values(["we sat down here."], [["we sat down here"]])
-    expected = bleu_by_hand((4, 3, 2, 1), (5, 4, 3, 2))
-    for key in BLEUS:
-        assert result[key] == pytest.approx(expected), key
 
 
 def test_only_compound_split_and_intl_split_hyphens():
@@ -177,13 +125,6 @@ def test_differing_or_zero_line_counts_are_user_error(
 ):
     with pytest.raises(errors.UserError, match=f"same number.*got {counts}"):
         values(hypotheses, references)
-
-
-def test_empty_output_scores_0():
-    result = values(["", ""], [["a b c d", "e f g h"]])
-    for key in [*BLEUS, "chrf", "exact_match", "length_ratio"]:
-        assert result[key] == 0, key
-    assert result["ter"] == 100
 
 
 def test_signature_of_each_metric_has_its_settings():
@@ -241,13 +182,6 @@ def test_bootstrap_adds_intervals_to_the_same_scores():
     assert measured.pop("length_ratio").plus_minus == 0  # all are as long
     for key, score in measured.items():
         assert 0 < score.plus_minus < 8, key
-
-
-def test_intervals_of_perfect_output_are_0():
-    result = scores.score(Suite(), LINES, [LINES], samples=50)
-    for key in [*BLEUS, "chrf", "exact_match", "ter"]:
-        assert result[key].plus_minus == 0, key
-    assert "  100.00 ± 0.00   bleu " in described(result, Suite())
 
 
 def test_report_has_signature_and_check_command_of_each_metric():

@@ -47,17 +47,6 @@ def test_score_of_a_bucket_is_that_of_its_sentences_alone():
     assert long.scores["length_ratio"] == pytest.approx(1 / 2)
 
 
-def test_row_has_scores_by_name():
-    (bucket,) = buckets(["a b c d"], [["a b c d"]], ["a b c d"])
-    assert bucket.row() == {
-        "shortest": 0,
-        "longest": 10,
-        "sentences": 1,
-        "bleu": pytest.approx(100),
-        "length_ratio": 1.0,
-    }
-
-
 def test_summary_names_the_measured_text():
     both = {"bleu": 30.126, "length_ratio": 0.987}
     result = [scores.LengthBucket(11, 20, 1_234, both)]
@@ -68,12 +57,4 @@ def test_summary_names_the_measured_text():
         "bleu by words of the source:",
         "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
         "    0.00     61- words, 2 sentences, length ratio 1.00",
-    ]
-
-
-def test_summary_of_single_metric_has_no_further_columns():
-    result = [scores.LengthBucket(0, 10, 3, {"bracketing_f1": 91.3})]
-    assert scores.length_summary(result, "source").splitlines() == [
-        "bracketing_f1 by words of the source:",
-        "   91.30    0-10 words, 3 sentences",
     ]

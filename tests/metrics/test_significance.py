@@ -76,21 +76,6 @@ def test_worse_system_has_small_p_value():
     assert result["bleu"].system == pytest.approx(100)
     text = f"bleu 100.00 against {result['bleu'].baseline:.2f} of the baseline"
     assert result["bleu"].summary().startswith(f"{text}, p = 0.0")
-    back = compare(WORSE, LINES)
-    assert back["ter"].system == result["ter"].baseline
-
-
-def test_similar_systems_have_large_p_value():
-    # Each is wrong in 10 of 50 lines, but not the same ones.
-    first, second = (
-        [
-            line.replace("good", "bad") if i % 5 == rest else line
-            for i, line in enumerate(LINES)
-        ]
-        for rest in (0, 1)
-    )
-    for result in compare(first, second).values():
-        assert result.p_value > 0.05
 
 
 def test_p_value_of_a_system_and_itself_is_1():

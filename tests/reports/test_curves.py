@@ -36,22 +36,6 @@ def test_read_returns_scalars_by_step(events):
     ]
 
 
-def test_repeated_steps_of_resumed_training_count_once(tmp_path):
-    """The run was killed after step 5, resumed from 2, stopped at 4."""
-    for session, value, steps in ((1, 1.0, range(1, 6)), (2, 2.0, (3, 4))):
-        suffix = f".session-{session}"
-        writer = tf.summary.create_file_writer(
-            str(tmp_path), filename_suffix=suffix
-        )
-        with writer.as_default():
-            for step in steps:
-                tf.summary.scalar("train/loss", value, step)
-        writer.close()
-    read = curves.read(tmp_path)
-    assert read["train/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
-    assert curves.steps_done(read) == 4
-
-
 def test_folders_of_later_sessions_continue_a_run_that_had_one_file(tmp_path):
     """Session 2 resumes from step 2; its first event is the validation's."""
     for number, folder, tag, steps in (
@@ -122,11 +106,6 @@ def test_plot_of_one_run_has_both_splits_in_legend():
     assert (
         "https://" not in svg and svg.count("http://") <= 2
     )  # names of namespaces
-
-
-def test_plot_of_several_runs_names_each():
-    svg = curves.plot(LOSS, RUNS)
-    assert {"one: train", "one: validation", "<two>: train"} <= set(texts(svg))
 
 
 def test_dollars_in_name_of_run_are_plain_text():

@@ -48,9 +48,3 @@ def test_other_notes_have_a_row_per_number():
         {"score": "ter", "signatures": "c|d"},
     ]
     assert reporting.read_scores({"bleu": 1.0}).other_notes() == []
-
-
-def test_columns_are_names_of_all_rows():
-    assert reporting.score_columns(
-        [{"a": 1, "b": 2}, {"a": 1, "c": 3}]
-    ) == list("abc")
