@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags, decoder_flags
@@ -120,73 +119,48 @@ def _translate(options, translator, prefixes, total, max_length):
     """Translate a file or standard input."""
     lines, sources = itertools.tee(options.read_lines())
     signals = progress.StopSignals()
-    translations = translator.translate(
-        lines, total, prefixes, lambda: signals.received
-    )
+    stopped = False
+
+    def translations():
+        nonlocal stopped
+        try:
+            yield from translator.translate(
+                lines, total, prefixes, lambda: signals.received
+            )
+        except translation.Stopped as end:
+            stopped = True
+            yield from end.translations
+
+    format_output = translation.OUTPUT_FORMATS[options.output_format]
+    finished, refused = 0, {}  # {line number: subwords}
     with (
         signals if options.keeps_partial else contextlib.nullcontext(),
         options.open_output() as write,
         options.open_alignments() as write_alignment,
     ):
-        writer = _TranslationWriter(
-            sources, options.output_format, write, write_alignment
-        )
-        try:
-            writer.write(translations)
-        except translation.Stopped as stopped:
-            writer.write(stopped.translations, strict=False)
+        # The translations first: their end closes the progress bar.
+        for found, (number, line) in zip(
+            translations(), enumerate(sources, 1), strict=False
+        ):
+            if found is not None:
+                finished += 1
+                write(format_output(number, line, found))
+                if found.too_long:
+                    refused[number] = found.too_long
+            # Lines of other formats name their sentence.
+            elif options.output_format == "text":
+                write("")
+            alignment = found and found.alignment
+            write_alignment(alignment.pharaoh() if alignment else "")
+        if stopped:
             print(
-                f"Interrupted: {writer.finished:,} of {total:,} lines are "
-                "translated. To continue after an interruption, use "
-                "--decode_to_dir.",
+                f"Interrupted: {finished:,} of {total:,} lines are translated. "
+                "To continue after an interruption, use --decode_to_dir.",
                 file=sys.stderr,
             )
             sys.exit(progress.exit_code(signals.received))
-    if writer.refused:
-        raise errors.UserError(
-            translation.refused_message(writer.refused, max_length)
-        )
-
-
-class _TranslationWriter:
-    """Writer of translations and alignments, in the order of the lines."""
-
-    def __init__(
-        self,
-        sources: Iterable[str],
-        output_format: str,
-        write: Callable[[str], object],
-        write_alignment: Callable[[str], object],
-    ) -> None:
-        """Store lines, format, and functions that write a line to a file."""
-        self._numbered, self._format = enumerate(sources, 1), output_format
-        self._write, self._write_alignment = write, write_alignment
-        self.finished = 0
-        self.refused: dict[int, int] = {}  # {line number: subwords}
-
-    def write(self, translations: Iterable, strict: bool = True) -> None:
-        """Write translations; for None, a blank line if a line is a sentence.
-
-        Other formats have the number or the text of a sentence.
-
-        Args:
-            translations: translations of the next lines.
-            strict: whether they must be those of all lines that are left.
-        """
-        format_output = translation.OUTPUT_FORMATS[self._format]
-        # The translations first: their end closes the progress bar.
-        for found, (number, line) in zip(
-            translations, self._numbered, strict=strict
-        ):
-            if found is not None:
-                self.finished += 1
-                self._write(format_output(number, line, found))
-                if found.too_long:
-                    self.refused[number] = found.too_long
-            elif self._format == "text":
-                self._write("")
-            alignment = found and found.alignment
-            self._write_alignment(alignment.pharaoh() if alignment else "")
+    if refused:
+        raise errors.UserError(translation.refused_message(refused, max_length))
 
 
 def _converse(translator, max_length):

@@ -98,20 +98,6 @@ common_flags.define_fields(Options)
 flags.DEFINE_alias("sheet_file", "scores_file")
 
 
-def require_only_the_run() -> None:
-    """Require that no flag names translations or a checkpoint.
-
-    Raises:
-        UserError: names the flag.
-    """
-    for name in ("translations", "baseline", "checkpoint_path"):
-        if value := flags.FLAGS[name].value:
-            raise errors.UserError(
-                "--all_checkpoints translates with each checkpoint of the run; "
-                f"got --{name}={value}, too. Omit one of them."
-            )
-
-
 class Texts(NamedTuple):
     """Text to score, and the problem that says how."""
 
@@ -123,13 +109,9 @@ class Texts(NamedTuple):
     model: common_flags.TrainedModel | None
 
 
-def read_texts() -> Texts:
-    """Read and check what the flags name.
-
-    Raises:
-        UserError: files cannot be read or differ in their number of lines, the
-            language is unknown, or there is no such run or checkpoint.
-    """
+def _read_texts() -> Texts:
+    """Check the flags, and return the Texts that they name."""
+    _check_options(common_flags.field_values(Options))
     options = common_flags.field_values(TextOptions)
     run = model = None
     if not options.translations:
@@ -153,6 +135,17 @@ def read_texts() -> Texts:
         problem = problem.changed(tokenized=True)
     run = run and dataclasses.replace(run, problem=problem)
     return Texts(problem, test_set, translations, baseline, run, model)
+
+
+def _check_options(options):
+    if options.scores_file:
+        files.require_replaceable(files.expand_path(options.scores_file))
+    for name in ("translations", "baseline", "checkpoint_path"):
+        if options.all_checkpoints and (value := flags.FLAGS[name].value):
+            raise errors.UserError(
+                "--all_checkpoints translates with each checkpoint of the run; "
+                f"got --{name}={value}, too. Omit one of them."
+            )
 
 
 def _problem(test_set, options):
@@ -196,15 +189,6 @@ def _languages_of_sacrebleu(name, options):
     return fitting[0]
 
 
-def _require_known(problem, name):
-    if not test_sets.is_known(name):
-        raise errors.UserError(
-            f"--split must be a split of {problem.requested_name}, one of "
-            f"{', '.join(problem.splits)}, or a test set that sacreBLEU "
-            f"knows, such as wmt14/full; got {name}."
-        )
-
-
 def _of_languages(problem, test_set, options):
     """Choose the direction that the options name."""
     source, target = (code or "" for code in options.languages)
@@ -212,7 +196,12 @@ def _of_languages(problem, test_set, options):
     named = isinstance(test_set, str)
     is_split = named and test_set in problem.splits
     if problem.registered_name and named and not is_split:
-        _require_known(problem, test_set)
+        if not test_sets.is_known(test_set):
+            raise errors.UserError(
+                f"--split must be a split of {problem.requested_name}, one of "
+                f"{', '.join(problem.splits)}, or a test set that sacreBLEU "
+                f"knows, such as wmt14/full; got {test_set}."
+            )
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(
             f"{problem.requested_name} has several directions. Name that of "
@@ -268,15 +257,6 @@ def _evaluate_checkpoints(run, test_set, options):
     if options.scores_file:
         files.write_json(files.expand_path(options.scores_file), stored.entries)
     print(json.dumps(dict(stored.curve(run.problem.suite.headline))))
-
-
-def _read_texts():
-    options = common_flags.field_values(Options)
-    if options.scores_file:
-        files.require_replaceable(files.expand_path(options.scores_file))
-    if options.all_checkpoints:
-        require_only_the_run()
-    return read_texts()
 
 
 if __name__ == "__main__":

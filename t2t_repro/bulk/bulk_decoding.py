@@ -12,7 +12,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, registry
 from t2t_repro.bulk import translation_folder
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 # Models that workers of bulk decoding load: of a run, or of an export.
 #
 # Here they are names, settings and checksums, which are sent to workers.
-# Outputs for a list of lines do not depend on the number of cores: batches are
-# not split, and operations have one thread each.
+# `settings` is all that determines the translations, for a manifest. Outputs
+# for a list of lines do not depend on the number of cores: batches are not
+# split, and operations have one thread each.
 
 # Limit of a batch of an export: bytes of its lines with padding and room for
 # longer outputs. This is about the default `batch_tokens` with 4 beams.
@@ -44,34 +45,6 @@ _BATCH_BYTES = 32_768
 _ROOM_BYTES = 200  # for each line: extra_length=50 subwords
 
 Translate = Callable[[Sequence[str]], Iterable["Translation"]]  # of lines
-
-
-class Model(Protocol):
-    """The interface of models; they can be pickled."""
-
-    def __hash__(self) -> int:
-        """Return the same for the same model."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that determines the translations, for a manifest."""
-
-    def load(self) -> Translate:
-        """Load the model.
-
-        Raises:
-            UserError: it is missing or damaged, or another one.
-        """
-
-    def long_lines_message(
-        self, lines: Sequence[tuple[str, int, int]], count: int
-    ) -> str:
-        """Return a message about lines that are too long.
-
-        Args:
-            lines: file, number and length of the first ones.
-            count: number of all.
-        """
 
 
 class RunModel(NamedTuple):
@@ -102,7 +75,11 @@ class RunModel(NamedTuple):
         }
 
     def load(self) -> Translate:
-        """Load the weights; see Model."""
+        """Load the weights.
+
+        Raises:
+            UserError: a file is missing or damaged, or of another model.
+        """
         run = Run.open(self.output_dir)
         paths = list(map(checkpoint_files.require, self.checkpoint_paths))
         checksums = checkpoint_files.checksums(paths)
@@ -128,7 +105,12 @@ class RunModel(NamedTuple):
     def long_lines_message(
         self, lines: Sequence[tuple[str, int, int]], count: int
     ) -> str:
-        """Return a message about lines that were refused."""
+        """Return a message about lines that were refused.
+
+        Args:
+            lines: file, number and length of the first ones.
+            count: number of all.
+        """
         shown = [
             f"{name} line {number:,} ({length:,} subwords)"
             for name, number, length in lines
@@ -154,7 +136,7 @@ class ExportModel(NamedTuple):
         }
 
     def load(self) -> Translate:
-        """Load the SavedModel; see Model."""
+        """Load the SavedModel; the errors are those of RunModel."""
         from t2t_repro.serving.client import ExportedModel
 
         _configure_devices()
@@ -170,7 +152,7 @@ class ExportModel(NamedTuple):
     def long_lines_message(
         self, lines: Sequence[tuple[str, int, int]], count: int
     ) -> str:
-        """Return a message about lines that were truncated."""
+        """Return a message about lines that were truncated, as RunModel."""
         shown = ", ".join(
             f"{name} line {number:,} ({length:,} bytes)"
             for name, number, length in lines
@@ -181,6 +163,9 @@ class ExportModel(NamedTuple):
             f"{', …' if count > len(lines) else ''}. Split them, or export "
             "with a greater max_input_length."
         )
+
+
+Model: TypeAlias = RunModel | ExportModel
 
 
 def of_run(
