@@ -161,28 +161,19 @@ def build_search_model(
     """Combine models that decode `inputs` [B, L] to one SearchModel.
 
     Its state is (sentences, hypotheses) of each model's DecodingState: the loop
-    carries no copy of the constants. The arguments not listed are those of
-    search().
-
-    Args:
-        num_beams: W.
-        max_length: maximum number of steps.
+    carries no copy of the constants. `num_beams` is W, `max_length` the number
+    of steps at the most, and the others are arguments of search().
     """
     capacity = max_length if block is None else block
     initial = [
         model.start_decoding(inputs, num_beams, capacity, model_constants)
         for model, model_constants in zip(models, constants, strict=True)
     ]
-
     constants = [state.constants for state in initial]
 
     def with_models(states):
-        return [
-            (model, DecodingState(model_constants, *state))
-            for model, model_constants, state in zip(
-                models, constants, states, strict=True
-            )
-        ]
+        whole = map(DecodingState, constants, *zip(*states, strict=True))
+        return zip(models, whole, strict=True)
 
     def carried(states):
         return tuple((state.sentences, state.hypotheses) for state in states)

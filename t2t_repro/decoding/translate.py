@@ -131,11 +131,6 @@ SORT_WINDOW = 20_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-def whole_line(line: str) -> list[str]:
-    """Return a line as its only sentence."""
-    return [line]
-
-
 def line_splitter(
     problem: Problem, source: Vocabulary, split_sentences: bool
 ) -> Callable[[str], list[str]]:
@@ -210,7 +205,7 @@ class BatchTranslator:
         vocabularies: Vocabularies,
         decode_hparams: DecodeHParams,
         aligner: Aligner | None = None,
-        split: Callable[[str], list[str]] = whole_line,
+        split: Callable[[str], list[str]] = lambda line: [line],
         num_shards: int | None = None,
         one_sentence: bool = False,
     ) -> None:

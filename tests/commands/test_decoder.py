@@ -14,32 +14,6 @@ FAULTS = pathlib.Path(__file__).parents[1] / "faults" / "usr"
 
 
 @pytest.mark.slow
-def test_formats_have_the_same_outputs_and_raw_scores(run):
-    raw = "beam_size=2,return_beams=true,raw_scores=true"
-    lines = "two hundred\n\nforty-one\n"
-
-    def decode(name, settings=raw):
-        flags = f"--output_format={name}", f"--decode_hparams={settings}"
-        return ok(run("decoder", NUMBERS, *flags, stdin=lines)).split("\n")[:-1]
-
-    text = [line.split("\t") for line in decode("text")]
-    rows = [line.split("\t") for line in decode("tsv")]
-    objects = list(map(json.loads, decode("jsonl")))
-    assert [row[:2] for row in rows] == [[n, r] for n in "123" for r in "12"]
-    assert [row[3] for row in rows] == sum(text, [])
-    assert [value["sentence"] for value in objects] == [1, 2, 3]
-    assert [value["source"] for value in objects] == lines.split("\n")[:-1]
-    outputs = sum((value["translations"] for value in objects), [])
-    assert [(o["text"], o["score"]) for o in outputs] == [
-        (row[3], float(row[2])) for row in rows
-    ]
-    assert outputs[2] == {"text": "", "score": 0.0}
-    # The length penalty divides negative numbers.
-    penalized = decode("tsv", raw.replace("raw_scores=true", "alpha=1"))
-    assert float(penalized[0].split("\t")[2]) > float(rows[0][2])
-
-
-@pytest.mark.slow
 def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
     lines = "two hundred\n\nforty-one thousand\n"
     path = tmp_path / "alignments"

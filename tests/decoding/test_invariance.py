@@ -1,6 +1,5 @@
 """Tests that blocks, XLA, shards, order, padding and cache keep results."""
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.data import batches
-from t2t_repro.decoding import beam_search, decode_loop, rules, search
+from t2t_repro.decoding import decode_loop, search
 from t2t_repro.runtime import devices, graph
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS
 
 V = 24  # vocabulary size of `models`
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -80,45 +78,6 @@ def variants(models, rows, hparams, xla=True):
     )
 
 
-def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
-    """Return the result of a beam search that has no cache."""
-    beams = hparams.beam_size
-    room = rows.shape[1] + hparams.extra_length
-
-    def step_fn(before, position, state):
-        past = decode_loop.set_subwords(
-            state["past"], position - 1, before
-        )  # changes nothing at position 0
-        # The subword to predict is not read, but must not be padding.
-        whole = decode_loop.set_subwords(
-            past, position, tf.fill(tf.shape(before), 2)
-        )
-        sources = tf.repeat(state["inputs"], beams, axis=0)
-        batch = batches.one_sentence_per_row(
-            sources, tf.reshape(whole, (-1, room))
-        )
-        logits = model(batch)[:, position]
-        shape = (-1, beams, logits.shape[-1])
-        return tf.reshape(logits, shape), None, state | {"past": past}
-
-    def reorder(state, parents):
-        return state | {
-            "past": decode_loop.gather_beams(state["past"], parents)
-        }
-
-    past = tf.zeros((len(rows), beams, room), tf.int32)
-    limits = (rows != PAD).sum(1) + hparams.extra_length
-    return beam_search.beam_search(
-        decode_loop.SearchModel(
-            step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
-        ),
-        rules.sentences(tf.constant(limits, tf.int32)),
-        rules.LengthLimit(),
-        room,
-        dataclasses.replace(hparams, return_beams=False),
-    )
-
-
 def ids(rows):
     return tf.constant(rows, tf.int32)
 
@@ -174,14 +133,6 @@ def test_blocks_xla_shards_order_and_padding_keep_result(
     expected = search.search(models[:1], ids(rows), hparams)
     for name, found in variants(models[:1], rows, hparams, xla):
         assert_same(found, expected, name)
-
-
-def test_cache_keeps_result(models):
-    rows = many_inputs()
-    hparams = hparam.DecodeHParams(beam_size=4, extra_length=6)
-    expected = without_cache(models[0], rows, hparams)
-    found = search.search(models[:1], ids(rows), hparams)
-    assert_same(found, expected, "no cache")
 
 
 def test_best_output_is_first_of_all_beams(models):

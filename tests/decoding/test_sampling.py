@@ -218,29 +218,24 @@ def test_sentence_keys_ignore_padding():
     assert alone.numpy().tolist() == keys[:1].tolist()
 
 
-@pytest.mark.parametrize("kept", [1, 2, 4])
-def test_top_k_truncates_distribution(kept):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"sampling_keep_top_k": kept} for kept in (1, 2, 4)),
+        *({"sampling_keep_top_p": share} for share in (0.05, 0.5, 0.8, 0.95)),
+    ],
+)
+def test_top_k_and_top_p_truncate_the_distribution(settings):
     table = random_table(1)
-    found = run([table], [3], 4_000, 1.3, seed=5, sampling_keep_top_k=kept)
+    found = run([table], [3], 4_000, 1.3, seed=5, **settings)
     expected = probabilities(table, [], 1.3)
-    expected[np.argsort(expected)[:-kept]] = 0.0
+    order = np.argsort(-expected)
+    count = settings.get("sampling_keep_top_k")
+    if share := settings.get("sampling_keep_top_p"):  # until it is reached
+        count = 1 + np.searchsorted(np.cumsum(expected[order]), share)
+    expected[order[count:]] = 0.0
     samples = found.ids.numpy()[0, :, 0]
     assert chi_square(samples, expected / expected.sum()) < CHI_SQUARE_999
-
-
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.8, 0.95])
-def test_top_p_truncates_distribution(share):
-    table = random_table(1)
-    found = run([table], [3], 4_000, 1.3, seed=5, sampling_keep_top_p=share)
-    full = probabilities(table, [], 1.3)
-    kept = np.zeros(V)
-    for subword in np.argsort(-full):  # until the share is reached
-        kept[subword] = full[subword]
-        if kept.sum() >= share:
-            break
-    assert 1 <= (kept > 0).sum() < V - 1 or share == 0.95
-    samples = found.ids.numpy()[0, :, 0]
-    assert chi_square(samples, kept / kept.sum()) < CHI_SQUARE_999
 
 
 def test_sampling_stops_when_all_samples_have_ended():

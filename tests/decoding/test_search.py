@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import rules, score, search
+from t2t_repro.data import batches
+from t2t_repro.decoding import score, search
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import PAD
 
@@ -26,26 +27,6 @@ def find(models, inputs, **settings):
         "return_beams": True,
     } | settings
     return search.search(models, ids(inputs), hparam.DecodeHParams(**settings))
-
-
-def step_log_probs(model, inputs, targets):
-    """Return [B, T, V] log-probabilities, computed step by step."""
-    length = targets.shape[1]
-    search_model = search.build_search_model(
-        [model],
-        search.decoding_constants([model]),
-        ids(inputs),
-        1,
-        length,
-        None,
-        rules.Rule(),
-    )
-    state, log_probs = search_model.state, []
-    for step in range(length):
-        previous = targets[:, step - 1 : step] if step else 0 * targets[:, :1]
-        logits, _, state = search_model.step_fn(ids(previous), step, state)
-        log_probs.append(tf.nn.log_softmax(logits)[:, 0].numpy())
-    return np.stack(log_probs, 1)
 
 
 def test_ensemble_logits_give_mean_probability():
@@ -73,8 +54,9 @@ def test_ensemble_logits_of_extreme_models_are_finite():
 @pytest.mark.parametrize("members", [1, 2])
 def test_sentence_log_prob_is_that_of_mean_probabilities(models, members):
     models = models[:members]
-    of_models = [step_log_probs(model, INPUTS, TARGETS) for model in models]
-    log_probs = np.log(np.exp(of_models).mean(0))
+    batch = batches.one_sentence_per_row(ids(INPUTS), ids(TARGETS))
+    of_models = [tf.nn.softmax(model(batch)) for model in models]
+    log_probs = np.log(np.mean(of_models, 0))
     subwords = np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0]
     expected = (subwords * (TARGETS != PAD)).sum(1)
     found = score.sentence_log_probs(models, ids(INPUTS), ids(TARGETS))

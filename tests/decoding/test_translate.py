@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from t2t_repro import hparam
 from t2t_repro.decoding import score, search, translate
-from t2t_repro.decoding.translation import Stopped, Translation
+from t2t_repro.decoding.translation import (
+    OUTPUT_FORMATS,
+    Stopped,
+    Translation,
+)
 from t2t_repro.io import progress
 from t2t_repro.text.vocabulary import EOS
 
@@ -197,6 +201,24 @@ def test_translations_begin_with_prefixes(translator):
             assert all(text.startswith(prefix) for text in translation.texts)
         else:
             assert translation.texts == expected.texts
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("text", "ä b\tc"),
+        ("tsv", "3\t1\t-1.234568\tä b\n3\t2\t-2.000000\tc"),
+        (
+            "jsonl",
+            '{"sentence": 3, "source": "x", "translations": '
+            '[{"text": "ä b", "score": -1.234568}, '
+            '{"text": "c", "score": -2.0}]}',
+        ),
+    ],
+)
+def test_format_has_all_outputs_of_a_line(name, expected):
+    found = Translation(["ä b", "c"], [-1.23456789, -2.0])
+    assert OUTPUT_FORMATS[name](3, "x", found) == expected
 
 
 def test_beams_without_an_output_are_dropped():
