@@ -47,8 +47,6 @@ _LABELS = {
 
 
 def main() -> int:
-    # Imported here, so that --help needs no more than flags.
-
     found = diagnose(_folders())
     if common_flags.field_values(Options).json:
         print(json.dumps(found._asdict(), default=str))
@@ -160,7 +158,8 @@ def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
     """
     problems = [
         f"{name} is not installed. Install t2t_repro again."
-        for name in _missing_packages()
+        for name in requirements("t2t_repro")
+        if not _is_installed(name)
     ]
     facts: dict[str, dict[str, Any]] = {
         "versions": _versions(),
@@ -210,13 +209,6 @@ def _is_installed(package: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _missing_packages() -> Iterator[str]:
-    """Yield the packages of the base installation that are not installed."""
-    for name in requirements("t2t_repro"):
-        if not _is_installed(name):
-            yield name
 
 
 def _versions() -> dict[str, str]:

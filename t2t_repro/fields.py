@@ -272,11 +272,6 @@ def with_defaults(cls: type, stored: Mapping[str, Any]) -> dict[str, Any]:
     return defaults | dict(stored)
 
 
-def to_json(values: Any) -> str:
-    """Return a dataclass as indented JSON, fields in their order."""
-    return json.dumps(dataclasses.asdict(values), indent=2)
-
-
 def differences(
     known: Mapping[str, Any],
     given: Mapping[str, Any],

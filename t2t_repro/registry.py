@@ -34,7 +34,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from t2t_repro import errors
 from t2t_repro.io import files
@@ -50,9 +50,12 @@ class Entry:
 
     name: str
     value: Any
-    parent: str | None  # the hparams set that this one is a diff of
     file: str
     summary: str  # first line of the docstring
+    parent: str | None = None  # the hparams set that this one is a diff of
+    # Numbers of training pairs that an hparams set suits.
+    corpus_pairs: range | None = None
+    hparams: type | None = None  # dataclass of a model's settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,9 @@ class Declared:
 
     name: str
     target: str  # "package.module.Name"
+    hparams: type | None = None  # dataclass of a model's settings
     parent: None = None
+    corpus_pairs: None = None
 
     @property
     def value(self) -> Any:
@@ -131,7 +136,7 @@ class _Entries:
             )
         return cls
 
-    def _enter(self, name: str, value: Any, parent: str | None = None) -> Any:
+    def _enter(self, name: str, value: Any, **attributes: Any) -> Any:
         """Enter a class or function; refuse another one of the same name."""
         try:
             file = inspect.getsourcefile(value)
@@ -148,7 +153,9 @@ class _Entries:
                 f"in {known.file}; give one of them another name."
             )
         summary = (inspect.getdoc(value) or "").partition("\n")[0]
-        self._entries[name] = Entry(name, value, parent, str(file), summary)
+        self._entries[name] = Entry(
+            name, value, str(file), summary, **attributes
+        )
         return value
 
 
@@ -169,7 +176,6 @@ class HParamsSets(Registry):
 
     def __init__(self) -> None:
         super().__init__("hparams set")
-        self._corpus_pairs: dict[str, range] = {}
 
     def register(
         self,
@@ -185,27 +191,23 @@ class HParamsSets(Registry):
             corpus_pairs: numbers of training pairs that the set suits, apart
                 from those of other sets; None: it is not for a size.
         """
-
-        def enter(function):
-            if corpus_pairs is not None:
-                self._corpus_pairs[name] = corpus_pairs
-            return self._enter(name, function, parent)
-
-        return enter
+        return lambda function: self._enter(
+            name, function, parent=parent, corpus_pairs=corpus_pairs
+        )
 
     def better_suited(self, name: str, pairs: int) -> str | None:
         """Return the set for corpora of `pairs` pairs, unless `name` suits.
 
         None, too, if `name` is not for a size of corpora.
         """
-        if pairs in self._corpus_pairs.get(name, (pairs,)):
+        sizes = {
+            entry.name: entry.corpus_pairs
+            for entry in self._entries.values()
+            if entry.corpus_pairs
+        }
+        if pairs in sizes.get(name, (pairs,)):
             return None
-        suited = (
-            other
-            for other, sizes in self._corpus_pairs.items()
-            if pairs in sizes
-        )
-        return next(suited, None)
+        return next((other for other in sizes if pairs in sizes[other]), None)
 
 
 class Models(_Entries):
@@ -213,7 +215,6 @@ class Models(_Entries):
 
     def __init__(self) -> None:
         super().__init__("model")
-        self._hparams_classes: dict[str, type] = {}
 
     def register(
         self, name: str, hparams: type | None = None
@@ -228,17 +229,13 @@ class Models(_Entries):
         Raises:
             UserError: neither the class nor one that it subclasses has one.
         """
-
-        def enter(cls):
-            self._hparams_classes[name] = hparams or self._inherited(name, cls)
-            return self._enter(name, cls)
-
-        return enter
+        return lambda cls: self._enter(
+            name, cls, hparams=hparams or self._inherited(name, cls)
+        )
 
     def declare(self, name: str, target: str, hparams: type) -> None:
         """Enter a model that is imported at its first use."""
-        self._hparams_classes[name] = hparams
-        self._entries[name] = Declared(name, target)
+        self._entries[name] = Declared(name, target, hparams)
 
     def hparams_class(self, name: str) -> type[Any]:
         """Return the dataclass of a model's settings, without the model.
@@ -246,16 +243,16 @@ class Models(_Entries):
         Raises:
             UserError: unknown name.
         """
-        return self._hparams_classes[self[name].name]
+        return cast(type, self[name].hparams)
 
     def _inherited(self, name, cls):
         known = {
-            getattr(entry, "target", None) or _target(entry.value): entry.name
+            getattr(entry, "target", None) or _target(entry.value): entry
             for entry in self
         }
         for base in cls.__mro__[1:]:
             if _target(base) in known:
-                return self._hparams_classes[known[_target(base)]]
+                return known[_target(base)].hparams
         raise errors.UserError(
             f"The model {name!r} of {inspect.getsourcefile(cls)} has no "
             "settings: say register(name, hparams=…) with a subclass of "
@@ -323,21 +320,6 @@ def read(folder: pathlib.Path) -> Definitions:
         folder,
         {str(path.relative_to(folder)): path.read_bytes() for path in paths},
     )
-
-
-def load_user_definitions(definitions: Definitions | None) -> None:
-    """Import installed packages, and the definitions that a user names.
-
-    Raises:
-        ImportError: from a module of the folder, unchanged.
-        UserError: a package cannot be imported.
-    """
-    global _is_named
-    _is_named = False
-    _load_installed()
-    if definitions and definitions != _imported:
-        _import(definitions)
-    _is_named = definitions is not None
 
 
 def imported() -> Definitions | None:
@@ -671,14 +653,20 @@ def load_definitions(
 
     Raises:
         ImportError: from a definition, unchanged; nothing is skipped.
-        UserError: `usr_dir` is not a folder.
+        UserError: `usr_dir` is not a folder, or an installed package cannot be
+            imported.
     """
+    global _is_named
     for package in ("problems", "hparams"):
         import_modules(importlib.import_module(f"t2t_repro.{package}"))
     if isinstance(usr_dir, (str, os.PathLike)):
         path = files.expand_path(usr_dir)
         usr_dir = read(path) if str(usr_dir) else None
-    load_user_definitions(usr_dir)
+    _is_named = False
+    _load_installed()
+    if usr_dir and usr_dir != _imported:
+        _import(usr_dir)
+    _is_named = usr_dir is not None
 
 
 def summary() -> str:

@@ -7,8 +7,9 @@ The cost stands beside the paper's, where it has figures for the set.
 
 import dataclasses
 import itertools
+import json
 
-from t2t_repro import fields, registry
+from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.fields import at_least, setting
 
@@ -42,14 +43,14 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.training import optimizer
 
-    name, hparams = common_flags.hparams_set(), common_flags.hparams()
+    name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
     optimizer.check(hparams)
     if common_flags.field_values(Options).yaml:
         print(common_flags.configuration(), end="")
         return
     for line in (
         *_differences(name, hparams),
-        fields.to_json(hparams),
+        json.dumps(dataclasses.asdict(hparams), indent=2),
         *_schedule(hparams),
         *_cost(name, hparams),
         *_notes(hparams),

@@ -22,7 +22,7 @@ def main() -> int:
         common_flags.output_dir(),
         common_flags.field_values(options.Options),
         common_flags.data(),
-        common_flags.hparams_set(),
+        common_flags.required("hparams_set"),
     )
 
 

@@ -216,16 +216,12 @@ def tiny_hparams():
 @pytest.fixture(scope="module")
 def toys():
     """Register the models and sets of tests/toys, for one module of tests."""
-    registries = registry.models, registry.hparams_sets
-    kept = [
-        {key: dict(value) for key, value in vars(each).items() if key != "kind"}
-        for each in registries
-    ]
-    for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
-        runpy.run_path(str(path))
-    yield
-    for each, attributes in zip(registries, kept, strict=True):
-        vars(each).update(attributes)
+    with pytest.MonkeyPatch.context() as patch:
+        for known in (registry.models, registry.hparams_sets):
+            patch.setattr(known, "_entries", dict(known._entries))
+        for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
+            runpy.run_path(str(path))
+        yield
 
 
 @pytest.fixture(scope="module")

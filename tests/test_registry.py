@@ -66,7 +66,9 @@ def test_entry_has_value_parent_file_and_summary():
 
     assert sets.register("a", parent="b")(value) is value
     entry = sets["a"]
-    assert entry == registry.Entry("a", value, "b", __file__, "Return a value.")
+    assert entry == registry.Entry(
+        "a", value, __file__, "Return a value.", parent="b"
+    )
     assert "a" in sets and "b" not in sets
 
 

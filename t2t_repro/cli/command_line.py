@@ -130,7 +130,10 @@ def _print_help(arguments, description, groups):
     definitions = config_file.apply(_CONFIG.value) if _CONFIG.value else None
     registry.load_definitions(_USR_DIR.value or definitions)
     if help_requests:
-        show(help_requests, description, groups)
+        print(page(description, groups, sys.argv[0]), flush=True)
+        if {*help_requests} & {*_HELPFULL_FLAGS}:
+            modules = ("absl.app", "absl.logging")
+            print("", *map(flags.FLAGS.module_help, modules), sep="\n\n")
     elif rest:
         raise errors.UserError(f"Unexpected arguments: {rest}.")
     elif _REGISTRY_HELP.value:
@@ -139,8 +142,6 @@ def _print_help(arguments, description, groups):
 
 
 # Help pages of commands: flags in groups, then the settings they take.
-#
-# This module imports no TensorFlow, so that --help answers at once.
 
 # Commands that list the settings a flag takes. In others, the flag is compared
 # with the run's settings, and its help names one of these commands.
@@ -214,16 +215,6 @@ def _program(path):
     return f"t2t {name.stem}" if name.parent == commands else name.name
 
 
-def show(
-    requests: list[str], description: str, groups: Mapping[str, Iterable[str]]
-) -> None:
-    """Print the help that flags ask for, by parse()."""
-    print(page(description, groups, sys.argv[0]), flush=True)
-    if {*requests} & {*_HELPFULL_FLAGS}:
-        modules = ("absl.app", "absl.logging")
-        print("", *map(flags.FLAGS.module_help, modules), sep="\n\n")
-
-
 def page(
     description: str, groups: Mapping[str, Iterable[str]], program: str
 ) -> str:
@@ -234,9 +225,13 @@ def page(
         groups: {title: names of flags}, which come first.
         program: name of the main module for absl, sys.argv[0].
     """
-    own = [flag.name for flag in _own_flags(program)]
     shown = [name for names in groups.values() for name in names]
-    rest = [name for name in own if name not in (*shown, *_GENERAL)]
+    rest = [
+        flag.name
+        for flag in flags.FLAGS.get_key_flags_for_module(program)
+        if flag.name not in (*shown, *_GENERAL)
+        and not flag.help.startswith("Alias for --")
+    ]
     sections = [description.strip()]
     for title, names in {**groups, "Options": rest}.items():
         sections.append(_section(title, map(_flag_entry, names)))
@@ -256,15 +251,6 @@ def page(
         ]
         sections.append(_section(f"Names that --{flag} takes{title}", entries))
     return "\n\n".join(filter(None, sections))
-
-
-def _own_flags(program):
-    """Return the flags that the main module defines, without aliases."""
-    return [
-        flag
-        for flag in flags.FLAGS.get_key_flags_for_module(program)
-        if not flag.help.startswith("Alias for --")
-    ]
 
 
 def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:

@@ -234,15 +234,10 @@ def problem() -> Problem:
     return build_problem(required("problem"), _PROBLEM_ARGS.value)
 
 
-def hparams_set() -> str:
-    """Return the name of the hparams set."""
-    return required("hparams_set")
-
-
 def hparams() -> hparam.HParams:
     """Return the hparams set with --hparams applied."""
     values = fields.override(
-        registry.build_hparams(hparams_set()), _HPARAMS.value
+        registry.build_hparams(required("hparams_set")), _HPARAMS.value
     )
     registry.models[values.model]  # an unknown one is refused here
     return values
@@ -254,7 +249,7 @@ def configuration() -> str:
     if _PROBLEM.value:
         values["problem"] = _PROBLEM.value
         values["problem_args"] = dict(problem().arguments)
-    values["hparams_set"] = hparams_set()
+    values["hparams_set"] = required("hparams_set")
     values["hparams"] = dataclasses.asdict(hparams())
     return config_file.dump(values)
 
@@ -279,7 +274,7 @@ def output_dir() -> pathlib.Path:
             "--hparams_set."
         )
     folder = files.expand_path("~/t2t_train")
-    return folder / problem().full_name / hparams_set()
+    return folder / problem().full_name / _HPARAMS_SET.value
 
 
 def expected_settings() -> dict[str, Any]:

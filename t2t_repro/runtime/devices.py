@@ -27,7 +27,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,8 +45,6 @@ MAX_SHARDS = 8  # batches rarely have sentences for more
 # Microbatches that run in parallel on a CPU, each with gradients of its own.
 # Only two were measured.
 _MAX_PARALLEL = 4
-# bfloat16 arithmetic came with compute capability 8.0 (A100).
-_BFLOAT16_CAPABILITY = (8, 0)  # TF32, too
 _KINDS = ("chief", "worker")  # kinds of tasks that train, by index
 # Errors that TensorFlow raises for a lost worker.
 _LOST_WORKER_ERRORS = (
@@ -145,20 +142,15 @@ def dtype_policy(mixed_precision: str = "auto") -> str:
     """
     if mixed_precision == "auto":
         capable = _ampere_gpus()
-        has_bfloat16 = capable and all(capable)
-        mixed_precision = "bfloat16" if has_bfloat16 else "float32"
-    return {
-        "float32": "float32",
-        "bfloat16": "mixed_bfloat16",
-        "float16": "mixed_float16",
-    }[mixed_precision]
+        mixed_precision = "bfloat16" if capable and all(capable) else "float32"
+    return "mixed_" * (mixed_precision != "float32") + mixed_precision
 
 
 def _ampere_gpus() -> list[bool]:
     """Return for each GPU whether it has bfloat16 and TF32, as A100 has."""
     return [
-        each.get("compute_capability", (0, 0)) >= _BFLOAT16_CAPABILITY
-        for each in _gpu_details()
+        gpu.get("compute_capability", (0, 0)) >= (8, 0)
+        for gpu in _gpu_details()
     ]
 
 
@@ -186,7 +178,7 @@ def choose_threads(distribution: str, xla: str) -> None:
         and not is_multi_worker(distribution)
         and not use_xla(xla)
     ):
-        tensorflow_import.use_one_thread(tf.config, "intra")
+        tensorflow_import.set_threads(tf.config, "intra", 1)
 
 
 def choose_threads_for_one_sentence(num_weights: int) -> None:
@@ -201,8 +193,8 @@ def choose_threads_for_one_sentence(num_weights: int) -> None:
     function has no effect once TensorFlow has run an operation in this process.
     """
     if num_weights < MIN_WEIGHTS_FOR_THREADS:
-        tensorflow_import.use_one_thread(tf.config, "intra")
-        tensorflow_import.use_one_thread(tf.config, "inter")
+        tensorflow_import.set_threads(tf.config, "intra", 1)
+        tensorflow_import.set_threads(tf.config, "inter", 1)
 
 
 def use_one_thread_per_operation() -> None:
@@ -211,7 +203,7 @@ def use_one_thread_per_operation() -> None:
     TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
     TensorFlow has run an operation in this process.
     """
-    tensorflow_import.use_one_thread(tf.config, "intra")
+    tensorflow_import.set_threads(tf.config, "intra", 1)
 
 
 def operation_threads() -> int:
@@ -305,7 +297,7 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
 
 def _devices(strategy):
     replicas = strategy.num_replicas_in_sync
-    machines = for_strategy(strategy).count
+    machines = Worker(strategy).count
     gpus = _gpu_details()
     kind = "GPU" if gpus else "CPU"
     names = {gpu.get("device_name", "") for gpu in gpus}
@@ -384,50 +376,21 @@ def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:
     return 2 * size**3 / min(seconds)
 
 
-class SingleWorker:
-    """The only process of a training run."""
-
-    count, index = 1, 0
-    is_chief = True
-
-    def gather(self, number: int) -> list[int]:
-        """Return the numbers of all workers, in their order."""
-        return [number]
-
-    def broadcast(self, number: int) -> int:
-        """Return the chief's number."""
-        return number
-
-    def barrier(self) -> None:
-        """Wait for all workers."""
-
-    def folder_to_write(
-        self, folder: pathlib.Path | str
-    ) -> AbstractContextManager[pathlib.Path]:
-        """Return a context with the folder for this worker's files."""
-        return contextlib.nullcontext(pathlib.Path(folder))
-
-    def report_lost_workers(
-        self, diagnose: Callable[[], None] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Return a context that raises a UserError if a worker is lost."""
-        return contextlib.nullcontext()
-
-
-class ClusterWorker:
-    """One of several processes, with the methods of SingleWorker."""
+class Worker:
+    """One of the processes that train together, which may be the only one."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        """Find this process in the cluster of a MultiWorkerMirroredStrategy."""
-        resolver = strategy.cluster_resolver
-        cluster = resolver.cluster_spec().as_dict()
-        tasks = [
-            (kind, index)
-            for kind in _KINDS
-            for index in range(len(cluster.get(kind, ())))
-        ]
-        self.count = len(tasks)
-        self.index = tasks.index((resolver.task_type, resolver.task_id))
+        """Find this process in the cluster of a strategy, if it has one."""
+        self.count, self.index = 1, 0
+        if resolver := strategy.cluster_resolver:
+            cluster = resolver.cluster_spec().as_dict()
+            tasks = [
+                (kind, index)
+                for kind in _KINDS
+                for index in range(len(cluster.get(kind, ())))
+            ]
+            self.count = len(tasks)
+            self.index = tasks.index((resolver.task_type, resolver.task_id))
         self.is_chief = self.index == 0
         # Traced, it takes 1.2 ms on one machine, and half of an eager one.
         self._sum = graph.function(
@@ -473,6 +436,8 @@ class ClusterWorker:
         try:
             yield
         except _LOST_WORKER_ERRORS as error:
+            if self.count == 1:
+                raise
             diagnose()
             raise errors.UserError(
                 f"Worker {self.index} of {self.count} has lost another worker, "
@@ -481,18 +446,7 @@ class ClusterWorker:
             ) from error
 
 
-def for_strategy(
-    strategy: tf.distribute.Strategy,
-) -> SingleWorker | ClusterWorker:
-    """Build this process's worker for a tf.distribute strategy."""
-    if strategy.cluster_resolver is None:
-        return SingleWorker()
-    return ClusterWorker(strategy)
-
-
-def require_same_flags(
-    worker: SingleWorker | ClusterWorker, flags: Mapping[str, Any]
-) -> None:
+def require_same_flags(worker: Worker, flags: Mapping[str, Any]) -> None:
     """Require that all workers have the same values of some flags.
 
     Workers with different flags would wait for each other forever. All must

@@ -64,8 +64,7 @@ def tuned() -> Iterator[None]:
     # Keras may have imported another library.
     if tensorflow := sys.modules.get("tensorflow"):
         _switch_triton_off()
-        with contextlib.suppress(RuntimeError):  # it has started its threads
-            limit_threads(tensorflow.config)
+        limit_threads(tensorflow.config)
 
 
 @contextlib.contextmanager
@@ -99,14 +98,13 @@ def limit_threads(config: Any) -> None:
 def set_threads(config: Any, kind: str, number: int) -> None:
     """Set a number of TensorFlow's threads, unless the user's variable does.
 
-    The kind is "intra", the threads of an operation, or "inter".
-
-    Raises:
-        RuntimeError: TensorFlow has started its threads.
+    The kind is "intra", the threads of an operation, or "inter". The function
+    has no effect once TensorFlow has started its threads.
     """
     if f"TF_NUM_{kind.upper()}OP_THREADS" not in os.environ:
         setter = f"set_{kind}_op_parallelism_threads"
-        getattr(config.threading, setter)(number)
+        with contextlib.suppress(RuntimeError):
+            getattr(config.threading, setter)(number)
 
 
 def threads(config: Any, kind: str) -> int:
@@ -116,16 +114,6 @@ def threads(config: Any, kind: str) -> int:
     return getattr(config.threading, getter)() or (
         int(variable) if variable.isdecimal() else 0
     )
-
-
-def use_one_thread(config: Any, kind: str) -> None:
-    """Set one of TensorFlow's threads by set_threads(), if that is possible.
-
-    The function has no effect once TensorFlow has run an operation in this
-    process.
-    """
-    with contextlib.suppress(RuntimeError):
-        set_threads(config, kind, 1)
 
 
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):

@@ -66,7 +66,7 @@ def train(
     observers += upload_callbacks(run_folder)
     strategy = _choose_hardware(options)
     optimizer.check(hparams)  # runs an update of a small matrix
-    worker = devices.for_strategy(strategy)
+    worker = devices.Worker(strategy)
     common_settings = _common_settings(problem, hparams, options)
     with worker.report_lost_workers(), contextlib.ExitStack() as stack:
         devices.require_same_flags(worker, common_settings)
@@ -221,7 +221,7 @@ def _common_settings(
 
 
 def _prepare_data(
-    worker: devices.SingleWorker | devices.ClusterWorker,
+    worker: devices.Worker,
     problem: Problem,
     data: Data,
 ) -> pathlib.Path:

@@ -133,7 +133,7 @@ def search(
     else:
         slots, trials = largest_microbatch(fits_in_memory, share, longest)
         trials, num_chunks = trials + tries_whole, usual_chunks(slots)
-    smallest = min(devices.for_strategy(strategy).gather(slots))
+    smallest = min(devices.Worker(strategy).gather(slots))
     if smallest < slots:
         num_chunks = usual_chunks(smallest)
     return MicrobatchSize(smallest, trials, num_chunks)

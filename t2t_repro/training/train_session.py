@@ -45,7 +45,7 @@ class Session:
     options: ResolvedOptions
     output_dir: pathlib.Path
     strategy: tf.distribute.Strategy
-    worker: devices.SingleWorker | devices.ClusterWorker
+    worker: devices.Worker
     policy: str  # Keras's dtype policy
     xla: bool
     state: TrainingState
@@ -208,7 +208,7 @@ def build(
         resolved,
         pathlib.Path(output_dir),
         strategy,
-        devices.for_strategy(strategy),
+        devices.Worker(strategy),
         policy,
         xla,
         state,

@@ -25,8 +25,12 @@ class Later(transformer.TransformerHParams):
 @pytest.fixture
 def later(monkeypatch):
     """The Transformer, registered with one more setting."""
-    classes = registry.models._hparams_classes
-    monkeypatch.setitem(classes, "transformer", Later)
+    entries = registry.models._entries
+    monkeypatch.setitem(
+        entries,
+        "transformer",
+        dataclasses.replace(entries["transformer"], hparams=Later),
+    )
 
 
 def test_stored_run_has_default_of_later_setting(later):

@@ -384,7 +384,6 @@ def test_layer_that_violates_a_rule_is_named(
     monkeypatch, tiny_hparams, broken_layer, message
 ):
     monkeypatch.setattr(registry.models, "_entries", {})
-    monkeypatch.setattr(registry.models, "_hparams_classes", {})
     cls = type(
         "Broken", (_Broken,), {"broken_layer": staticmethod(broken_layer)}
     )

@@ -30,8 +30,6 @@ def toys():
     with pytest.MonkeyPatch.context() as patch:
         for known in (registry.models, registry.hparams_sets):
             patch.setattr(known, "_entries", dict(known._entries))
-        classes = dict(registry.models._hparams_classes)
-        patch.setattr(registry.models, "_hparams_classes", classes)
         entries = dict(registry.vocabularies._entries)
         patch.setattr(registry.vocabularies, "_entries", entries)
         registry.load_definitions(TOYS)

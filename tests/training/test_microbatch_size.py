@@ -202,7 +202,7 @@ def test_workers_agree_on_the_smallest_result(
     little_memory(256, fake=True)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
-        microbatch_size.devices, "for_strategy", lambda strategy: others
+        microbatch_size.devices, "Worker", lambda strategy: others
     )
     assert on_gpus(*trained, runs.plan, strategy_of(1), False).slots == 96
 
