@@ -21,6 +21,7 @@ from t2t_repro import registry
 pytest_plugins = [
     "dask_cluster",
     "exported_models",
+    "fault_outcomes",
     "forked",
     "memory_store",
     "shared_folders",
@@ -96,20 +97,6 @@ def _logical_cpus():
 
         tf.config.set_visible_devices([], "GPU")
         devices.make_logical_devices(LOGICAL_CPUS)
-
-
-@pytest.fixture
-def count_outcome(record_property):
-    """Return a function that counts the outcomes of injected faults.
-
-    Its arguments are the fault, the damaged thing, the outcome and the count.
-    They become a property of the test, which --junitxml=FILE writes to FILE.
-    """
-
-    def count(fault, subject, outcome, times=1):
-        record_property(f"{fault}/{subject}/{outcome}", times)
-
-    return count
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import time
 import numpy as np
 import sentencepiece
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from scripts.benchmarks import harness
 from t2t_repro.data import (
@@ -262,8 +262,7 @@ def measure_corpora(folder):
                 harness.report(label, value, unit, peer, value / least)
 
 
-def main(_):
-    harness.print_machine()
+def main():
     pairs = read_all_pairs(_TEXT.value)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -273,15 +272,7 @@ def main(_):
     for name in dict.fromkeys(name for name, _ in named):
         files = [files for other, files in named if other == name]
         measure_packing(name, read_all_pairs(files))
-    harness.print_json()
 
 
 if __name__ == "__main__":
-    if harness.is_probe():
-        harness.run_measurement(
-            {
-                "corpus": measure_corpus,
-            },
-        )
-    else:
-        app.run(main)
+    harness.run_benchmark(main, {"corpus": measure_corpus})

@@ -9,7 +9,7 @@ float32, take turns, and the best turn of each counts. The last line is a JSON
 list of {name, value, unit, peer, ratio}.
 """
 
-import collections
+import functools
 import pathlib
 import statistics
 import tempfile
@@ -18,7 +18,7 @@ import time
 import keras
 import sacrebleu
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 from sentencepiece import sentencepiece_model_pb2
 
 from scripts.benchmarks import harness
@@ -187,27 +187,30 @@ def run(measure, program="bench_decode", **settings):
     )
 
 
-def take_turns(measure, settings, ours, threads):
-    """Measure both libraries in turns; return {layout: measurements}.
+def best_turns(measure, settings, ours, threads, rate):
+    """Measure both libraries in turns; return {layout: best measurement}.
 
     Args:
         measure: name of a measurement of both programs.
         settings: of the model and the search.
         ours: our threads.
         threads: CTranslate2's: of one worker, or one of each worker.
+        rate: a function of a measurement.
     """
     layouts = {"CTranslate2": {"workers": 1, "threads": threads}}
     if threads > 1:
         name = f"CTranslate2, {threads} workers"
         layouts[name] = {"workers": threads, "threads": 1}
-    turns = collections.defaultdict(list)
-    for _ in range(_TURNS.value):
-        turns["ours"].append(run(measure, **settings | ours))
-        for layout, peer in layouts.items():
-            # CTranslate2 divides scores by length ** length_penalty.
-            peer = settings | peer | {"length_penalty": 0.6}
-            turns[layout].append(run(measure, PEER, **peer) | peer)
-    return turns
+
+    def measure_peer(layout):
+        # CTranslate2 divides scores by length ** length_penalty.
+        layout = settings | layout | {"length_penalty": 0.6}
+        return run(measure, PEER, **layout) | layout
+
+    measures = {"ours": lambda: run(measure, **settings | ours)}
+    for name, layout in layouts.items():
+        measures[name] = functools.partial(measure_peer, layout)
+    return harness.best_of_turns(measures, _TURNS.value, rate)
 
 
 def measure_speed(name, settings, ours, threads):
@@ -217,15 +220,13 @@ def measure_speed(name, settings, ours, threads):
         sentences = settings["batch"] * measured.get("workers", 1)
         return sentences / statistics.median(measured["seconds"])
 
-    turns = take_turns(
-        "search", settings | {"times": _TIMES.value}, ours, threads
-    )
-    fastest = {layout: max(runs, key=rate) for layout, runs in turns.items()}
-    best = fastest.pop("ours")
+    settings = settings | {"times": _TIMES.value}
+    peers = best_turns("search", settings, ours, threads, rate)
+    best = peers.pop("ours")
     tokens = rate(best) * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
     memory = "peak megabytes"
-    for layout, theirs in fastest.items():
+    for layout, theirs in peers.items():
         rates = rate(best), "sentences/s", layout, rate(theirs)
         harness.report_beside(name, *rates)
         megabytes = best[memory], "MB", layout, theirs[memory]
@@ -245,37 +246,30 @@ def measure_random_model(size, folder):
 
 def measure_file(settings):
     """Measure speed and BLEU of a whole file, with both libraries."""
-    turns = take_turns("file", settings, OURS, THREADS)
-    fastest = {
-        layout: min(translated, key=lambda one: one["seconds"])
-        for layout, translated in turns.items()
-    }
-    best = fastest.pop("ours")
-    count, seconds = len(best["texts"]), best["seconds"]
-    tokens = best["tokens"] / seconds
+
+    def rate(translated):
+        return len(translated["texts"]) / translated["seconds"]
+
+    peers = best_turns("file", settings, OURS, THREADS, rate)
+    best = peers.pop("ours")
+    tokens = best["tokens"] / best["seconds"]
     harness.report("file: target tokens", tokens, "tokens/s")
-    for layout, theirs in fastest.items():
-        rates = (
-            count / seconds,
-            "sentences/s",
-            layout,
-            count / theirs["seconds"],
-        )
+    for layout, theirs in peers.items():
+        rates = rate(best), "sentences/s", layout, rate(theirs)
         harness.report_beside("file", *rates)
     if _REFERENCES.value:
         text = pathlib.Path(_REFERENCES.value).read_text("utf-8")
         references = [text.split("\n")[:-1]]
         our_bleu, peer_bleu = (
             sacrebleu.corpus_bleu(texts, references).score
-            for texts in (best["texts"], fastest["CTranslate2"]["texts"])
+            for texts in (best["texts"], peers["CTranslate2"]["texts"])
         )
         harness.report_beside(
             "file: BLEU", our_bleu, "13a", "CTranslate2", peer_bleu
         )
 
 
-def main(_):
-    harness.print_machine()
+def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for size in _SIZES.value:
@@ -289,11 +283,7 @@ def main(_):
             }
             run("convert", **settings)
             measure_file(settings)
-    harness.print_json()
 
 
 if __name__ == "__main__":
-    if harness.is_probe():
-        harness.run_measurement(MEASUREMENTS, tf.config.threading)
-    else:
-        app.run(main)
+    harness.run_benchmark(main, MEASUREMENTS, tf.config.threading)

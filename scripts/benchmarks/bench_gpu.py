@@ -17,7 +17,7 @@ import statistics
 import tempfile
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from scripts.benchmarks import harness
 from t2t_repro import errors
@@ -38,6 +38,7 @@ _JAX = flags.DEFINE_string("jax", None, "Python that has JAX and Keras.")
 _PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
 
 WARM_UP = 3
+PROGRAMS = {"tensorflow": "bench_train", "jax": "bench_gpu_jax"}
 
 
 def measure_pytorch(settings):
@@ -93,14 +94,13 @@ def report(name, settings, measured, peer):
     )
 
 
-def main(_):
+def main():
     frameworks = {"tensorflow": _TENSORFLOW.value, "jax": _JAX.value}
     if not any(frameworks.values()):
         raise errors.UserError(
             "Expected a Python to measure our model with; got none. Name it "
             "with --tensorflow=PYTHON or --jax=PYTHON."
         )
-    harness.print_machine()
     for size in _SIZES.value:
         for dtype in _DTYPES.value:
             settings = {
@@ -116,18 +116,16 @@ def main(_):
             peer = _PYTORCH.value and measure_pytorch(settings)
             for framework, python in frameworks.items():
                 if python:
-                    module = f"scripts.benchmarks.bench_gpu_{framework}"
                     measured = harness.measure_in_process(
-                        module,
-                        "steps",
-                        python,
+                        f"scripts.benchmarks.{PROGRAMS[framework]}",
+                        "full rows",
                         {"KERAS_BACKEND": framework},
+                        python=python,
                         **settings,
                     )
                     name = f"{size}, {dtype}, {framework}"
                     report(name, settings, measured, peer)
-    harness.print_json()
 
 
 if __name__ == "__main__":
-    app.run(main)
+    harness.run_benchmark(main)

@@ -113,4 +113,4 @@ def memory_bytes(compiled):
 
 
 if __name__ == "__main__":
-    harness.run_measurement({"steps": measure_steps})
+    harness.run_measurement({"full rows": measure_steps})

@@ -7,6 +7,8 @@ turns, and the fastest turn of each counts. The last line is a JSON list of
 {name, value, unit, peer, ratio}. compare_commits compares revisions.
 """
 
+import functools
+import operator
 import pathlib
 import shutil
 import subprocess
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from absl import app, flags
+from absl import flags
 
 from scripts.benchmarks import harness
 from t2t_repro.runs.run import Run
@@ -93,21 +95,22 @@ def measure(name, arguments, weights):
     processes = {name: arguments}
     if weights:
         processes[PEER] = "-c", READ, str(weights)
-    turns = {each: [] for each in processes}
-    for _ in range(_TURNS.value):
-        for each, command in processes.items():
-            turns[each].append(seconds_to_first_line(command))
-    seconds = {each: min(values) for each, values in turns.items()}
+    seconds = harness.best_of_turns(
+        {
+            each: functools.partial(seconds_to_first_line, command)
+            for each, command in processes.items()
+        },
+        _TURNS.value,
+        operator.neg,
+    )
     harness.report_beside(name, seconds[name], "s", PEER, seconds.get(PEER))
 
 
-def main(_):
-    harness.print_machine()
+def main():
     with tempfile.TemporaryDirectory() as name:
         for command in commands(pathlib.Path(name)):
             measure(*command)
-    harness.print_json()
 
 
 if __name__ == "__main__":
-    app.run(main)
+    harness.run_benchmark(main)

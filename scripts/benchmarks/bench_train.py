@@ -10,7 +10,7 @@ the best turn of each counts. The last line is a JSON list of {name, value,
 unit, peer, ratio}.
 """
 
-import collections
+import operator
 import os
 import pathlib
 import statistics
@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
@@ -42,8 +42,21 @@ def peak_flops(dtype, size=MATRIX):
     return 2 * size**3 / min(harness.time_calls(lambda: product().numpy(), 10))
 
 
-def measure_steps(settings):
-    """Return seconds, real tokens, FLOPs and memory of steps."""
+def build_step(hparams, settings, execution):
+    """Return a model and the trainer's step of it."""
+    policy = harness.POLICIES[settings["dtype"]]
+    model = building.build(hparams, settings["vocab_size"], policy)
+    update = optimizer.build(
+        hparams, model.trainable_variables, xla=execution.xla
+    )
+    train_step = step.build_train_step(
+        model, update, hparams, seed=0, execution=execution
+    )
+    return model, train_step
+
+
+def measure_packed(settings):
+    """Return seconds, real tokens, FLOPs and memory of steps on a corpus."""
     devices.choose_threads("one_device", xla="off")
     strategy = tf.distribute.get_strategy()
     microbatches = batches.Microbatches(
@@ -59,21 +72,11 @@ def measure_steps(settings):
     )
     pairs = corpus.Corpus([pathlib.Path(shard) for shard in settings["shards"]])
     plan = batch_plan.build(pairs.lengths, hparams, seed=0)
-    vocab_size, policy = settings["vocab_size"], settings["dtype"]
-    model = building.build(hparams, vocab_size, harness.POLICIES[policy])
-    train_step = step.build_train_step(
-        model,
-        optimizer.build(hparams, model.trainable_variables),
-        hparams,
-        seed=0,
-        execution=step.Execution(
-            strategy,
-            xla=False,
-            num_chunks=step.num_chunks(plan, 1, None, vocab_size),
-            parallel=microbatches.parallel,
-        ),
+    chunks = step.num_chunks(plan, 1, None, settings["vocab_size"])
+    execution = step.Execution(
+        strategy, xla=False, num_chunks=chunks, parallel=microbatches.parallel
     )
-
+    model, train_step = build_step(hparams, settings, execution)
     warm_up, steps = settings["warm_up"], settings["steps"]
     context = tf.distribute.InputContext()
     dataset = batches.training_dataset(
@@ -94,6 +97,43 @@ def measure_steps(settings):
         "FLOPs of a token": seq2seq.training_flops(model, 1, *means),
         "peak megabytes": memory,
         "peak": peak_flops(settings["dtype"]) * microbatches.parallel,
+    }
+
+
+def measure_full_rows(settings):
+    """Return seconds, FLOPs and memory of steps for bench_gpu."""
+    length = settings["length"]
+    hparams = harness.build_hparams(settings, max_length=length)
+    strategy, xla = tf.distribute.get_strategy(), devices.use_xla()
+    # One chunk of logits is what the trainer tries first.
+    execution = step.Execution(strategy, xla, num_chunks=1)
+    model, train_step = build_step(hparams, settings, execution)
+    rows = harness.full_rows(settings)
+    batch = {
+        name: tf.constant(array[0])
+        for name, array in batches.split_rows(rows, 1).items()
+    }
+    seconds = harness.time_calls(
+        # The number is there when the step is over.
+        lambda: float(train_step(batch).gradient_norm),
+        settings["steps"],
+        settings["warm_up"],
+    )
+    # The highest memory of tensors on a GPU, or of the process, before the
+    # large product.
+    memory = harness.peak_megabytes()
+    if tf.config.list_logical_devices("GPU"):
+        info = tf.config.experimental.get_memory_info("GPU:0")
+        memory = info["peak"] / 1e6
+    size, tokens = harness.peak_matrix(settings), rows["targets"].size
+    policy = harness.POLICIES[settings["dtype"]]
+    return {
+        "seconds": seconds,
+        "FLOPs": seq2seq.training_flops(model, tokens, length, length),
+        "peak megabytes": memory,
+        "peak": peak_flops(settings["dtype"], size),
+        "machine": f"TensorFlow {tf.__version__}, "
+        f"{devices.summary(strategy, policy, xla)}",
     }
 
 
@@ -148,35 +188,34 @@ def rate(measured):
     return measured["tokens"] / len(steps) / statistics.median(steps)
 
 
-def peak_megabytes(measured):
-    """Return the highest memory of a process, with its libraries."""
-    return measured["peak megabytes"]
-
-
 def measure_speed(size, dtype, shard, arrays):
     """Measure real tokens and FLOPs per second, and memory."""
     settings = COMMON | harness.MODEL_SIZES[size]
     settings |= {"dtype": dtype, "steps": _STEPS.value}
     settings |= {"batch_tokens": BATCH_TOKENS[size]}
-    turns = collections.defaultdict(list)
-    for _ in range(_TURNS.value):
-        ours = harness.measure_in_process(
+    measures = {
+        "ours": lambda: harness.measure_in_process(
             "scripts.benchmarks.bench_train",
-            "steps",
+            "packed",
             shards=[str(shard)],
             **settings,
         )
-        turns["ours"].append(ours)
-        if _PYTORCH.value:
-            measured = harness.pytorch(_PYTORCH.value, arrays, settings)
-            turns["PyTorch"].append(measured)
-    fastest = {name: max(runs, key=rate) for name, runs in turns.items()}
+    }
+    if _PYTORCH.value:
+        measures["PyTorch"] = lambda: harness.pytorch(
+            _PYTORCH.value, arrays, settings
+        )
+    fastest = harness.best_of_turns(measures, _TURNS.value, rate)
     best = fastest.pop("ours")
     name = f"{size}, {dtype}"
     for peer, measured in (fastest or {"": None}).items():
         for label, unit, value in (
             (name, "real tokens/s", rate),
-            (f"{name}: peak memory", "MB", peak_megabytes),
+            (
+                f"{name}: peak memory",
+                "MB",
+                operator.itemgetter("peak megabytes"),
+            ),
         ):
             theirs = measured and value(measured)
             harness.report_beside(label, value(best), unit, peer, theirs)
@@ -191,18 +230,14 @@ def measure_speed(size, dtype, shard, arrays):
     )
 
 
-def main(_):
-    harness.print_machine()
+def main():
     with tempfile.TemporaryDirectory() as name:
         shard, arrays = prepare(pathlib.Path(name))
         for size in _SIZES.value:
             for dtype in _DTYPES.value:
                 measure_speed(size, dtype, shard, arrays)
-    harness.print_json()
 
 
 if __name__ == "__main__":
-    if harness.is_probe():
-        harness.run_measurement({"steps": measure_steps})
-    else:
-        app.run(main)
+    measures = {"packed": measure_packed, "full rows": measure_full_rows}
+    harness.run_benchmark(main, measures)

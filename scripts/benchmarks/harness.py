@@ -49,13 +49,8 @@ def machine() -> str:
     )
 
 
-def print_machine():
-    """Print the date and the machine, before the first result."""
-    print(machine())
-
-
 def report(name, value, unit, peer=None, ratio=None):
-    """Print a result, beside that of a peer, and keep it for print_json()."""
+    """Print a result, beside that of a peer, and keep it for the JSON."""
     _RESULTS.append(
         dict(name=name, value=value, unit=unit, peer=peer, ratio=ratio)
     )
@@ -72,14 +67,6 @@ def report_beside(name, value, unit, peer, peer_value):
         report(name, value, unit, peer, value / peer_value)
 
 
-def print_json():
-    """Print all results as one JSON list of {name, value, unit, peer, ratio}.
-
-    It is the last line that a benchmark prints.
-    """
-    print(json.dumps(_RESULTS))
-
-
 def last_json(*command, **environment):
     """Run a command; return the JSON value on the last line it prints."""
     finished = subprocess.run(
@@ -91,10 +78,8 @@ def last_json(*command, **environment):
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def measure_in_process(
-    module, measure, python=sys.executable, environment=None, **settings
-):
-    """Return a measurement by a new Python process, `module --probe`.
+def probe_command(module, measure, python=sys.executable, **settings):
+    """Return the command `module --probe` of a measurement by a new process.
 
     The memory and the threads of earlier measurements would disturb it here.
 
@@ -102,11 +87,15 @@ def measure_in_process(
         module: full name of a module that ends with run_measurement().
         measure: name of one of its measurements.
         python: the Python to run it with.
-        environment: variables to set; None: none.
         **settings: JSON values.
     """
     arguments = json.dumps(settings | {"measure": measure})
-    command = python, "-m", module, _PROBE, arguments
+    return python, "-m", module, _PROBE, arguments
+
+
+def measure_in_process(module, measure, environment=None, **settings):
+    """Return the measurement of probe_command(), with variables set."""
+    command = probe_command(module, measure, **settings)
     return last_json(*command, **environment or {})
 
 
@@ -117,8 +106,32 @@ def pytorch(python, arrays, settings):
 
 
 def is_probe():
-    """Return whether this process is one of measure_in_process()."""
+    """Return whether this process is one of probe_command()."""
     return sys.argv[1:2] == [_PROBE]
+
+
+def run_benchmark(main, measures=None, threading=None):
+    """Run a benchmark, or the measurement that probe_command() names.
+
+    The last line that a benchmark prints is a JSON list of its results,
+    {name, value, unit, peer, ratio}.
+
+    Args:
+        main: a function without arguments, which may return an exit status.
+        measures: of run_measurement().
+        threading: of run_measurement().
+    """
+    if is_probe():
+        return run_measurement(measures, threading)
+    from absl import app  # which the peers' Pythons may lack
+
+    def print_results(_):
+        print(machine())
+        status = main()
+        print(json.dumps(_RESULTS))
+        return status
+
+    return app.run(print_results)
 
 
 def run_measurement(measures, threading=None):
@@ -137,6 +150,24 @@ def run_measurement(measures, threading=None):
         threading.set_intra_op_parallelism_threads(intra_threads)
         threading.set_inter_op_parallelism_threads(threads)
     print(json.dumps(measures[settings["measure"]](settings)))
+
+
+def best_of_turns(measures, turns, rate):
+    """Call functions in turns, since machines become slower or faster.
+
+    Args:
+        measures: {name: function}.
+        turns: calls of each.
+        rate: a function of what they return.
+
+    Returns:
+        {name: what the function returned in the turn of the highest rate}.
+    """
+    found = {name: [] for name in measures}
+    for _ in range(turns):
+        for name, measure in measures.items():
+            found[name].append(measure())
+    return {name: max(values, key=rate) for name, values in found.items()}
 
 
 def time_calls(function, times, warm_up=1):

@@ -205,7 +205,7 @@ def define_flags():
 def main():
     values, results = flags.FLAGS, {}
     check_sizes(values.n, values.d, values.fit_from)
-    harness.print_machine()
+    print(harness.machine())
     for name in values.layer:
         results[name] = measure(name, values.times, n=values.n, d=values.d)
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)

@@ -4,7 +4,7 @@ The program checks that the tests still find faults after tests were removed or
 made faster. Each fault of planted_faults.txt changes one place of the library.
 The tests that should notice it run until the first failure:
 
-    python -m scripts.release.plant_faults --jobs=2 --result=faults.json
+    python -m scripts.release.plant_faults --jobs=2
     python -m scripts.release.plant_faults --only="causal mask"
 
 A fault is caught if a test fails. A test process that ends in any other way
@@ -14,12 +14,10 @@ The result is meaningful only if all tests pass without the faults.
 
 import collections
 import concurrent.futures
-import json
 import os
 import pathlib
 import queue
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -50,7 +48,6 @@ class Result(NamedTuple):
     """Outcome of the tests on a copy with a fault."""
 
     name: str
-    file: str
     caught: bool
     by: str  # the first test that failed, or how the tests ended
     seconds: float
@@ -115,7 +112,6 @@ class ProjectCopy(NamedTuple):
     """A copy of the project in which faults are planted and removed."""
 
     root: pathlib.Path
-    launcher: list[str]  # command and arguments under which pytest runs
     limit: float  # seconds after which a test process is killed
 
     def try_fault(self, fault: Fault) -> Result:
@@ -129,7 +125,7 @@ class ProjectCopy(NamedTuple):
         finally:
             path.write_text(whole)
         seconds = round(time.monotonic() - start, 1)
-        return Result(fault.name, fault.file, caught, by, seconds)
+        return Result(fault.name, caught, by, seconds)
 
     def _run(self, tests):
         """Return whether a test failed, and which, or how the tests ended."""
@@ -149,8 +145,8 @@ class ProjectCopy(NamedTuple):
         return False, by
 
     def _pytest(self, arguments):
-        command = [*self.launcher, sys.executable, "-m", "pytest", "-x", "-q"]
-        command += ["--tb=no", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no"]
+        command += ["-p", "no:cacheprovider", *arguments]
         environment = os.environ | {
             "PYTHONPATH": str(self.root),
             # Two faults may follow each other within a second, which is all
@@ -173,14 +169,14 @@ class ProjectCopy(NamedTuple):
         return done.returncode, done.stdout
 
 
-def try_faults(faults, jobs, launcher, limit):
+def try_faults(faults, jobs, limit):
     """Yield a Result for each fault, `jobs` of them at a time."""
     with tempfile.TemporaryDirectory() as folder:
         idle_copies = queue.SimpleQueue()
         for number in range(jobs):
             root = pathlib.Path(folder, str(number))
             copy_project(root)
-            idle_copies.put(ProjectCopy(root, launcher, limit))
+            idle_copies.put(ProjectCopy(root, limit))
 
         def try_fault(fault):
             project = idle_copies.get()
@@ -195,54 +191,29 @@ def try_faults(faults, jobs, launcher, limit):
                 yield done.result()
 
 
-def write_results(path, results, faults):
-    """Write the results as JSON, in the order of the faults."""
-    order = [fault.name for fault in faults]
-    results = sorted(results, key=lambda result: order.index(result.name))
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    names = "name", "file", "caught", "by"
-    found = {
-        "command": "python -m scripts.release.plant_faults",
-        "commit": commit,
-        "planted": len(results),
-        "caught": sum(result.caught for result in results),
-        "faults": [
-            {name: getattr(result, name) for name in names}
-            for result in results
-        ],
-    }
-    path.write_text(json.dumps(found, indent=2) + "\n")
-
-
 def main():
     parser = harness.argument_parser(__doc__)
     add = parser.add_argument
     add("--only", default="", help="regular expression of faults' names")
     add("--jobs", type=int, default=1, help="test processes at a time")
-    add("--result", type=pathlib.Path, help="JSON file to write")
-    add("--launcher", default="", help='command to run pytest under: "nice"')
     add("--limit", type=float, default=900, help="seconds of a test process")
     given = parser.parse_args()
     faults = read_faults(FAULTS.read_text())
     if wrong := find_misfits(faults, ROOT):
         sys.exit("\n".join(wrong))
     faults = [fault for fault in faults if re.search(given.only, fault.name)]
-    results, launcher = [], shlex.split(given.launcher)
-    for result in try_faults(faults, given.jobs, launcher, given.limit):
-        results.append(result)
-        caught = "caught" if result.caught else "NOT CAUGHT"
+    caught = 0
+    results = try_faults(faults, given.jobs, given.limit)
+    for number, result in enumerate(results, 1):
+        caught += result.caught
         print(
-            f"{len(results):3}/{len(faults)} {result.seconds:6.1f} s "
-            f"{caught:10} {result.name}: {result.by}",
+            f"{number:3}/{len(faults)} {result.seconds:6.1f} s "
+            f"{'caught' if result.caught else 'NOT CAUGHT':10} "
+            f"{result.name}: {result.by}",
             flush=True,
         )
-    caught = sum(result.caught for result in results)
-    print(f"{caught} of {len(results)} faults are caught.")
-    if given.result:
-        write_results(given.result, results, faults)
-    sys.exit(caught < len(results))
+    print(f"{caught} of {len(faults)} faults are caught.")
+    sys.exit(caught < len(faults))
 
 
 if __name__ == "__main__":

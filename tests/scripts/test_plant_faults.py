@@ -69,7 +69,7 @@ def test_all_planted_faults_fit_this_project():
 
 
 def test_only_a_failed_test_catches_a_fault(project):
-    copy = plant_faults.ProjectCopy(project, [], limit=300)
+    copy = plant_faults.ProjectCopy(project, limit=300)
     before = (project / "a.py").read_text()
     faults = plant_faults.read_faults(TEXT)
     half, renamed, broken = map(copy.try_fault, faults)

@@ -1,6 +1,7 @@
-"""Rows of tables: refused flags, resuming, and a small row."""
+"""Rows of tables: refused flags, resuming, a small row, and paired tests."""
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -14,6 +15,7 @@ from scripts.paper import experiment_queue, table_rows, table_runs
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import files
+from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import build_problem
 from t2t_repro.runs.run import Run
 
@@ -334,3 +336,61 @@ def test_independent_rows_have_the_hparams_of_the_flags_seed_by_seed(
         *(("base", 2), ("big", 2)),
     ]
     assert all(row.changes == kept[0] for row in rows)
+
+
+REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
+
+
+def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
+    worse = [line.replace("sentence", "thing") for line in REFERENCES]
+    results = []
+    for row, seed, lines in (
+        ("base", 1, REFERENCES),
+        ("base", 2, worse),
+        ("one", 1, worse),
+        ("one", 2, worse),
+        ("one", 3, worse),  # base has no such seed
+        ("two", 1, None),  # without translations
+    ):
+        results.append({"row": row, "seed": seed})
+        if lines:
+            path = tmp_path / f"{row}-seed{seed}.txt"
+            path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    tests = table_runs.compare_with_base(
+        results, "base", Suite(("bleu", "chrf")), "bleu", REFERENCES, tmp_path
+    )
+    assert list(tests) == ["one"]
+    first, second = tests["one"]
+    assert (first["seed"], second["seed"]) == (1, 2)
+    assert first["difference"] < -20
+    assert first["p_value"] == pytest.approx(1 / 1_001)
+    assert (second["difference"], second["p_value"]) == (0, 1)
+
+
+def test_absent_translations_keep_their_test_and_say_how_to_make_them(
+    tmp_path, capsys
+):
+    first = {"seed": 1, "difference": 0.5, "p_value": 0.1}
+    second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
+    table_runs.write_paired_tests(tmp_path, {"one": [second]})
+    row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
+    tests = table_runs.compare_with_base(
+        [row], "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    )
+    assert tests == {}
+    assert row["command"] in capsys.readouterr().out
+    table_runs.write_paired_tests(tmp_path, {"one": [first]})
+    stored = files.read_json(tmp_path / table_runs.PAIRED_TESTS)
+    assert stored == {"one": [first, second]}
+
+
+def test_translations_of_other_sha256_are_refused(tmp_path):
+    path = tmp_path / "base-seed1.txt"
+    path.write_text("\n".join(REFERENCES) + "\n", "utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    row = {"row": "base", "seed": 1, "translations_sha256": digest}
+    arguments = "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    assert table_runs.compare_with_base([row], *arguments) == {}
+    path.write_text("others\n", "utf-8")
+    with pytest.raises(errors.UserError, match="base-seed1"):
+        table_runs.compare_with_base([row], *arguments)
