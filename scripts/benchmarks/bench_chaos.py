@@ -164,11 +164,7 @@ HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0) + _frame(4, 1, 0)
 
 
 def open_call(number):
-    """Return the bytes that open a call of Predict, without its message.
-
-    Args:
-        number: of the call within its connection, from 0.
-    """
+    """Return the bytes that open a call of Predict, without its message."""
     # RFC 7541: POST and http by their indices, then a path and an authority of
     # its own, and two further headers.
     header = b"\x83\x86\x04" + bytes([len(RPC)]) + RPC
@@ -289,10 +285,9 @@ ATTACKS = {
 
 
 def measure_attack(settings):
-    """Attack "port" of loopback by the attack "name" of ATTACKS.
+    """Run an attack of ATTACKS on a port until standard input ends.
 
-    Returns:
-        How many clients have begun it when standard input ends.
+    Return how many clients have begun it.
     """
     return asyncio.run(_repeat(ATTACKS[settings["name"]], settings["port"]))
 
@@ -331,12 +326,8 @@ class Chaos:
     def measure(self, name, server, disturb, protocol="rest"):
         """Measure the honest clients beside an attack; check the limits.
 
-        Args:
-            name: of the attack.
-            server: the server.
-            disturb: a function of server and Event, called in a thread: it
-                ends soon after the event is set.
-            protocol: of the clients.
+        `disturb` is called with the server and an Event in a thread, and ends
+        soon after the event is set.
         """
         before, stop = server.memory_mb(), threading.Event()
         with concurrent.futures.ThreadPoolExecutor() as pool:

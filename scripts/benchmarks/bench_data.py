@@ -213,12 +213,7 @@ def measure_packing(name, pairs):
 
 
 def repeat(folder, pairs):
-    """Write and yield shards of random pairs of a corpus.
-
-    Args:
-        folder: folder of the corpus.
-        pairs: number of pairs in all shards together.
-    """
+    """Write and yield shards of so many random pairs of a corpus."""
     small = manifest.open_corpus(folder, "train")
     sentences = {side: small.sentences(side) for side in corpus.SIDES}
     generator = np.random.default_rng(0)

@@ -140,33 +140,29 @@ def measure_search(settings):
 # Translations with a trained run, each measured in a process of its own.
 
 
-class RunAndText:
-    """A run's models and vocabularies, with the lines of a file."""
-
-    def __init__(self, settings):
-        registry.load_definitions()
-        run = Run.open(settings["output_dir"])
-        self.models = run.models()
-        self.vocabularies = run.vocabularies
-        self.lines = list(parallel_files.read_lines(settings["inputs"]))
+def open_run(settings):
+    """Open the trained run."""
+    registry.load_definitions()
+    return Run.open(settings["output_dir"])
 
 
 def convert_run(settings):
     """Write the model for CTranslate2."""
-    run = RunAndText(settings)
-    export(run.models, run.vocabularies, settings)
+    run = open_run(settings)
+    export(run.models(), run.vocabularies, settings)
 
 
 def translate_file(settings):
     """Translate the file; return seconds, texts and number of subwords."""
-    run = RunAndText(settings)
+    run = open_run(settings)
+    lines = list(parallel_files.read_lines(settings["inputs"]))
     hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
     translator = translate.BatchTranslator(
-        run.models, run.vocabularies, hparams
+        run.models(), run.vocabularies, hparams
     )
-    list(translator.translate(run.lines[: settings["batch"]]))
+    list(translator.translate(lines[: settings["batch"]]))
     start = time.perf_counter()
-    texts = [result.texts[0] for result in translator.translate(run.lines)]
+    texts = [result.texts[0] for result in translator.translate(lines)]
     seconds = time.perf_counter() - start
     tokens = sum(map(len, run.vocabularies.target.encode(texts)))
     return {"seconds": seconds, "texts": texts, "tokens": tokens}
@@ -190,12 +186,8 @@ def run(measure, program="bench_decode", **settings):
 def best_turns(measure, settings, ours, threads, rate):
     """Measure both libraries in turns; return {layout: best measurement}.
 
-    Args:
-        measure: name of a measurement of both programs.
-        settings: of the model and the search.
-        ours: our threads.
-        threads: CTranslate2's: of one worker, or one of each worker.
-        rate: a function of a measurement.
+    `ours` sets our threads. CTranslate2 has `threads` of one worker, or as many
+    workers with one each.
     """
     layouts = {"CTranslate2": {"workers": 1, "threads": threads}}
     if threads > 1:

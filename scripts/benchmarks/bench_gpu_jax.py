@@ -81,13 +81,7 @@ class Step:
         self.variables = model.trainable_variables, self.adam.variables
 
     def __call__(self, state, rows, number):
-        """Return the new state and the loss.
-
-        Args:
-            state: values of `variables`.
-            rows: result of rows().
-            number: the step's number, for dropout.
-        """
+        """Return the new state and loss; `number` is the step, for dropout."""
         weights, slots = state
         rng = randomness.step_rng(1, number, 0, rows["targets"].shape[0])
 

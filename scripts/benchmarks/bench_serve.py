@@ -60,13 +60,9 @@ class Server:
     """A process of `t2t serve`, which can be started again on its ports."""
 
     def __init__(self, export_dir, *settings, launcher=(), log=None):
-        """Start the server.
+        """Start the server with further flags.
 
-        Args:
-            export_dir: folder of the exporter.
-            *settings: further flags.
-            launcher: command and arguments that run the server.
-            log: path of a file for its messages; None: this process's.
+        `launcher` is a command that runs it, `log` a path for its messages.
         """
         self.export_dir, self.log = export_dir, log
         self.rest = self.grpc = 0  # ports: the system chooses
@@ -148,11 +144,7 @@ class Load:
         ]
 
     def end(self) -> float:
-        """Stop all clients; return answers per second.
-
-        Raises:
-            Exception: the first error of a client.
-        """
+        """Stop all clients; return answers per second, or raise their error."""
         self._stop.set()
         for running in self._running:
             running.result()

@@ -19,6 +19,7 @@ import time
 from absl import flags
 
 from scripts.benchmarks import harness
+from t2t_repro import registry
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import version_folders
 
@@ -63,6 +64,7 @@ def commands(folder):
     """
     run = folder / "run"
     shutil.copytree(_OUTPUT_DIR.value, run)
+    registry.load_definitions()
     (checkpoint,) = Run.open(run).checkpoints()
     text, export = folder / "sentence", folder / "export"
     text.write_text(f"{_SENTENCE.value}\n", "utf-8")

@@ -153,13 +153,9 @@ class Batch(NamedTuple):
 def make_batches(path: str, batch_tokens: int) -> list[Batch]:
     """Return the pairs of a file in batches, in random order.
 
-    Pairs are sorted by length and cut into batches of the requested number of
-    target tokens. This gives the least padding that a model without packing
-    can have.
-
-    Args:
-        path: .npz with inputs and targets as flat ids, and their lengths.
-        batch_tokens: target tokens of a batch.
+    Pairs are sorted by length and cut into batches of so many target tokens,
+    which gives the least padding that a model without packing can have. The
+    .npz file has inputs and targets as flat ids, and their lengths.
     """
     arrays = np.load(path)
     sides = (

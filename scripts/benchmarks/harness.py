@@ -113,13 +113,8 @@ def is_probe():
 def run_benchmark(main, measures=None, threading=None):
     """Run a benchmark, or the measurement that probe_command() names.
 
-    The last line that a benchmark prints is a JSON list of its results,
-    {name, value, unit, peer, ratio}.
-
-    Args:
-        main: a function without arguments, which may return an exit status.
-        measures: of run_measurement().
-        threading: of run_measurement().
+    The last line of a benchmark is a JSON list of its results, {name, value,
+    unit, peer, ratio}. `main` may return an exit status.
     """
     if is_probe():
         return run_measurement(measures, threading)
@@ -153,15 +148,10 @@ def run_measurement(measures, threading=None):
 
 
 def best_of_turns(measures, turns, rate):
-    """Call functions in turns, since machines become slower or faster.
+    """Call {name: function} in turns; return the best that each returned.
 
-    Args:
-        measures: {name: function}.
-        turns: calls of each.
-        rate: a function of what they return.
-
-    Returns:
-        {name: what the function returned in the turn of the highest rate}.
+    Machines become slower or faster with time. `rate` is a function of what the
+    functions return, and is highest for the best.
     """
     found = {name: [] for name in measures}
     for _ in range(turns):

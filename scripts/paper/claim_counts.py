@@ -267,12 +267,9 @@ def _exponent(sizes, values):
 def path_length(build, n: int) -> int:
     """Return the layers through which the last output sees the first input.
 
-    Each layer has two inputs that differ where the layers before it have seen
-    the first position: unlike a gradient, this does not decay.
-
-    Args:
-        build: a function of the number of a layer, from 0; returns the layer.
-        n: length of the sentence.
+    build(i) returns layer i. Each layer has two inputs that differ where the
+    layers before it have seen the first position: unlike a gradient, this does
+    not decay.
     """
     draws = np.random.default_rng(1)
     seen = np.arange(n) == 0

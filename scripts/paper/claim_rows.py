@@ -74,7 +74,6 @@ VARIANTS = {
 }
 BASE = "restricted_none"  # base itself, for the paired tests
 
-AVERAGES = (1, 5, 20)
 ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2)
 BEAMS = (2, 8, 16)  # beside 1 and 4
 MAP_SEEDS = 2  # trainings for which all beams and alphas are searched

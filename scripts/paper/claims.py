@@ -158,12 +158,7 @@ def value_of(quantity: str, result: dict) -> float:
 
 
 def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
-    """Judge the claims of an experiment.
-
-    Args:
-        experiment: the experiment.
-        results: folder of all results.
-    """
+    """Judge the claims of an experiment by the folder of all results."""
     path = results / experiment.results
     if path.suffix == ".json":
         figures = files.read_json(path) if path.exists() else {}
@@ -274,12 +269,7 @@ def _judge_order(claim, rows):
 def lay_out(
     judged: Mapping[Experiment, Sequence[Judged]], results: pathlib.Path
 ) -> str:
-    """Format the page.
-
-    Args:
-        judged: the claims of each experiment.
-        results: folder of all results.
-    """
+    """Format the page of {experiment: its claims}, with the stored tables."""
     words = [_word(each) for group in judged.values() for each in group]
     counts = ", ".join(
         f"{words.count(word)} {word}" for word in (*WORDS.values(), NOT_RUN)

@@ -120,12 +120,10 @@ class Budget:
         return self.exhausted and status in _SIGTERM_STATUSES
 
     def wait(self, process: subprocess.Popen) -> int:
-        """Wait for a process; end it by SIGTERM when the budget is used up.
+        """Wait for a process; return its exit status.
 
-        The trainer then saves a checkpoint.
-
-        Returns:
-            Its exit status.
+        SIGTERM ends it when the budget is used up: the trainer then saves a
+        checkpoint.
         """
         began, before = time.monotonic(), self.used
         while True:

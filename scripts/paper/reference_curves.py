@@ -360,10 +360,7 @@ def band(
 ) -> tuple[float, float]:
     """Return the low and the high end of a metric's band.
 
-    Args:
-        metric: its name.
-        values: of each seed.
-        nearby: of the seeds, a little earlier and later.
+    It depends on the values of each seed, and on `nearby` ones of other steps.
     """
     logarithmic = _kind(metric) in LOGARITHMIC
     if logarithmic:

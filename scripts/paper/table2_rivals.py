@@ -140,11 +140,9 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
 
 
 def search_inside(grid: list[float], best_of) -> None:
-    """Extend an ascending grid until its best value is not at its edge.
+    """Extend an ascending grid by up to MORE values, until its best is inside.
 
-    Args:
-        grid: values to try first; up to MORE are added to it.
-        best_of: a function of the grid that returns its best value.
+    best_of(grid) returns its best value.
     """
     for _ in range(MORE):
         best = best_of(grid)
@@ -294,8 +292,7 @@ def summarize(pair, results, score) -> list[dict]:
 def judge(pair, rows, score) -> dict[str, verdicts.Verdict]:
     """Judge the paper's differences between rivals and the Transformer.
 
-    Returns:
-        {system: Verdict}; empty while the noise between seeds is unknown.
+    {system: Verdict} is empty while the noise between seeds is unknown.
     """
     published = TABLE_2.get(pair, {})
     bleu = {
@@ -328,14 +325,7 @@ COLUMNS = (
 
 
 def lay_out(pair, results, score, speeds) -> str:
-    """Format the systems in Markdown, beside the paper's.
-
-    Args:
-        pair: languages, as "ende".
-        results: of all rows.
-        score: of table_layout.convention().
-        speeds: {system: sentences a second}.
-    """
+    """Format the systems in Markdown, beside the paper's."""
     rows = table_layout.by_row(results)
     judged = judge(pair, rows, score)
     published = TABLE_2.get(pair, {})

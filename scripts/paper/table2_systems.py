@@ -41,13 +41,7 @@ def summarize(results, score) -> list[dict]:
 
 
 def lay_out(pair, results, score) -> str:
-    """Format the published systems and our rows in Markdown.
-
-    Args:
-        pair: languages: "ende" for English to German.
-        results: of all rows.
-        score: of table_layout.convention().
-    """
+    """Format the published systems of "ende" or "enfr" and our rows."""
     heading = table_layout.heading(score)
     rows = [
         (

@@ -104,12 +104,7 @@ def _cells(name, row_results, base, score):
 
 
 def describe_verdicts(rows, score) -> str:
-    """Format the verdicts on the paper's differences from base, as a table.
-
-    Args:
-        rows: {name: results of its seeds}.
-        score: of table_layout.convention().
-    """
+    """Format the verdicts on the paper's differences from base, as a table."""
     ours = verdicts.rows_of(rows, score)
     if all(len(row.scores) == 1 for row in ours.values()):
         return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."

@@ -34,11 +34,7 @@ PAIRED_TESTS = "paired_tests.json"
 
 
 def train_row(row: Row, job: Job, commands: experiment_queue.Commands) -> dict:
-    """Train a row or resume its training.
-
-    Returns:
-        How the training ended, for the row's file.
-    """
+    """Train a row or resume it; return how it ended, for the row's file."""
     folder = job.training_folder(row)
     budget = experiment_queue.Budget(folder, job.budget_minutes)
     if not budget.exhausted:
@@ -259,14 +255,6 @@ def compare_with_base(
 
     The test samples sentences: it says what the difference of two trainings is
     worth on this test set. It does not see the noise between seeds.
-
-    Args:
-        results: finished rows.
-        base: name of the row to compare with.
-        suite: the metrics of the problem.
-        metric: name of one of them.
-        references: [lines].
-        results_dir: folder with the translations of the rows.
 
     Returns:
         {row: [{"seed": …, "difference": …, "p_value": …}]}. Seeds without

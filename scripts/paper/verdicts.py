@@ -78,12 +78,7 @@ class Verdict(NamedTuple):
 def judge(
     rows: Mapping[str, Row], base: str, claims: Mapping[str, float]
 ) -> dict[str, Verdict]:
-    """Judge each claim about a row of a table.
-
-    Args:
-        rows: {name: Row}.
-        base: the row that the others are compared with.
-        claims: {name: the paper's difference from base}.
+    """Judge {row: the paper's difference from base} of a table's rows.
 
     Raises:
         UserError: no row has two seeds, so that nothing is known of noise.

@@ -103,12 +103,7 @@ def probe(python, exports):
 
 
 def compare(runtime, reference):
-    """Print a line for each signature in a runtime; return them as dicts.
-
-    Args:
-        runtime: result of probe() in an older runtime.
-        reference: that in the runtime of the exporter.
-    """
+    """Print a line for each signature of two probes; return them as dicts."""
     versions = {key: runtime[key] for key in ("tensorflow", "tensorflow_text")}
     rows = {}
     for export, signatures in reference["outputs"].items():
@@ -155,11 +150,9 @@ def compare_values(expected, actual):
 
 
 def check_table(probes, write):
-    """Return whether the committed table differs from the runtimes.
+    """Return whether the committed table differs from probes, oldest first.
 
-    Args:
-        probes: results of probe(), oldest first.
-        write: whether to write the table instead.
+    With `write`, write it instead.
     """
     table = {"graph_def_versions": {}, "first_versions": {}}
     known = set(probes[0]["features"])

@@ -23,11 +23,7 @@ LINES, WIDTH = 2, 160  # of a command's output that the transcript keeps
 
 
 def run(commands, folder, path):
-    """Run commands in one shell.
-
-    Returns:
-        [(command, seconds, lines that it printed)].
-    """
+    """Run commands in one shell; return [(command, seconds, lines printed)]."""
     file = folder / "commands.sh"
     file.write_text(script([*commands, ":"], MARK), "utf-8")
     shell = subprocess.Popen(

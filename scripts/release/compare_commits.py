@@ -10,10 +10,11 @@ list of {name, value, unit, peer, ratio, interval}. The exit status is 1 if an
 interval lies below --threshold.
 """
 
+import collections
 import concurrent.futures
 import io
+import itertools
 import json
-import math
 import os
 import pathlib
 import re
@@ -23,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +136,7 @@ class Version:
             *(f"--{flag}={value}" for flag, value in flags.items()),
         )
 
-    def train(self, output_dir: pathlib.Path, steps: int, size: str) -> None:
+    def train(self, output_dir: pathlib.Path, size: str) -> None:
         """Train on the shared data."""
         self.command(
             "trainer",
@@ -144,8 +145,8 @@ class Version:
             hparams=SIZES[size],
             data_dir=self.shared / "data",
             output_dir=output_dir,
-            train_steps=steps,
-            eval_every=steps,
+            train_steps=self.steps,
+            eval_every=self.steps,
             eval_bleu_sentences=0,
         )
 
@@ -155,7 +156,7 @@ def prepare(old: Version, new: Version) -> None:
 
     A newer version reads what an older one wrote, but not conversely.
     """
-    old.train(old.run, old.steps, "tiny")
+    old.train(old.run, "tiny")
     text = old.shared / "data" / "downloads" / PROBLEM / "test.en"
     lines = text.read_text("utf-8").splitlines()[: old.lines]
     old.sentences.write_text("\n".join([*lines, ""]), "utf-8")
@@ -171,7 +172,7 @@ def training(version: Version) -> dict[str, Measured]:
     for size in SIZES:
         with tempfile.TemporaryDirectory() as name:
             run = pathlib.Path(name) / "run"
-            version.train(run, version.steps, size)
+            version.train(run, size)
             curve = curves.read(run)["train/tokens_per_second"]
         rate = statistics.median(value for _, value in curve)
         measured[f"training, {size}"] = Measured(rate, "tokens/s")
@@ -243,7 +244,6 @@ MEASURES = {
     for function in (training, search, start, serving)
 }
 LEVEL = 0.05  # 1 - confidence
-Measure = Callable[[Version], dict[str, Measured]]  # one of MEASURES
 
 
 class Comparison(NamedTuple):
@@ -273,65 +273,39 @@ class Comparison(NamedTuple):
         )
 
 
-def compare(
-    name: str, old: Sequence[Measured], new: Sequence[Measured]
-) -> Comparison:
-    """Compare the measurements of two commits, turn by turn.
-
-    Args:
-        name: what was measured.
-        old: a value for each turn, at least two.
-        new: as many.
-    """
+def compare(name, old: Sequence[Measured], new: Sequence[Measured]):
+    """Return the Comparison of the values of two turns or more."""
     unit = old[0].unit
     sign = -1 if unit == "s" else 1  # less time is faster
     before, after = ([each.value for each in side] for side in (old, new))
     logs = sign * np.log(np.divide(after, before))
     half = stats.t.ppf(1 - LEVEL / 2, len(logs) - 1) * stats.sem(logs)
-    return Comparison(
-        name,
-        unit,
-        statistics.median(before),
-        statistics.median(after),
-        math.exp(logs.mean()),
-        (math.exp(logs.mean() - half), math.exp(logs.mean() + half)),
-    )
+    low, ratio, high = np.exp(logs.mean() + [-half, 0, half]).tolist()
+    medians = statistics.median(before), statistics.median(after)
+    return Comparison(name, unit, *medians, ratio, (low, high))
 
 
-def take_turns(
-    versions: Sequence[Version], measures: Iterable[Measure], turns: int
-) -> list[Comparison]:
-    """Measure two versions in turns, and show the progress.
-
-    Args:
-        versions: old and new.
-        measures: what to measure.
-        turns: number of measurements of each version, at least two.
-    """
-    found: dict[str, dict[Version, list[Measured]]] = {}
-    measures = list(measures)
+def take_turns(versions, measures, turns: int) -> list[Comparison]:
+    """Measure old and new in turns by functions, and show the progress."""
+    found = collections.defaultdict(lambda: collections.defaultdict(list))
     for turn in range(turns):
         # Machines become slower or faster with time.
         order = versions if turn % 2 == 0 else versions[::-1]
-        for measure in measures:
-            for version in order:
-                for name, measured in measure(version).items():
-                    values = found.setdefault(name, {})
-                    values.setdefault(version, []).append(measured)
-                    print(
-                        f"turn {turn + 1} of {turns}, {version.name}, {name}: "
-                        f"{measured.value:,.4g} {measured.unit}",
-                        flush=True,
-                    )
+        for measure, version in itertools.product(measures, order):
+            for name, measured in measure(version).items():
+                found[name][version].append(measured)
+                print(
+                    f"turn {turn + 1} of {turns}, {version.name}, {name}: "
+                    f"{measured.value:,.4g} {measured.unit}",
+                    flush=True,
+                )
     return [
         compare(name, *(values[version] for version in versions))
         for name, values in found.items()
     ]
 
 
-def regressions(
-    comparisons: Iterable[Comparison], threshold: float
-) -> list[str]:
+def regressions(comparisons, threshold: float) -> list[str]:
     """Return the names of those whose whole interval is below a threshold."""
     return [c.name for c in comparisons if c.interval[1] < threshold]
 
@@ -381,18 +355,22 @@ def main() -> int:
         print("Preparing data, a run and exports.", flush=True)
         prepare(*versions)
         comparisons = take_turns(versions, measures, flags.turns)
-    rows = []
-    for found in comparisons:
-        print(found)
-        peer = {"peer": f"old ({found.old:,.4g})", "value": found.new}
-        kept = {
-            k: getattr(found, k) for k in ("name", "unit", "ratio", "interval")
-        }
-        rows.append(kept | peer)
+    print(*comparisons, sep="\n")
     slower = regressions(comparisons, flags.threshold)
     print(f"regressions below {flags.threshold}: {', '.join(slower) or 'none'}")
+    rows = [
+        {
+            "name": found.name,
+            "value": found.new,
+            "unit": found.unit,
+            "peer": f"old ({found.old:,.4g})",
+            "ratio": found.ratio,
+            "interval": found.interval,
+        }
+        for found in comparisons
+    ]
     print(json.dumps(rows))
-    return 1 if slower else 0
+    return bool(slower)
 
 
 if __name__ == "__main__":

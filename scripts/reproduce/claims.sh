@@ -11,6 +11,7 @@
 # trained again. CLAIMS_RESULTS is the folder of the results, by default that of
 # this checkout.
 set -euo pipefail
+source "${BASH_SOURCE%/*}/functions.sh"
 folder=${1-}
 if [[ -z $folder ]]; then
   echo "Usage: $0 FOLDER [PART]..." >&2
@@ -20,7 +21,6 @@ shift
 folder=$(cd "$folder" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 results=${CLAIMS_RESULTS:-$root/scripts/results/claims}
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$results"
 
 text=(--problem=parallel_text
@@ -32,12 +32,8 @@ hparams+=,save_checkpoints_steps=100
 trainer="--eval_bleu_sentences=0 --eval_every=500"
 searched=$results/tuning/hparam_search.json
 
-run() { # PROGRAM FLAGS
-  python -m "scripts.paper.$1" "${@:2}"
-}
-
 tune() { # SETS RATES DROPOUTS TRIALS: a grid, 3,000 steps
-  run hparam_search "${text[@]}" "${small[@]}" --rows="$1" --trials="$4" \
+  paper hparam_search "${text[@]}" "${small[@]}" --rows="$1" --trials="$4" \
     --hparams="$hparams,train_steps=3000" --trainer_flags="$trainer" \
     --range="learning_rate_constant=$2" \
     --range="layer_prepostprocess_dropout=$3" \
@@ -46,7 +42,7 @@ tune() { # SETS RATES DROPOUTS TRIALS: a grid, 3,000 steps
 
 rows() { # ROWS SEEDS [TRAINER FLAGS]: of Table 3
   # shellcheck disable=SC2046
-  run table3_variations "${text[@]}" "${small[@]}" --rows="$1" \
+  paper table3_variations "${text[@]}" "${small[@]}" --rows="$1" \
     $(printf -- '--seed=%s ' $2) --tuned="$searched" \
     --hparams="$hparams,train_steps=6000" --trainer_flags="$trainer ${3-}" \
     --early_stopping_evals=4 --early_stopping_metric=loss \
@@ -54,14 +50,14 @@ rows() { # ROWS SEEDS [TRAINER FLAGS]: of Table 3
 }
 
 variants() { # NAME ROWS: with results in the folder NAME
-  run claim_rows "${text[@]}" "${small[@]}" --hparams_set=table3_base \
+  paper claim_rows "${text[@]}" "${small[@]}" --hparams_set=table3_base \
     --rows="$2" --seed=1 --seed=2 --seed=3 --tuned="$searched" \
     --hparams="$hparams" --trainer_flags="$trainer" \
     --output_dir="$folder/$1" --results_dir="$results/$1"
 }
 
 figures() { # NAME: of the trainings of base
-  run claim_rows --figures="$1" --results_dir="$results" --trainings="$(
+  paper claim_rows --figures="$1" --results_dir="$results" --trainings="$(
     printf "$folder/table3/base-seed%s-float32," 1 2 3 4 5
   )$folder/table3/base-seed6-float32"
 }
@@ -103,12 +99,12 @@ big() {
 table3() { base; smoothing; heads_and_keys; sizes; big; small_differences; }
 restricted() { variants variants restricted_none,restricted_2,restricted_8; }
 rivals() {
-  run table2_rivals "${text[@]}" --transformer_steps=2000 \
+  paper table2_rivals "${text[@]}" --transformer_steps=2000 \
     --hparams=learning_rate_warmup_steps=400,batch_tokens=2048 \
     --seed=1 --seed=2 --seed=3 --trainer_flags=--eval_bleu_sentences=0 \
     --output_dir="$folder/rivals" --results_dir="$results/rivals"
 }
-counts() { run claim_counts --results_dir="$results"; }
+counts() { paper claim_counts --results_dir="$results"; }
 
 parts=("$@")
 if [[ $# == 0 ]]; then

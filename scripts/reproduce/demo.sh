@@ -12,10 +12,8 @@ run="$folder/train"
 
 SECONDS=0
 # A German number is one word: its BLEU, of n-grams up to four words, is 0.
-t2t trainer --problem=$problem --hparams_set=tiny --eval_bleu_sentences=0 \
-  --data_dir="$folder/data" --output_dir="$run" "$@"
-t2t avg_checkpoints --output_dir="$run"
-t2t evaluate --output_dir="$run" --split=test
+train_and_score "$run" --problem=$problem --hparams_set=tiny \
+  --eval_bleu_sentences=0 --data_dir="$folder/data" "$@"
 t2t exporter --output_dir="$run" --export_dir="$folder/export"
 # Three cardinals of the test split. Training had no form of these numbers.
 grep -v -m 3 -E '(th|first|second|third)$' \

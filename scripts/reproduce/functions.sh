@@ -14,3 +14,18 @@ t2t() {
   say "t2t $*"
   python -m t2t_repro "$@"
 }
+
+# Trains a run, averages its last checkpoints and scores the test split.
+train_and_score() { # RUN FLAGS
+  t2t trainer --output_dir="$1" "${@:2}"
+  t2t avg_checkpoints --output_dir="$1"
+  t2t evaluate --output_dir="$1" --split=test
+}
+
+# Runs a program of scripts/paper from any working directory.
+paper() { # PROGRAM FLAGS
+  local root
+  root=$(cd "${BASH_SOURCE%/*}/../.." && pwd)
+  PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} \
+    python -m "scripts.paper.$1" "${@:2}"
+}

@@ -11,11 +11,7 @@ esac
 folder=${2:?"Usage: ${0##*/} $1 FOLDER"}
 shift 2
 
-SECONDS=0
-t2t trainer --problem=$problem --hparams_set=small --eval_every=500 \
-  --data_dir="$folder/data" --output_dir="$folder/train" "$@"
-echo "Data and training took $((SECONDS / 60)) min $((SECONDS % 60)) s."
-t2t avg_checkpoints --output_dir="$folder/train"
-t2t evaluate --output_dir="$folder/train" --split=test
+train_and_score "$folder/train" --problem=$problem --hparams_set=small \
+  --eval_every=500 --data_dir="$folder/data" "$@"
 t2t exporter --output_dir="$folder/train" --export_dir="$folder/export"
 t2t report --output_dir="$folder/train"

@@ -17,12 +17,7 @@ shift 3
 run="$folder/$problem"
 
 # Single precision, as in the paper.
-t2t trainer --problem="$problem" --hparams_set=parsing \
-  --mixed_precision=float32 --raw_dir="$treebank" \
-  --data_dir="$folder/data" --output_dir="$run" "$@"
-t2t avg_checkpoints --output_dir="$run"
-t2t evaluate --output_dir="$run" --split=test
+train_and_score "$run" --problem="$problem" --hparams_set=parsing \
+  --mixed_precision=float32 --raw_dir="$treebank" --data_dir="$folder/data" "$@"
 t2t report --output_dir="$run"
-root=$(cd "$(dirname "$0")/../.." && pwd)
-PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} \
-  python -m scripts.paper.table4_parsing "$run"
+paper table4_parsing "$run"

@@ -24,9 +24,7 @@ shift 3
 
 # The paper's FLOPs are of single precision (section 6.1, Table 2).
 # --mixed_precision=bfloat16 after FOLDER is a faster, but different experiment.
-t2t trainer --problem="$problem" --hparams_set="$hparams_set" \
-  --mixed_precision=float32 --data_dir="$data" --output_dir="$run" "$@"
-t2t avg_checkpoints --output_dir="$run"
-t2t evaluate --output_dir="$run" --split=test
+train_and_score "$run" --problem="$problem" --hparams_set="$hparams_set" \
+  --mixed_precision=float32 --data_dir="$data" "$@"
 t2t exporter --output_dir="$run" --export_dir="$run/export"
 t2t report --output_dir="$run"

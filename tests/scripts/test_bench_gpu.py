@@ -15,39 +15,24 @@ ENVIRONMENT = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 "
     "--xla_llvm_disable_expensive_passes=true",
 }
-TINY = ("--sizes=tiny", "--tokens=128", "--length=16", "--vocab_size=100")
-MEASURED = (
-    *TINY,
-    "--device=cpu",
-    "--steps=1",
-    f"--jax={sys.executable}",
-    f"--tensorflow={sys.executable}",
-)
-
-
-def run(*command):
-    """Run Python, with JAX on the CPU."""
-    return subprocess.run(
-        [sys.executable, *command],
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
-
-
-def results(module, *settings):
-    """Return {name: result} of a program that prints a JSON list."""
-    finished = run("-m", f"scripts.benchmarks.{module}", *settings)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    return {
-        result["name"]: result
-        for result in json.loads(finished.stdout.splitlines()[-1])
-    }
 
 
 @pytest.mark.slow
 def test_bench_gpu_trains_with_both_frameworks_on_a_cpu():
-    measured = results("bench_gpu", *MEASURED)
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-m", "scripts.benchmarks.bench_gpu"),
+            *("--sizes=tiny", "--tokens=128", "--length=16"),
+            *("--vocab_size=100", "--device=cpu", "--steps=1"),
+            *(f"--jax={sys.executable}", f"--tensorflow={sys.executable}"),
+        ],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    results = json.loads(finished.stdout.splitlines()[-1])
+    measured = {result["name"]: result["value"] for result in results}
     for framework in ("tensorflow", "jax"):
-        assert measured[f"tiny, bfloat16, {framework}"]["value"] > 0
-        assert measured[f"tiny, bfloat16, {framework}: memory"]["value"] > 0
+        assert measured[f"tiny, bfloat16, {framework}"] > 0
+        assert measured[f"tiny, bfloat16, {framework}: memory"] > 0

@@ -129,7 +129,6 @@ def test_trainings_of_claims_are_those_that_the_list_names():
         for name in (claim.row, claim.base)
     }
     assert listed == claim_rows.VARIANTS.keys()
-    registry.load_definitions()
     base = registry.build_hparams("table3_base")
     for changes in claim_rows.VARIANTS.values():
         dataclasses.replace(base, **changes)

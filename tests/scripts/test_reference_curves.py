@@ -10,14 +10,12 @@ from t2t_repro import errors, fields, registry
 from t2t_repro.io import files
 
 STEPS = (50, 100, 150)
-E01 = math.exp(0.1)
 SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
 
 
 @pytest.fixture(scope="module")
 def settings():
     """Return the run.json of the reference runs."""
-    registry.load_definitions()
     return {
         "problem": "number_words_ende",
         "problem_arguments": {"vocab_size": 512},
@@ -60,36 +58,6 @@ def compare(settings, reference):
         )
 
     return compare
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "nearby", "low", "high"),
-    [
-        ("bleu", [30.0, 31.0], [], 28.0, 33.0),  # range of 1, and floor of 1
-        ("test bleu", [10.0], [8.0, 13.0], 7.0, 14.0),
-        ("perplexity", [4.0, 5.0], [], 3.2 / E01, 6.25 * E01),
-    ],
-)
-def test_band_is_range_of_seeds_and_of_nearby_values_plus_floor(
-    metric, values, nearby, low, high
-):
-    band = reference_curves.band(metric, values, nearby)
-    assert band == pytest.approx((low, high))
-
-
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (100, [10.0 * 2**0.3, 10.0]),  # 85 is 0.3 of the way back to step 50
-        (50, [20.0 * 2**0.15, 20.0 / 2**0.15]),  # extrapolated
-        (150, [10.0, 10.0]),  # flat after the last validation
-        (reference_curves.LAST, []),
-    ],
-)
-def test_nearby_perplexities_are_interpolated_as_logarithms(step, expected):
-    curve = {50: 20.0, 100: 10.0, 150: 10.0}
-    nearby = reference_curves.nearby_values("perplexity", curve, step)
-    assert nearby == pytest.approx(expected)
 
 
 def test_median_shows_a_small_difference_of_level():
@@ -207,7 +175,10 @@ def test_scores_of_another_search_are_not_compared(
     assert f"of {key}={value}, the reference's of {key}={default}." in text
 
 
-def test_other_hparams_have_no_reference(compare, settings):
+def test_other_problem_or_hparams_have_no_reference(compare, settings):
+    status, text = compare(training(SEEDS[0]), problem="wmt14_ende")
+    assert status == reference_curves.NO_REFERENCE
+    assert "curve for wmt14_ende, only for number_words_ende." in text
     # train_steps may differ.
     hparams = settings["hparams"] | {"hidden_size": 64, "train_steps": 9}
     status, text = compare(training(SEEDS[0]), hparams=hparams)
@@ -229,12 +200,6 @@ def test_setting_of_buckets_matters_only_to_bucketed_batches(settings):
     assert differing("bucketed") == ["reshuffle_buckets is True, not False"]
 
 
-def test_other_problem_has_no_reference(compare):
-    status, text = compare(training(SEEDS[0]), problem="wmt14_ende")
-    assert status == reference_curves.NO_REFERENCE
-    assert "curve for wmt14_ende, only for number_words_ende." in text
-
-
 COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 
 
@@ -242,7 +207,6 @@ COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
     """Its settings are those of this version."""
     name, reference = path.stem, files.read_json(path)
-    registry.load_definitions()
     cls = registry.models.hparams_class(reference["hparams"]["model"])
     fields.from_dict(cls, reference["hparams"])
     for key in ("command", "machine", "date"):
@@ -268,67 +232,52 @@ def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
 # The choice of a reference, and its recording.
 
 
-def recorded(precision="float32", **hparams):
-    """Return the settings of a reference."""
-    registry.load_definitions()
-    settings = vars(registry.build_hparams("tiny"))
-    return {
-        "problem": "number_words_ende",
-        "problem_arguments": {"vocab_size": 512},
-        "hparams": settings | hparams,
-        "mixed_precision": precision,
-    }
+@pytest.fixture
+def changed(settings):
+    """Return a function: precision, changed hparams -> settings of a run."""
 
+    def changed(precision, **hparams):
+        return settings | {
+            "hparams": settings["hparams"] | hparams,
+            "hardware": ["1 replica, float32", f"1 replica, {precision}"],
+        }
 
-def run_settings(session, **hparams):
-    """Return run.json of a run whose last session had this hardware line."""
-    settings = recorded(**hparams)
-    del settings["mixed_precision"]
-    return settings | {"hardware": ["1 replica on one CPU, float32", session]}
+    return changed
 
 
 @pytest.mark.parametrize(
-    ("session", "precision"),
+    ("precision", "names", "chosen", "differing"),
     [
-        ("1 replica on one CPU, float32, XLA off", "float32"),
-        ("1 replica on one CPU, mixed_bfloat16, XLA off", "bfloat16"),
-        ("1 replica on one GPU, mixed_float16, XLA on", "float16"),
+        ("bfloat16", ("single", "half", "wide"), "half", []),
+        ("float32", ("single", "half", "wide"), "single", []),
+        ("bfloat16", ("single", "wide"), "single", []),
+        ("float32", ("wide",), "wide", ["hidden_size is 128, not 256"]),
+        ("mixed_float16", ("half", "fp16"), "fp16", []),
     ],
 )
-def test_precision_is_that_of_the_last_session(session, precision):
-    assert reference_curves.precision(run_settings(session)) == precision
-
-
-def test_nearest_settings_come_before_the_same_precision():
+def test_nearest_settings_come_before_the_same_precision(
+    changed, precision, names, chosen, differing
+):
+    """A reference records its precision, a run that of its last session."""
     known = {
-        "single": recorded(),
-        "half": recorded("bfloat16"),
-        "wide": recorded("bfloat16", hidden_size=256),
+        "single": changed("") | {"mixed_precision": "float32"},
+        "half": changed("") | {"mixed_precision": "bfloat16"},
+        "fp16": changed("") | {"mixed_precision": "float16"},
+        "wide": changed("mixed_bfloat16", hidden_size=256),
     }
-
-    def choose(precision, *names):
-        return reference_curves.choose(
-            run_settings(precision), {name: known[name] for name in names}
-        )
-
-    assert choose("mixed_bfloat16", "single", "half", "wide").name == "half"
-    assert choose("float32", "single", "half", "wide").name == "single"
-    other_precision = choose("mixed_bfloat16", "single", "wide")
-    assert other_precision.name == "single"
-    assert other_precision.differing == []
-    assert choose("float32", "wide").differing == [
-        "hidden_size is 128, not 256"
-    ]
+    choice = reference_curves.choose(
+        changed(precision), {name: known[name] for name in names}
+    )
+    assert (choice.name, choice.differing) == (chosen, differing)
 
 
-def test_reference_of_unlike_runs_is_refused(monkeypatch, tmp_path):
+def test_reference_of_unlike_runs_is_refused(changed, monkeypatch, tmp_path):
     opened = {
-        "one": types.SimpleNamespace(
-            settings=run_settings("float32"), output_dir="one"
-        ),
-        "two": types.SimpleNamespace(
-            settings=run_settings("float32", batch_tokens=1), output_dir="two"
-        ),
+        name: types.SimpleNamespace(settings=settings, output_dir=name)
+        for name, settings in (
+            ("one", changed("float32")),
+            ("two", changed("float32", batch_tokens=1)),
+        )
     }
     monkeypatch.setattr(reference_curves.Run, "open", opened.get)
     monkeypatch.setattr(reference_curves, "FOLDER", tmp_path)

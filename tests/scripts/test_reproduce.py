@@ -45,9 +45,9 @@ def test_wmt14_runs_all_steps_with_the_papers_settings(
     assert finished.returncode == 0
     run = f"F/wmt14_{pair}/{hparams_set}"
     assert commands == [
-        f"python -m t2t_repro trainer --problem=wmt14_{pair} "
-        f"--hparams_set={hparams_set} --mixed_precision=float32 "
-        f"--data_dir=F/data --output_dir={run} --raw_dir=R",
+        f"python -m t2t_repro trainer --output_dir={run} "
+        f"--problem=wmt14_{pair} --hparams_set={hparams_set} "
+        "--mixed_precision=float32 --data_dir=F/data --raw_dir=R",
         f"python -m t2t_repro avg_checkpoints --output_dir={run}",
         f"python -m t2t_repro evaluate --output_dir={run} --split=test",
         f"python -m t2t_repro exporter --output_dir={run} "
@@ -79,9 +79,9 @@ def test_table4_trains_in_single_precision_and_prints_the_row(reproduce):
     finished, commands = reproduce("table4", problem, "T", "F", "--num_gpus=1")
     assert finished.returncode == 0
     assert commands[0] == (
-        f"python -m t2t_repro trainer --problem={problem} "
-        "--hparams_set=parsing --mixed_precision=float32 --raw_dir=T "
-        f"--data_dir=F/data --output_dir=F/{problem} --num_gpus=1"
+        f"python -m t2t_repro trainer --output_dir=F/{problem} "
+        f"--problem={problem} --hparams_set=parsing "
+        "--mixed_precision=float32 --raw_dir=T --data_dir=F/data --num_gpus=1"
     )
     assert commands[-1].endswith(f"scripts.paper.table4_parsing F/{problem}")
 
@@ -91,9 +91,7 @@ def test_multi30k_runs_all_steps_with_small(reproduce, pair):
     finished, commands = reproduce("multi30k", pair, "F", "--raw_dir=R")
     assert finished.returncode == 0
     assert f"--problem=multi30k_{pair} --hparams_set=small " in commands[0]
-    assert commands[0].endswith(
-        "--data_dir=F/data --output_dir=F/train --raw_dir=R"
-    )
+    assert commands[0].endswith("--data_dir=F/data --raw_dir=R")
     assert [line.split()[3] for line in commands] == [
         "trainer",
         "avg_checkpoints",

@@ -1,36 +1,12 @@
 """Table 2 with the rivals: equal FLOPs, learning rates, and its layout."""
 
 import math
-import types
 
 import pytest
 
 from scripts.paper import table2_rivals, table_rows
-from t2t_repro import registry
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _definitions():
-    registry.load_definitions()
-
-
-@pytest.fixture
-def values(monkeypatch):
-    """The flags of the program."""
-    values = types.SimpleNamespace(
-        hparams_set=None,
-        hparams="learning_rate_warmup_steps=300",
-        divide_widths=1,
-        divide_layers=1,
-        tuned=None,
-        mixed_precision="float32",
-        rows=["gnmt", "transformer"],
-        seed=[1, 2],
-    )
-    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
-    return values
 
 
 def test_systems_have_as_many_flops_as_the_transformer():
@@ -40,6 +16,8 @@ def test_systems_have_as_many_flops_as_the_transformer():
 
 
 def test_rows_have_steps_rates_and_overrides(values):
+    values.hparams = "learning_rate_warmup_steps=300"
+    values.rows, values.seed = ["gnmt", "transformer"], [1, 2]
     steps = dict.fromkeys(table2_rivals.SYSTEMS, 60) | {"gnmt": 90}
     rows = table2_rivals.table(steps, {"gnmt": 0.5}).selected_rows()
     assert [(row.name, row.seed) for row in rows] == [

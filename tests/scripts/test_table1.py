@@ -20,14 +20,6 @@ def test_fit_returns_the_exponents_of_a_power_law(a, b):
 
 
 @pytest.mark.parametrize(
-    "sizes", [[], [(8, 8), (16, 8), (32, 8)], [(8, 8), (16, 16)]]
-)
-def test_fit_to_too_few_sizes_is_an_error(sizes):
-    with pytest.raises(errors.UserError, match="two n and two d"):
-        table1.fit_exponents(sizes, [1.0] * len(sizes))
-
-
-@pytest.mark.parametrize(
     ("widths", "fit_from"), [([64, 128], 128), ([64, 64], 64)]
 )
 def test_too_few_sizes_are_an_error_before_the_measurements(widths, fit_from):

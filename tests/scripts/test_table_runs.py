@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 
 from scripts.paper import experiment_queue, table_rows, table_runs
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.data import manifest
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
@@ -21,11 +21,6 @@ from t2t_repro.runs.run import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 600
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _definitions():
-    registry.load_definitions()
 
 
 def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
@@ -80,19 +75,9 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
 
 
 @pytest.fixture
-def micro_table(monkeypatch, tmp_path):
+def micro_table(values, tmp_path):
     """A table of two rows, its job, and the values of its flags."""
-    values = types.SimpleNamespace(
-        hparams_set=None,
-        hparams="train_steps=10,save_checkpoints_steps=2",
-        divide_widths=1,
-        divide_layers=1,
-        mixed_precision="float32",
-        rows=[],
-        seed=[1],
-        tuned=None,
-    )
-    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
+    values.hparams = "train_steps=10,save_checkpoints_steps=2"
     job = table_rows.Job(
         build_problem("multi30k_ende", {}),
         "validation",
@@ -306,7 +291,7 @@ def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
 
 
 def test_variants_of_one_set_have_their_own_hparams(micro_table):
-    _, _, values = micro_table
+    own_sets, _, values = micro_table
     changed = {"batching": "bucketed"}
     variants = {
         "same": table_rows.Variant(),
@@ -316,6 +301,8 @@ def test_variants_of_one_set_have_their_own_hparams(micro_table):
     with pytest.raises(errors.UserError, match="--hparams_set="):
         table.selected_rows()
     values.hparams_set = "tiny"
+    with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
+        own_sets.selected_rows()
     same, other = table.selected_rows()
     assert same.changes == {"train_steps": 10, "save_checkpoints_steps": 2}
     assert other.changes == same.changes | changed

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import types
 
 import pytest
 
@@ -22,11 +21,6 @@ from t2t_repro.problem import build_problem
 SPLIT = "bleu_compound_split"
 BASE = "table3_base"
 RESULTS = pathlib.Path(__file__).parents[2] / "scripts" / "results"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _definitions():
-    registry.load_definitions()
 
 
 def reduced(row, widths=4, layers=2, overrides=None):
@@ -68,14 +62,6 @@ def test_rows_are_selected_by_name():
     assert table_rows.select({"a": 1, "b": 2}, ["b"]) == ["b"]
     with pytest.raises(errors.UserError, match="Unknown rows c; known: a, b"):
         table_rows.select({"a": 1, "b": 2}, ["c", "a"])
-
-
-def test_hparams_set_for_all_rows_is_an_error(monkeypatch):
-    values = types.SimpleNamespace(hparams_set="tiny")
-    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
-    with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
-        variants = {"base": table_rows.Variant("table3_base")}
-        table_rows.Table(variants, "base").selected_rows()
 
 
 def stored(folder, names):
@@ -150,7 +136,7 @@ def test_convention_is_the_metric_to_compare_with_the_paper(name, score):
 
 
 def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
-    monkeypatch, tmp_path
+    values, tmp_path
 ):
     path = tmp_path / "hparam_search.json"
     best = {
@@ -162,20 +148,14 @@ def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
     }
     searched = {name: {"params": params} for name, params in best.items()}
     files.write_json(path, {"rows": searched})
-    values = types.SimpleNamespace(
-        hparams="", divide_widths=1, divide_layers=1, tuned=str(path)
-    )
-    monkeypatch.setattr(
-        table_rows, "flags", types.SimpleNamespace(FLAGS=values)
-    )
+    values.tuned = str(path)
     changes = table_rows._changes_of_flags
-    base = BASE
-    assert changes("table3_a_h1", base) == best["table3_base"]
+    assert changes("table3_a_h1", BASE) == best["table3_base"]
     # The row's own variation stays, unless its own search replaces it.
-    assert changes("table3_d_dropout02", base) == {
+    assert changes("table3_d_dropout02", BASE) == {
         "learning_rate_constant": 0.5
     }
-    assert changes("table3_big", base) == {
+    assert changes("table3_big", BASE) == {
         "learning_rate_constant": 0.5,
         "layer_prepostprocess_dropout": 0.2,
     }

@@ -34,9 +34,7 @@ def test_interval_equals_that_of_students_t():
     [
         ([24.0, 24.1, 23.9], -0.9, "agrees"),
         ([24.0, 24.1, 23.9], 0.4, "contradicts"),
-        ([25.05, 25.15, 24.95], 0.4, "cannot tell"),
         ([25.05, 25.15, 24.95], 0.0, "agrees"),  # within the margin
-        ([26.0, 26.1, 25.9], 0.0, "contradicts"),
         ([25.5, 25.6, 25.4], 0.0, "cannot tell"),  # across the margin
     ],
 )

@@ -1,0 +1,24 @@
+"""Flags of the programs that train rows."""
+
+import types
+
+import pytest
+
+from scripts.paper import table_rows
+
+
+@pytest.fixture
+def values(monkeypatch):
+    """Return the values of the flags, for tests to change."""
+    values = types.SimpleNamespace(
+        hparams_set=None,
+        hparams="",
+        divide_widths=1,
+        divide_layers=1,
+        mixed_precision="float32",
+        rows=[],
+        seed=[1],
+        tuned=None,
+    )
+    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
+    return values
