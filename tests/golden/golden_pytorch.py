@@ -71,18 +71,18 @@ def lay_out(sentences, rows):
     for side, name in enumerate(("inputs", "targets")):
         texts = [[sentences[i][side] for i in row] for row in rows]
         slots = 1 + max(sum(map(len, row)) for row in texts)
-        ids, segments, positions = np.zeros((3, len(rows), slots), np.int64)
-        for number, row in enumerate(texts):
-            start = 0
-            for segment, text in enumerate(row, start=1):
-                place = number, slice(start, start + len(text))
-                ids[place] = text
-                segments[place] = segment
-                positions[place] = range(len(text))
-                start += len(text)
-        batch[name] = ids
-        batch[f"{name}_segment"] = segments
-        batch[f"{name}_position"] = positions
+        features = torch.zeros(3, len(rows), slots, dtype=int)
+        for row, parts in zip(texts, features.unbind(1), strict=True):
+            triples = [
+                (token, segment, position)
+                for segment, text in enumerate(row, start=1)
+                for position, token in enumerate(text)
+            ]
+            parts[:, : len(triples)] = torch.tensor(triples).T
+        for ending, feature in zip(
+            ("", "_segment", "_position"), features, strict=True
+        ):
+            batch[f"{name}{ending}"] = feature
     return batch
 
 
@@ -106,51 +106,6 @@ def losses(logits, labels, smoothing):
     }
 
 
-def real_outputs(batch, memory, logits, smoothing):
-    """Return outputs without padding, and their losses.
-
-    Args:
-        batch: {feature: tensor}, of lay_out().
-        memory: encoder output [B, L, D].
-        logits: [B, T, V].
-        smoothing: of losses().
-    """
-    real = batch["targets_segment"] > 0
-    return {
-        "encoder_output": memory[batch["inputs_segment"] > 0],
-        "logits": logits[real],
-        **losses(logits[real], batch["targets"][real], smoothing),
-    }
-
-
-def draw_weights(random, named, deviation, weights):
-    """Set torch's parameters to random values that float16 represents.
-
-    Args:
-        random: NumPy generator.
-        named: {path: view of a parameter, or list of views}.
-        deviation: standard deviation, a number or a function of the path.
-        weights: {path: float16 array}; those that are missing are drawn.
-    """
-    for path, view in named.items():
-        if path not in weights:
-            mean = 1.0 if path.endswith(("gamma", "gain")) else 0.0
-            scale = deviation(path) if callable(deviation) else deviation
-            values = random.normal(mean, scale, tuple(stacked(view).shape))
-            weights[path] = values.astype(np.float16)
-        tensor = torch.from_numpy(weights[path])
-        if isinstance(view, list):
-            for one, part in zip(view, tensor, strict=True):
-                one.copy_(part)
-        else:
-            view.copy_(tensor)
-
-
-def stacked(view):
-    """Return a view, or the stack of a list of views."""
-    return torch.stack(view) if isinstance(view, list) else view
-
-
 def gradient(parameter):
     """Return a parameter's gradient; zeros if nothing reads it."""
     if parameter.grad is None:
@@ -158,18 +113,81 @@ def gradient(parameter):
     return parameter.grad
 
 
-def with_gradients(results, named_arrays, model):
-    """Return {name: float64 array} of results and gradients of their losses."""
-    names = ("smoothed", "importance", "load")
-    sum(results[name] for name in names if name in results).backward()
-    for path, view in named_arrays(model, gradient).items():
-        results[f"gradients/{path}"] = stacked(view)
-    return {name: value.detach().numpy() for name, value in results.items()}
+class Model(nn.Module):
+    """A model of a padded or packed batch.
+
+    Its forward() returns the encoder output [B, L, D] and logits [B, T, V] of a
+    batch of lay_out().
+    """
+
+    def arrays(self, array):
+        """Yield names of weights in t2t_repro, and views of torch's parameters.
+
+        By default, the modules have the names of the layers in t2t_repro.
+
+        Args:
+            array: a function of a parameter; it returns a tensor of that shape.
+        """
+        for name, module in self.named_modules():
+            yield from weights_of(array, name.replace(".", "/"), module)
+
+    def outputs(self, sentences, rows):
+        """Return {name: tensor} without padding, of sentences in rows."""
+        batch = lay_out(sentences, rows)
+        memory, logits = self(batch)
+        return {
+            "encoder_output": memory[batch["inputs_segment"] > 0],
+            "logits": logits[batch["targets_segment"] > 0],
+        }
+
+    def auxiliary(self):
+        """Return the losses of the last batch beside the cross-entropy."""
+        return {}
+
+    def results(self, sentences, rows, smoothing):
+        """Return {name: array} of outputs, losses and gradients."""
+        self.zero_grad()
+        found = self.outputs(sentences, rows)
+        labels = torch.tensor([i for _, target in sentences for i in target])
+        found |= losses(found["logits"], labels, smoothing) | self.auxiliary()
+        sum([found["smoothed"], *self.auxiliary().values()]).backward()
+        for path, view in self.arrays(gradient):
+            found[f"gradients/{path}"] = view
+        return {name: value.detach().numpy() for name, value in found.items()}
 
 
-def tensors(batch):
-    """Return {feature: tensor} of {feature: array}."""
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
+class Table(nn.Embedding):
+    """An embedding that is a learned table in t2t_repro."""
+
+
+def weights_of(array, path, module):
+    """Yield the weights of a layer in t2t_repro by name, as Model.arrays().
+
+    Modules that contain others have none of their own.
+    """
+    if hasattr(module, "parametrizations"):  # weight-normalized
+        weight = module.parametrizations.weight
+        direction = array(weight.original1)
+        if direction.ndim == 3:  # [out, in, width] -> [out, width, in]
+            direction = direction.permute(0, 2, 1)
+        yield f"{path}/gain", array(weight.original0).reshape(-1)
+        yield f"{path}/direction", direction
+        yield f"{path}/bias", array(module.bias)
+    elif isinstance(module, nn.LayerNorm):
+        yield f"{path}/gamma", array(module.weight)
+        yield f"{path}/beta", array(module.bias)
+    elif isinstance(module, nn.Embedding):
+        word = "table" if isinstance(module, Table) else "weight"
+        yield f"{path}/{word}", array(module.weight)
+    elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+        # [out, in, …] -> […, in, out]; the kernel of a width of 1 is a matrix.
+        kernel = array(module.weight).movedim((0, 1), (-1, -2))
+        if isinstance(module, nn.Conv1d) and len(kernel) == 1:
+            kernel = kernel[0]
+        mark = "_" if isinstance(module, nn.Conv2d) else "/"
+        yield f"{path}{mark}kernel", kernel
+        if module.bias is not None:
+            yield f"{path}{mark}bias", array(module.bias)
 
 
 # The Transformer, and its mixture of experts.
@@ -183,15 +201,13 @@ TRANSFORMER = {
 }
 
 
-class Transformer(nn.Module):
+class Transformer(Model):
     """torch.nn's stacks between the paper's embeddings and softmax."""
 
     def __init__(self, norm_first):
         super().__init__()
-        size, layers = (
-            TRANSFORMER["hidden_size"],
-            TRANSFORMER["num_hidden_layers"],
-        )
+        size = TRANSFORMER["hidden_size"]
+        layers = TRANSFORMER["num_hidden_layers"]
         options = {
             "d_model": size,
             "nhead": TRANSFORMER["num_heads"],
@@ -201,23 +217,25 @@ class Transformer(nn.Module):
             "batch_first": True,
             "norm_first": norm_first,
         }
-
-        def final_norm():
-            return nn.LayerNorm(size, EPSILON) if norm_first else None
-
+        norms = [
+            nn.LayerNorm(size, EPSILON) if norm_first else None
+            for _ in range(2)
+        ]
         self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, size))
         self.encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(**options),
             layers,
-            norm=final_norm(),
+            norm=norms[0],
             enable_nested_tensor=False,
         )
         self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(**options), layers, norm=final_norm()
+            nn.TransformerDecoderLayer(**options), layers, norm=norms[1]
         )
 
-    def forward(self, batch, encoder_masks, decoder_masks):
-        """Return the encoder output [B, L, D] and logits [B, T, V]."""
+    def forward(self, batch):
+        is_packed = (batch["inputs_segment"] > 1).any()
+        masks = packing_masks if is_packed else padding_masks
+        encoder_masks, decoder_masks = masks(batch)
         memory = self.encoder(
             self.embed(batch["inputs"], batch["inputs_position"]),
             **encoder_masks,
@@ -243,55 +261,39 @@ class Transformer(nn.Module):
         vectors = functional.embedding(ids, matrix) * size**0.5
         return vectors + torch.from_numpy(table)[position]
 
+    def arrays(self, array):
+        yield "embedding/weight", array(self.embedding)
+        for name in ("encoder", "decoder"):
+            stack = getattr(self, name)
+            for i, layer in enumerate(stack.layers):
+                yield from self.layer_arrays(array, f"{name}/layer_{i}", layer)
+            if stack.norm is not None:
+                yield from weights_of(array, f"{name}/norm", stack.norm)
 
-def transformer_arrays(model, array):
-    """Map the names of weights in t2t_repro to views of torch's parameters.
-
-    Args:
-        model: a Transformer.
-        array: a function of a parameter; it returns a tensor of that shape.
-
-    Returns:
-        {path in t2t_repro: view of `array` of the parameter}.
-    """
-    named = {"embedding/weight": array(model.embedding)}
-
-    def attention(path, module):
-        # torch stores three matrices in one, each as [out, in].
-        for name, matrix in zip(
-            ("query", "key", "value"),
-            array(module.in_proj_weight).chunk(3),
-            strict=True,
-        ):
-            named[f"{path}/{name}/kernel"] = matrix.T
-        matrix = array(module.out_proj.weight)
-        named[f"{path}/output_projection/kernel"] = matrix.T
-
-    def dense(path, module):
-        named[f"{path}/kernel"] = array(module.weight).T
-        named[f"{path}/bias"] = array(module.bias)
-
-    def norm(path, module):
-        named[f"{path}/gamma"] = array(module.weight)
-        named[f"{path}/beta"] = array(module.bias)
-
-    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for i, layer in enumerate(stack.layers):
-            blocks = {"self_attention": layer.self_attn}
-            if name == "decoder":
-                blocks["cross_attention"] = layer.multihead_attn
-            path = f"{name}/layer_{i}"
-            for block, module in blocks.items():
-                attention(f"{path}/{block}/multihead_attention", module)
-            dense(f"{path}/ffn/feed_forward/filter", layer.linear1)
-            dense(f"{path}/ffn/feed_forward/output_projection", layer.linear2)
-            for number, block in enumerate((*blocks, "ffn"), start=1):
-                module = getattr(layer, f"norm{number}")
-                name_of_norm = "input_norm" if layer.norm_first else "norm"
-                norm(f"{path}/{block}/{name_of_norm}", module)
-        if stack.norm is not None:
-            norm(f"{name}/norm", stack.norm)
-    return named
+    def layer_arrays(self, array, path, layer):
+        """Yield the weights of a layer by their names, as arrays()."""
+        attentions = {"self_attention": layer.self_attn}
+        if hasattr(layer, "multihead_attn"):
+            attentions["cross_attention"] = layer.multihead_attn
+        for block, module in attentions.items():
+            scope = f"{path}/{block}/multihead_attention"
+            # torch stores three matrices in one, each as [out, in].
+            matrices = array(module.in_proj_weight).chunk(3)
+            for name, matrix in zip(
+                ("query", "key", "value"), matrices, strict=True
+            ):
+                yield f"{scope}/{name}/kernel", matrix.T
+            matrix = array(module.out_proj.weight)
+            yield f"{scope}/output_projection/kernel", matrix.T
+        scope = f"{path}/ffn/feed_forward"
+        yield from weights_of(array, f"{scope}/filter", layer.linear1)
+        yield from weights_of(
+            array, f"{scope}/output_projection", layer.linear2
+        )
+        name = "input_norm" if layer.norm_first else "norm"
+        for number, block in enumerate((*attentions, "ffn"), start=1):
+            module = getattr(layer, f"norm{number}")
+            yield from weights_of(array, f"{path}/{block}/{name}", module)
 
 
 def padding_masks(batch):
@@ -330,7 +332,6 @@ MOE = TRANSFORMER | {
     "importance_loss_weight": 1.0,
     "load_loss_weight": 1.0,
 }
-MIXTURE = "ffn/mixture_of_experts"  # its path in a layer of t2t_repro
 
 
 class Mixture(nn.Module):
@@ -340,14 +341,20 @@ class Mixture(nn.Module):
         super().__init__()
         size, inner = MOE["hidden_size"], MOE["expert_filter_size"]
         count = MOE["num_experts"]
-        self.experts = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(size, inner), nn.ReLU(), nn.Linear(inner, size)
-            )
-            for _ in range(count)
-        )
         self.gate = nn.Linear(size, count, bias=False)
         self.noise = nn.Linear(size, count, bias=False)
+        for name, shape in {
+            "filter_kernel": (size, inner),
+            "filter_bias": (inner,),
+            "output_kernel": (inner, size),
+            "output_bias": (size,),
+        }.items():
+            setattr(self, name, nn.Parameter(torch.empty(count, *shape)))
+
+    def expert(self, i, x):
+        """Return the output of expert i."""
+        y = (x @ self.filter_kernel[i] + self.filter_bias[i]).relu()
+        return y @ self.output_kernel[i] + self.output_bias[i]
 
     def forward(self, x):
         logits, k = self.gate(x), MOE["experts_per_token"]
@@ -364,8 +371,8 @@ class Mixture(nn.Module):
         self.importance = squared_variation(gates[self.is_real].sum(0))
         self.load = squared_variation(torch.stack(load))
         return sum(
-            gates[..., i : i + 1] * expert(x)
-            for i, expert in enumerate(self.experts)
+            gates[..., i : i + 1] * self.expert(i, x)
+            for i in range(MOE["num_experts"])
         )
 
 
@@ -374,81 +381,51 @@ def squared_variation(x):
     return x.var(unbiased=False) / x.mean() ** 2
 
 
-def mixtures(model):
-    """Return the mixtures of encoder and decoder."""
-    return [stack.layers[1].mixture for stack in (model.encoder, model.decoder)]
-
-
 class TransformerMoe(Transformer):
     """The Transformer whose second layers have mixtures."""
 
     def __init__(self):
         super().__init__(norm_first=False)
-        for stack in (self.encoder, self.decoder):
-            layer = stack.layers[1]
-            layer.mixture = Mixture()
-            layer._ff_block = layer.mixture.forward
+        self.mixtures = nn.ModuleList([Mixture(), Mixture()])
+        for stack, mixture in zip(
+            (self.encoder, self.decoder), self.mixtures, strict=True
+        ):
+            stack.layers[1]._ff_block = mixture.forward
 
-    def forward(self, batch, encoder_masks, decoder_masks):
+    def forward(self, batch):
         for side, mixture in zip(
-            ("inputs", "targets"), mixtures(self), strict=True
+            ("inputs", "targets"), self.mixtures, strict=True
         ):
             mixture.is_real = batch[f"{side}_segment"] > 0
-        return super().forward(batch, encoder_masks, decoder_masks)
+        return super().forward(batch)
 
+    def auxiliary(self):
+        return {
+            name: sum(getattr(mixture, name) for mixture in self.mixtures)
+            for name in ("importance", "load")
+        }
 
-def moe_arrays(model, array):
-    """Return {path in t2t_repro: view, or list of the experts' views}.
-
-    Args:
-        model: a TransformerMoe.
-        array: a function of a parameter; it returns a tensor of that shape.
-    """
-    named = {
-        path: view
-        for path, view in transformer_arrays(model, array).items()
-        if "layer_1/ffn/feed_forward" not in path
-    }
-    for stack, mixture in zip(
-        ("encoder", "decoder"), mixtures(model), strict=True
-    ):
-        path = f"{stack}/layer_1/{MIXTURE}"
-        named[f"{path}/gating/weight"] = array(mixture.gate.weight).T
-        named[f"{path}/gating/noise_weight"] = array(mixture.noise.weight).T
-        for name, index in (("filter", 0), ("output", 2)):
-            layers = [expert[index] for expert in mixture.experts]
-            named[f"{path}/{name}_kernel"] = [
-                array(layer.weight).T for layer in layers
-            ]
-            named[f"{path}/{name}_bias"] = [
-                array(layer.bias) for layer in layers
-            ]
-    return named
-
-
-def transformer_results(model, named_arrays, sentences, smoothing):
-    """Return {name: array}, equal for padded and packed rows."""
-    found = []
-    for rows, masks in ((PADDED, padding_masks), (PACKED, packing_masks)):
-        batch = tensors(lay_out(sentences, rows))
-        model.zero_grad()
-        memory, logits = model(batch, *masks(batch))
-        results = real_outputs(batch, memory, logits, smoothing)
-        if isinstance(model, TransformerMoe):
-            for name in ("importance", "load"):
-                results[name] = sum(getattr(x, name) for x in mixtures(model))
-        found.append(with_gradients(results, named_arrays, model))
-    padded, packed = found
-    for name, array in padded.items():
-        np.testing.assert_allclose(packed[name], array, atol=1e-12)
-    return padded
+    def arrays(self, array):
+        for path, view in super().arrays(array):
+            if "layer_1/ffn/feed_forward" not in path:
+                yield path, view
+        for stack, mixture in zip(
+            ("encoder", "decoder"), self.mixtures, strict=True
+        ):
+            path = f"{stack}/layer_1/ffn/mixture_of_experts"
+            yield f"{path}/gating/weight", array(mixture.gate.weight).T
+            yield f"{path}/gating/noise_weight", array(mixture.noise.weight).T
+            for name in ("filter", "output"):
+                for end in ("kernel", "bias"):
+                    view = array(getattr(mixture, f"{name}_{end}"))
+                    yield f"{path}/{name}_{end}", view
 
 
 # Recurrent models.
 
-RECURRENT_SIZE = 8
+SIZE = 8
 GNMT = {
-    "hidden_size": RECURRENT_SIZE,
+    "hidden_size": SIZE,
     "num_encoder_layers": 4,
     "num_bidirectional_layers": 1,
     "num_decoder_layers": 3,
@@ -456,49 +433,59 @@ GNMT = {
     "label_smoothing": 0.1,
 }
 FIRST_RESIDUAL = 2
-LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU}
-CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}
+CELLS = {"lstm": (nn.LSTM, nn.LSTMCell), "gru": (nn.GRU, nn.GRUCell)}
 
 
-class Gnmt(nn.Module):
-    """Encoder and decoder of section 3, with one matrix for all embeddings."""
+class Recurrent(Model):
+    """Model with one matrix for all embeddings, and attention to `channels`."""
 
-    def __init__(self, cell):
+    def __init__(self, channels, attention_size):
         super().__init__()
-        layer, options = LAYERS[cell], {"batch_first": True}
-        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, RECURRENT_SIZE))
-        self.encoder = nn.ModuleList(
-            [
-                layer(
-                    RECURRENT_SIZE,
-                    RECURRENT_SIZE,
-                    bidirectional=True,
-                    **options,
-                ),
-                layer(2 * RECURRENT_SIZE, RECURRENT_SIZE, **options),
-            ]
-            + [
-                layer(RECURRENT_SIZE, RECURRENT_SIZE, **options)
-                for _ in range(GNMT["num_encoder_layers"] - 2)
-            ]
-        )
-        self.bottom = CELLS[cell](2 * RECURRENT_SIZE, RECURRENT_SIZE)
-        self.upper = nn.ModuleList(
-            layer(2 * RECURRENT_SIZE, RECURRENT_SIZE, **options)
-            for _ in range(GNMT["num_decoder_layers"] - 1)
-        )
-        self.query = nn.Linear(
-            RECURRENT_SIZE, GNMT["attention_size"], bias=False
-        )
-        self.key = nn.Linear(RECURRENT_SIZE, GNMT["attention_size"], bias=False)
-        self.energy = nn.Linear(GNMT["attention_size"], 1, bias=False)
+        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, SIZE))
+        self.query = nn.Linear(SIZE, attention_size, bias=False)
+        self.key = nn.Linear(channels, attention_size, bias=False)
+        self.energy = nn.Linear(attention_size, 1, bias=False)
 
     def embed(self, ids):
         """Return embeddings times sqrt(D)."""
-        return functional.embedding(ids, self.embedding) * RECURRENT_SIZE**0.5
+        return functional.embedding(ids, self.embedding) * SIZE**0.5
+
+    def context(self, output, memory, mask):
+        """Return the context of the decoder's last output."""
+        hidden = self.query(output)[:, None] + self.key(memory)
+        energies = self.energy(torch.tanh(hidden))[..., 0]
+        energies = energies.masked_fill(~mask, -torch.inf)
+        weights = torch.softmax(energies, dim=1)
+        return (weights[..., None] * memory).sum(dim=1)
+
+    def attention_arrays(self, array):
+        """Yield the weights of the attention, as arrays()."""
+        path = "decoder/layer_0/attention"
+        yield from weights_of(array, f"{path}/query", self.query)
+        yield from weights_of(array, f"{path}/key", self.key)
+        yield f"{path}/compatibility/weight", array(self.energy.weight)
+
+
+class Gnmt(Recurrent):
+    """Encoder and decoder of section 3."""
+
+    def __init__(self, cell):
+        super().__init__(SIZE, GNMT["attention_size"])
+        layer, bottom = CELLS[cell]
+        layer = functools.partial(layer, hidden_size=SIZE, batch_first=True)
+        self.encoder = nn.ModuleList(
+            [
+                layer(SIZE, bidirectional=True),
+                layer(2 * SIZE),
+                *(layer(SIZE) for _ in range(GNMT["num_encoder_layers"] - 2)),
+            ]
+        )
+        self.bottom = bottom(2 * SIZE, SIZE)
+        self.upper = nn.ModuleList(
+            layer(2 * SIZE) for _ in range(GNMT["num_decoder_layers"] - 1)
+        )
 
     def forward(self, batch):
-        """Return the encoder output [B, L, D] and logits [B, T, V]."""
         memory = self.encode(batch["inputs"])
         x = functional.pad(self.embed(batch["targets"]), (0, 0, 1, -1))
         x, contexts = self.attend(x, memory, batch["inputs"] > 0)
@@ -524,69 +511,51 @@ class Gnmt(nn.Module):
     def attend(self, x, memory, mask):
         """Return outputs of the bottom layer and its contexts."""
         outputs, contexts = [], []
-        output, state = torch.zeros(len(x), RECURRENT_SIZE), None
-        for position in range(x.shape[1]):
-            hidden = self.query(output)[:, None] + self.key(memory)
-            energies = self.energy(torch.tanh(hidden))[..., 0]
-            energies = energies.masked_fill(~mask, -torch.inf)
-            weights = torch.softmax(energies, dim=1)
-            context = (weights[..., None] * memory).sum(dim=1)
-            state = self.bottom(
-                torch.cat([x[:, position], context], dim=-1), state
-            )
+        output, state = torch.zeros(len(x), SIZE), None
+        for vector in x.unbind(1):
+            contexts.append(self.context(output, memory, mask))
+            state = self.bottom(torch.cat([vector, contexts[-1]], -1), state)
             output = state[0] if isinstance(state, tuple) else state
             outputs.append(output)
-            contexts.append(context)
         return torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
 
-
-def gnmt_arrays(model, array):
-    """Map the names of weights in t2t_repro to views of torch's parameters.
-
-    Args:
-        model: a Gnmt.
-        array: a function of a parameter; it returns a tensor of that shape.
-
-    Returns:
-        {path in t2t_repro: view of `array` of the parameter}.
-    """
-    attention = "decoder/layer_0/attention"
-    named = {
-        "embedding/weight": array(model.embedding),
-        f"{attention}/query/kernel": array(model.query.weight).T,
-        f"{attention}/key/kernel": array(model.key.weight).T,
-        f"{attention}/compatibility/weight": array(model.energy.weight),
-    }
-
-    def cell(path, module, suffix):
-        def view(name):
-            return array(getattr(module, f"{name}{suffix}"))
-
-        named[f"{path}/cell/kernel"] = view("weight_ih").T
-        named[f"{path}/cell/recurrent_kernel"] = view("weight_hh").T
-        named[f"{path}/cell/bias"] = view("bias_ih")
-        if len(view("bias_hh")) == 3 * RECURRENT_SIZE:
-            named[f"{path}/cell/recurrent_bias"] = view("bias_hh")[
-                2 * RECURRENT_SIZE :
-            ]
-
-    cell("encoder/layer_0/forward", model.encoder[0], "_l0")
-    cell("encoder/layer_0/backward", model.encoder[0], "_l0_reverse")
-    for number, layer in enumerate(model.encoder[1:], start=1):
-        cell(f"encoder/layer_{number}", layer, "_l0")
-    cell("decoder/layer_0", model.bottom, "")
-    both = named["decoder/layer_0/cell/kernel"]
-    named["decoder/layer_0/cell/kernel"] = both[:RECURRENT_SIZE]
-    named["decoder/layer_0/context_projection/kernel"] = both[RECURRENT_SIZE:]
-    for number, layer in enumerate(model.upper, start=1):
-        cell(f"decoder/layer_{number}", layer, "_l0")
-    return named
+    def arrays(self, array):
+        yield "embedding/weight", array(self.embedding)
+        yield from self.attention_arrays(array)
+        layers = {
+            "encoder/layer_0/forward": (self.encoder[0], "_l0"),
+            "encoder/layer_0/backward": (self.encoder[0], "_l0_reverse"),
+            **{
+                f"encoder/layer_{i}": (layer, "_l0")
+                for i, layer in enumerate(self.encoder[1:], start=1)
+            },
+            "decoder/layer_0": (self.bottom, ""),
+            **{
+                f"decoder/layer_{i}": (layer, "_l0")
+                for i, layer in enumerate(self.upper, start=1)
+            },
+        }
+        for path, (module, suffix) in layers.items():
+            kernel, matrix, bias, recurrent_bias = (
+                array(getattr(module, f"{name}{suffix}"))
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+            context = kernel.T[SIZE:]
+            if module is self.bottom:
+                kernel = kernel[:, :SIZE]
+            yield f"{path}/cell/kernel", kernel.T
+            yield f"{path}/cell/recurrent_kernel", matrix.T
+            yield f"{path}/cell/bias", bias
+            if len(bias) == 3 * SIZE:
+                yield f"{path}/cell/recurrent_bias", recurrent_bias[2 * SIZE :]
+            if module is self.bottom:
+                yield f"{path}/context_projection/kernel", context
 
 
-GATES = 4 * RECURRENT_SIZE
-CONTEXT = 2 * (RECURRENT_SIZE + GATES) // 4
+GATES = 4 * SIZE
+CONTEXT = 2 * (SIZE + GATES) // 4
 DEEP_ATT = {
-    "hidden_size": RECURRENT_SIZE,
+    "hidden_size": SIZE,
     "num_encoder_layers": 3,
     "num_decoder_layers": 3,
     "attention_size": 6,
@@ -600,14 +569,14 @@ class FastForward(nn.Module):
     def __init__(self, input_size, recurrence=nn.LSTM):
         super().__init__()
         self.feed_forward = nn.Linear(input_size, GATES)
-        self.recurrence = recurrence(GATES, RECURRENT_SIZE, bias=False)
+        self.recurrence = recurrence(GATES, SIZE, bias=False)
         for name, parameter in self.recurrence.named_parameters():
             if "weight_ih" in name:
                 parameter.requires_grad_(False).copy_(torch.eye(GATES))
 
-    def recur(self, f, lengths, reverse):
+    def recur(self, f, lengths, reverse=False):
         """Return h [B, T, D], zero at padding, from f [B, T, gates]."""
-        outputs = torch.zeros(*f.shape[:2], RECURRENT_SIZE)
+        outputs = torch.zeros(*f.shape[:2], SIZE)
         for row, length in enumerate(lengths):
             steps = f[row, :length]
             steps = steps.flip(0) if reverse else steps
@@ -616,46 +585,42 @@ class FastForward(nn.Module):
         return outputs
 
 
-def stack(first_input, layers):
+def fast_forward_stack(first, layers):
     """Return the layers of a column; those above the first take f and h."""
-    upper = [
-        FastForward(GATES // 2 + RECURRENT_SIZE) for _ in range(layers - 1)
-    ]
-    return nn.ModuleList([FastForward(first_input), *upper])
+    upper = (FastForward(GATES // 2 + SIZE) for _ in range(layers - 1))
+    return nn.ModuleList([first, *upper])
 
 
-class DeepAtt(nn.Module):
-    """Encoder and decoder of section 3, with one matrix for all embeddings."""
+def join(f, h):
+    """Return the input of a feed-forward part: half of f, and h."""
+    return torch.cat([f[..., : GATES // 2], h], -1)
+
+
+class DeepAtt(Recurrent):
+    """Encoder and decoder of section 3."""
 
     def __init__(self):
-        super().__init__()
-        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, RECURRENT_SIZE))
+        super().__init__(CONTEXT, DEEP_ATT["attention_size"])
         self.columns = nn.ModuleList(
-            stack(RECURRENT_SIZE, DEEP_ATT["num_encoder_layers"])
+            fast_forward_stack(
+                FastForward(SIZE), DEEP_ATT["num_encoder_layers"]
+            )
             for _ in range(2)
         )
         self.projection = nn.Linear(4 * CONTEXT, CONTEXT, bias=False)
-        self.decoder = stack(RECURRENT_SIZE, DEEP_ATT["num_decoder_layers"])
-        self.decoder[0] = FastForward(RECURRENT_SIZE + CONTEXT, nn.LSTMCell)
-        self.query = nn.Linear(
-            RECURRENT_SIZE, DEEP_ATT["attention_size"], bias=False
+        self.decoder = fast_forward_stack(
+            FastForward(SIZE + CONTEXT, nn.LSTMCell),
+            DEEP_ATT["num_decoder_layers"],
         )
-        self.key = nn.Linear(CONTEXT, DEEP_ATT["attention_size"], bias=False)
-        self.energy = nn.Linear(DEEP_ATT["attention_size"], 1, bias=False)
-
-    def embed(self, ids):
-        """Return embeddings times sqrt(D)."""
-        return functional.embedding(ids, self.embedding) * RECURRENT_SIZE**0.5
 
     def forward(self, batch):
-        """Return the encoder output [B, L, C] and logits [B, T, V]."""
         inputs, targets = batch["inputs"], batch["targets"]
         x, lengths = self.embed(inputs), (inputs > 0).sum(dim=1)
         tops = []
         for number, column in enumerate(self.columns):
             f, h = None, x
             for depth, layer in enumerate(column):
-                f = layer.feed_forward(self.join(f, h))
+                f = layer.feed_forward(join(f, h) if depth else h)
                 h = layer.recur(f, lengths, (number + depth) % 2 == 1)
             tops += [h, f]
         memory = self.projection(torch.cat(tops, dim=-1))
@@ -663,80 +628,47 @@ class DeepAtt(nn.Module):
         f, h = self.attend(y, memory, inputs > 0)
         lengths = [targets.shape[1]] * len(targets)
         for layer in self.decoder[1:]:
-            f = layer.feed_forward(self.join(f, h))
-            h = layer.recur(f, lengths, False)
+            f = layer.feed_forward(join(f, h))
+            h = layer.recur(f, lengths)
         return memory, functional.linear(h, self.embedding)
-
-    def join(self, f, h):
-        """Return the input of a feed-forward part: half of f, and h."""
-        return h if f is None else torch.cat([f[..., : GATES // 2], h], -1)
 
     def attend(self, x, memory, mask):
         """Return f and h of the decoder's bottom layer."""
         layer, every_f, every_h = self.decoder[0], [], []
-        state = torch.zeros(2, len(x), RECURRENT_SIZE)
-        for position in range(x.shape[1]):
-            hidden = self.query(state[0])[:, None] + self.key(memory)
-            energies = self.energy(torch.tanh(hidden))[..., 0]
-            energies = energies.masked_fill(~mask, -torch.inf)
-            weights = torch.softmax(energies, dim=1)
-            context = (weights[..., None] * memory).sum(dim=1)
-            f = layer.feed_forward(torch.cat([x[:, position], context], -1))
+        state = torch.zeros(2, len(x), SIZE)
+        for vector in x.unbind(1):
+            context = self.context(state[0], memory, mask)
+            f = layer.feed_forward(torch.cat([vector, context], -1))
             state = layer.recurrence(f, tuple(state))
             every_f.append(f)
             every_h.append(state[0])
         return torch.stack(every_f, dim=1), torch.stack(every_h, dim=1)
 
-
-def deep_att_arrays(model, array):
-    """Map the names of weights in t2t_repro to views of torch's parameters.
-
-    As gnmt_arrays().
-    """
-    attention = "decoder/layer_0/attention"
-    named = {
-        "embedding/weight": array(model.embedding),
-        "encoder/projection/kernel": array(model.projection.weight).T,
-        f"{attention}/query/kernel": array(model.query.weight).T,
-        f"{attention}/key/kernel": array(model.key.weight).T,
-        f"{attention}/compatibility/weight": array(model.energy.weight),
-    }
-    columns = {
-        "decoder/": model.decoder,
-        "encoder/column_0_": model.columns[0],
-        "encoder/column_1_": model.columns[1],
-    }
-    for prefix, column in columns.items():
-        for depth, layer in enumerate(column):
-            path = f"{prefix}layer_{depth}" + ("/recurrent" if depth else "")
-            named[f"{path}/cell/kernel"] = array(layer.feed_forward.weight).T
-            named[f"{path}/cell/bias"] = array(layer.feed_forward.bias)
-            recurrence = layer.recurrence
-            suffix = "_l0" if isinstance(recurrence, nn.LSTM) else ""
-            matrix = getattr(recurrence, f"weight_hh{suffix}")
-            named[f"{path}/cell/recurrent_kernel"] = array(matrix).T
-    both = named["decoder/layer_0/cell/kernel"]
-    named["decoder/layer_0/cell/kernel"] = both[:RECURRENT_SIZE]
-    named["decoder/layer_0/context_projection/kernel"] = both[RECURRENT_SIZE:]
-    return named
+    def arrays(self, array):
+        yield "embedding/weight", array(self.embedding)
+        yield from weights_of(array, "encoder/projection", self.projection)
+        yield from self.attention_arrays(array)
+        bottom = self.decoder[0]
+        for prefix, column in {
+            "decoder/": self.decoder,
+            "encoder/column_0_": self.columns[0],
+            "encoder/column_1_": self.columns[1],
+        }.items():
+            for depth, layer in enumerate(column):
+                path = f"{prefix}layer_{depth}{'/recurrent' if depth else ''}"
+                kernel = array(layer.feed_forward.weight).T
+                if layer is bottom:
+                    kernel = kernel[:SIZE]
+                yield f"{path}/cell/kernel", kernel
+                yield f"{path}/cell/bias", array(layer.feed_forward.bias)
+                suffix = "" if layer is bottom else "_l0"
+                matrix = getattr(layer.recurrence, f"weight_hh{suffix}")
+                yield f"{path}/cell/recurrent_kernel", array(matrix).T
+        kernel = array(bottom.feed_forward.weight).T[SIZE:]
+        yield "decoder/layer_0/context_projection/kernel", kernel
 
 
-def recurrent_deviation(deviation, path):
-    """Return the deviation of a weight, by default `deviation`.
-
-    Attention is far from uniform, so that all gradients are large.
-    """
-    return 1.5 if "attention" in path else deviation
-
-
-def recurrent_results(model, named_arrays, sentences, smoothing):
-    """Return {name: array} of a padded batch."""
-    batch = tensors(lay_out(sentences, PADDED))
-    results = real_outputs(batch, *model(batch), smoothing)
-    return with_gradients(results, named_arrays, model)
-
-
-# Convolutional models.
+# Convolutional models, which compute each pair alone.
 
 # (channels, kernel width)
 ENCODER_BLOCKS = ((12, 3), (12, 3), (8, 2), (8, 1))
@@ -751,70 +683,77 @@ CONVS2S = {
 
 
 def normalized_linear(inputs, outputs):
-    """Return a weight-normalized normalized_linear layer."""
+    """Return a weight-normalized linear layer."""
     return weight_norm(nn.Linear(inputs, outputs))
 
 
-class GatedBlock(nn.Module):
+class GatedBlock(nn.ModuleDict):
     """Gated convolution of x [1, N, C] in a residual; attention if causal."""
 
     def __init__(self, inputs, channels, width, causal):
-        super().__init__()
+        size = CONVS2S["hidden_size"]
+        conv = weight_norm(nn.Conv1d(inputs, 2 * channels, width))
+        super().__init__({"convolution/linear": conv})
         self.causal, self.width = causal, width
-        self.conv = weight_norm(nn.Conv1d(inputs, 2 * channels, width))
-        self.projection = normalized_linear(inputs, channels)
-        self.projects = inputs != channels
+        if inputs != channels:
+            self["projection"] = normalized_linear(inputs, channels)
         if causal:
-            self.query = normalized_linear(channels, CONVS2S["hidden_size"])
-            self.output = normalized_linear(CONVS2S["hidden_size"], channels)
+            self["attention/query"] = normalized_linear(channels, size)
+            output = normalized_linear(size, channels)
+            self["attention/output_projection"] = output
 
     def forward(self, x, embedded=None, source=None):
-        residual = self.projection(x) if self.projects else x
+        residual = self["projection"](x) if "projection" in self else x
         before = self.width - 1 if self.causal else (self.width - 1) // 2
         padded = functional.pad(
             x.transpose(1, 2), (before, self.width - 1 - before)
         )
-        y = functional.glu(self.conv(padded).transpose(1, 2), dim=-1)
-        weights = None
+        y = self["convolution/linear"](padded).transpose(1, 2)
+        y, weights = functional.glu(y, dim=-1), None
         if self.causal:
             states, values = source
-            query = (self.query(y) + embedded) * math.sqrt(0.5)
+            query = (self["attention/query"](y) + embedded) * math.sqrt(0.5)
             weights = torch.softmax(query @ states.transpose(1, 2), dim=-1)
             length = states.shape[1]
             context = weights @ values * (length * math.sqrt(1 / length))
-            y = (y + self.output(context)) * math.sqrt(0.5)
+            context = self["attention/output_projection"](context)
+            y = (y + context) * math.sqrt(0.5)
         return (y + residual) * math.sqrt(0.5), weights
 
 
-class Stack(nn.Module):
+class Stack(nn.ModuleDict):
     """Embeddings, blocks and projections of one side."""
 
     def __init__(self, convolutions, causal):
-        super().__init__()
-        size = CONVS2S["hidden_size"]
-        self.embedding = nn.Embedding(VOCAB_SIZE, size)
-        self.positions = nn.Embedding(CONVS2S["max_length"], size)
-        channels = convolutions[0][0]
-        self.input = normalized_linear(size, channels)
-        self.blocks = nn.ModuleList()
-        for outputs, width in convolutions:
-            self.blocks.append(GatedBlock(channels, outputs, width, causal))
-            channels = outputs
-        self.output = normalized_linear(channels, size)
+        size, channels = CONVS2S["hidden_size"], convolutions[0][0]
+        blocks = {}
+        for i, (outputs, width) in enumerate(convolutions):
+            block = GatedBlock(channels, outputs, width, causal)
+            blocks[f"layer_{i}"], channels = block, outputs
+        super().__init__(
+            {
+                "embedding": Table(VOCAB_SIZE, size),
+                "positions": Table(CONVS2S["max_length"], size),
+                "input_projection": normalized_linear(size, convolutions[0][0]),
+                "output_projection": normalized_linear(channels, size),
+            }
+            | blocks
+        )
+        self.blocks = [*blocks.values()]
 
     def forward(self, vectors, source=None):
         """Return embeddings, output and the blocks' attention weights."""
         positions = torch.arange(vectors.shape[1])
-        embedded = vectors + self.positions(positions)
-        x, attention = self.input(embedded), []
+        embedded = vectors + self["positions"](positions)
+        x, attention = self["input_projection"](embedded), []
         for block in self.blocks:
             x, weights = block(x, embedded, source)
             attention.append(weights)
-        return embedded, self.output(x), attention
+        return embedded, self["output_projection"](x), attention
 
 
-class ConvS2S(nn.Module):
-    """Two stacks and a normalized_linear layer."""
+class ConvS2S(Model):
+    """Two stacks and a normalized linear layer."""
 
     def __init__(self):
         super().__init__()
@@ -824,72 +763,63 @@ class ConvS2S(nn.Module):
 
     def forward(self, inputs, targets):
         """Return encoder output, logits and attention of ids [1, L], [1, T]."""
-        embedded, states, _ = self.encoder(self.encoder.embedding(inputs))
+        embedded, states, _ = self.encoder(self.encoder["embedding"](inputs))
         if states.requires_grad:
             states.register_hook(lambda grad: grad / len(DECODER_BLOCKS))
         values = (states + embedded) * math.sqrt(0.5)
-        vectors = self.decoder.embedding(targets)
+        vectors = self.decoder["embedding"](targets)
         start = torch.zeros_like(vectors[:, :1])
         shifted = torch.cat([start, vectors[:, :-1]], dim=1)
         _, x, attention = self.decoder(shifted, (states, values))
         return states, self.softmax(x), attention
 
-
-def convs2s_arrays(model, array):
-    """As transformer_arrays(), of a ConvS2S; kernels are [out, width, in]."""
-    named = {}
-
-    def normalized(path, module):
-        weight = module.parametrizations.weight
-        direction = array(weight.original1)
-        if direction.ndim == 3:
-            direction = direction.permute(0, 2, 1)
-        named[f"{path}/gain"] = array(weight.original0).reshape(-1)
-        named[f"{path}/direction"] = direction
-        named[f"{path}/bias"] = array(module.bias)
-
-    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        named[f"{name}/embedding/table"] = array(stack.embedding.weight)
-        named[f"{name}/positions/table"] = array(stack.positions.weight)
-        normalized(f"{name}/input_projection", stack.input)
-        normalized(f"{name}/output_projection", stack.output)
-        for i, block in enumerate(stack.blocks):
-            path = f"{name}/layer_{i}"
-            normalized(f"{path}/convolution/linear", block.conv)
-            if block.projects:
-                normalized(f"{path}/projection", block.projection)
-            if block.causal:
-                normalized(f"{path}/attention/query", block.query)
-                normalized(f"{path}/attention/output_projection", block.output)
-    normalized("softmax", model.softmax)
-    return named
+    def outputs(self, sentences, rows):
+        slots = lay_out(sentences, rows)["inputs"].shape[1]
+        states, logits, attention = [], [], []
+        for pair in sentences:
+            found = self(*(torch.tensor([ids]) for ids in pair))
+            states.append(found[0][0])
+            logits.append(found[1][0])
+            weights = torch.cat(found[2])  # [layers, T, L]
+            attention.append(functional.pad(weights, (0, slots - len(pair[0]))))
+        return {
+            "encoder_output": torch.cat(states),
+            "logits": torch.cat(logits),
+            "attention": torch.cat(attention, dim=1),
+        }
 
 
-def convs2s_results(model, named_arrays, sentences, smoothing):
-    """Return {name: array} of all pairs, each computed alone."""
-    slots = lay_out(sentences, PADDED)["inputs"].shape[1]
-    states, logits, attention = [], [], []
-    for pair in sentences:
-        found = model(*(torch.tensor([ids]) for ids in pair))
-        states.append(found[0][0])
-        logits.append(found[1][0])
-        weights = torch.cat(found[2])  # [layers, T, L]
-        attention.append(functional.pad(weights, (0, slots - len(pair[0]))))
-    logits = torch.cat(logits)
-    results = {
-        "encoder_output": torch.cat(states),
-        "logits": logits,
-        "attention": torch.cat(attention, dim=1),
-        **losses(logits, labels_of(sentences), smoothing),
-    }
-    return with_gradients(results, named_arrays, model)
+class ColumnModel(Model):
+    """Model of columns, more than subwords; forward() takes lists of ids."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.settings, self.size = settings, settings["hidden_size"]
+        for name in TABLES:
+            setattr(self, name, nn.Embedding(VOCAB_SIZE, self.size))
+
+    def embed(self, name, ids):
+        """Return embeddings [N, D] times sqrt(D)."""
+        ids = torch.tensor(ids, dtype=int)
+        return getattr(self, name)(ids) * self.size**0.5
+
+    def count(self, source):
+        """Return the number of columns."""
+        # 1.2 |s| in tenths, which floats represent.
+        columns = math.ceil(len(source) * 12 / 10)
+        return columns + self.settings["target_offset"]
+
+    def outputs(self, sentences, rows):
+        del rows
+        columns, logits = zip(*(self(*pair) for pair in sentences), strict=True)
+        return {
+            "columns": torch.tensor([len(each) for each in columns]),
+            "encoder_output": torch.cat(columns),
+            "logits": torch.cat(logits),
+        }
 
 
-def labels_of(sentences):
-    """Return the ids of all targets in a row."""
-    return torch.tensor([i for _, target in sentences for i in target])
-
-
+TABLES = "inputs_embedding", "targets_embedding", "softmax"
 BYTENET = {
     "hidden_size": 16,
     "kernel_width": 3,
@@ -902,67 +832,65 @@ BYTENET = {
 DILATIONS = (1, 2, 4)
 
 
-class DilatedBlock(nn.Module):
+class DilatedBlock(nn.ModuleDict):
     """Residual block of figure 3, left, on x [1, channels, T]."""
 
     def __init__(self, dilation, causal):
-        super().__init__()
         outer, inner = BYTENET["hidden_size"], BYTENET["hidden_size"] // 2
         width = BYTENET["kernel_width"]
+        super().__init__(
+            {
+                "input_norm": nn.LayerNorm(outer, EPSILON),
+                "inner_norm": nn.LayerNorm(inner, EPSILON),
+                "output_norm": nn.LayerNorm(inner, EPSILON),
+                "input_projection": nn.Conv1d(outer, inner, 1),
+                "convolution": nn.Conv1d(
+                    inner, inner, width, dilation=dilation
+                ),
+                "output_projection": nn.Conv1d(inner, outer, 1),
+            }
+        )
         reach = (width - 1) * dilation
         # Zeros on the left, or on both sides.
         self.pads = (reach, 0) if causal else (reach // 2, reach // 2)
-        self.norms = nn.ModuleList(
-            nn.LayerNorm(size, EPSILON) for size in (outer, inner, inner)
-        )
-        self.convolutions = nn.ModuleList(
-            [
-                nn.Conv1d(outer, inner, 1),
-                nn.Conv1d(inner, inner, width, dilation=dilation),
-                nn.Conv1d(inner, outer, 1),
-            ]
-        )
 
     def forward(self, x):
-        y = x
-        for i, convolve in enumerate(self.convolutions):
-            y = self.norms[i](y.transpose(1, 2)).transpose(1, 2).relu()
-            if i == 1:
+        modules, y = list(self.values()), x
+        for norm, convolve in zip(modules[:3], modules[3:], strict=True):
+            y = norm(y.transpose(1, 2)).transpose(1, 2).relu()
+            if convolve is self["convolution"]:
                 y = functional.pad(y, self.pads)
             y = convolve(y)
         return x + y
 
 
-class ByteNet(nn.Module):
+class ByteNet(ColumnModel):
     """Both stacks, with embeddings and softmax."""
 
     def __init__(self):
-        super().__init__()
-        size = BYTENET["hidden_size"]
-        for name in ("inputs_embedding", "targets_embedding", "softmax"):
-            setattr(self, name, nn.Embedding(VOCAB_SIZE, size))
+        super().__init__(BYTENET)
         for name, causal in (("encoder", False), ("decoder", True)):
-            blocks = (DilatedBlock(dilation, causal) for dilation in DILATIONS)
-            setattr(self, name, nn.ModuleList(blocks))
-            norm = nn.LayerNorm(size, EPSILON)
-            setattr(self, f"{name}_norm", norm)
+            blocks = {
+                f"block_{i}": DilatedBlock(dilation, causal)
+                for i, dilation in enumerate(DILATIONS)
+            }
+            norm = nn.LayerNorm(self.size, EPSILON)
+            setattr(self, name, nn.ModuleDict(blocks | {"norm": norm}))
 
     def run(self, name, x):
         """Run a stack on x [T, D]."""
+        *blocks, norm = getattr(self, name).values()
         x = x.T[None]
-        for block in getattr(self, name):
+        for block in blocks:
             x = block(x)
-        return getattr(self, f"{name}_norm")(x[0].T)
+        return norm(x[0].T)
 
     def forward(self, source, target):
-        """Return the encoder's columns and logits [T, V] of lists of ids."""
-        scale = BYTENET["hidden_size"] ** 0.5
-        # 1.2 |s| in tenths, which floats represent.
-        count = math.ceil(len(source) * 12 / 10) + BYTENET["target_offset"]
+        """Return the encoder's columns and logits [T, V]."""
+        count = self.count(source)
         padded = source + [0] * (count - len(source))
-        x = self.inputs_embedding(torch.tensor(padded)) * scale
-        columns = self.run("encoder", x)
-        y = self.targets_embedding(torch.tensor(target[:-1], dtype=int)) * scale
+        columns = self.run("encoder", self.embed("inputs_embedding", padded))
+        y = self.embed("targets_embedding", target[:-1])
         y = functional.pad(y, (0, 0, 1, 0))
         shared = min(count, len(target))
         y = y + functional.pad(
@@ -970,39 +898,6 @@ class ByteNet(nn.Module):
         )
         states = self.run("decoder", y)
         return columns, functional.linear(states, self.softmax.weight)
-
-
-def bytenet_arrays(model, array):
-    """Map the names of weights in t2t_repro to views of torch's parameters.
-
-    Args:
-        model: a ByteNet.
-        array: a function of a parameter; it returns a tensor of that shape.
-    """
-    named = {
-        f"{name}/weight": array(getattr(model, name).weight)
-        for name in ("inputs_embedding", "targets_embedding", "softmax")
-    }
-
-    def norm(path, module):
-        named[f"{path}/gamma"] = array(module.weight)
-        named[f"{path}/beta"] = array(module.bias)
-
-    for stack in ("encoder", "decoder"):
-        for i, block in enumerate(getattr(model, stack)):
-            path = f"{stack}/block_{i}"
-            norms = ("input_norm", "inner_norm", "output_norm")
-            for name, module in zip(norms, block.norms, strict=True):
-                norm(f"{path}/{name}", module)
-            names = ("input_projection", "convolution", "output_projection")
-            for name, module in zip(names, block.convolutions, strict=True):
-                kernel = array(module.weight).permute(2, 1, 0)  # [k, in, out]
-                if name != "convolution":
-                    kernel = kernel[0]
-                named[f"{path}/{name}/kernel"] = kernel
-                named[f"{path}/{name}/bias"] = array(module.bias)
-        norm(f"{stack}/norm", getattr(model, f"{stack}_norm"))
-    return named
 
 
 NEURAL_GPU = {
@@ -1017,6 +912,7 @@ NEURAL_GPU = {
     "label_smoothing": 0.1,
 }
 MAPS, ROWS = NEURAL_GPU["hidden_size"], NEURAL_GPU["image_width"]
+LAYERS = NEURAL_GPU["num_hidden_layers"]
 
 
 class Unit(nn.Module):
@@ -1042,80 +938,47 @@ class Unit(nn.Module):
         return update * image + (1 - update) * candidate.tanh()
 
 
-class NeuralGpu(nn.Module):
+def image_of(vectors, columns):
+    """Return an image [1, m, columns, w] whose first row has [N, m]."""
+    pads = (0, ROWS - 1, 0, columns - len(vectors))
+    return functional.pad(vectors.T[None, :, :, None], pads)
+
+
+class NeuralGpu(ColumnModel):
     """Encoder and decoder, with embeddings and softmax."""
 
     def __init__(self):
-        super().__init__()
-        for name in ("inputs_embedding", "targets_embedding", "softmax"):
-            table = nn.Embedding(VOCAB_SIZE, MAPS)
-            setattr(self, name, table)
-        layers = range(NEURAL_GPU["num_hidden_layers"])
-        self.encoder = nn.ModuleList(Unit(False) for _ in layers)
-        self.decoder = nn.ModuleList(Unit(True) for _ in layers)
+        super().__init__(NEURAL_GPU)
+        for side in ("encoder", "decoder"):
+            units = [Unit(reads_tape=side == "decoder") for _ in range(LAYERS)]
+            setattr(self, side, units)
+            for i, unit in enumerate(units):
+                setattr(self, f"{side}_{i}", unit)
 
     def forward(self, source, target):
-        """Return the encoder's columns and logits [T, V] of lists of ids."""
-        columns = math.ceil(len(source) * 12 / 10) + NEURAL_GPU["target_offset"]
+        """Return the encoder's columns and logits [T, V]."""
+        columns = self.count(source)
         assert len(target) <= columns
-        x = self.inputs_embedding(torch.tensor(source)) * MAPS**0.5
-        image = functional.pad(
-            x.T[None, :, :, None], (0, ROWS - 1, 0, columns - len(source))
-        )
+        image = image_of(self.embed("inputs_embedding", source), columns)
         for _ in range(columns):
             for unit in self.encoder:
                 image = unit(image)
         memory, states = image, []
-        y = self.targets_embedding(torch.tensor(target)) * MAPS**0.5
+        y = self.embed("targets_embedding", target)
         for step in range(len(target)):
-            tape = functional.pad(
-                y[:step].T[None, :, :, None], (0, ROWS - 1, 0, columns - step)
-            )
+            tape = image_of(y[:step], columns)
             for unit in self.decoder:
                 image = unit(image, tape)
             states.append(image[0, :, step, 0])
         logits = functional.linear(torch.stack(states), self.softmax.weight)
         return memory[0].permute(1, 2, 0), logits
 
-
-def neural_gpu_arrays(model, array):
-    """Map the names of weights in t2t_repro to views of torch's parameters.
-
-    Args:
-        model: a NeuralGpu.
-        array: a function of a parameter; it returns a tensor of that shape.
-    """
-    named = {
-        f"{name}/weight": array(getattr(model, name).weight)
-        for name in ("inputs_embedding", "targets_embedding", "softmax")
-    }
-    for stack in ("encoder", "decoder"):
-        for i, unit in enumerate(getattr(model, stack)):
-            path = f"{stack}_{i}"
-            for name in ("gates", "candidate"):
-                module = getattr(unit, name)
-                kernel = array(module.weight).permute(2, 3, 1, 0)
-                named[f"{path}/{name}_kernel"] = kernel
-                named[f"{path}/{name}_bias"] = array(module.bias)
-            if unit.tape is not None:
-                kernel = array(unit.tape.weight).permute(2, 3, 1, 0)
+    def arrays(self, array):
+        for path, view in super().arrays(array):
+            if path.endswith("tape_kernel"):
                 # The other taps only see rows of the tape that are zero.
-                used = NEURAL_GPU["kernel_width"] // 2 + 1
-                named[f"{path}/tape_kernel"] = kernel[:, :used]
-    return named
-
-
-def column_results(model, named_arrays, sentences, smoothing):
-    """Return {name: array} of all pairs, each computed alone."""
-    columns, logits = zip(*(model(*pair) for pair in sentences), strict=True)
-    logits = torch.cat(logits)
-    results = {
-        "columns": torch.tensor([len(each) for each in columns]),
-        "encoder_output": torch.cat(columns),
-        "logits": logits,
-        **losses(logits, labels_of(sentences), smoothing),
-    }
-    return with_gradients(results, named_arrays, model)
+                view = view[:, : NEURAL_GPU["kernel_width"] // 2 + 1]
+            yield path, view
 
 
 class Writer(NamedTuple):
@@ -1124,14 +987,11 @@ class Writer(NamedTuple):
     settings: dict  # hparams
     seed: int  # of the weights and the sentences
     models: dict[str, Callable]  # {folder in the file: builds a model}
-    named_arrays: Callable  # model, function of a parameter -> {path: view}
-    results: Callable  # model, named_arrays, sentences, smoothing -> arrays
-    deviation: Callable | float  # of the weights, see draw_weights()
-    layouts: dict[str, tuple] = {"padded": PADDED}
+    deviation: float  # of the weights
+    layouts: dict[str, tuple]
     shared_weights: bool = False  # by all models, outside their folders
 
 
-BOTH_LAYOUTS = {"padded": PADDED, "packed": PACKED}
 WRITERS = {
     "transformer": Writer(
         TRANSFORMER,
@@ -1140,82 +1000,82 @@ WRITERS = {
             "post_norm/": lambda: Transformer(norm_first=False),
             "pre_norm/": lambda: Transformer(norm_first=True),
         },
-        transformer_arrays,
-        transformer_results,
         0.25,
-        BOTH_LAYOUTS,
+        {"padded": PADDED, "packed": PACKED},
         shared_weights=True,
     ),
     "transformer_moe": Writer(
         MOE,
         20170612,
         {"": TransformerMoe},
-        moe_arrays,
-        transformer_results,
         0.25,
-        BOTH_LAYOUTS,
+        {"padded": PADDED, "packed": PACKED},
     ),
     "recurrent": Writer(
         GNMT,
         20160926,
-        {f"{cell}/": functools.partial(Gnmt, cell) for cell in LAYERS},
-        gnmt_arrays,
-        recurrent_results,
-        functools.partial(recurrent_deviation, 0.5),
+        {f"{cell}/": functools.partial(Gnmt, cell) for cell in CELLS},
+        0.5,
+        {"padded": PADDED},
     ),
     # Fast-forward connections are linear: larger weights would make huge sums.
     "deep_att": Writer(
-        DEEP_ATT,
-        20160926,
-        {"deep_att/": DeepAtt},
-        deep_att_arrays,
-        recurrent_results,
-        functools.partial(recurrent_deviation, 0.3),
+        DEEP_ATT, 20160926, {"deep_att/": DeepAtt}, 0.3, {"padded": PADDED}
     ),
     "convs2s": Writer(
-        CONVS2S, 20170508, {"": ConvS2S}, convs2s_arrays, convs2s_results, 0.5
+        CONVS2S, 20170508, {"": ConvS2S}, 0.5, {"padded": PADDED}
     ),
     "bytenet": Writer(
-        BYTENET,
-        20161031,
-        {"": ByteNet},
-        bytenet_arrays,
-        column_results,
-        0.25,
-        {"batch": PADDED},
+        BYTENET, 20161031, {"": ByteNet}, 0.25, {"batch": PADDED}
     ),
     "neural_gpu": Writer(
-        NEURAL_GPU,
-        20161026,
-        {"": NeuralGpu},
-        neural_gpu_arrays,
-        column_results,
-        0.3,
-        {"batch": PADDED},
+        NEURAL_GPU, 20161026, {"": NeuralGpu}, 0.3, {"batch": PADDED}
     ),
 }
+
+
+def draw_weights(random, model, deviation, weights):
+    """Set torch's parameters to random values that float16 represents.
+
+    Args:
+        random: NumPy generator.
+        model: a Model.
+        deviation: standard deviation.
+        weights: {path: float16 array}; those that are missing are drawn.
+    """
+    for name, parameter in model.named_parameters():
+        if name.endswith(("in_proj_bias", "out_proj.bias")) or (
+            "bias_hh" in name
+        ):
+            nn.init.zeros_(parameter)  # ours has none
+    for path, view in model.arrays(lambda p: p.detach()):
+        if path not in weights:
+            mean = 1.0 if path.endswith(("gamma", "gain")) else 0.0
+            # Attention far from uniform makes all gradients large.
+            is_sharp = isinstance(model, Recurrent) and "attention" in path
+            scale = 1.5 if is_sharp else deviation
+            values = random.normal(mean, scale, tuple(view.shape))
+            weights[path] = values.astype(np.float16)
+        view.copy_(torch.from_numpy(weights[path]))
 
 
 def compute(writer):
     """Return the arrays of a file."""
     random = np.random.default_rng(writer.seed)
-    smoothing = writer.settings["label_smoothing"]
-    models = {folder: build() for folder, build in writer.models.items()}
     sentences = draw_sentences(random)
     stored, weights = {}, {}
-    for folder, model in models.items():
-        for name, parameter in model.named_parameters():
-            if name.endswith(("in_proj_bias", "out_proj.bias")) or (
-                "bias_hh" in name
-            ):
-                nn.init.zeros_(parameter)  # ours has none
+    for folder, build in writer.models.items():
         if not writer.shared_weights:
             weights = {}
-        views = writer.named_arrays(model, lambda p: p.detach())
-        draw_weights(random, views, writer.deviation, weights)
-        results = writer.results(
-            model, writer.named_arrays, sentences, smoothing
+        model = build()
+        draw_weights(random, model, writer.deviation, weights)
+        results, *others = (
+            model.results(sentences, rows, writer.settings["label_smoothing"])
+            for rows in writer.layouts.values()
         )
+        for other in others:
+            for name, array in results.items():
+                np.testing.assert_allclose(other[name], array, atol=1e-12)
         place = "" if writer.shared_weights else folder
         stored |= {f"{place}weights/{p}": a for p, a in weights.items()}
         for path, array in results.items():
@@ -1224,8 +1084,8 @@ def compute(writer):
         if path.endswith("/direction"):  # [out, width, in]
             stored[path] = array.reshape(len(array), -1)
     for layout, rows in writer.layouts.items():
-        for feature, array in lay_out(sentences, rows).items():
-            stored[f"{layout}/{feature}"] = array.astype(np.uint8)
+        for feature, ids in lay_out(sentences, rows).items():
+            stored[f"{layout}/{feature}"] = ids.numpy().astype(np.uint8)
     return stored
 
 
