@@ -237,14 +237,10 @@ def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
 
 
 def require_size(size: int, files: Sequence[pathlib.Path]) -> None:
-    """Refuse arrays that are far larger than their files.
+    """Refuse arrays of `size` bytes that are far larger than their files.
 
     Trained weights cannot be compressed by much: such files are made to fill
     the memory.
-
-    Args:
-        size: bytes of all arrays.
-        files: the files that have them.
 
     Raises:
         UserError: names the first file.

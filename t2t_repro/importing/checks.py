@@ -80,7 +80,7 @@ def one_of(values: Iterable[Any]) -> str:
 def require(
     file: Any, values: Mapping[str, Any], *rules: tuple[str, Any, str]
 ) -> None:
-    """Raise a UserError for the first setting that breaks a rule.
+    """Refuse the first of the settings that breaks a rule.
 
     Args:
         file: path of the file that has the settings.
@@ -129,13 +129,9 @@ def require_same(
     settings: Mapping[str, Any],
     same: Mapping[str, str],
 ) -> None:
-    """Refuse settings that are given, and differ from others.
+    """Refuse settings that are given and differ from others, with defaults.
 
-    Args:
-        file: as of require().
-        values: settings by name, as they were given.
-        settings: all settings, with defaults.
-        same: name of the other one of each.
+    `same` has the name of the other one of each.
     """
     for name, other in same.items():
         wanted = settings[other]
@@ -144,14 +140,7 @@ def require_same(
 
 
 def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
-    """Return the error of a setting that cannot be represented.
-
-    Args:
-        file: path of the file that has it.
-        name: its name there.
-        rule: what it must be.
-        got: its value.
-    """
+    """Return the error of a setting in a file that must be something else."""
     return errors.UserError(
         f"This model cannot be imported: {name} in {file} must be {rule}; got "
         f"{errors.shown(got)}."
@@ -159,13 +148,7 @@ def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
 
 
 def refuse_rest(file: Any, kind: str, rest: Collection[str]) -> None:
-    """Refuse arrays or attributes for which this model has no place.
-
-    Args:
-        file: path of the file that has them.
-        kind: "arrays" or "attributes".
-        rest: their names; if there are none, nothing is refused.
-    """
+    """Refuse "arrays" or "attributes" of these names, if there are any."""
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         raise errors.UserError(
@@ -185,11 +168,7 @@ def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
 
 
 def norm_order(pre_norm: bool) -> dict[str, str]:
-    """Return the hparams of the operations before and after a sublayer.
-
-    Args:
-        pre_norm: whether its inputs are normalized; otherwise, its outputs are.
-    """
+    """Return the hparams of normalized inputs of sublayers, or of outputs."""
     return {
         "layer_preprocess_sequence": "n" if pre_norm else "none",
         "layer_postprocess_sequence": "da" if pre_norm else "dan",

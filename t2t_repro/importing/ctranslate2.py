@@ -277,7 +277,7 @@ def _weights(
         del result["softmax/bias"]
     if start.any():
         result["start"] = start
-    hparams |= imported.equal_matrices(result, found.pair)
+    hparams |= imported.sharing(result, found.pair)
     hparams["learned_start"] = "start" in result
     hparams["softmax_bias"] = "softmax/bias" in result
     _set_structure(model, hparams, file)

@@ -180,16 +180,9 @@ def convert(
     tokenizer: str = "",
     languages: str = "",
 ) -> Imported:
-    """Convert the content of a checkpoint.
+    """Convert a checkpoint of arrays.read_checkpoint(), as read().
 
-    Args:
-        checkpoint: result of arrays.read_checkpoint().
-        file: its path, beside which the vocabularies are.
-        tokenizer: as of read().
-        languages: as of read().
-
-    Raises:
-        UserError: as of read().
+    The vocabularies are beside its file.
     """
     flat = {
         key: value if isinstance(value, _VALUES) else errors.shown(value)
@@ -228,7 +221,7 @@ def _weights(
     result = imported.matrices(found.orders, source, target, softmax)
     result["start"] = target[_EOS_ID]
     # fairseq stores the copies of what it shares.
-    hparams |= imported.equal_matrices(result, found.pair)
+    hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # fairseq refuses positions beyond its tables.
         tables = (_positions(tensors, side, settings) for side in weights.SIDES)

@@ -150,11 +150,7 @@ def read(folder: pathlib.Path) -> Imported:
 def read_vocabularies(
     folder: pathlib.Path, config: Mapping[str, Any]
 ) -> FoundVocabularies:
-    """Read the vocabularies of a folder.
-
-    Args:
-        folder: folder of the files.
-        config: settings of config.json.
+    """Read the vocabularies of a folder with the settings of config.json.
 
     Raises:
         UserError: a file is missing or damaged, or lacks a special token.
@@ -206,14 +202,15 @@ def _weights(
     """Return all weights by their paths, and complete the hparams."""
     source, target, softmax = _matrices(tensors, config)
     lists = [file for file in found.files if file.suffix == ".json"]
-    imported.check_rows(
-        {"encoder's embedding": source}, found.orders[0], lists[0]
-    )
-    imported.check_rows(
-        {"decoder's embedding": target, "softmax": softmax},
-        found.orders[1],
-        lists[-1],
-    )
+    for name, array, order, file in (
+        ("encoder's embedding", source, found.orders[0], lists[0]),
+        ("decoder's embedding", target, found.orders[1], lists[-1]),
+        ("softmax", softmax, found.orders[1], lists[-1]),
+    ):
+        count = max(order) + 1
+        if len(array) != count:
+            rule = f"that of rows of the {name}, {len(array):,}"
+            raise checks.refuse(file, "the number of tokens", rule, count)
     bias = tensors.take_if_present("final_logits_bias", len(target))
     result = imported.matrices(found.orders, source, target, softmax, bias)
     start = target[config["decoder_start_token_id"]]
@@ -221,13 +218,10 @@ def _weights(
         result["start"] = start
     for side in weights.SIDES:
         _check_positions(tensors, side, config["d_model"])
-    is_one = config["share_encoder_decoder_embeddings"] and np.array_equal(
-        result["inputs_embedding/weight"], result["targets_embedding/weight"]
-    )  # not with two lists of ids
     hparams |= {
         "softmax_bias": bias is not None,
         "learned_start": "start" in result,
-        **imported.sharing(config["tie_word_embeddings"], is_one),
+        **imported.sharing(result, found.pair),
     }
     return result | weights.read_stacks(tensors, _NAMES, hparams)
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import checks
 from t2t_repro.io import files
 from t2t_repro.text import sentence_piece, whitespace_tokens
 from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
@@ -70,30 +69,22 @@ def languages_of(found: Imported) -> str:
     raise errors.UserError(f"{names} Say --languages=en-de.")
 
 
-def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
-    """Return the hparams of matrices that are one.
-
-    Args:
-        is_tied: whether the softmax has the embedding of the targets.
-        is_one: whether that is also the embedding of the inputs.
-    """
-    shares_all = is_tied and is_one
+def sharing(
+    weights: Mapping[str, np.ndarray], pair: Vocabularies
+) -> dict[str, bool]:
+    """Return the hparams of equal matrices, which are one."""
+    target = weights["targets_embedding/weight"]
+    is_tied = np.array_equal(weights["softmax/weight"], target)
+    shares_all = (
+        is_tied
+        and pair.have_same_ids
+        and np.array_equal(weights["inputs_embedding/weight"], target)
+    )
     return {
         "shared_embedding_and_softmax_weights": shares_all,
         "shared_targets_embedding_and_softmax_weights": is_tied
         and not shares_all,
     }
-
-
-def equal_matrices(
-    weights: Mapping[str, np.ndarray], pair: Vocabularies
-) -> dict[str, bool]:
-    """Return sharing() of matrices that are equal."""
-    target = weights["targets_embedding/weight"]
-    is_one = pair.have_same_ids and np.array_equal(
-        weights["inputs_embedding/weight"], target
-    )
-    return sharing(np.array_equal(weights["softmax/weight"], target), is_one)
 
 
 def matrices(
@@ -128,23 +119,6 @@ def _rows(array, order, absent=0.0):
     taken = array[np.maximum(indices, 0)]
     taken[indices < 0] = absent
     return taken
-
-
-def check_rows(
-    arrays: Mapping[str, np.ndarray], order: list[int], file: pathlib.Path
-) -> None:
-    """Raise a UserError unless each token has a row, and each row a token.
-
-    Args:
-        arrays: [V', …] by name.
-        order: the other system's id of each of our ids.
-        file: the list of tokens.
-    """
-    count = max(order) + 1
-    for name, array in arrays.items():
-        if len(array) != count:
-            rule = f"that of rows of the {name}, {len(array):,}"
-            raise checks.refuse(file, "the number of tokens", rule, count)
 
 
 class FoundVocabularies(NamedTuple):

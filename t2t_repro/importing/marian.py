@@ -147,11 +147,7 @@ def read(
 def read_options(
     content: bytes, file: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options in the text of an array, and the hparams of them.
-
-    Args:
-        content: the text, which ends in zeros.
-        file: path of the model, for errors.
+    """Return the options in an array's text, which ends in zeros; and hparams.
 
     Raises:
         UserError: it is not YAML, or an option cannot be represented.
@@ -165,8 +161,7 @@ def read_options(
         if name.startswith("transformer-") and name not in _KNOWN:
             checks.require(file, given, (name, value in _OFF, rule))
     version = _version(options)
-    _check_options(options, file)
-    _check_norms(options, version, file)
+    _check(options, version, file)
     numbers = _layer_numbers(options)
     gelu = "gelu" if version >= _EXACT_GELU else "gelu_sigmoid"
     activation = {"relu": "relu", "swish": "silu", "gelu": gelu}
@@ -181,10 +176,19 @@ def read_options(
     }
 
 
-def _check_options(options, file):
-    """Refuse other streams than one source and one target, and odd layers."""
+def _check(options, version, file):
+    """Refuse other streams than a source and a target, and unknown sublayers.
+
+    d, dropout, has no effect on a trained model.
+    """
     sizes, width = options["dim-vocabs"], options["transformer-dim-ffn"]
     depth, tied = options["dec-depth"], options["transformer-tied-layers"]
+    before = options["transformer-preprocess"].replace("d", "")
+    allowed = {
+        "transformer-postprocess": ("a" if before else "an",),
+        "transformer-postprocess-emb": ("", "n"),
+        "transformer-postprocess-top": (before,),
+    }
     checks.require(
         file,
         options,
@@ -208,18 +212,6 @@ def _check_options(options, file):
             ),
             f"{depth} numbers of layers",
         ),
-    )
-
-
-def _check_norms(options, version, file):
-    """Refuse sequences of operations that no hparam stands for.
-
-    d, dropout, has no effect on a trained model.
-    """
-    before = options["transformer-preprocess"].replace("d", "")
-    checks.require(
-        file,
-        options,
         ("transformer-preprocess", before in ("", "n"), "'' or 'n'"),
         (
             "transformer-preprocess",
@@ -227,20 +219,16 @@ def _check_norms(options, version, file):
             "'' in a model of Marian before 1.11, which did not normalize "
             "keys and values",
         ),
+        *(
+            (
+                name,
+                options[name].replace("d", "") in operations,
+                f"{' or '.join(map(repr, operations))}, with d or without, "
+                f"where transformer-preprocess is {before!r}",
+            )
+            for name, operations in allowed.items()
+        ),
     )
-    allowed = {
-        "transformer-postprocess": ("a" if before else "an",),
-        "transformer-postprocess-emb": ("", "n"),
-        "transformer-postprocess-top": (before,),
-    }
-    for name, operations in allowed.items():
-        is_right = options[name].replace("d", "") in operations
-        meant = " or ".join(map(repr, operations))
-        rule = (
-            f"{meant}, with d or without, where transformer-preprocess is "
-            f"{before!r}"
-        )
-        checks.require(file, options, (name, is_right, rule))
 
 
 def _version(options):
@@ -276,8 +264,7 @@ def _read_weights(
     if bias is None:
         bias = np.zeros(rows, np.float32)
     result = imported.matrices(found.orders, source, target, softmax, bias)
-    is_one = source is target and found.orders[0] == found.orders[1]
-    hparams |= imported.sharing(softmax is target, is_one)
+    hparams |= imported.sharing(result, found.pair)
     # src/models/transformer.h, addPositionalEmbeddings() and
     # addSpecialEmbeddings(): only sinusoids come with a factor. If the options
     # name no trained positions, Wpos is an array without a place.
@@ -303,7 +290,7 @@ def _read_weights(
 
 
 def _matrices(tensors, options, hparams):
-    """Return embeddings of both sides and the softmax, shared ones as one.
+    """Return embeddings of both sides and the softmax.
 
     src/layers/embedding.cpp, createEmbeddingLayer(), and
     src/models/transformer.h, lazyCreateOutputLayer().

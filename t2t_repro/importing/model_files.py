@@ -91,9 +91,7 @@ def parse_yaml(
 def read_lines(file: pathlib.Path, newline: str | None = None) -> list[str]:
     """Return the lines of a file in UTF-8, without an empty last one.
 
-    Args:
-        file: its path.
-        newline: as of open(); "": carriage returns are no part of line ends.
+    `newline` is that of open(): by "", carriage returns are no line ends.
 
     Raises:
         UserError: it cannot be read.
@@ -109,9 +107,7 @@ def reading(file: pathlib.Path | str, kind: str = "") -> Iterator[None]:
     The content of a damaged file, or of a hostile one, makes libraries raise
     errors of any type.
 
-    Args:
-        file: its path, for errors.
-        kind: what it should be, such as "a model of Marian".
+    `kind` is what it should be, such as "a model of Marian".
     """
     try:
         yield

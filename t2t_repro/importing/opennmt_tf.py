@@ -226,9 +226,7 @@ def _weights(
     )
     result["start"] = target[_START_ID]
     hparams["softmax_bias"] = bias is not None
-    hparams |= imported.sharing(
-        kernel is None, target is source and found.pair.have_same_ids
-    )
+    hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # The last row is that of all positions beyond the table, also here.
         tables = (_positions(tensors, side, size) for side in weights.SIDES)
@@ -237,7 +235,7 @@ def _weights(
 
 
 def _embeddings(tensors, rows, size):
-    """Return both embeddings, one object where the file has one."""
+    """Return both embeddings, equal where the file has one."""
     names = [
         f"model/examples_inputter/{side}_inputter/embedding{_END}"
         for side in ("features", "labels")
@@ -379,11 +377,7 @@ def _literal(node):
 def read_vocabularies(
     config: Mapping[str, Any], file: pathlib.Path
 ) -> FoundVocabularies:
-    """Read the vocabularies that the settings of the data name.
-
-    Args:
-        config: content of the file.
-        file: its path, beside which the other files are.
+    """Read the vocabularies beside the settings of the data, which name them.
 
     Raises:
         UserError: a file is missing or damaged, or text is tokenized in a way

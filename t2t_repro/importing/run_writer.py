@@ -105,11 +105,7 @@ def _license(card: pathlib.Path) -> str:
 
 
 def build_hparams(imported: Imported, changes: str = "") -> hparam.HParams:
-    """Return the settings of an imported model.
-
-    Args:
-        imported: result of a reader.
-        changes: "key=value,key=value", hparams that differ.
+    """Return the settings of an imported model, with "key=value" changes.
 
     Raises:
         UserError: a value is wrong.
@@ -154,11 +150,6 @@ def compare(
     variables: Mapping[str, tf.Variable],
 ) -> None:
     """Compare a forward pass with the other system's, if that is installed.
-
-    Args:
-        imported: result of a reader.
-        hparams: result of build_hparams().
-        variables: result of build_variables().
 
     Raises:
         UserError: their log-probabilities differ.

@@ -212,7 +212,7 @@ def _weights(
             strict=True,
         )
     }
-    hparams |= imported.sharing(is_tied, pair.is_shared)
+    hparams |= imported.sharing(result, pair)
     if hparams["pos"] == "emb":
         # Positions beyond tensor2tensor's table get zeros, beyond ours the
         # last row.

@@ -130,11 +130,7 @@ class _Reader:
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yield paths and arrays of a stack or of a layer.
 
-        Args:
-            table: their names by our paths.
-            side: "encoder" or "decoder".
-            path: beginning of our paths.
-            at: beginning of their names.
+        `table` has their names, which begin with `at`, by our paths.
         """
         for part, names in table.items():
             is_cross = part.startswith("cross_attention")
@@ -223,12 +219,7 @@ def _expand(pattern: str) -> list[str]:
 def by_path(
     weights: Mapping[str, np.ndarray], hparams: Any
 ) -> dict[str, np.ndarray]:
-    """Return the weights by the paths of a model that shares some of them.
-
-    Args:
-        weights: weights by path, as if nothing were shared.
-        hparams: TransformerHParams.
-    """
+    """Return weights, as if none were shared, by the paths of a model."""
     shares_all = hparams.shared_embedding_and_softmax_weights
     is_tied = shares_all or hparams.shared_targets_embedding_and_softmax_weights
     unused = {"targets_embedding/weight"} if is_tied else set()
@@ -275,12 +266,8 @@ def learned_positions(
 ) -> dict[str, np.ndarray]:
     """Return learned positions by path, and set max_length.
 
-    The tables are made equally long, a multiple of 8. The last row is repeated:
-    it is that of all positions beyond a table.
-
-    Args:
-        hparams: hparams of the model.
-        *tables: [positions, D] of both sides.
+    The tables [positions, D] of both sides are made equally long, a multiple of
+    8. The last row is repeated: it is that of all positions beyond a table.
     """
     length = -(-max(map(len, tables)) // _MULTIPLE) * _MULTIPLE
     hparams["max_length"] = length

@@ -95,14 +95,12 @@ def _card(run, paths, hparams):
     return card
 
 
-# Model card in Markdown, with the YAML header of the Hugging Face Hub.
-#
-# The header has the keys of https://huggingface.co/docs/hub/model-cards.
+# Model card in Markdown, whose header has the keys of
+# https://huggingface.co/docs/hub/model-cards.
 
 CARD_FILE = "README.md"
 _UNKNOWN = "not stated"
 _BCP_47 = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
-_SOURCE = ("page", "license", "citation")
 # Metric -> its name on the Hub; others are in the table only.
 _HUB_METRICS = {"bleu": "bleu", "chrf": "chrf", "ter": "ter"}
 _TEMPLATE = """\
@@ -124,45 +122,11 @@ _TEMPLATE = """\
 {sections}
 All settings are in `model_card.json`.
 """
-_DATA = """\
-## Data
-
-| | |
-|---|---|
-| problem | `{problem}`, {arguments} |
-| page | {page} |
-| licence | {license} |
-| citation | {citation} |
-
+_LICENSE = """
 The licence of this model is not stated. Whoever publishes it chooses one that
 the licence of the data permits, and writes it into the header.
 """
-_TRAINING = """\
-## Training
-
-| | |
-|---|---|
-| hparams set | `{hparams_set}` |
-| differences from it | {options} |
-| steps | {steps:,} of {batch_tokens:,} tokens |
-| random seed | {seed} |
-| hardware | {hardware} |
-| versions | {versions} |
-| checkpoints | {checkpoints} |
-| search | {search} |
-"""
-_ORIGIN = """\
-## Origin
-
-| | |
-|---|---|
-| system | {system} |
-| model | `{name}` |
-| licence | {license} |
-| files, sha256 | {files} |
-| imported with | {versions} |
-| search | {search} |
-
+_ORIGINAL_LICENSE = """
 The licence of this model is that of the original model{stated}. Its training
 data is described there.
 """
@@ -246,26 +210,36 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     )
 
 
+def _section(title, rows, text=""):
+    """Return a section with a table of {name: value}, and text below it."""
+    table = "".join(f"| {name} | {value} |\n" for name, value in rows.items())
+    return f"## {title}\n\n| | |\n|---|---|\n{table}{text}"
+
+
 def _data(card, source):
-    return _DATA.format(
-        problem=card["problem"],
-        arguments=_listed(card["problem_arguments"]),
-        **{name: source[name] or _UNKNOWN for name in _SOURCE},
-    )
+    arguments = _listed(card["problem_arguments"])
+    rows = {
+        "problem": f"`{card['problem']}`, {arguments}",
+        "page": source["page"] or _UNKNOWN,
+        "licence": source["license"] or _UNKNOWN,
+        "citation": source["citation"] or _UNKNOWN,
+    }
+    return _section("Data", rows, _LICENSE)
 
 
 def _training(card, steps):
-    return _TRAINING.format(
-        hparams_set=card["hparams_set"],
-        options=_listed(card.get("options", {})) or "none",
-        steps=steps,
-        batch_tokens=card["hparams"]["batch_tokens"],
-        seed=card["random_seed"],
-        hardware="; ".join(card["hardware"]),
-        versions=_listed(card["versions"]),
-        checkpoints=", ".join(card["checkpoints"]),
-        search=_listed(card["decode_hparams"]),
-    )
+    tokens = card["hparams"]["batch_tokens"]
+    rows = {
+        "hparams set": f"`{card['hparams_set']}`",
+        "differences from it": _listed(card.get("options", {})) or "none",
+        "steps": f"{steps:,} of {tokens:,} tokens",
+        "random seed": card["random_seed"],
+        "hardware": "; ".join(card["hardware"]),
+        "versions": _listed(card["versions"]),
+        "checkpoints": ", ".join(card["checkpoints"]),
+        "search": _listed(card["decode_hparams"]),
+    }
+    return _section("Training", rows)
 
 
 def _system(origin):
@@ -274,20 +248,18 @@ def _system(origin):
 
 def _origin(card, origin):
     """Return where the weights of an imported model are from."""
-    stated = (
-        ", which its files do not name: write it into the header"
-        if not origin.get("license")
-        else ""
-    )
-    return _ORIGIN.format(
-        system=_system(origin),
-        name=origin.get("name") or _UNKNOWN,
-        license=origin.get("license") or _UNKNOWN,
-        files=", ".join(f"`{k}` {v}" for k, v in origin["sha256"].items()),
-        versions=_listed(card["versions"]),
-        search=_listed(card["decode_hparams"]),
-        stated=stated,
-    )
+    licence, files = origin.get("license"), origin["sha256"]
+    rows = {
+        "system": _system(origin),
+        "model": f"`{origin.get('name') or _UNKNOWN}`",
+        "licence": licence or _UNKNOWN,
+        "files, sha256": ", ".join(f"`{k}` {v}" for k, v in files.items()),
+        "imported with": _listed(card["versions"]),
+        "search": _listed(card["decode_hparams"]),
+    }
+    stated = ", which its files do not name: write it into the header"
+    text = _ORIGINAL_LICENSE.format(stated="" if licence else stated)
+    return _section("Origin", rows, text)
 
 
 def _languages(names):

@@ -271,11 +271,8 @@ def _features(node):
             yield f"{node.op}.{name}={types_pb2.DataType.Name(dtype)}"
 
 
-# Warm-up requests: a version runs them before it serves.
-#
-# The first requests of a graph are slow, because they trace and allocate. Both
-# TensorFlow Serving and t2t_repro.serve read warm-up requests from the same
-# file.
+# Warm-up requests: TensorFlow Serving and t2t_repro.serve run them before they
+# serve a version, whose first requests are slow: they trace and allocate.
 
 WARM_UP_REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 _LENGTHS = (4, 32)  # subwords of the sentences: two, so that one is padded
@@ -286,12 +283,9 @@ def write_warm_up(
     signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
     vocabularies: Vocabularies,
 ) -> None:
-    """Write a request for each signature.
+    """Write a request for each signature, whose inputs are strings [B].
 
-    Args:
-        folder: folder of a SavedModel, which contains assets.extra/.
-        signature_defs: signatures by name; their inputs are strings [B].
-        vocabularies: vocabularies that decode text for "inputs" and "targets".
+    Text for "inputs" and "targets" is decoded by the vocabularies.
     """
     texts = {
         "inputs": _texts(vocabularies.source),
