@@ -10,7 +10,6 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.importing import arrays, fairseq
-from t2t_repro.text.bpe_codes import BpeCodes
 
 SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
 PRE_NORM = models.both(normalize_before=True)
@@ -46,11 +45,6 @@ def _write(folder, shared=False):
     (folder / "bpecodes").write_text(models.CODES)
 
 
-def _convert(args, state, folder, tokenizer="none", **more):
-    checkpoint = {"args": args, "model": state, **more}
-    return fairseq.convert(checkpoint, folder / "model.pt", tokenizer)
-
-
 @pytest.mark.parametrize("name", imported_models.few(VARIANTS))
 def test_logits_equal_fairseqs_formulas(name, tmp_path):
     changes, tied, old = VARIANTS[name]
@@ -58,7 +52,8 @@ def test_logits_equal_fairseqs_formulas(name, tmp_path):
     sizes = (SIZES[0],) * 2 if tied == "all" else SIZES
     state = models.state(args, sizes, tied, old)
     _write(tmp_path, shared=tied == "all")
-    found = _convert(args, state, tmp_path)
+    checkpoint = {"args": args, "model": state}
+    found = fairseq.convert(checkpoint, tmp_path / "model.pt", "none")
     (inputs,) = found.vocabularies.source.encode(["the cat on cats ☃."])
     (targets,) = found.vocabularies.target.encode(["a cat"])
     # Theirs begin with <s>, <pad>, </s>; ours with <pad>, </s>, <s>.
@@ -69,14 +64,13 @@ def test_logits_equal_fairseqs_formulas(name, tmp_path):
     actual = imported_models.logits(found, inputs, targets)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert found.languages == ("en", "de")
+    assert found.vocabulary_type == "bpe_codes"
     shared = found.hparams["shared_embedding_and_softmax_weights"]
     assert shared == found.vocabularies.is_shared == (tied == "all")
 
 
 def test_settings_may_be_in_cfg(tmp_path):
     args = models.arguments()
-    state = models.state(args, SIZES)
-    _write(tmp_path)
     flat = {k: v for k, v in args.items() if not k.endswith("_lang")}
     flat |= {"_name": flat.pop("arch"), "decoder": {"layerdrop": 0}}
     flat.pop("encoder_layers")
@@ -86,7 +80,9 @@ def test_settings_may_be_in_cfg(tmp_path):
         "task": {"source_lang": "en", "target_lang": "de"},
         "tokenizer": {"_name": "moses"},
     }
-    found = _convert(None, state, tmp_path, tokenizer="", cfg=config)
+    _write(tmp_path)
+    checkpoint = {"cfg": config, "model": models.state(args, SIZES)}
+    found = fairseq.convert(checkpoint, tmp_path / "model.pt")
     assert found.hparams["num_encoder_layers"] == 2
     assert found.languages == ("en", "de")
     source = found.vocabularies.source
@@ -167,23 +163,17 @@ def test_file_that_is_no_checkpoint_is_called_unreadable(content, tmp_path):
 
 
 def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
-    args = models.arguments(source_lang=None, target_lang=None)
-    state = models.state(args, SIZES)
     _write(tmp_path)
-    with pytest.raises(errors.UserError, match=r"model.pt .*--languages=en-de"):
-        _convert(args, state, tmp_path)
+    args = models.arguments(source_lang=None, target_lang=None)
+    checkpoint = {"args": args, "model": models.state(args, SIZES)}
     file = tmp_path / "model.pt"
-    checkpoint = {"args": args, "model": state}
     found = fairseq.convert(checkpoint, file, "none", "en-de")
     assert found.languages == ("en", "de")
 
 
 def test_copies_of_fairseq_0_12_are_ignored(tmp_path):
-    args = models.arguments()
-    state = models.state(args, SIZES)
-    state["encoder.layers.0.fc1_weight"] = np.zeros((2, 2), np.float32)
-    _write(tmp_path)
-    _convert(args, state, tmp_path)
+    arrays = {"encoder.layers.0.fc1_weight": {"ones": (2, 2)}}
+    imported_models.write_fairseq(tmp_path, arrays=arrays)()
 
 
 def test_file_of_another_program_is_refused(tmp_path):
@@ -193,23 +183,3 @@ def test_file_of_another_program_is_refused(tmp_path):
     ):
         with pytest.raises(errors.UserError, match=message):
             fairseq.convert(checkpoint, tmp_path / "model.pt")
-
-
-def test_flag_of_the_tokenizer_is_fairseqs(forked, tmp_path):
-    result = forked(
-        "importer",
-        "--from=tensor2tensor",
-        f"--input={tmp_path}",
-        f"--output_dir={tmp_path}/run",
-        "--tokenizer=moses",
-    )
-    assert result.returncode == 1
-    assert "--tokenizer is not for --from=" in result.stderr
-
-
-def test_vocabularies_type_is_registered(tmp_path):
-    _write(tmp_path)
-    args = models.arguments()
-    found = _convert(args, models.state(args, SIZES), tmp_path)
-    assert isinstance(found.vocabularies.source, BpeCodes)
-    assert found.vocabulary_type == "bpe_codes"

@@ -43,9 +43,10 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
     (targets,) = found.vocabularies.target.encode(["a dog sat . . ."])
     theirs, theirs_target = _theirs(source), _theirs(models.TARGET)
     seen = inputs if name == "source_eos" else inputs[:-1]
-    expected = models.logits(
-        tensors, theirs[seen], theirs_target[targets], gelu=name == "gelu"
-    )[:, theirs_target]
+    ids, chosen = theirs[seen], theirs_target[targets]
+    structure = structure | {"gelu": name == "gelu"}
+    expected = models.logits(tensors, ids, chosen, **structure)
+    expected = expected[:, theirs_target]
     actual = imported_models.logits(found, inputs, targets)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert found.search == {"beam_size": 5, "alpha": 0.6, "min_length": 0}

@@ -60,6 +60,13 @@ def logits(found, inputs, targets):
     return forward(build(found), inputs, targets)
 
 
+def log_probs(model, inputs, targets):
+    """Return log-probabilities [T, V], and those of the targets [T]."""
+    logits = forward(model, inputs, targets).astype(float)
+    found = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return found, found[np.arange(len(targets)), targets]
+
+
 def _arrays(arrays, changes):
     """Return arrays with those that differ.
 

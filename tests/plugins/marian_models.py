@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import sentencepiece
 import yaml
-from numpy_layers import Layers, gelu, relu, silu, timing
+from numpy_layers import Layers, Reference, gelu, relu, silu, timing
 
 LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
 SIZE, WIDTH = 16, 24
@@ -65,69 +65,94 @@ def pieces(model):
     return [processor.IdToPiece(i) for i in range(processor.GetPieceSize())]
 
 
-def random_arrays(options, sizes, seed=1):
+class Model(Reference):
+    """Reference of options.
+
+    Sources: src/models/transformer.h, src/models/decoder.h,
+    src/layers/embedding.cpp, src/layers/output.cpp, src/layers/generic.h.
+    """
+
+    size = keys = values = SIZE
+    width = WIDTH
+    final_norm = "{}_top"
+
+    def __init__(self, options, arrays=None, sizes=(0, 0)):
+        self.options, self.sizes = options, sizes
+        is_old = options["version"] < "v1.12.3"
+        activations = {
+            "relu": relu,
+            "swish": silu,
+            "gelu": (lambda x: silu(1.702 * x) / 1.702) if is_old else gelu,
+        }
+        layers = Layers(
+            options["transformer-heads"],
+            1e-6,
+            options["transformer-preprocess"] == "n",
+            activations[options["transformer-ffn-activation"]],
+        )
+        super().__init__(layers, arrays)
+        ties_all = options["tied-embeddings-all"]
+        shared = options["tied-embeddings-src"] or ties_all
+        sides = ("encoder", "decoder")
+        self.embeddings = {x: "Wemb" if shared else f"{x}_Wemb" for x in sides}
+        self.is_tied = options["tied-embeddings"] or ties_all
+
+    def dense(self, path, inputs, outputs):
+        path, letter = path[:-1], path[-1]
+        kernel = self.get(f"{path}W{letter}", inputs, outputs)
+        return kernel, self.get(f"{path}b{letter}", 1, outputs)[0]
+
+    def norm(self, path):
+        is_before = self.layers.pre_norm and not path.endswith("_top")
+        suffix = "_pre" if is_before or path.endswith("_emb") else ""
+        gain = self.get(f"{path}_ln_scale{suffix}", 1, SIZE, mean=1)[0]
+        return gain, self.get(f"{path}_ln_bias{suffix}", 1, SIZE)[0]
+
+    def numbers(self, side):
+        tied = self.options["transformer-tied-layers"]
+        if side == "decoder" and tied:
+            return tied
+        return range(1, self.options[f"{side[:3]}-depth"] + 1)
+
+    def names(self, side, i, kind):
+        at = f"{side}_l{i}_{'context' if kind == 'cross' else kind}"
+        letters, norm = ("12", "ffn") if kind == "ffn" else ("qkvo", "Wo")
+        return [f"{at}_{letter}" for letter in letters], f"{at}_{norm}"
+
+    def embedding(self, side):
+        rows = self.sizes[side == "decoder"]
+        return self.get(self.embeddings[side], rows, SIZE)
+
+    def embed(self, side, ids):
+        x = self.embedding(side)[[*ids]]
+        if side == "decoder":
+            x = np.concatenate([np.zeros((1, SIZE)), x])
+        if self.options.get("transformer-train-positions"):
+            table = self.get("Wpos", 12, SIZE)
+            x = x + table[np.minimum(np.arange(len(x)), len(table) - 1)]
+        elif not self.options.get("transformer-disable-position-embeddings"):
+            x = x * SIZE**0.5 + timing(len(x), SIZE)
+        if "n" in self.options["transformer-postprocess-emb"]:
+            return self.layers.norm(x, self.norm(f"{side}_emb"))
+        return x
+
+    def softmax(self, y):
+        out, rows = "decoder_ff_logit_out", self.sizes[1]
+        matrix = self.embedding("decoder")
+        if not self.is_tied:
+            matrix = self.get(f"{out}_Wt", rows, SIZE)
+        has_bias = not self.options.get("output-omit-bias")
+        return y @ matrix.T + (self.get(f"{out}_b", 1, rows) if has_bias else 0)
+
+
+def random_arrays(options, sizes):
     """Return random weights {Marian's name: array} for options.
 
     Args:
         options: as OPTIONS.
         sizes: V of source and target.
-        seed: seed of the numbers.
     """
-    numbers = np.random.default_rng(seed)
-    arrays = {}
-
-    def add(name, *shape, scale=0.5, mean=0.0):
-        array = mean + scale * numbers.standard_normal(shape)
-        arrays[name] = array.astype(np.float32)
-
-    def norm(path, suffix):
-        add(f"{path}_ln_scale{suffix}", 1, SIZE, mean=1, scale=0.2)
-        add(f"{path}_ln_bias{suffix}", 1, SIZE, scale=0.2)
-
-    def norms(path):
-        if "n" in options["transformer-preprocess"]:
-            norm(path, "_pre")
-        if "n" in options["transformer-postprocess"]:
-            norm(path, "")
-
-    ties_all = options["tied-embeddings-all"]
-    if ties_all or options["tied-embeddings-src"]:
-        add("Wemb", sizes[0], SIZE, scale=0.3)
-    else:
-        add("encoder_Wemb", sizes[0], SIZE, scale=0.3)
-        add("decoder_Wemb", sizes[1], SIZE, scale=0.3)
-    out = "decoder_ff_logit_out"
-    if not ties_all and not options["tied-embeddings"]:
-        add(f"{out}_Wt", sizes[1], SIZE)
-    if not options.get("output-omit-bias"):
-        add(f"{out}_b", 1, sizes[1])
-    if options.get("transformer-train-positions"):
-        add("Wpos", 12, SIZE)
-    for side in ("encoder", "decoder"):
-        if "n" in options["transformer-postprocess-emb"]:
-            norm(f"{side}_emb", "_pre")
-        if "n" in options["transformer-postprocess-top"]:
-            norm(f"{side}_top", "")
-        count = options[f"{side[:3]}-depth"]
-        tied = options["transformer-tied-layers"]
-        numbers_of_layers = set(range(1, count + 1))
-        if side == "decoder" and tied:
-            numbers_of_layers = set(tied)
-        for i in numbers_of_layers:
-            kinds = ["self"] + (["context"] if side == "decoder" else [])
-            for kind in kinds:
-                path = f"{side}_l{i}_{kind}"
-                for one in "qkvo":
-                    add(f"{path}_W{one}", SIZE, SIZE)
-                    add(f"{path}_b{one}", 1, SIZE, scale=0.2)
-                norms(f"{path}_Wo")
-            path = f"{side}_l{i}_ffn"
-            add(f"{path}_W1", SIZE, WIDTH)
-            add(f"{path}_b1", 1, WIDTH, scale=0.2)
-            add(f"{path}_W2", WIDTH, SIZE)
-            add(f"{path}_b2", 1, SIZE, scale=0.2)
-            norms(f"{path}_ffn")
-    return arrays
+    return Model(options, None, sizes).drawn()
 
 
 def special(options):
@@ -196,74 +221,10 @@ def ids_by_token(tokens):
 def logits(options, arrays, source, target):
     """Compute logits [T + 1, V] of Marian's ids by its formulas.
 
-    Sources: src/models/transformer.h, src/models/decoder.h,
-    src/layers/embedding.cpp, src/layers/output.cpp, src/layers/generic.h.
-
     Args:
         options: as OPTIONS.
         arrays: weights by Marian's names.
         source: ids of a sentence with EOS.
         target: T ids of an output, after which the decoder is asked for more.
     """
-    arrays = {name: array.astype(float) for name, array in arrays.items()}
-    pre_norm = options["transformer-preprocess"] == "n"
-    is_old = options["version"] < "v1.12.3"
-    activations = {
-        "relu": relu,
-        "swish": silu,
-        "gelu": (lambda x: silu(1.702 * x) / 1.702) if is_old else gelu,
-    }
-    layers = Layers(
-        options["transformer-heads"],
-        1e-6,
-        pre_norm,
-        activations[options["transformer-ffn-activation"]],
-    )
-
-    def dense(path, name):
-        return arrays[f"{path}_W{name}"], arrays[f"{path}_b{name}"][0]
-
-    def norm(path, suffix="_pre" if pre_norm else ""):
-        parts = "scale", "bias"
-        return [arrays[f"{path}_ln_{part}{suffix}"][0] for part in parts]
-
-    def attention(path):
-        return [dense(path, name) for name in "qkvo"], norm(f"{path}_Wo")
-
-    def positions(x, side):
-        if options.get("transformer-train-positions"):
-            table = arrays["Wpos"]
-            x = x + table[np.minimum(np.arange(len(x)), len(table) - 1)]
-        elif not options.get("transformer-disable-position-embeddings"):
-            x = x * SIZE**0.5 + timing(len(x), SIZE)
-        if "n" in options["transformer-postprocess-emb"]:
-            return layers.norm(x, norm(f"{side}_emb", "_pre"))
-        return x
-
-    def ffn(x, path):
-        weights = dense(path, "1"), dense(path, "2")
-        return layers.feed_forward(x, weights, norm(f"{path}_ffn"))
-
-    ties_all = options["tied-embeddings-all"]
-    shared = options["tied-embeddings-src"] or ties_all
-    names = ["Wemb"] * 2 if shared else ["encoder_Wemb", "decoder_Wemb"]
-    x = positions(arrays[names[0]][source], "encoder")
-    for i in range(1, options["enc-depth"] + 1):
-        x = layers.self_attention(x, *attention(f"encoder_l{i}_self"))
-        x = ffn(x, f"encoder_l{i}_ffn")
-    if pre_norm:
-        x = layers.norm(x, norm("encoder_top", ""))
-    y = np.concatenate([np.zeros((1, SIZE)), arrays[names[1]][target]])
-    y = positions(y, "decoder")
-    depth = options["dec-depth"]
-    for i in options["transformer-tied-layers"] or range(1, depth + 1):
-        path = f"decoder_l{i}"
-        y = layers.self_attention(y, *attention(f"{path}_self"), causal=True)
-        y = layers.cross_attention(y, x, *attention(f"{path}_context"))
-        y = ffn(y, f"{path}_ffn")
-    if pre_norm:
-        y = layers.norm(y, norm("decoder_top", ""))
-    out = "decoder_ff_logit_out"
-    is_tied = options["tied-embeddings"] or ties_all
-    y = y @ arrays[names[1] if is_tied else f"{out}_Wt"].T
-    return y + (arrays[f"{out}_b"] if f"{out}_b" in arrays else 0)
+    return Model(options, arrays).logits(source, target)

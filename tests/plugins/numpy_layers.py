@@ -110,3 +110,70 @@ class Layers:
             lambda y: self.dense(self.activation(self.dense(y, inner)), outer),
             norm,
         )
+
+
+class Reference:
+    """Small Transformer of another system: its formulas, and names of weights.
+
+    A subclass has the methods that are not defined here, and the names of the
+    projections and of the norm of a sublayer "self", "cross" or "ffn":
+    names(side, i, kind). A side is "encoder" or "decoder".
+    """
+
+    size, width = 8, 12
+    keys = values = 8  # channels of all heads
+
+    def __init__(self, layers, arrays=None, seed=1):
+        """Store arrays by their names; None: draw those that are used."""
+        self.layers = layers
+        self._random = None if arrays else np.random.default_rng(seed)
+        self.arrays = arrays or {}
+
+    def get(self, name, *shape, mean=0.0):
+        """Return an array in float64."""
+        if self._random and name not in self.arrays:
+            deviation = 0.5 if min(shape[0], len(shape)) > 1 else 0.2
+            array = self._random.normal(mean, deviation, shape)
+            self.arrays[name] = array.astype(np.float32)
+        return self.arrays[name].astype(float)
+
+    def sublayer(self, side, i, kind):
+        """Return the projections and the norm of a sublayer."""
+        size, width, keys, values = (
+            self.size,
+            self.width,
+            self.keys,
+            self.values,
+        )
+        shapes = [(size, keys), (size, keys), (size, values), (values, size)]
+        if kind == "ffn":
+            shapes = [(size, width), (width, size)]
+        names, norm = self.names(side, i, kind)
+        return [
+            self.dense(name, *shape)
+            for name, shape in zip(names, shapes, strict=True)
+        ], self.norm(norm)
+
+    def stack(self, side, ids, memory=None):
+        """Return the states [N, D] of a side."""
+        layers, x = self.layers, self.embed(side, ids)
+        for i in self.numbers(side):
+            weights, norm = self.sublayer(side, i, "self")
+            x = layers.self_attention(x, weights, norm, memory is not None)
+            if memory is not None:
+                weights, norm = self.sublayer(side, i, "cross")
+                x = layers.cross_attention(x, memory, weights, norm)
+            x = layers.feed_forward(x, *self.sublayer(side, i, "ffn"))
+        if layers.pre_norm:
+            x = layers.norm(x, self.norm(self.final_norm.format(side)))
+        return x
+
+    def logits(self, inputs, outputs):
+        """Return logits [T + 1, V] for ids [L] and [T] of the system."""
+        memory = self.stack("encoder", inputs)
+        return self.softmax(self.stack("decoder", outputs, memory))
+
+    def drawn(self):
+        """Return random arrays, by their names."""
+        self.logits([0], [])
+        return self.arrays

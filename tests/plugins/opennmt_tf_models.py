@@ -1,7 +1,7 @@
 """Small models of OpenNMT-tf, as its trainer writes them."""
 
 import numpy as np
-from numpy_layers import Layers, gelu_tanh, relu, timing
+from numpy_layers import Layers, Reference, gelu_tanh, relu, timing
 from tensor2tensor_models import save
 
 SIZE, WIDTH, HEADS = 8, 12, 2
@@ -17,68 +17,96 @@ model = lambda: onmt.models.Transformer(
 """
 
 
-def arrays(
-    rows,
-    pre_norm=True,
-    bias=True,
-    learned=False,
-    kernel=True,
-    one_embedding=False,
-):
-    """Return random arrays by OpenNMT-tf's names.
+class Model(Reference):
+    """Reference of a model of two layers and one."""
 
-    Args:
-        rows: numbers of ids of source and target.
-        pre_norm: whether norms come before sublayers.
-        bias: whether attention and softmax have biases.
-        learned: whether positions are learned.
-        kernel: whether the softmax has a matrix of its own.
-        one_embedding: whether source and target share theirs.
-    """
-    rng, found = np.random.default_rng(3), {}
+    final_norm = "{}/layer_norm"
 
-    def put(name, *shape):
-        value = rng.normal(size=shape).astype(np.float32) / 2
-        found[f"model/{name}{END}"] = value
-
-    def dense(name, inputs, outputs, use_bias=True):
-        put(f"{name}/kernel", inputs, outputs)
-        if use_bias:
-            put(f"{name}/bias", outputs)
-
-    def norm(name):
-        put(f"{name}/gamma", SIZE)
-        put(f"{name}/beta", SIZE)
-
-    def sublayer_norm(path):
-        norm(f"{path}/{'input' if pre_norm else 'output'}_layer_norm")
-
-    for side, count, names in (
-        ("encoder", 2, ["self_attention"]),
-        ("decoder", 1, ["self_attention", "attention/0"]),
+    def __init__(
+        self,
+        arrays=None,
+        rows=(0, 0),
+        pre_norm=True,
+        bias=True,
+        learned=False,
+        kernel=True,
+        one_embedding=False,
+        gelu=False,
     ):
-        for i in range(count):
-            at = f"{side}/layers/{i}"
-            for name in names:
-                for kind in ("queries", "keys", "values", "output"):
-                    path = f"{at}/{name}/layer/linear_{kind}"
-                    dense(path, SIZE, SIZE, bias)
-                sublayer_norm(f"{at}/{name}")
-            dense(f"{at}/ffn/layer/inner", SIZE, WIDTH)
-            dense(f"{at}/ffn/layer/outer", WIDTH, SIZE)
-            sublayer_norm(f"{at}/ffn")
-        if pre_norm:
-            norm(f"{side}/layer_norm")
-        if learned:
-            put(f"{side}/position_encoder/position_embedding", TABLE, SIZE)
-    put("examples_inputter/features_inputter/embedding", rows[0], SIZE)
-    if not one_embedding:
-        put("examples_inputter/labels_inputter/embedding", rows[1], SIZE)
-    if kernel:
-        put("decoder/output_layer/kernel", SIZE, rows[1])
-    if bias:
-        put("decoder/output_layer/bias", rows[1])
-    return found
+        """Store what distinguishes models.
+
+        Args:
+            arrays: as of Reference.
+            rows: numbers of ids of source and target.
+            pre_norm: whether norms come before sublayers.
+            bias: whether attention and softmax have biases.
+            learned: whether positions are learned.
+            kernel: whether the softmax has a matrix of its own.
+            one_embedding: whether source and target share theirs.
+            gelu: whether that is the activation.
+        """
+        activation = gelu_tanh if gelu else relu
+        super().__init__(Layers(HEADS, 1e-3, pre_norm, activation), arrays)
+        self.rows, self.bias, self.learned = rows, bias, learned
+        self.kernel, self.one_embedding = kernel, one_embedding
+
+    def get(self, name, *shape, mean=0.0):
+        return super().get(f"model/{name}{END}", *shape, mean=mean)
+
+    def dense(self, path, inputs, outputs):
+        kernel = self.get(f"{path}/kernel", inputs, outputs)
+        if not self.bias and "/ffn/" not in path:
+            return kernel, None
+        return kernel, self.get(f"{path}/bias", outputs)
+
+    def norm(self, path):
+        gain = self.get(f"{path}/gamma", SIZE, mean=1)
+        return gain, self.get(f"{path}/beta", SIZE)
+
+    def numbers(self, side):
+        return range(2 if side == "encoder" else 1)
+
+    def names(self, side, i, kind):
+        word = {"self": "self_attention", "cross": "attention/0", "ffn": "ffn"}
+        at = f"{side}/layers/{i}/{word[kind]}"
+        norm = (
+            f"{at}/{'input' if self.layers.pre_norm else 'output'}_layer_norm"
+        )
+        if kind == "ffn":
+            return [f"{at}/layer/inner", f"{at}/layer/outer"], norm
+        words = ("queries", "keys", "values", "output")
+        return [f"{at}/layer/linear_{one}" for one in words], norm
+
+    def embedding(self, side):
+        is_source = side == "encoder" or self.one_embedding
+        name = "features" if is_source else "labels"
+        rows = self.rows[not is_source]
+        return self.get(
+            f"examples_inputter/{name}_inputter/embedding", rows, SIZE
+        )
+
+    def embed(self, side, ids):
+        ids = [1, *ids] if side == "decoder" else ids
+        x = self.embedding(side)[ids] * SIZE**0.5
+        if not self.learned:
+            return x + timing(len(x), SIZE, first=1)
+        name = f"{side}/position_encoder/position_embedding"
+        table = self.get(name, TABLE, SIZE)
+        return x + table[np.minimum(np.arange(len(x)) + 1, TABLE - 1)]
+
+    def softmax(self, y):
+        scope, rows = "decoder/output_layer", self.rows[1]
+        kernel = self.embedding("decoder").T
+        if self.kernel:
+            kernel = self.get(f"{scope}/kernel", SIZE, rows)
+        return y @ kernel + (
+            self.get(f"{scope}/bias", rows) if self.bias else 0
+        )
+
+
+def arrays(rows, **structure):
+    """Return random arrays by OpenNMT-tf's names, as Model has them."""
+    return Model(None, rows, **structure).drawn()
 
 
 def write(folder, tensors, source=SOURCE, target=TARGET, data="", more=""):
@@ -105,58 +133,6 @@ def write(folder, tensors, source=SOURCE, target=TARGET, data="", more=""):
     save(folder / "ckpt-9", tensors)
 
 
-def logits(tensors, inputs, targets, gelu=False):
+def logits(tensors, inputs, targets, **structure):
     """Compute logits [T, V] of OpenNMT-tf's ids by its formulas."""
-
-    def get(name):
-        found = tensors.get(f"model/{name}{END}")
-        return None if found is None else found.astype(float)
-
-    pre_norm = get("encoder/layer_norm/gamma") is not None
-    layers = Layers(HEADS, 1e-3, pre_norm, gelu_tanh if gelu else relu)
-
-    def dense(name):
-        return get(f"{name}/kernel"), get(f"{name}/bias")
-
-    def norm(name):
-        return get(f"{name}/gamma"), get(f"{name}/beta")
-
-    def sublayer_norm(path):
-        return norm(f"{path}/{'input' if pre_norm else 'output'}_layer_norm")
-
-    def attention(path):
-        kinds = "queries", "keys", "values", "output"
-        return [dense(f"{path}/layer/linear_{kind}") for kind in kinds]
-
-    def positions(side, length):
-        table = get(f"{side}/position_encoder/position_embedding")
-        if table is None:
-            return timing(length, SIZE, first=1)
-        return table[np.minimum(np.arange(length) + 1, TABLE - 1)]
-
-    def ffn(x, at):
-        pair = [dense(f"{at}/ffn/layer/{name}") for name in ("inner", "outer")]
-        return layers.feed_forward(x, pair, sublayer_norm(f"{at}/ffn"))
-
-    source = get("examples_inputter/features_inputter/embedding")
-    target = get("examples_inputter/labels_inputter/embedding")
-    target = source if target is None else target
-    x = source[inputs] * SIZE**0.5 + positions("encoder", len(inputs))
-    y = target[[1, *targets[:-1]]] * SIZE**0.5
-    y = y + positions("decoder", len(targets))
-    for i in range(2):
-        at = f"encoder/layers/{i}"
-        path = f"{at}/self_attention"
-        x = layers.self_attention(x, attention(path), sublayer_norm(path))
-        x = ffn(x, at)
-    x = layers.norm(x, norm("encoder/layer_norm")) if pre_norm else x
-    at = "decoder/layers/0"
-    path = f"{at}/self_attention"
-    y = layers.self_attention(y, attention(path), sublayer_norm(path), True)
-    path = f"{at}/attention/0"
-    y = layers.cross_attention(y, x, attention(path), sublayer_norm(path))
-    y = ffn(y, at)
-    y = layers.norm(y, norm("decoder/layer_norm")) if pre_norm else y
-    kernel, bias = dense("decoder/output_layer")
-    kernel = target.T if kernel is None else kernel
-    return y @ kernel + (0 if bias is None else bias)
+    return Model(tensors, **structure).logits(inputs, targets[:-1])

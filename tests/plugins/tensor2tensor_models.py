@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from numpy_layers import Layers, timing
+from numpy_layers import Layers, Reference, timing
 
 SIZE, WIDTH, HEADS, LAYERS, SHARDS = 8, 12, 2, 2, 3
 NORMS = {
@@ -39,6 +39,89 @@ def settings(norms="post", **changes):
     } | changes
 
 
+class Model(Reference):
+    """Reference of settings().
+
+    Sources: layers/transformer_layers.py, models/transformer.py, modalities.py.
+    """
+
+    final_norm = "{}"
+
+    def __init__(self, hparams, sizes, arrays=None, seed=1, target_space=0):
+        pre_norm = hparams["layer_preprocess_sequence"] == "n"
+        super().__init__(Layers(HEADS, 1e-6, pre_norm), arrays, seed)
+        self.hparams, self.sizes = hparams, sizes
+        self.target_space = target_space
+        self.keys = hparams.get("attention_key_channels") or SIZE
+        self.values = hparams.get("attention_value_channels") or SIZE
+
+    def get(self, name, *shape, mean=0.0):
+        return super().get(f"transformer/{name}", *shape, mean=mean)
+
+    def dense(self, path, inputs, outputs):
+        kernel = self.get(f"body/{path}/kernel", inputs, outputs)
+        if "/ffn/" not in path:
+            return kernel, None
+        return kernel, self.get(f"body/{path}/bias", outputs)
+
+    def norm(self, path):
+        kind = NORMS["pre" if self.layers.pre_norm else "post"][2]
+        path = f"body/{path}/{kind}/layer_norm/layer_norm_"
+        gain = self.get(f"{path}scale", SIZE, mean=1)
+        return gain, self.get(f"{path}bias", SIZE)
+
+    def numbers(self, side):
+        return range(self.hparams.get(f"num_{side}_layers") or LAYERS)
+
+    def names(self, side, i, kind):
+        word = {"self": "self_attention", "cross": "encdec_attention"}
+        at = f"{side}/layer_{i}/{word.get(kind, kind)}"
+        if kind == "ffn":
+            return [f"{at}/conv1", f"{at}/conv2"], at
+        words = ("q", "k", "v", "output_transform")
+        return [f"{at}/multihead_attention/{one}" for one in words], at
+
+    def matrix(self, kind):
+        """Return the matrix of inputs, of targets or of the softmax."""
+        rows = self.sizes[kind != "input_emb"]
+        is_tied = self.hparams.get("shared_embedding_and_softmax_weights", True)
+        if (is_tied and self.sizes[0] == self.sizes[1]) or (
+            self.hparams.get("shared_embedding") and kind != "softmax"
+        ):
+            kind = "shared"
+        scope = f"symbol_modality_{rows}_{SIZE}/{kind}"
+        return np.concatenate(
+            [
+                self.get(f"{scope}/weights_{i}", len(part), SIZE)
+                for i, part in enumerate(np.array_split(range(rows), SHARDS))
+            ]
+        )
+
+    def embed(self, side, ids):
+        hparams, is_encoder = self.hparams, side == "encoder"
+        x = self.matrix("input_emb" if is_encoder else "target_emb")[[*ids]]
+        if hparams.get("multiply_embedding_mode", "sqrt_depth") == "sqrt_depth":
+            x = x * SIZE**0.5
+        if not is_encoder:
+            x = np.concatenate([np.zeros((1, SIZE)), x])
+        elif hparams.get("use_target_space_embedding", True):
+            table = self.get("body/target_space_embedding/kernel", 32, SIZE)
+            x = x + table[self.target_space]
+        pos = hparams.get("pos", "timing")
+        if pos == "timing":
+            x = x + timing(len(x), SIZE)
+        if pos == "emb":
+            # add_positional_embedding() pads a short table with zeros.
+            name = "inputs" if is_encoder else "targets"
+            name = f"body/{name}_positional_embedding"
+            table = self.get(name, hparams["max_length"], SIZE)
+            x = x + np.pad(table, ((0, len(x)), (0, 0)))[: len(x)]
+        return x
+
+    def softmax(self, y):
+        return y @ self.matrix("softmax").T
+
+
 def arrays(hparams, sizes, seed=1):
     """Return random arrays by tensor2tensor's names.
 
@@ -47,73 +130,7 @@ def arrays(hparams, sizes, seed=1):
         sizes: rows of the matrices of inputs and of targets.
         seed: of the random numbers.
     """
-    rng = np.random.default_rng(seed)
-    body, found = "transformer/body", {}
-
-    def put(name, *shape):
-        found[f"{body}/{name}"] = rng.normal(size=shape).astype(np.float32) / 2
-
-    def norm(path):
-        kind = NORMS["pre" if _is_pre(hparams) else "post"][2]
-        for name in ("scale", "bias"):
-            put(f"{path}/{kind}/layer_norm/layer_norm_{name}", SIZE)
-
-    keys = hparams.get("attention_key_channels") or SIZE
-    values = hparams.get("attention_value_channels") or SIZE
-    for side, attentions in (
-        ("encoder", ["self_attention"]),
-        ("decoder", ["self_attention", "encdec_attention"]),
-    ):
-        for i in range(_count(hparams, side)):
-            for name in attentions:
-                at = f"{side}/layer_{i}/{name}"
-                for letter, shape in (
-                    ("q", (SIZE, keys)),
-                    ("k", (SIZE, keys)),
-                    ("v", (SIZE, values)),
-                    ("output_transform", (values, SIZE)),
-                ):
-                    put(f"{at}/multihead_attention/{letter}/kernel", *shape)
-                norm(at)
-            at = f"{side}/layer_{i}/ffn"
-            put(f"{at}/conv1/kernel", SIZE, WIDTH)
-            put(f"{at}/conv1/bias", WIDTH)
-            put(f"{at}/conv2/kernel", WIDTH, SIZE)
-            put(f"{at}/conv2/bias", SIZE)
-            norm(at)
-        if _is_pre(hparams):
-            norm(side)
-    if hparams.get("use_target_space_embedding", True):
-        put("target_space_embedding/kernel", 32, SIZE)
-    if hparams.get("pos") == "emb":
-        for side in ("inputs", "targets"):
-            put(f"{side}_positional_embedding", hparams["max_length"], SIZE)
-    for kind, rows in zip(
-        _kinds(hparams, sizes), (*sizes, sizes[1]), strict=True
-    ):
-        scope = f"transformer/symbol_modality_{rows}_{SIZE}/{kind}"
-        matrix = rng.normal(size=(rows, SIZE)).astype(np.float32)
-        for i, shard in enumerate(np.array_split(matrix, SHARDS)):
-            found.setdefault(f"{scope}/weights_{i}", shard)
-    return found
-
-
-def _is_pre(hparams):
-    return hparams["layer_preprocess_sequence"] == "n"
-
-
-def _count(hparams, side):
-    return hparams.get(f"num_{side}_layers") or LAYERS
-
-
-def _kinds(hparams, sizes):
-    """Return the scopes of embeddings of inputs and targets, and softmax."""
-    is_tied = hparams.get("shared_embedding_and_softmax_weights", True)
-    if is_tied and sizes[0] == sizes[1]:
-        return ("shared",) * 3
-    if hparams.get("shared_embedding"):
-        return "shared", "shared", "softmax"
-    return "input_emb", "target_emb", "softmax"
+    return Model(hparams, sizes, seed=seed).drawn()
 
 
 def save(path, tensors):
@@ -144,74 +161,6 @@ def write(folder, hparams, tensors, **vocabularies):
 
 
 def logits(hparams, tensors, sizes, inputs, targets, target_space=0):
-    """Compute logits [T, V] by tensor2tensor's formulas.
-
-    Sources: layers/transformer_layers.py, models/transformer.py, modalities.py.
-    """
-    layers = Layers(HEADS, 1e-6, _is_pre(hparams))
-    kind = NORMS["pre" if _is_pre(hparams) else "post"][2]
-
-    def get(name):
-        return tensors[f"transformer/body/{name}"].astype(float)
-
-    def norm(path):
-        path = f"{path}/{kind}/layer_norm/layer_norm_"
-        return get(f"{path}scale"), get(f"{path}bias")
-
-    def attention(path):
-        return [
-            (get(f"{path}/multihead_attention/{name}/kernel"), None)
-            for name in ("q", "k", "v", "output_transform")
-        ]
-
-    def ffn(path):
-        return [
-            (get(f"{path}/{name}/kernel"), get(f"{path}/{name}/bias"))
-            for name in ("conv1", "conv2")
-        ]
-
-    source, target, softmax = (
-        np.concatenate(
-            [
-                tensors[
-                    f"transformer/symbol_modality_{n}_{SIZE}/{k}/weights_{i}"
-                ]
-                for i in range(SHARDS)
-            ]
-        )
-        for k, n in zip(_kinds(hparams, sizes), (*sizes, sizes[1]), strict=True)
-    )
-    mode = hparams.get("multiply_embedding_mode", "sqrt_depth")
-    scale = SIZE**0.5 if mode == "sqrt_depth" else 1
-    x = source[inputs] * scale
-    y = np.concatenate([np.zeros((1, SIZE)), target[targets[:-1]] * scale])
-    if hparams.get("use_target_space_embedding", True):
-        x = x + get("target_space_embedding/kernel")[target_space]
-    pos = hparams.get("pos", "timing")
-    if pos == "timing":
-        x, y = x + timing(len(x), SIZE), y + timing(len(y), SIZE)
-    if pos == "emb":
-        # add_positional_embedding() pads a short table with zeros.
-        rows = len(x) + len(y)
-        tables = (
-            np.pad(get(f"{side}_positional_embedding"), ((0, rows), (0, 0)))
-            for side in ("inputs", "targets")
-        )
-        x, y = (
-            z + table[: len(z)] for z, table in zip((x, y), tables, strict=True)
-        )
-    for i in range(_count(hparams, "encoder")):
-        at = f"encoder/layer_{i}"
-        name = f"{at}/self_attention"
-        x = layers.self_attention(x, attention(name), norm(name))
-        x = layers.feed_forward(x, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
-    x = layers.norm(x, norm("encoder")) if layers.pre_norm else x
-    for i in range(_count(hparams, "decoder")):
-        at = f"decoder/layer_{i}"
-        name = f"{at}/self_attention"
-        y = layers.self_attention(y, attention(name), norm(name), causal=True)
-        name = f"{at}/encdec_attention"
-        y = layers.cross_attention(y, x, attention(name), norm(name))
-        y = layers.feed_forward(y, ffn(f"{at}/ffn"), norm(f"{at}/ffn"))
-    y = layers.norm(y, norm("decoder")) if layers.pre_norm else y
-    return y @ softmax.T
+    """Compute logits [T, V] by tensor2tensor's formulas."""
+    model = Model(hparams, sizes, tensors, target_space=target_space)
+    return model.logits(inputs, targets[:-1])
