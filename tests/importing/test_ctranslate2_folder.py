@@ -9,6 +9,7 @@ import imported_models
 import numpy as np
 import pytest
 import sentencepiece
+from imported_models import log_probs
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors
@@ -158,12 +159,6 @@ def read_model(folder):
     return imported_models.build(found), found
 
 
-def log_probs(model, inputs, targets):
-    """Return log-probabilities [T, V] of ids [L] and [T]."""
-    logits = imported_models.forward(model, inputs, targets).astype(float)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
 def compare(folder, atol=2e-4, source_end=()):
     """Compare log-probabilities and greedy outputs with CTranslate2's."""
     model, found = read_model(folder)
@@ -178,8 +173,7 @@ def compare(folder, atol=2e-4, source_end=()):
             source.encode([SOURCES[i]]),
             target.encode([TARGETS[i]]),
         )
-        ours = log_probs(model, ids, chosen)
-        ours = ours[np.arange(len(chosen)), chosen]
+        _, ours = log_probs(model, ids, chosen)
         np.testing.assert_allclose(result.log_probs, ours, atol=atol)
     translated = theirs.translate_batch(
         inputs, beam_size=1, max_decoding_length=9
@@ -188,7 +182,7 @@ def compare(folder, atol=2e-4, source_end=()):
         pieces = target.pieces(range(target.size))
         chosen = [pieces.index(token) for token in result.hypotheses[0]]
         (ids,) = source.encode([line])
-        best = log_probs(model, ids, [*chosen, EOS])
+        best, _ = log_probs(model, ids, [*chosen, EOS])
         best[0, EOS] = -np.inf  # CTranslate2's outputs are not empty
         assert best.argmax(-1).tolist()[: len(chosen)] == chosen
     return found
@@ -258,6 +252,24 @@ def test_run_of_the_importer_translates(tmp_path):
     assert settings["imported_from"]["system"] == "ctranslate2"
 
 
+@pytest.fixture
+def export(tiny_hparams, randomize, tmp_path):
+    """Return a function that exports a random model: it, and its folder."""
+
+    def export(pair, card=(), **changes):
+        hparams = dataclasses.replace(
+            tiny_hparams, num_hidden_layers=1, max_length=8, **changes
+        )
+        model = building.build(hparams, **pair.sizes)
+        randomize(model)
+        search = DecodeHParams(max_input_length=16, extra_length=8)
+        folder = tmp_path / "export"
+        to_ctranslate2.export([model], pair, search, folder, dict(card))
+        return model, folder
+
+    return export
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -268,50 +280,29 @@ def test_run_of_the_importer_translates(tmp_path):
     ids=["imported", "relative_sizes", "learned"],
 )
 def test_own_exports_are_imported_with_their_vocabulary(
-    tiny_hparams, randomize, vocabulary, tmp_path, changes
+    export, vocabulary, changes
 ):
-    hparams = dataclasses.replace(
-        tiny_hparams, num_hidden_layers=1, max_length=8, **changes
-    )
-    model = building.build(hparams, vocabulary.size)
-    randomize(model)
     is_named = "learned_start" in changes  # else the file shows the type
-    arguments = {"vocabulary_type": "bpe"} if is_named else {}
-    folder = to_ctranslate2.export(
-        [model],
-        Vocabularies.shared(vocabulary),
-        DecodeHParams(max_input_length=16, extra_length=8),
-        tmp_path / "export",
-        {"problem_arguments": arguments},
-    )
+    card = {"problem_arguments": {"vocabulary_type": "bpe"} if is_named else {}}
+    pair = Vocabularies.shared(vocabulary)
+    model, folder = export(pair, card, **changes)
     imported, found = read_model(folder)
     assert found.vocabulary_type == "bpe"
     assert found.vocabularies.sha256 == vocabulary.sha256
     assert found.vocabularies.is_shared
     for name in ("pos", "first_position", "encode_eos", "attention_type"):
-        assert getattr(imported.hparams, name) == getattr(hparams, name)
+        assert getattr(imported.hparams, name) == getattr(model.hparams, name)
     ids, targets = vocabulary.encode(["two birds sing in a tree", "a dog"])
     np.testing.assert_allclose(
-        log_probs(imported, ids, targets),
-        log_probs(model, ids, targets),
+        log_probs(imported, ids, targets)[0],
+        log_probs(model, ids, targets)[0],
         atol=1e-4,
     )
 
 
-def test_own_export_with_separate_vocabularies(
-    tiny_hparams, randomize, vocabulary, tmp_path
-):
+def test_own_export_with_separate_vocabularies(export, vocabulary):
     pair = Vocabularies(vocabulary, Bpe.learn(["ein Vogel singt"] * 5, 270))
-    hparams = dataclasses.replace(
-        tiny_hparams,
-        num_hidden_layers=1,
-        shared_embedding_and_softmax_weights=False,
-    )
-    model = building.build(hparams, **pair.sizes)
-    randomize(model)
-    folder = to_ctranslate2.export(
-        [model], pair, DecodeHParams(), tmp_path / "export", {}
-    )
+    _, folder = export(pair, shared_embedding_and_softmax_weights=False)
     found = read(folder)
     assert found.vocabularies.target.model == pair.target.model
     other = Bpe.learn(["ein Fisch singt"] * 5, 270)
@@ -320,19 +311,9 @@ def test_own_export_with_separate_vocabularies(
         read(folder)
 
 
-def test_own_export_of_tokens_is_imported_as_such(
-    tiny_hparams, randomize, tmp_path
-):
+def test_own_export_of_tokens_is_imported_as_such(export):
     words = WhitespaceTokens.learn(SOURCES, 9)
-    model = building.build(tiny_hparams, words.size)
-    randomize(model)
-    folder = to_ctranslate2.export(
-        [model],
-        Vocabularies.shared(words),
-        DecodeHParams(),
-        tmp_path / "export",
-        {},
-    )
+    _, folder = export(Vocabularies.shared(words))
     found = read(folder)
     assert found.vocabulary_type == "whitespace_tokens"
     assert found.vocabularies.source.model == words.model
@@ -364,6 +345,6 @@ def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
         [spell.Encode(line, out_type=str)], [spell.Encode(target, out_type=str)]
     )
     ids, chosen = found.vocabularies.source.encode([line, target])
-    ours = log_probs(model, ids, chosen)[np.arange(len(chosen)), chosen]
+    _, ours = log_probs(model, ids, chosen)
     np.testing.assert_allclose(result.log_probs, ours, atol=2e-4)
     assert files.read_json(folder / "config.json")["bos_token"] == "<s>"

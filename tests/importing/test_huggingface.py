@@ -5,21 +5,19 @@ tests/golden/golden_huggingface.py wrote the model and what it gives.
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from imported_models import write_huggingface
 
 from t2t_repro import errors, fields, hparam
 from t2t_repro.data import batches
-from t2t_repro.decoding import score, search, translate
+from t2t_repro.decoding import score, search
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.runs.run import Run
-from t2t_repro.serving import exporting
-from t2t_repro.serving.client import ExportedModel
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 EXTRA_LENGTH = 12  # subwords
@@ -49,21 +47,6 @@ def orders():
     """Their id of each of our ids, on both sides."""
     config = json.loads((GOLDEN / "config.json").read_text("utf-8"))
     return huggingface.read_vocabularies(GOLDEN, config).orders
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """Return a function that copies the model with changes of config.json."""
-
-    def copy(**changes):
-        folder = tmp_path / "model"
-        shutil.copytree(GOLDEN, folder)
-        path = folder / "config.json"
-        config = json.loads(path.read_text("utf-8")) | changes
-        path.write_text(json.dumps(config), "utf-8")
-        return folder
-
-    return copy
 
 
 @pytest.mark.parametrize("side", ["inputs", "targets"])
@@ -131,23 +114,12 @@ def test_search_is_that_of_generation_config(run):
         ({"do_sample": False, "suppress_tokens": []}, 0),
     ],
 )
-def test_shortest_output_is_that_of_generation_config(copy, stored, shortest):
-    folder = copy()
-    (folder / "generation_config.json").write_text(json.dumps(stored))
-    assert huggingface.read(folder).search["min_length"] == shortest
-
-
-@pytest.mark.slow
-def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
-    translator = translate.BatchTranslator(
-        [model], run.vocabularies, run.problem.search
-    )
-    lines = expected["lines"]
-    translations = [found.text for found in translator.translate(lines)]
-    exporting.write(run, tmp_path / "export")
-    export = ExportedModel(tmp_path / "export")
-    assert [found.text for found in export.translate(lines)] == translations
-    assert len(set(translations)) > 5
+def test_shortest_output_is_that_of_generation_config(
+    tmp_path, stored, shortest
+):
+    files = {"generation_config.json": stored}
+    found = write_huggingface(tmp_path, files=files)()
+    assert found.search["min_length"] == shortest
 
 
 @pytest.mark.parametrize(
@@ -158,20 +130,12 @@ def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
         ({}, "The files do not name the languages. Say --languages=en-de"),
     ],
 )
-def test_languages_that_are_no_extensions_are_named(copy, stored, message):
-    folder = copy()
-    (folder / "tokenizer_config.json").write_text(json.dumps(stored))
+def test_languages_that_are_no_extensions_are_named(tmp_path, stored, message):
+    files = {"tokenizer_config.json": stored}
+    found = write_huggingface(tmp_path, files=files)()
     with pytest.raises(errors.UserError, match=message) as error:
-        imported.languages_of(huggingface.read(folder))
+        imported.languages_of(found)
     assert "Say --languages=en-de." in str(error.value)
-
-
-def edit(folder, change):
-    """Write the weights again after change(arrays)."""
-    path = folder / "model.safetensors"
-    arrays = safetensors.numpy.load_file(path)
-    change(arrays)
-    safetensors.numpy.save_file(arrays, path)
 
 
 def shard(folder, change=lambda index: None):
@@ -191,11 +155,11 @@ def shard(folder, change=lambda index: None):
     path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def test_weights_in_several_files_are_read_by_their_index(copy):
-    folder = copy()
-    whole = huggingface.read(folder)
-    shard(folder)
-    found = huggingface.read(folder)
+def test_weights_in_several_files_are_read_by_their_index(tmp_path):
+    read = write_huggingface(tmp_path)
+    whole = read()
+    shard(tmp_path)
+    found = read()
     np.testing.assert_array_equal(
         found.weights["softmax/weight"], whole.weights["softmax/weight"]
     )
@@ -219,25 +183,32 @@ def test_weights_in_several_files_are_read_by_their_index(copy):
         (lambda index: index.update({SHARED: "no.safetensors"}), "has no no"),
     ],
 )
-def test_index_of_other_arrays_is_refused(copy, change, message):
-    folder = copy()
-    shard(folder, change)
+def test_index_of_other_arrays_is_refused(tmp_path, change, message):
+    read = write_huggingface(tmp_path)
+    shard(tmp_path, change)
     with pytest.raises(errors.UserError, match=message):
-        huggingface.read(folder)
+        read()
 
 
 HEAD = "lm_head.weight"
 SIDES = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
 
 
-def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(copy):
-    def add(arrays):
-        for number, name in enumerate([*SIDES, HEAD]):
-            arrays[name] = arrays[SHARED] + number + 1
+@pytest.fixture(scope="module")
+def matrix():
+    """The matrix that embeddings and softmax share."""
+    return safetensors.numpy.load_file(GOLDEN / "model.safetensors")[SHARED]
 
-    folder = copy(tie_word_embeddings=False)
-    edit(folder, add)
-    found = huggingface.read(folder)
+
+def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(
+    matrix, tmp_path
+):
+    arrays = {
+        name: (matrix + number + 1).tolist()
+        for number, name in enumerate([*SIDES, HEAD])
+    }
+    settings = {"tie_word_embeddings": False}
+    found = write_huggingface(tmp_path, settings, arrays)()
     assert found.left_over == (SHARED,)
     inputs, targets, softmax = (
         found.weights[f"{name}/weight"]
@@ -247,33 +218,17 @@ def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(copy):
         np.testing.assert_allclose(array - base, 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("is_theirs", [True, False])
-def test_stored_positions_must_be_the_formula(copy, is_theirs):
-    table = np.array(
-        SinesThenCosines()(np.zeros((1, 64, 16)), np.arange(64)[None])[0]
-    )
-
-    def add(arrays):
-        arrays["model.encoder.embed_positions.weight"] = (
-            table if is_theirs else table[::-1].copy()
-        )
-
-    folder = copy()
-    edit(folder, add)
-    if is_theirs:
-        assert huggingface.read(folder).hparams["pos"] == "sines_then_cosines"
-        return
-    with pytest.raises(errors.UserError, match="embed_positions.* sinusoids"):
-        huggingface.read(folder)
+def test_stored_positions_may_be_the_formula(tmp_path):
+    zeros, numbers = np.zeros((1, 64, 16)), np.arange(64)[None]
+    table = np.asarray(SinesThenCosines()(zeros, numbers))[0].tolist()
+    arrays = {"model.encoder.embed_positions.weight": table}
+    found = write_huggingface(tmp_path, arrays=arrays)()
+    assert found.hparams["pos"] == "sines_then_cosines"
 
 
-def test_start_that_is_not_zero_is_learned(copy):
-    def change(arrays):
-        arrays["model.shared.weight"][-1] = 1.0
-
-    folder = copy()
-    edit(folder, change)
-    found = huggingface.read(folder)
+def test_start_that_is_not_zero_is_learned(matrix, tmp_path):
+    arrays = {SHARED: [*matrix[:-1].tolist(), [1.0] * 16]}
+    found = write_huggingface(tmp_path, arrays=arrays)()
     assert found.hparams["learned_start"]
     np.testing.assert_array_equal(found.weights["start"], np.ones(16))
 
@@ -288,10 +243,10 @@ def test_start_that_is_not_zero_is_learned(copy):
         ("---\nlicense: [a, b]\n---\n", ""),
     ],
 )
-def test_licence_is_that_of_the_card_of_the_hub(copy, card, license):
-    folder = copy()
-    (folder / "README.md").write_text(card)
-    origin = run_writer.origin_of(huggingface.read(folder), "huggingface")
+def test_licence_is_that_of_the_card_of_the_hub(tmp_path, card, license):
+    folder, files = tmp_path / "model", {"README.md": card}
+    found = write_huggingface(folder, files=files)()
+    origin = run_writer.origin_of(found, "huggingface")
     assert (origin["name"], origin["license"]) == ("model", license)
     assert "model.safetensors" in origin["sha256"]
 

@@ -1,7 +1,5 @@
 """Models of tensor2tensor against its formulas in numpy; refused ones."""
 
-import json
-
 import imported_models
 import numpy as np
 import pytest
@@ -152,24 +150,3 @@ def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
         )
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
         tensor2tensor.read(tmp_path / "model.ckpt-8")
-
-
-@pytest.mark.slow
-def test_command_makes_a_run_that_decodes(forked, tmp_path):
-    hparams = models.settings()
-    tensors = models.arrays(hparams, (V, V))
-    models.write(tmp_path / "model", hparams, tensors, subwords=VOCABULARY)
-    out = f"--output_dir={tmp_path}/run"
-    result = forked(
-        "importer",
-        "--from=tensor2tensor",
-        f"--input={tmp_path}/model",
-        out,
-        "--languages=en-de",
-    )
-    assert result.returncode == 0, result.stderr
-    stored = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert stored["imported_from"]["system"] == "tensor2tensor"
-    result = forked("decoder", out, stdin=f"{LINE}\n")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("\n") == 1

@@ -40,18 +40,6 @@ def loaded(exported):
     return client.ExportedModel(exported)
 
 
-@PROTOCOLS
-def test_remote_translations_equal_local_ones(server, loaded, protocol):
-    remote = connect(server, protocol).translate(LINES)
-    local = loaded.translate(LINES)
-    assert [one.texts for one in remote] == [one.texts for one in local]
-    np.testing.assert_allclose(
-        [one.scores for one in remote],
-        [one.scores for one in local],
-        rtol=1e-5,
-    )
-
-
 URLS = pytest.mark.parametrize(
     "url", ["grpc://{}/t2t", "http://{}/v1/models/t2t"]
 )

@@ -308,15 +308,3 @@ def test_two_exports_into_one_folder_become_two_versions(
     assert version_folders.list_versions(tmp_path) == [1, 2]
     contents = {(tmp_path / v / "weights").read_text() for v in "12"}
     assert contents == {"aa", "bb"}
-
-
-def test_leftovers_of_a_killed_exporter_are_removed(slow_export, tmp_path):
-    export, pause = slow_export
-    pause.set()
-    with files.atomic_folder(tmp_path / "7") as left:
-        pass
-    (tmp_path / "7").rename(left)
-    with files.atomic_text_file(tmp_path / "out.de"):  # of a decoder
-        assert export("a") == tmp_path / "1"
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"1", "lock", "out.de"}
