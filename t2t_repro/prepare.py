@@ -30,15 +30,15 @@ def data_folder(
         split: the only split of which shards are copied; None: all.
     """
 
-    def choose(names):
-        return [
+    folder = storage.local_path(data_dir) / problem.data_name
+    return storage.download(
+        folder,
+        lambda names: [
             name
             for name in names
             if name.startswith(split or "") or not name.endswith(".arrow")
-        ]
-
-    folder = storage.local_path(data_dir) / problem.data_name
-    return storage.download(folder, choose)
+        ],
+    )
 
 
 def prepare(
@@ -76,10 +76,11 @@ def prepare(
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
-        check_settings(contents, problem, folder)
+        _check_settings(contents, problem, folder)
         if raw_dir is not None:
             _require_same_text(contents, problem, folder, raw_dir)
-        note_changes(contents, problem, folder)
+        _note_changed_definition(contents, problem, folder)
+        _note_changed_text(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
     storage.upload(folder)
     if verify:
@@ -98,35 +99,25 @@ def _generate_if_missing(
     if manifest.read(folder):  # without a lock: the folder may be read-only
         return False
     with files.locked(folder, wait=True):
-        missing = not manifest.read(folder)
-        if missing:
-            _generate(problem, folder, raw_dir, engine)
-    return missing
-
-
-def _generate(
-    problem: Problem,
-    folder: pathlib.Path,
-    raw_dir: Path | None,
-    engine: engines.Engine,
-) -> None:
-    unfinished = manifest.read_unfinished(folder)
-    if unfinished:
-        check_settings(unfinished, problem, folder)
-    engine.require_workers()
-    print(f"Generating data in {folder}.")
-    text = _text_folders(folder, raw_dir)
-    contents = generate.generate(
-        folder,
-        _splits(problem, text),
-        _with_archived_vocabularies(problem, text[0]),
-        describe(problem, raw_dir, text),
-        engine,
-        vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
-        if problem.target_languages
-        else None,
-    )
-    print(summary(contents))
+        if manifest.read(folder):
+            return False
+        if unfinished := manifest.read_unfinished(folder):
+            _check_settings(unfinished, problem, folder)
+        engine.require_workers()
+        print(f"Generating data in {folder}.")
+        text = _text_folders(folder, raw_dir)
+        contents = generate.generate(
+            folder,
+            _splits(problem, text),
+            _with_archived_vocabularies(problem, text[0]),
+            _describe(problem, raw_dir, text),
+            engine,
+            vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
+            if problem.target_languages
+            else None,
+        )
+        print(summary(contents))
+    return True
 
 
 def archive(
@@ -186,10 +177,9 @@ def _unpacked(raw_dir, folder):
 
 
 def _with_archived_vocabularies(problem, raw):
-    """Return the problem with the vocabularies beside its raw text.
+    """Return the problem with the vocabularies of an archive, if it learns any.
 
-    A problem that would not learn them is returned as it is. They are those of
-    an archive, whose problem had the same arguments.
+    They are those of a problem with the same arguments.
     """
     described = raw and raw / parallel_files.DESCRIPTION
     if problem.vocabulary or not (described and described.is_file()):
@@ -223,11 +213,8 @@ def _splits(problem, text):
 
 
 def _require_same_text(contents, problem, folder, raw_dir):
-    """Refuse a given folder of raw files unless the data has its text.
-
-    The text is read if the folder is another one or its files have changed.
-    """
-    if is_unchanged(contents, problem, folder, raw_dir):
+    """Refuse a given folder of raw files unless the data has its text."""
+    if _is_unchanged(contents, problem, folder, raw_dir):
         return
     splits = _splits(problem, _text_folders(folder, raw_dir))
     remedy = (
@@ -306,55 +293,31 @@ def _filter_lines(split, counts):
 # Origin of data, as its manifest describes it, compared with a problem.
 
 
-def describe(
-    problem: Problem,
-    raw_dir: Path | None,
-    text: tuple[Path | None, pathlib.Path],
-) -> dict[str, Any]:
-    """Return the origin of data that is generated, for its manifest.
-
-    Args:
-        problem: problem of the data.
-        raw_dir: folder of the raw files as the user wrote it, or None.
-        text: its copy on this machine, and the folder of downloads.
-    """
-    directions = {}
-    if problem.target_languages:
-        directions["directions"] = {
-            split: problem.count_directions(split, *text)
-            for split in problem.splits
-        }
+def _describe(problem, raw_dir, text):
+    """Return the origin of data that is generated, for its manifest."""
+    given = raw_dir is not None and [{"raw_dir": _absolute(raw_dir)}]
+    directions = {
+        split: problem.count_directions(split, *text)
+        for split in problem.splits
+    }
     return {
         "problem": problem.registered_name,
         "arguments": problem.arguments,
         "languages": problem.stored_languages,
         "sources": {
-            split: problem.sources(split)
-            if raw_dir is None
-            else [{"raw_dir": _absolute(raw_dir)}]
-            for split in problem.splits
+            split: given or problem.sources(split) for split in problem.splits
         },
-        **directions,
+        **({"directions": directions} if problem.target_languages else {}),
         "raw_bytes": _raw_bytes(problem, raw_dir),
         "definition": registry.checksums_of_class(type(problem)),
     }
 
 
-def check_settings(
-    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
-) -> None:
-    """Compare the settings of data with those of a problem.
+def _check_settings(contents, problem, folder):
+    """Raise a UserError if data was made with other settings.
 
     Arguments that were added after the manifest was written have their
     defaults.
-
-    Args:
-        contents: manifest of the data.
-        problem: the problem.
-        folder: folder of the data.
-
-    Raises:
-        UserError: they differ.
     """
     expected = {"problem": problem.registered_name} | problem.arguments
     expected.pop("decode_hparams", None)  # the data is the same with any
@@ -382,20 +345,7 @@ def check_settings(
         )
 
 
-def note_changes(
-    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
-) -> None:
-    """Print what has changed since the data was made: raw text, definitions.
-
-    The arguments are those of check_settings().
-    """
-    _note_changed_definition(contents, problem, folder)
-    _note_changed_text(contents, problem, folder)
-
-
-def _note_changed_definition(
-    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
-) -> None:
+def _note_changed_definition(contents, problem, folder):
     """Print which modules of the problem's class have changed since."""
     before = contents.get("definition")
     now = registry.checksums_of_class(type(problem))
@@ -408,9 +358,7 @@ def _note_changed_definition(
         )
 
 
-def _note_changed_text(
-    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
-) -> None:
+def _note_changed_text(contents, problem, folder):
     """Print which raw files have another size than those of the data."""
     before, raw_dir = contents.get("raw_bytes"), _raw_dir(contents)
     if not before or not pathlib.Path(raw_dir).is_absolute():
@@ -425,38 +373,23 @@ def _note_changed_text(
         )
 
 
-def is_unchanged(
-    contents: Mapping[str, Any],
-    problem: Problem,
-    folder: pathlib.Path,
-    raw_dir: Path,
-) -> bool:
+def _is_unchanged(contents, problem, folder, raw_dir):
     """Return whether a folder of raw files is as it was when data was made.
 
     The files are not read. Some may be gone, and a URL counts as unchanged.
-
-    Args:
-        contents: manifest of the data.
-        problem: the problem.
-        folder: folder of the data.
-        raw_dir: folder of the raw files as the user wrote it.
     """
     if _absolute(raw_dir) != _raw_dir(contents):
         return False
     if files.is_url(raw_dir):
         return True
     before = contents.get("raw_bytes", {})
-    now = _raw_bytes(problem, raw_dir)
-    made = _modified(folder / manifest.MANIFEST)
+    raw_files = files.expand_path(raw_dir)
+    made = (folder / manifest.MANIFEST).stat().st_mtime_ns
     return bool(before) and all(
-        now[name] == before.get(name)
-        and _modified(files.expand_path(raw_dir) / name) < made
-        for name in now
+        size == before.get(name)
+        and (raw_files / name).stat().st_mtime_ns < made
+        for name, size in _raw_bytes(problem, raw_dir).items()
     )
-
-
-def _modified(path):
-    return path.stat().st_mtime_ns
 
 
 def _raw_dir(contents):
@@ -469,7 +402,7 @@ def _absolute(raw_dir):
     return storage.name_of(storage.local_path(raw_dir))
 
 
-def _raw_bytes(problem: Problem, raw_dir: Path | None) -> dict[str, int]:
+def _raw_bytes(problem, raw_dir):
     """Return {name: bytes} of raw files; {} if they are elsewhere."""
     if raw_dir is None or files.is_url(raw_dir):
         return {}

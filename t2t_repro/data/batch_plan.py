@@ -194,10 +194,14 @@ class BucketedPlan:
         )
         shapes = sorted(set(self._shapes))
         self._buckets = [shapes.index(shape) for shape in self._shapes]
-        self._spans = [self._span(bucket) for bucket in range(len(shapes))]
-        for bucket, span in enumerate(self._spans):
+        self._spans = []  # slices of `_order` with the pairs of each bucket
+        for bucket, shape in enumerate(shapes):
+            first = self._shapes.index(shape)  # its batches are consecutive
+            last = first + self._shapes.count(shape)
+            span = slice(self._starts[first], self._starts[last])
             shuffled = _random(seed, 2, bucket).permutation(self._order[span])
             self._order[span] = shuffled
+            self._spans.append(span)
         self._reshuffle = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
@@ -211,12 +215,6 @@ class BucketedPlan:
         # Of the longest rows.
         self.row_lengths = (max(length for _, length in self._shapes),) * 2
         self._stream = _EpochStream(len(self._shapes), seed)
-
-    def _span(self, bucket: int) -> slice:
-        """Return the slice of `_order` with the pairs of a bucket's batches."""
-        first = self._buckets.index(bucket)  # its batches are consecutive
-        last = first + self._buckets.count(bucket)
-        return slice(self._starts[first], self._starts[last])
 
     @property
     def steps_per_epoch(self) -> float:
@@ -298,7 +296,7 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
-def _mean_counts(plan: Plan) -> str:
+def _mean_counts(plan):
     steps, tokens = plan.steps_per_epoch, plan.tokens
     padding = 1 - sum(tokens.values()) / plan.padded_tokens
     return (
@@ -331,11 +329,6 @@ def packed_row_lengths(
     has room. Those of the other side are longer in proportion to its tokens, at
     most twice as long; if they were not, they would be full first. Multi30k has
     13% more subwords in French than in English.
-
-    Args:
-        input_tokens: number of tokens of all inputs.
-        target_tokens: the same for the targets.
-        max_length: maximum length of each side of a pair.
     """
     fewer, more = sorted((input_tokens, target_tokens))
     longer = max_length * min(more / fewer, _MAX_RATIO)

@@ -131,13 +131,6 @@ def split_rows(
     }
     first_rows = np.arange(count, dtype=np.int32) * microbatch_rows
     split["first_row"] = first_rows.reshape(replicas, accumulation)
-    for name, number in _denominators(arrays).items():
-        split[name] = np.full(replicas, number, np.float32)
-    return split
-
-
-def _denominators(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Count the DENOMINATORS of a batch."""
     targets, inputs = arrays["targets_segment"], arrays["inputs_segment"]
     counts = (
         np.count_nonzero(targets),
@@ -145,7 +138,9 @@ def _denominators(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
         # The segments of a row number its sentences from 1.
         targets.max(axis=1).sum(),
     )
-    return dict(zip(DENOMINATORS, map(int, counts), strict=True))
+    for name, number in zip(DENOMINATORS, counts, strict=True):
+        split[name] = np.full(replicas, number, np.float32)
+    return split
 
 
 def training_dataset(
@@ -207,43 +202,29 @@ def distributed_spec(
     """Return ELEMENT_SPEC as a dataset of `strategy` has it."""
 
     def empty(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return _map_shares(tf.data.Dataset.range(0), lambda _: {}, context)
+        return _dataset(tf.data.Dataset.range(0), lambda _: {}, context)
 
     return strategy.distribute_datasets_from_function(empty).element_spec
 
 
 def _dataset(
     indices: tf.data.Dataset,
-    assembled_batch: Callable[[int], dict[str, np.ndarray]],
-    context: tf.distribute.InputContext,
-    microbatches: Microbatches,
-) -> tf.data.Dataset:
-    """Build the dataset of the batches that `assembled_batch` returns."""
-
-    def load_batch(index: int) -> dict[str, np.ndarray]:
-        return split_rows(
-            assembled_batch(index), context.num_replicas_in_sync, microbatches
-        )
-
-    return _map_shares(indices, load_batch, context)
-
-
-def _map_shares(
-    indices: tf.data.Dataset,
     load_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,
+    microbatches: Microbatches = ONE_MICROBATCH,
 ) -> tf.data.Dataset:
-    """Map indices to the arrays of `load_batch`, one element for each replica.
+    """Map indices to the batches of `load_batch`, an element for each replica.
 
     Each worker assembles the whole batch, which takes about a millisecond, and
     keeps the shares of its own replicas.
     """
-    replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    total = context.num_replicas_in_sync
+    replicas = total // context.num_input_pipelines
     first = context.input_pipeline_id * replicas
     dtypes = [spec.dtype for spec in ELEMENT_SPEC.values()]
 
     def load_own_share(index: np.ndarray) -> list[np.ndarray]:
-        arrays = load_batch(int(index))
+        arrays = split_rows(load_batch(int(index)), total, microbatches)
         return [arrays[name][first : first + replicas] for name in ELEMENT_SPEC]
 
     @tf.autograph.experimental.do_not_convert  # it takes 0.3 s

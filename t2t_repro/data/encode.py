@@ -8,7 +8,7 @@ therefore need not be made again, and a missing one is made without the others.
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,6 @@ class EncodedChunk(NamedTuple):
 
     ids: dict[str, pa.LargeListArray]  # a list of ids for each pair
     texts: dict[str, list[str]]  # {} where ids are enough
-    read: int  # pairs of text
     dropped: dict[str, int]  # by reason
 
 
@@ -91,19 +90,11 @@ class Encoder:
         return EncodedChunk(
             ids,
             texts if self._max_length is None else {},
-            len(pairs),
             {reason: int(mask.sum()) for reason, mask in drop.items()},
         )
 
-    def _drop_masks(
-        self, lengths: np.ndarray, empty: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Return {reason: [pairs] bool}; each pair has one reason at most.
-
-        Args:
-            lengths: [2, pairs] int, subwords of each side with EOS.
-            empty: [pairs] bool, True where a side has no text.
-        """
+    def _drop_masks(self, lengths, empty):
+        """Return {reason: [pairs] bool}; each pair has one reason at most."""
         shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
         no = np.zeros(len(shorter), bool)
         limit, ratio = self._max_length, self._max_length_ratio
@@ -115,10 +106,6 @@ class Encoder:
             "longer_than_max_length": long,
             "length_ratio": uneven,
         }
-
-
-# The path of a shard and some of its pairs.
-_ShardChunk = tuple[pathlib.Path, list[Pair]]
 
 
 class Checksums:
@@ -166,7 +153,11 @@ def encode_split(
         UserError: the text has changed since the first reading or since a
             shard was made. Shards of other text are removed.
     """
-    paths = _shard_paths(folder, split, text["read"], shard_pairs)
+    count = max(1, -(-text["read"] // shard_pairs))
+    paths = [
+        folder / f"{split}-{index:05d}-of-{count:05d}.arrow"
+        for index in range(count)
+    ]
     missing = {path for path in paths if not path.exists()}
     if len(missing) < len(paths):
         existing = len(paths) - len(missing)
@@ -184,49 +175,27 @@ def encode_split(
         mismatched = _write_shards(results, encoder.vocab_size, bar)
     is_same = checksums.hexdigests() == text["text_sha256"]
     if next(source, None) or not is_same:
-        _refuse_changed_text(folder, split, missing)
+        _remove(missing)
+        raise errors.UserError(
+            f"The raw text of {split!r} has changed since datagen first read "
+            f"it. Restore that text, or remove {folder}, and run datagen "
+            "again."
+        )
     if mismatched:
-        _refuse_shards(folder, mismatched)
+        _remove(mismatched)
+        raise errors.UserError(
+            f"{', '.join(path.name for path in mismatched)} in {folder} were "
+            "made from different text, and are removed. Run datagen again."
+        )
     return _split_entry(paths, text)
 
 
-def _shard_paths(
-    folder: pathlib.Path, split: str, num_pairs: int, shard_pairs: int
-) -> list[pathlib.Path]:
-    count = max(1, -(-num_pairs // shard_pairs))
-    return [
-        folder / f"{split}-{index:05d}-of-{count:05d}.arrow"
-        for index in range(count)
-    ]
-
-
-def _refuse_changed_text(
-    folder: pathlib.Path, split: str, made: Iterable[pathlib.Path]
-) -> None:
-    for path in made:
-        path.unlink(missing_ok=True)
-    raise errors.UserError(
-        f"The raw text of {split!r} has changed since datagen first read "
-        f"it. Restore that text, or remove {folder}, and run datagen "
-        "again."
-    )
-
-
-def _refuse_shards(folder: pathlib.Path, paths: list[pathlib.Path]) -> None:
+def _remove(paths):
     for path in paths:
         path.unlink(missing_ok=True)
-    raise errors.UserError(
-        f"{', '.join(path.name for path in paths)} in {folder} were made "
-        "from different text, and are removed. Run datagen again."
-    )
 
 
-def _chunks_of_shards(
-    source: Iterator[Pair],
-    paths: Iterable[pathlib.Path],
-    shard_pairs: int,
-    checksums: Checksums,
-) -> Iterator[_ShardChunk]:
+def _chunks_of_shards(source, paths, shard_pairs, checksums):
     """Yield the chunks of each shard; an empty shard has an empty chunk."""
     for path in paths:
         chunks = engines.in_chunks(itertools.islice(source, shard_pairs))
@@ -235,38 +204,31 @@ def _chunks_of_shards(
             yield path, chunk
 
 
-def _write_shards(
-    results: Iterable[tuple[_ShardChunk, EncodedChunk | None]],
-    vocab_size: int,
-    bar: Any,
-) -> list[pathlib.Path]:
+def _write_shards(results, vocab_size, bar):
     """Write shards from their encoded chunks; None where a shard exists.
 
-    Returns:
-        Existing shards that were made of other text.
+    The existing shards that were made of other text are returned.
     """
     mismatched = []
     for path, group in itertools.groupby(results, lambda item: item[0][0]):
-        encoded, checksums = [], Checksums()
+        encoded, checksums, read = [], Checksums(), 0
         for (_, chunk), encoded_chunk in group:
             if encoded_chunk is not None:
                 encoded.append(encoded_chunk)
             checksums.update(chunk)
+            read += len(chunk)
             bar.update(len(chunk))
         text_sha256 = checksums.hexdigests()
         if encoded:
-            _write_shard(path, encoded, vocab_size, text_sha256)
-        elif _metadata(path).get("text_sha256") != text_sha256:
+            _write_shard(path, encoded, vocab_size, read, text_sha256)
+            continue
+        (metadata,) = corpus.Corpus([path]).shard_metadata
+        if metadata.get("text_sha256") != text_sha256:
             mismatched.append(path)
     return mismatched
 
 
-def _write_shard(
-    path: pathlib.Path,
-    chunks: Sequence[EncodedChunk],
-    vocab_size: int,
-    text_sha256: dict[str, str],
-) -> None:
+def _write_shard(path, chunks, vocab_size, read, text_sha256):
     ids = {
         side: pa.concat_arrays([chunk.ids[side] for chunk in chunks])
         for side in corpus.SIDES
@@ -276,25 +238,19 @@ def _write_shard(
         for side in chunks[0].texts
     }
     metadata = {
-        "read": sum(chunk.read for chunk in chunks),
+        "read": read,
         "dropped": _total([chunk.dropped for chunk in chunks]),
         "text_sha256": text_sha256,
     }
     corpus.write_shard(path, ids, texts, vocab_size, metadata)
 
 
-def _metadata(path: pathlib.Path) -> dict[str, Any]:
-    return corpus.Corpus([path]).shard_metadata[0]
-
-
-def _total(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+def _total(counts):
     """Sum dicts that have the same keys."""
     return {key: sum(count[key] for count in counts) for key in counts[0]}
 
 
-def _split_entry(
-    paths: Sequence[pathlib.Path], text: dict[str, Any]
-) -> dict[str, Any]:
+def _split_entry(paths, text):
     """Return the manifest's entry of a split: the sums over its shards."""
     shards = [corpus.Corpus([path]) for path in paths]
     return text | {

@@ -7,6 +7,7 @@ depends on its chunk alone, so every engine has the same results.
 import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
@@ -51,7 +52,7 @@ class Calls(NamedTuple):
     max_pending: Callable[[], int]
 
 
-class Engine(Protocol):
+class Engine:
     """The interface of engines."""
 
     def require_workers(self) -> None:
@@ -65,6 +66,7 @@ class Engine(Protocol):
         self, function: Callable[[Any], Any]
     ) -> AbstractContextManager[Calls]:
         """Start to call a function of a chunk, which can be pickled."""
+        raise NotImplementedError
 
 
 class SentFunction:
@@ -90,11 +92,8 @@ class SentFunction:
         return self._function(chunk)
 
 
-class InlineEngine(NamedTuple):
+class InlineEngine(Engine):
     """The calling thread, which computes a result when it is asked for."""
-
-    def require_workers(self) -> None:
-        """Return: this thread exists."""
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
@@ -111,13 +110,11 @@ class InlineEngine(NamedTuple):
 INLINE = InlineEngine()
 
 
-class ThreadEngine(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ThreadEngine(Engine):
     """Threads of this process."""
 
     num_workers: int = 1
-
-    def require_workers(self) -> None:
-        """Return: start() starts them."""
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
@@ -129,13 +126,11 @@ class ThreadEngine(NamedTuple):
             )
 
 
-class ProcessEngine(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ProcessEngine(Engine):
     """Processes on this machine, each with libraries of its own."""
 
     num_workers: int
-
-    def require_workers(self) -> None:
-        """Return: start() starts them."""
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
@@ -171,10 +166,7 @@ class ProcessEngine(NamedTuple):
 
 
 def _start_process(receiver, count, function):
-    """Set the number of a worker process, and end it with its starter.
-
-    The starter has the other end of the receiver's pipe.
-    """
+    """Set a worker's number, and end it with the sender of the receiver."""
     global _process_index, _function
     _function = function
     with count.get_lock():
@@ -203,7 +195,8 @@ def process_index() -> int:
     return _process_index
 
 
-class DaskEngine(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class DaskEngine(Engine):
     """Workers of a Dask cluster, which may be on other machines.
 
     Dask repeats the calls of a worker that ends on the other workers.

@@ -42,12 +42,7 @@ class PairFilters:
     """Filters that are applied in order; one that drops a pair is the last."""
 
     def __init__(self, text: str, languages: tuple[str, str]):
-        """Parse the names of filters.
-
-        Args:
-            text: names in registry.pair_filters with values, joined by ":", as
-                "max_words=100:different:unique".
-            languages: languages of inputs and targets.
+        """Parse "max_words=100:different:unique", for pairs of two languages.
 
         Raises:
             UserError: a name is unknown or given twice, or a value is wrong.
@@ -170,31 +165,21 @@ def _repeated(hashes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(~is_first)
 
 
-def _examples(
-    read: ReadPairs, reasons: bytearray, names: list[str]
-) -> dict[str, list[list[str]]]:
+def _examples(read, reasons, names):
     """Return the first pairs that each filter dropped."""
-    examples: dict[str, list[list[str]]] = {name: [] for name in names}
-    wanted = {
-        index: name
-        for number, name in enumerate(names, 1)
-        for index in _first_indices(reasons, number)
-    }
+    examples = {name: [] for name in names}
+    wanted = {}
+    for number, name in enumerate(names, 1):
+        index = -1
+        for _ in range(NUM_EXAMPLES):
+            if (index := reasons.find(number, index + 1)) < 0:
+                break
+            wanted[index] = name
     stop = max(wanted, default=-1) + 1
     for index, pair in enumerate(itertools.islice(read(), stop)):
         if index in wanted:
             examples[wanted[index]].append(_shortened(pair))
     return examples
-
-
-def _first_indices(reasons, number):
-    """Yield the first indices of a number, at most NUM_EXAMPLES."""
-    index = -1
-    for _ in range(NUM_EXAMPLES):
-        index = reasons.find(number, index + 1)
-        if index < 0:
-            return
-        yield index
 
 
 def _shortened(pair):
@@ -217,16 +202,14 @@ def kept_pairs(
             f"{path} is missing or damaged. Remove {folder} and run datagen "
             "again."
         )
-    pairs = iter(read())
-    for number in np.load(path).tobytes():
-        pair = next(pairs, None)
-        if pair is None:
+    numbers = np.load(path).tobytes()
+    for number, pair in itertools.zip_longest(numbers, read()):
+        if number is None or pair is None:
             break
         if number == 0:
             yield pair
     else:
-        if next(pairs, None) is None:
-            return
+        return
     raise errors.UserError(
         f"The training text no longer has {entry['read']:,} pairs, as when it "
         f"was filtered. Restore that text, or remove {folder}, and run datagen "

@@ -80,7 +80,7 @@ class LineSample:
 SAMPLE_LINES = 4_000_000
 
 
-class SideSample(NamedTuple):
+class _SideSample(NamedTuple):
     """The lines that a vocabulary of one side or of both is learned from."""
 
     sides: tuple[int, ...]  # sides of a pair: 0 inputs, 1 targets
@@ -94,41 +94,23 @@ class SideSample(NamedTuple):
         )
 
 
-def side_samples(
-    settings: CorpusSettings, cls: type[Vocabulary]
-) -> list[SideSample]:
-    """Return an empty sample for each vocabulary to learn.
-
-    Args:
-        settings: settings of the corpus.
-        cls: class of the vocabularies.
-    """
+def _side_samples(settings, cls):
+    """Return an empty sample for each vocabulary to learn."""
     if settings.vocabulary_paths:
         return []
-    sizes: dict[tuple[int, ...], int]
-    if not settings.separate_vocabularies:
-        sizes = {(0, 1): settings.vocab_size}
-    else:
+    sizes = {(0, 1): settings.vocab_size}
+    if settings.separate_vocabularies:
         source = settings.source_vocab_size or settings.vocab_size
         sizes = {(0,): source, (1,): settings.vocab_size}
     lines = SAMPLE_LINES // len(sizes)
     return [
-        SideSample(sides, size, LineSample(lines, cls.max_line_length))
+        _SideSample(sides, size, LineSample(lines, cls.max_line_length))
         for sides, size in sizes.items()
     ]
 
 
-def build_vocabularies(
-    cls: type[Vocabulary],
-    samples: Sequence[SideSample],
-    settings: CorpusSettings,
-) -> vocabulary_pair.Vocabularies:
+def _build_vocabularies(cls, samples, settings):
     """Load the given vocabularies, or learn them from samples.
-
-    Args:
-        cls: class of the vocabularies.
-        samples: result of side_samples(), filled.
-        settings: settings of the corpus.
 
     Raises:
         UserError: none can be loaded or learned, or a tag is no subword.
@@ -153,10 +135,7 @@ def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
             "them, or omit vocabulary=… to learn one here."
         )
     # Normalization may change a tag before its piece is looked for.
-    ids = vocabulary.encode(list(tags)) if tags else []
-    if split := [
-        tag for tag, row in zip(tags, ids, strict=True) if len(row) != 2
-    ]:
+    if split := [tag for tag in tags if len(vocabulary.encode([tag])[0]) != 2]:
         raise errors.UserError(
             "The vocabulary normalizes text and splits the tags "
             f"{', '.join(split)} into several subwords. Choose tags of ASCII "
@@ -164,10 +143,8 @@ def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
         )
 
 
-def _learn(
-    cls: type[Vocabulary], side_sample: SideSample, settings: CorpusSettings
-) -> Vocabulary:
-    sample = side_sample.sample
+def _learn(cls, side_sample, settings):
+    sides, vocab_size, sample = side_sample
     if not sample.lines and not sample.num_ignored:
         raise errors.UserError(
             "There is nothing to train on: the training text is empty."
@@ -178,25 +155,16 @@ def _learn(
             f"bytes, and all {sample.num_ignored:,} lines are longer. A line "
             "should be a sentence; it ends with LF or CR LF."
         )
-    side = (
-        f" of {corpus.SIDES[side_sample.sides[0]]}"
-        if len(side_sample.sides) == 1
-        else ""
-    )
+    ignored = f"{sample.num_ignored:,} of more than {sample.longest:,} bytes"
+    side = "" if len(sides) > 1 else f" of {corpus.SIDES[sides[0]]}"
     print(
-        f"Learning {side_sample.vocab_size:,} subwords{side} from "
-        f"{len(sample.lines):,} of {sample.num_seen + sample.num_ignored:,} "
-        "lines"
-        + (
-            f"; {sample.num_ignored:,} of more than {sample.longest:,} bytes "
-            "are ignored."
-            if sample.num_ignored
-            else "."
-        )
+        f"Learning {vocab_size:,} subwords{side} from {len(sample.lines):,} of "
+        f"{sample.num_seen + sample.num_ignored:,} lines"
+        f"{f'; {ignored} are ignored' if sample.num_ignored else ''}."
     )
     return cls.learn(
         sample.lines,
-        side_sample.vocab_size,
+        vocab_size,
         settings.split_by_unicode_script,
         **settings.learning,
     )
@@ -262,7 +230,12 @@ def generate(
             engine,
             shard_pairs,
         )
-    _require_pairs(contents["splits"]["train"])
+    train = contents["splits"]["train"]
+    if not train["kept"]:
+        raise errors.UserError(
+            f"There is nothing to train on: all {train['read']:,} training "
+            f"pairs were dropped: {train['dropped']}."
+        )
     files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return contents
@@ -296,16 +269,8 @@ def _train_last(splits: Iterable[str]) -> list[str]:
     return sorted(splits, key=lambda name: name == "train")
 
 
-def _without_dropped(
-    folder: pathlib.Path, splits: Splits, train: Mapping[str, Any]
-) -> Splits:
-    """Return the splits without the training pairs that filters dropped.
-
-    Args:
-        folder: folder of the corpus.
-        splits: text of each split.
-        train: entry of the training split in the manifest.
-    """
+def _without_dropped(folder, splits, train):
+    """Return the splits without the training pairs that filters dropped."""
     if "filters" not in train:
         return splits
     kept = functools.partial(
@@ -314,26 +279,23 @@ def _without_dropped(
     return {**splits, "train": kept}
 
 
-def _start(
-    folder: pathlib.Path,
-    splits: Splits,
-    settings: CorpusSettings,
-    metadata: Mapping[str, Any],
-    engine: engines.Engine,
-    vocabulary_lines: Callable[[], Iterable[str]] | None,
-) -> dict[str, Any]:
+def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
     """Filter and read text; write vocabularies and the unfinished manifest."""
     for path in folder.glob("*.arrow"):  # shards of unknown text
         path.unlink()
     filtered = {}
     if filters := settings.pair_filters:
-        filtered["filters"] = filtering.filter_text(
+        filtered["filters"] = entry = filtering.filter_text(
             folder, splits["train"], filters, engines.for_python(engine)
         )
-        _require_kept(filtered["filters"])
+        if 0 < entry["read"] == sum(entry["dropped"].values()):
+            raise errors.UserError(
+                "There is nothing to train on: filters dropped "
+                f"{_dropped(entry)}. Give them other values, or omit one."
+            )
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
-    samples = side_samples(settings, cls)
+    samples = _side_samples(settings, cls)
     of_pairs = [] if vocabulary_lines else samples
     texts = {
         split: _read_text(
@@ -346,7 +308,7 @@ def _start(
         for chunk in engines.in_chunks(vocabulary_lines()):
             samples[0].sample.add([line for line in chunk if line])
     try:
-        vocabularies = build_vocabularies(cls, samples, settings)
+        vocabularies = _build_vocabularies(cls, samples, settings)
     except errors.UserError as error:
         if not (filtered and samples):
             raise
@@ -370,15 +332,7 @@ def _start(
     return contents
 
 
-def _require_kept(filtered: Mapping[str, Any]) -> None:
-    if 0 < filtered["read"] == sum(filtered["dropped"].values()):
-        raise errors.UserError(
-            "There is nothing to train on: filters dropped "
-            f"{_dropped(filtered)}. Give them other values, or omit one."
-        )
-
-
-def _dropped(filtered: Mapping[str, Any]) -> str:
+def _dropped(filtered):
     """Return "3 of 9 training pairs: max_words 3"."""
     counts = filtered["dropped"]
     named = ", ".join(f"{name} {count:,}" for name, count in counts.items())
@@ -387,7 +341,7 @@ def _dropped(filtered: Mapping[str, Any]) -> str:
 
 
 def _read_text(
-    split: str, pairs: Iterable[Pair], samples: Iterable[SideSample]
+    split: str, pairs: Iterable[Pair], samples: Iterable[_SideSample]
 ) -> dict[str, Any]:
     """Count the pairs of a split, compute checksums, and fill samples.
 
@@ -409,11 +363,3 @@ def _read_text(
             "there, which are not for training."
         )
     return {"read": num_pairs, "text_sha256": checksums.hexdigests()}
-
-
-def _require_pairs(train: Mapping[str, Any]) -> None:
-    if not train["kept"]:
-        raise errors.UserError(
-            f"There is nothing to train on: all {train['read']:,} training "
-            f"pairs were dropped: {train['dropped']}."
-        )

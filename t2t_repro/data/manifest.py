@@ -20,7 +20,8 @@ UNFINISHED = "unfinished.json"  # the manifest until the shards are complete
 _SIDES = {side: str for side in corpus.SIDES}
 _SPLIT = {"read": int, "text_sha256": _SIDES}
 _UNFINISHED_SHAPE: dict[str, Any] = {"splits": {str: _SPLIT}}
-_VOCABULARY = {"size": int, "sha256": str}
+_SHARED = {"vocabulary": {"size": int, "sha256": str}}
+_SEPARATE = {"vocabularies": {side: _SHARED["vocabulary"] for side in _SIDES}}
 _COUNTS = {
     "kept": int,
     "dropped": {str: int},
@@ -63,23 +64,21 @@ def read_unfinished(folder: pathlib.Path) -> dict[str, Any] | None:
     return _read(path, _UNFINISHED_SHAPE) if path.exists() else None
 
 
-def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
+def _read(path, shape):
     """Read a manifest and check its shape.
 
     Manifests without a vocabulary type are older than the other types: "bpe".
     """
     contents = files.read_json(path, dict)
-    if "vocabularies" in contents:
-        sides = dict.fromkeys(corpus.SIDES, _VOCABULARY)
-        shape = shape | {"vocabularies": sides}
-    else:
-        shape = shape | {"vocabulary": _VOCABULARY}
-    if "vocabulary_type" in contents:
-        shape = shape | {"vocabulary_type": str}
-    if "directions" in contents:
-        shape = shape | {"directions": {str: {str: int}}}
-    files.require_json_shape(path, contents, shape)
     contents.setdefault("vocabulary_type", "bpe")
+    separate = "vocabularies" in contents
+    shape = shape | {
+        "vocabulary_type": str,
+        **(_SEPARATE if separate else _SHARED),
+    }
+    if "directions" in contents:
+        shape["directions"] = {str: {str: int}}
+    files.require_json_shape(path, contents, shape)
     return contents
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import pathlib
 
-from t2t_repro import errors
+from t2t_repro import fields
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.fields import at_least, setting
 from t2t_repro.runtime import cpu
@@ -16,6 +16,7 @@ class CorpusSettings(VocabularySettings):
     """The part of a problem's arguments that turns its text into a corpus."""
 
     max_length: int = setting(
+        at_least(2),  # a subword and EOS
         default=256,
         help="Maximum number of subwords of each side of a training pair, with "
         "EOS; longer pairs are dropped.",
@@ -38,16 +39,14 @@ class CorpusSettings(VocabularySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_length < 2:
-            raise errors.UserError(
-                "max_length must be at least 2, a subword and EOS; got "
-                f"{self.max_length}."
-            )
-        if self.max_length_ratio and not self.max_length_ratio >= 1:
-            raise errors.UserError(
-                "max_length_ratio, of the longer side to the shorter, must be "
-                f"at least 1, or 0 for any; got {self.max_length_ratio}."
-            )
+        fields.check(self, "argument")
+        fields.require(
+            self,
+            "argument",
+            "max_length_ratio",
+            lambda ratio: not ratio or ratio >= 1,
+            "at least 1, or 0 for any",
+        )
         PairFilters(self.filters, ("", ""))  # checks
 
     @property

@@ -16,8 +16,7 @@ are operations of TensorFlow.
 import functools
 import heapq
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from t2t_repro import errors
 from t2t_repro.text import moses, vocabulary
@@ -42,7 +41,16 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
             UserError: it is not one.
         """
         super().__init__(model)
-        content = _parse(model)
+        content = vocabulary.load_tokens(
+            model,
+            "a vocabulary of byte pair encoding",
+            *("unknown", "codes", "tokenizer", "language"),
+        )
+        if content["tokenizer"] not in TOKENIZERS:
+            raise errors.UserError(
+                f"The tokenizer must be one of {TOKENIZERS}; got "
+                f"{content['tokenizer']!r}."
+            )
         self._tokens = content["tokens"]
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         self._unknown = self._ids.get(content["unknown"], PAD)
@@ -189,14 +197,7 @@ def serialize(
     tokenizer: str,
     language: str,
 ) -> bytes:
-    """Return the content of a file.
-
-    Args:
-        tokens: tokens by their ids, PAD and EOS first.
-        unknown: the one for text that has no token.
-        codes: content of subword-nmt's or fastBPE's file.
-        tokenizer: "moses" or "none", before the codes.
-        language: language of Moses.
+    """Return the content of a file; see the top of this module.
 
     Raises:
         UserError: a part has another form.
@@ -211,22 +212,3 @@ def serialize(
     model = vocabulary.dump_tokens(content)
     BpeCodes(model)
     return model
-
-
-def _parse(model: bytes) -> Mapping[str, Any]:
-    try:
-        content = vocabulary.load_tokens(
-            model, "unknown", "codes", "tokenizer", "language"
-        )
-    except (ValueError, RecursionError) as error:
-        raise errors.UserError(
-            "This is not a vocabulary of byte pair encoding "
-            f"({len(model)} bytes): {error}."
-        ) from error
-    vocabulary.require_distinct(content["tokens"])
-    if content["tokenizer"] not in TOKENIZERS:
-        raise errors.UserError(
-            f"The tokenizer must be one of {TOKENIZERS}; got "
-            f"{content['tokenizer']!r}."
-        )
-    return content

@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
-from t2t_repro.text.vocabulary import EOS, PAD, Imported
+from t2t_repro.text.vocabulary import EOS, PAD, Imported, TokenList
 
 _SPECIAL = {PAD: ("<pad>", "<pad>_"), EOS: ("<EOS>", "<EOS>_")}
 _ESCAPES = "\\_u;0123456789"
@@ -29,7 +29,7 @@ _MAX_DIGITS = 7  # of a code point
 _MAX_CACHED_WORDS = 100_000
 
 
-class T2TSubwords(Imported):
+class T2TSubwords(Imported, TokenList):
     """A vocabulary file of tensor2tensor, a quoted subword on each line."""
 
     not_learned = "tensor2tensor's vocabularies are not learned here."
@@ -42,15 +42,15 @@ class T2TSubwords(Imported):
             UserError: it is none.
         """
         super().__init__(model)
-        self._pieces = [_unquote(line) for line in _lines(model)]
+        self._tokens = [_unquote(line) for line in _lines(model)]
         for i, names in _SPECIAL.items():
-            found = self._pieces[i] if i < len(self._pieces) else None
+            found = self._tokens[i] if i < len(self._tokens) else None
             if found not in names:
                 raise errors.UserError(
                     f"Subword {i} of tensor2tensor's vocabularies is "
                     f"{names[0]!r}; got {found!r}."
                 )
-        self._ids = {piece: i for i, piece in enumerate(self._pieces) if piece}
+        self._ids = {piece: i for i, piece in enumerate(self._tokens) if piece}
         self._max_length = max(map(len, self._ids))
         self._alphabet = alphabet(self._ids)
         if missing := sorted(self._alphabet - self._ids.keys()):
@@ -59,22 +59,16 @@ class T2TSubwords(Imported):
                 f"a subword; this one lacks {', '.join(map(repr, missing[:5]))}"
                 f" ({len(missing):,})."
             )
-        self._segment = functools.lru_cache(_MAX_CACHED_WORDS)(self._ids_of)
-
-    @property
-    def size(self) -> int:
-        return len(self._pieces)
+        self._segment = functools.lru_cache(_MAX_CACHED_WORDS)(
+            self._longest_first
+        )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        rows = []
-        for line in lines:
-            words = split_words(line.strip())
-            rows.append([i for word in words for i in self._segment(word)])
-            rows[-1].append(EOS)
-        return rows
-
-    def _ids_of(self, word: str) -> tuple[int, ...]:
-        return tuple(self._longest_first(self._escape(word)))
+        words = (split_words(line.strip()) for line in lines)
+        return [
+            [*itertools.chain.from_iterable(map(self._segment, row)), EOS]
+            for row in words
+        ]
 
     def _escape(self, word):
         word = word.replace("\\", "\\\\").replace("_", "\\u")
@@ -84,17 +78,18 @@ class T2TSubwords(Imported):
         )
         return "".join(letters) + "_"
 
-    def _longest_first(self, escaped):
-        start = 0
+    def _longest_first(self, word):
+        escaped, ids, start = self._escape(word), [], 0
         while start < len(escaped):
             end = min(len(escaped), start + self._max_length)
             while escaped[start:end] not in self._ids:
                 end -= 1  # a single character is a subword
-            yield self._ids[escaped[start:end]]
+            ids.append(self._ids[escaped[start:end]])
             start = end
+        return ids
 
     def join(self, rows: list[list[int]]) -> list[str]:
-        return [self._join(row) for row in rows]
+        return list(map(self._join, rows))
 
     def _join(self, ids):
         escaped = "".join(self.pieces(ids)).split("_")
@@ -108,9 +103,6 @@ class T2TSubwords(Imported):
             was_alphanumeric = alphanumeric
         return "".join(text)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[i] for i in ids]
-
 
 def alphabet(pieces: Iterable[str]) -> set[str]:
     """Return the characters that need no code: those of subwords."""
@@ -120,6 +112,9 @@ def alphabet(pieces: Iterable[str]) -> set[str]:
 def is_alphanumeric(character: str) -> bool:
     """Return whether Unicode calls a character a letter or a number."""
     return unicodedata.category(character)[0] in "LN"
+
+
+_kind = functools.lru_cache(maxsize=4096)(is_alphanumeric)
 
 
 @functools.cache
@@ -135,16 +130,12 @@ def alphanumeric_ranges() -> list[int]:
 
 def split_words(text: str) -> list[str]:
     """Split text where letters and digits begin or end."""
-    words = ["".join(run) for _, run in itertools.groupby(text, _kind)]
+    runs = itertools.groupby(text, _kind)
+    words = ["".join(run) for _, run in runs]
     last = len(words) - 1
     return [
         word for i, word in enumerate(words) if word != " " or i in (0, last)
     ]
-
-
-@functools.lru_cache(maxsize=4096)
-def _kind(character):
-    return is_alphanumeric(character)
 
 
 def code_point(digits: str) -> str:

@@ -200,20 +200,20 @@ def _text_ids(row: Sequence[int]) -> list[int]:
 
 
 class TokenList(Vocabulary):
-    """Base class of vocabularies whose file, in JSON, lists their tokens.
+    """Base class of vocabularies whose file lists their tokens.
 
     A token's place in the list is its id; the first is PAD, the second EOS.
     """
 
     _tokens: list[str]
-    _unknown: int
+    _unknown: int | None = None
 
     @property
     def size(self) -> int:
         return len(self._tokens)
 
     @property
-    def unknown(self) -> int:
+    def unknown(self) -> int | None:
         return self._unknown
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -226,24 +226,37 @@ def dump_tokens(content: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def load_tokens(model: bytes, *texts: str) -> Mapping[str, Any]:
+def load_tokens(
+    model: bytes, kind: str, *texts: str, remedy: str = ""
+) -> Mapping[str, Any]:
     """Return the content of a file with "tokens" and the texts of some keys.
 
     Raises:
-        ValueError, RecursionError: it is none.
+        UserError: it is no such file, whose kind and form the error names, or
+            a token occurs twice.
     """
-    content = json.loads(model.decode("utf-8", "surrogatepass"))
-    if not isinstance(content, dict):
-        raise ValueError("it must be an object")
-    for key in texts:
-        if not isinstance(content.get(key), str):
-            raise ValueError(f'"{key}" must be a text')
-    tokens = content.get("tokens")
-    if not isinstance(tokens, list) or not all(
-        isinstance(token, str) for token in tokens
-    ):
-        raise ValueError('"tokens" must be a list of texts')
-    "".join(tokens).encode()  # an error for half of a surrogate pair
+    try:
+        content = json.loads(model.decode("utf-8", "surrogatepass"))
+        if not isinstance(content, dict):
+            raise ValueError("it must be an object")
+        for key in texts:
+            if not isinstance(content.get(key), str):
+                raise ValueError(f'"{key}" must be a text')
+        tokens = content.get("tokens")
+        if not isinstance(tokens, list) or not all(
+            isinstance(token, str) for token in tokens
+        ):
+            raise ValueError('"tokens" must be a list of texts')
+        "".join(tokens).encode()  # an error for half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise errors.UserError(
+            f"This is not {kind} ({len(model)} bytes): {error}.{remedy}"
+        ) from error
+    for token, count in collections.Counter(tokens).most_common(1):
+        if count > 1:
+            raise errors.UserError(
+                f"Each token must occur once; {token!r} occurs {count} times."
+            )
     return content
 
 
@@ -287,12 +300,3 @@ def unused_name(name: str, taken: Collection[str]) -> str:
     while name in taken:
         name = f"<{name}>"
     return name
-
-
-def require_distinct(tokens: Iterable[str]) -> None:
-    """Raise a UserError if a token occurs twice."""
-    for token, count in collections.Counter(tokens).most_common(1):
-        if count > 1:
-            raise errors.UserError(
-                f"Each token must occur once; {token!r} occurs {count} times."
-            )

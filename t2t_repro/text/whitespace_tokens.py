@@ -27,6 +27,7 @@ class WhitespaceTokens(vocabulary.TokenList):
     """Tokens of tokenized text, and one for all that are unknown."""
 
     graph_class = "t2t_repro.serving.graph_vocabularies.TokenTable"
+    _unknown: int
 
     def __init__(self, model: bytes):
         """Parse the list of tokens.
@@ -36,9 +37,20 @@ class WhitespaceTokens(vocabulary.TokenList):
                 token is missing.
         """
         super().__init__(model)
-        self._tokens, unknown = _parse(model)
+        content = vocabulary.load_tokens(
+            model,
+            "a list of tokens",
+            "unknown",
+            remedy=' It must be {"unknown": "<unk>", "tokens": ["<pad>", '
+            '"</s>", …]}.',
+        )
+        self._tokens, unknown = content["tokens"], content["unknown"]
+        if len(self._tokens) <= EOS + 1:
+            raise errors.UserError(
+                f"It has {len(self._tokens)} tokens; the least is three: PAD, "
+                "EOS and an unknown one."
+            )
         ids = {token: i for i, token in enumerate(self._tokens)}
-        vocabulary.require_distinct(self._tokens)
         self._unknown = ids.get(unknown, -1)
         if self._unknown <= EOS:
             raise errors.UserError(
@@ -125,21 +137,3 @@ def pad_name(tokens: Iterable[str]) -> str | None:
     """Return the name of padding in a list of tokens; None: it has none."""
     known = set(tokens)
     return next((name for name in _PAD_NAMES if name in known), None)
-
-
-def _parse(model):
-    """Return the tokens and the name of the unknown one."""
-    try:
-        content = vocabulary.load_tokens(model, "unknown")
-    except (ValueError, RecursionError) as error:
-        raise errors.UserError(
-            f"This is not a list of tokens ({len(model)} bytes): {error}. It "
-            'must be {"unknown": "<unk>", "tokens": ["<pad>", "</s>", …]}.'
-        ) from error
-    tokens = content["tokens"]
-    if len(tokens) <= EOS + 1:
-        raise errors.UserError(
-            f"It has {len(tokens)} tokens; the least is three: PAD, EOS and "
-            "an unknown one."
-        )
-    return tokens, content["unknown"]
