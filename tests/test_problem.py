@@ -50,22 +50,20 @@ def toys(monkeypatch):
             return f"toy_{self.name}"
 
 
-def test_problem_has_names_languages_and_arguments():
-    built = build_problem("toy")
-    assert (built.requested_name, built.registered_name) == ("toy", "toy")
-    assert (built.data_name, built.full_name) == ("toy", "toy")
-    assert (built.source_language, built.target_language) == ("en", "de")
-    assert built.reverse is False
-    assert built.arguments == COMMON
-
-
-def test_reversed_problem_swaps_languages_of_the_same_data():
-    built = build_problem("toy_rev")
-    assert (built.requested_name, built.registered_name) == ("toy_rev", "toy")
-    assert (built.data_name, built.full_name) == ("toy", "toy_rev")
-    assert (built.source_language, built.target_language) == ("de", "en")
+@pytest.mark.parametrize(
+    ("name", "languages", "reverse"),
+    [("toy", ("en", "de"), False), ("toy_rev", ("de", "en"), True)],
+)
+def test_problem_and_its_reversal_have_names_and_languages(
+    name, languages, reverse
+):
+    built = build_problem(name)
+    assert (built.requested_name, built.registered_name) == (name, "toy")
+    assert (built.data_name, built.full_name) == ("toy", name)
+    assert (built.source_language, built.target_language) == languages
     assert built.stored_languages == ("en", "de")
-    assert built.reverse is True
+    assert built.reverse is reverse
+    assert built.arguments == COMMON
 
 
 def test_problem_is_frozen_and_its_copies_have_other_names():
@@ -110,19 +108,6 @@ def test_missing_argument_is_user_error():
 def test_unknown_argument_is_user_error(arguments):
     with pytest.raises(errors.UserError, match="'nam'.*name"):
         build_problem("toy_args", arguments)
-
-
-def test_inherited_class_attribute_is_default_of_argument():
-    assert build_problem("toy_args", "name=a").vocab_size == 300
-    built = build_problem("toy_args", "name=a,vocab_size=400")
-    assert built.vocab_size == 400
-    assert built.arguments["vocab_size"] == 400
-
-
-def test_path_of_vocabulary_becomes_absolute(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    built = build_problem("toy", "vocabulary=other.model")
-    assert built.vocabulary == str(tmp_path / "other.model")
 
 
 def test_colon_separates_paths_of_separate_vocabularies_only(
@@ -223,18 +208,14 @@ def test_unknown_name_is_user_error_with_near_names(name):
     assert "Did you mean 'toy_args'" in str(raised.value)
 
 
-def test_default_metrics_are_those_of_translations():
-    for name in ("toy", "toy_rev"):
-        suite = build_problem(name).suite
-        assert suite.names == TRANSLATION and suite.headline == "bleu"
-    assert build_problem("toy").suite.language == "de"
-    assert build_problem("toy_rev").suite.language == "en"
-
-
-def test_reversed_metrics_replace_metrics_of_reversal(monkeypatch):
+def test_metrics_are_those_of_translations_or_of_the_direction(monkeypatch):
     toy = registry.problems["toy"].value
+    names = ("toy", "toy_rev")
+    suites = [build_problem(name).suite for name in names]
+    assert [suite.language for suite in suites] == ["de", "en"]
+    assert {suite.names for suite in suites} == {TRANSLATION}
     monkeypatch.setattr(toy, "metrics", ("ter",))
-    assert build_problem("toy_rev").suite.names == ("ter",)
+    assert {build_problem(name).suite.names for name in names} == {("ter",)}
     monkeypatch.setattr(toy, "reversed_metrics", ("chrf", "bleu"))
     assert build_problem("toy").suite.names == ("ter",)
     assert build_problem("toy_rev").suite.headline == "chrf"
@@ -265,15 +246,6 @@ def test_default_files_are_named_by_split_and_language():
         {"name": "test.en", "url": None, "sha256": None},
         {"name": "test.de", "url": None, "sha256": None},
     ]
-
-
-def test_pairs_are_read_from_raw_dir(tmp_path):
-    (tmp_path / "train.en").write_text("one\ntwo\n")
-    (tmp_path / "train.de").write_text("eins\nzwei\n")
-    pairs = [("one", "eins"), ("two", "zwei")]
-    for name in ("toy", "toy_rev"):  # opening a corpus swaps the sides
-        built = build_problem(name)
-        assert list(built.pairs("train", tmp_path, tmp_path)) == pairs
 
 
 def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):

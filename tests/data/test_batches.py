@@ -8,8 +8,9 @@ import plans
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from small_corpora import write_ids
 
-from t2t_repro.data import batch_plan, batches, corpus
+from t2t_repro.data import batches, corpus
 
 FEW = hypothesis.settings(max_examples=25)
 KINDS = ("packed", "bucketed")
@@ -17,11 +18,7 @@ KINDS = ("packed", "bucketed")
 
 def write(folder, pairs):
     """Write a corpus of (inputs, targets) ids, and open it."""
-    ids = {
-        side: [pair[i] for pair in pairs] for i, side in enumerate(corpus.SIDES)
-    }
-    corpus.write_shard(folder / "a.arrow", ids, {}, 100)
-    return corpus.Corpus([folder / "a.arrow"])
+    return corpus.Corpus([write_ids(folder / "a.arrow", pairs, 100)])
 
 
 def context_of(replicas, workers=1, index=0):
@@ -79,24 +76,6 @@ def toy(tmp_path_factory):
 
 def build(pairs, batching, batch_tokens=200):
     return plans.build(pairs.lengths, batching, batch_tokens, 24)
-
-
-def test_assemble_gives_example_of_docstring(tmp_path):
-    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(
-        np.array([0, 1]), np.array([0, 0]), 1, (6, 6)
-    )
-    arrays = batches.assemble(pairs, batch)
-    assert {name: array.tolist() for name, array in arrays.items()} == {
-        "inputs": [[5, 1, 6, 1, 0, 0]],
-        "inputs_segment": [[1, 1, 2, 2, 0, 0]],
-        "inputs_position": [[0, 1, 0, 1, 0, 0]],
-        "targets": [[7, 8, 1, 9, 1, 0]],
-        "targets_segment": [[1, 1, 1, 2, 2, 0]],
-        "targets_position": [[0, 1, 2, 0, 1, 0]],
-    }
-    assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
-    assert tuple(arrays) == batches.ROW_FEATURES
 
 
 @pytest.mark.parametrize("batching", KINDS)

@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from small_corpora import write_ids
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
@@ -15,18 +16,15 @@ PAIR = st.tuples(SENTENCE, SENTENCE)
 
 def write(folder, shards, texts=None, vocab_size=65_536):
     """Write a shard for each list of pairs of ids; return the paths."""
-    paths = []
-    for number, pairs in enumerate(shards):
-        path = folder / f"shard-{number}.arrow"
-        ids = {
-            side: [pair[i] for pair in pairs]
-            for i, side in enumerate(corpus.SIDES)
-        }
-        corpus.write_shard(
-            path, ids, texts[number] if texts else {}, vocab_size
+    return [
+        write_ids(
+            folder / f"shard-{number}.arrow",
+            pairs,
+            vocab_size,
+            texts[number] if texts else (),
         )
-        paths.append(path)
-    return paths
+        for number, pairs in enumerate(shards)
+    ]
 
 
 def test_concatenate_ranges_equals_example():
@@ -59,10 +57,7 @@ def test_gather_equals_brute_force(tmp_path_factory, shards, data):
 
 def test_reverse_swaps_ids_text_and_lengths(tmp_path):
     shards = [[([5, 1], [7, 8, 1])], [([6, 1], [9, 1])]]
-    texts = [
-        {"inputs": ["five"], "targets": ["seven eight"]},
-        {"inputs": ["six"], "targets": ["nine"]},
-    ]
+    texts = [[("five", "seven eight")], [("six", "nine")]]
     paths = write(tmp_path, shards, texts)
     forward = corpus.Corpus(paths)
     backward = corpus.Corpus(paths, reverse=True)
@@ -92,7 +87,7 @@ def test_ids_have_two_bytes_if_vocabulary_allows(tmp_path, vocab_size, kind):
 def test_text_has_every_character_of_raw_text(tmp_path):
     lines = ["", " a  b\u2028", "żółw\u0085 \r"]
     shard = [([1], [1])] * 3
-    texts = {"inputs": lines, "targets": lines[::-1]}
+    texts = [*zip(lines, lines[::-1], strict=True)]
     paths = write(tmp_path, [shard], [texts])
     pairs = corpus.Corpus(paths)
     assert pairs.text("inputs") == lines

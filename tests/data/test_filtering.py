@@ -156,16 +156,3 @@ def test_wrong_filters_of_a_user_are_user_errors(known):
     message = r"'tenth' raised IndexError.*for the pair \['an', 'na'\]"
     with pytest.raises(errors.UserError, match=message):
         PairFilters("different:tenth", LANGUAGES).apply([("an", "na")])
-
-
-def test_filter_of_a_user_is_applied(known):
-    @known.register("no_urls")
-    class NoUrls(PairFilter):
-        """Drop pairs with addresses of the web."""
-
-        def keep(self, pair):
-            return not any("http" in line for line in pair)
-
-    filters = PairFilters("no_urls", LANGUAGES)
-    chunk = filters.apply([("an", "na"), ("an", "http://an")])
-    assert chunk == (b"\0\1", b"")

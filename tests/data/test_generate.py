@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors
-from t2t_repro.data import encode, engines, generate, manifest
+from t2t_repro.data import encode, engines, manifest
 from t2t_repro.data.encode import Encoder
 from t2t_repro.data.generate import LineSample
-from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
@@ -201,17 +200,6 @@ def test_ids_above_65535_have_4_bytes(tmp_path, monkeypatch):
     assert schema.field("inputs").type == pa.large_list(pa.int32())
 
 
-def test_text_is_split_at_line_feeds_only(tmp_path):
-    odd = "an\x00bed\x0bcan\x0c\x1c\x1d\x1e\x85dan\u2028ebb\u2029fad\ufeff"
-    train = [*draw_pairs(49), (odd, odd[::-1])]
-    contents = generate_corpus(tmp_path, train, test=[(odd, odd)])
-    assert contents["splits"]["train"]["kept"] == 50
-    corpus = manifest.open_corpus(tmp_path, "test")
-    assert corpus.text("inputs") == [odd]
-    vocabulary = Bpe.load(tmp_path / "vocab.model")
-    assert corpus.sentences("inputs") == vocabulary.encode([odd])
-
-
 def test_text_that_changes_between_readings_is_user_error(tmp_path):
     texts = [draw_pairs(50), draw_pairs(50, seed=1)]
     readings = iter(texts)
@@ -258,22 +246,6 @@ def test_shards_without_manifest_are_generated_again(tmp_path):
     (tmp_path / "manifest.json").unlink()
     again = generate_corpus(tmp_path, draw_pairs(50))
     assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))
-
-
-def test_corpus_cut_off_by_an_error_cannot_be_opened(tmp_path):
-    def broken():
-        yield TEST[0]
-        raise errors.UserError("The disk is full.")
-
-    splits = {"train": lambda: iter(draw_pairs(50)), "test": broken}
-    with pytest.raises(errors.UserError, match="disk is full"):
-        generate.generate(tmp_path, splits, CorpusSettings(vocab_size=300), {})
-    with pytest.raises(errors.UserError) as raised:
-        manifest.open_corpus(tmp_path, "train")
-    assert f"There is no data in {tmp_path}" in str(raised.value)
-    assert "manifest.json is missing" in str(raised.value)
-    generate_corpus(tmp_path, draw_pairs(50))
-    assert len(manifest.open_corpus(tmp_path, "train")) == 50
 
 
 def draw(lines, size, seed, at_once=1000):

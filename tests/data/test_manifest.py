@@ -34,19 +34,6 @@ def test_vocabulary_is_learned_from_a_sample_of_limited_size(
     assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
 
 
-def test_given_vocabulary_replaces_learning(tmp_path):
-    lines = [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw_pairs(90))]
-    given = Bpe.learn(lines, 320)
-    path = tmp_path / "given.model"
-    path.write_bytes(given.model)
-    train = draw_pairs(50)
-    contents = generate_corpus(tmp_path / "data", train, vocabulary=str(path))
-    assert contents["vocabulary"] == {"size": 320, "sha256": given.sha256}
-    corpus = manifest.open_corpus(tmp_path / "data", "train")
-    inputs = [source for source, _ in train]
-    assert corpus.sentences("inputs") == given.encode(inputs)
-
-
 def test_separate_vocabularies_are_learned_from_their_side_alone(tmp_path):
     train = draw_pairs(50)
     contents = generate_corpus(

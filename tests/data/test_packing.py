@@ -59,17 +59,12 @@ def pack_pair_by_pair(pairs, row_lengths):
     return [rows[index] for index in range(len(pairs))]
 
 
-def test_row_prefers_longest_pairs_that_fit():
-    """5 + 2 leaves room for 3: the row gives 2 back and takes the later 5."""
-    lengths = [5, 2, 8, 5, 1]
-    rows = batch_plan.pack(lengths, lengths, (10, 10))
-    assert rows.tolist() == [0, 1, 1, 0, 2]
-
-
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(PAIRS, st.sampled_from([(40, 40), (40, 52), (64, 40)]))
 @hypothesis.example([(2, 23), (39, 1), (1, 18), (1, 1), (1, 19)], (40, 40))
 @hypothesis.example([], (40, 40))
+# 5 + 2 leaves room for 3: the row gives 2 back and takes the later 5.
+@hypothesis.example([(5, 5), (2, 2), (8, 8), (5, 5), (1, 1)], (10, 10))
 def test_pack_equals_packing_pair_by_pair(pairs, row_lengths):
     """The pairs fit into one window, whose size then has no effect."""
     pairs = pairs[: batch_plan._PACKING_WINDOW]
@@ -89,14 +84,6 @@ def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
     assert np.array_equal(np.unique(rows), np.arange(rows.max() + 1))
     for side, row_length in zip(lengths, row_lengths, strict=True):
         assert np.bincount(rows, side).max() <= row_length
-
-
-def test_rows_are_at_least_90_percent_full():
-    lengths = draw_lengths(20_000)
-    rows = batch_plan.pack(*lengths, (256, 256))
-    emptier, fuller = sorted(fill(lengths, rows, (256, 256)))
-    assert fuller > 0.95
-    assert emptier > 0.90
 
 
 def test_both_sides_of_rows_are_full_where_their_lengths_differ():

@@ -251,13 +251,3 @@ def test_uniform_numbers_are_uniform_and_independent():
     next_to = np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]
     below = np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]
     assert max(abs(next_to), abs(below)) < 4 / math.sqrt(numbers.size)
-
-
-def test_first_keys_differ_with_each_number():
-    keys = [
-        subword_sampling.first_key(seed, step, side)
-        for seed in range(3)
-        for step in range(3)
-        for side in range(2)
-    ]
-    assert len(set(keys)) == len(keys)

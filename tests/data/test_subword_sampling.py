@@ -7,6 +7,7 @@ import numpy as np
 import plans
 import pytest
 import tensorflow as tf
+from small_corpora import write_ids
 
 from t2t_repro import errors, registry
 from t2t_repro.data import batch_plan, batches, corpus, subword_sampling
@@ -35,9 +36,8 @@ def pairs(tmp_path_factory):
         return segment_greedily(letters) + [1]
 
     folder = tmp_path_factory.mktemp("corpus")
-    ids = {name: [side() for _ in range(200)] for name in corpus.SIDES}
-    corpus.write_shard(folder / "a.arrow", ids, {}, SIZE)
-    return corpus.Corpus([folder / "a.arrow"])
+    ids = [(side(), side()) for _ in range(200)]
+    return corpus.Corpus([write_ids(folder / "a.arrow", ids, SIZE)])
 
 
 def segment_greedily(letters):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t2t_repro.data import engines, generate
+from t2t_repro.data import corpus, engines, generate
 from t2t_repro.data.settings import CorpusSettings
 
 
@@ -15,6 +15,20 @@ def draw_pairs(count, seed=0):
     sizes = choices.choices(range(2, 7), k=count)
     lines = [" ".join(choices.choices(words, k=size)) for size in sizes]
     return [(line, line[::-1]) for line in lines]
+
+
+def write_ids(path, pairs, vocab_size, texts=()):
+    """Write a shard of pairs of ids, and perhaps of text; return its path."""
+
+    def sides(pairs):
+        return {
+            side: [pair[i] for pair in pairs]
+            for i, side in enumerate(corpus.SIDES)
+        }
+
+    texts = sides(texts) if texts else {}
+    corpus.write_shard(path, sides(pairs), texts, vocab_size)
+    return path
 
 
 def generate_corpus(

@@ -122,16 +122,6 @@ def test_multi30k_checksums_are_distinct():
     assert len(set(multi30k._SHA256.values())) == 9
 
 
-def test_multi30k_reads_plain_files_of_raw_dir(tmp_path):
-    (tmp_path / "val.en").write_text("a man\n")
-    (tmp_path / "val.de").write_text("ein Mann\n")
-    built = build_problem("multi30k_ende")
-    pairs = built.pairs("validation", tmp_path, "unused")
-    assert list(pairs) == [("a man", "ein Mann")]
-    with pytest.raises(errors.UserError, match="neither train.en nor"):
-        built.pairs("train", tmp_path, "unused")
-
-
 def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
     (tmp_path / "val.en").write_text("A man's hat.\n")
     (tmp_path / "val.de").write_text("„Hüte“, sagt er.\n")

@@ -83,12 +83,6 @@ def test_missing_extra_trees_are_user_error(plain):
         pairs("train", plain, "wsj_parsing_semi")
 
 
-def test_malformed_tree_is_user_error_with_file_and_line(plain):
-    write(plain / "train.mrg", f"{CAT}(S (NN a)\n{CAT}")
-    with pytest.raises(errors.UserError, match="train.mrg, line 2: .*line 3"):
-        pairs("train", plain)
-
-
 def test_missing_treebank_is_user_error_that_suggests_raw_dir(tmp_path):
     with pytest.raises(errors.UserError, match="train.mrg .*--raw_dir"):
         pairs("train", None)

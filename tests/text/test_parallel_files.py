@@ -16,43 +16,6 @@ def write(path, content):
     return path
 
 
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b"", []),
-        (b"a", ["a"]),
-        (b"a\nb\n", ["a", "b"]),
-        (b"a\n\nb", ["a", "", "b"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"\n", [""]),
-        (b"a\rb\n", ["a\rb"]),
-        ("a\u0085b\u2028c\u00a0d\u000be\n".encode(),)
-        + (["a\u0085b\u2028c\u00a0d\u000be"],),
-        (b" a \t\n", [" a \t"]),
-        ("żółw\n".encode(), ["żółw"]),
-        # A byte order mark; elsewhere it is a character.
-        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
-    ],
-)
-@pytest.mark.parametrize("packed", [False, True])
-def test_lines_end_at_line_feeds_only(tmp_path, content, lines, packed):
-    if packed:
-        path = write(tmp_path / "a.gz", gzip.compress(content))
-    else:
-        path = write(tmp_path / "a", content)
-    assert list(parallel_files.read_lines(path)) == lines
-    assert list(parallel_files.read_lines(str(path))) == lines
-
-
-def test_invalid_utf8_is_user_error_with_line(tmp_path):
-    path = write(tmp_path / "a", "a\nbü\n".encode() + b"ab\xff\nc\n")
-    lines = parallel_files.read_lines(path)
-    assert [next(lines), next(lines)] == ["a", "bü"]
-    message = f"{path}, line 3, is not UTF-8: invalid start byte at byte 2"
-    with pytest.raises(errors.UserError, match=message):
-        next(lines)
-
-
 def test_missing_file_is_user_error(tmp_path):
     path = tmp_path / "absent"
     with pytest.raises(errors.UserError, match=f"There is no file {path}"):
@@ -72,13 +35,6 @@ def test_zst_is_read_like_plain_text(tmp_path):
     lines = list(parallel_files.read_lines(path))
     assert lines == [f"{i} é" for i in range(99_999)]
     assert parallel_files.find("a", tmp_path) == path
-
-
-def test_read_pairs_gives_aligned_lines(tmp_path):
-    inputs = write(tmp_path / "a", "one\u2028\n\nthree\r\n".encode())
-    targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n\n"))
-    pairs = [("one\u2028", "eins"), ("", "zwei"), ("three", "")]
-    assert list(parallel_files.read_pairs(inputs, targets)) == pairs
 
 
 @pytest.mark.parametrize(

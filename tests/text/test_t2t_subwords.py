@@ -5,6 +5,7 @@ import functools
 import pytest
 import tensor2tensor_models as models
 import tensorflow as tf
+import vocabulary_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,34 +87,16 @@ def _graph():
     return T2TSubwordsGraph(VOCABULARY)
 
 
-@functools.cache
-def _encode():
-    signature = [tf.TensorSpec([None], tf.string)]
-    return tf.function(_graph().encode, input_signature=signature)
-
-
-@functools.cache
-def _decode():
-    signature = [tf.RaggedTensorSpec([None, None], tf.int32, ragged_rank=1)]
-    return tf.function(_graph().decode, input_signature=signature)
-
-
 @settings(max_examples=30)
 @given(st.lists(LINES, max_size=4))
 def test_graph_gives_the_same_ids(lines):
-    expected = [row[:-1] for row in VOCABULARY.encode(lines)]
-    assert _encode()(tf.constant(lines, tf.string)).to_list() == expected
+    vocabulary_graphs.assert_same_ids(VOCABULARY, _graph(), lines)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(2, VOCABULARY.size - 1)), max_size=4))
 def test_graph_gives_the_same_text(rows):
-    ids = tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1)
-    decoded = [line.decode() for line in _decode()(ids).numpy()]
-    assert decoded == VOCABULARY.join(rows)
-    pieces = _graph().pieces(ids.flat_values).numpy()
-    flat = [i for row in rows for i in row]
-    assert [piece.decode() for piece in pieces] == VOCABULARY.pieces(flat)
+    vocabulary_graphs.assert_same_text(VOCABULARY, _graph(), rows)
 
 
 def test_quotes_around_subwords_may_be_missing():

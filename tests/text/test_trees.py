@@ -75,13 +75,6 @@ def test_malformed_tree_is_user_error_with_file_and_line(text, message):
         read(text)
 
 
-def test_trees_before_a_malformed_one_are_read():
-    result = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
-    assert next(result).words == ("a",)
-    with pytest.raises(errors.UserError, match="line 2"):
-        next(result)
-
-
 def test_normal_form_has_no_traces_functions_roots_and_tags():
     assert trees.normalize(CAT) == Tree(
         ("The", "cat", "seems", "to", "sleep", "."),
@@ -132,49 +125,6 @@ def test_tree_is_written_as_line_and_read_back():
     assert trees.write_line(TREE) == LINE
     assert trees.read_line(LINE, WORDS) == trees.LineReading(TREE)
     assert trees.read_line(LINE, WORDS).is_well_formed
-
-
-def test_sentence_without_constituents_is_its_tags():
-    yes = trees.Tree(("Yes", "."), ("XX", "."), ())
-    assert trees.write_line(yes) == "XX ."
-    assert trees.read_line("XX .", ["Yes", "."]) == trees.LineReading(yes)
-    nothing = trees.Tree((), (), ())
-    assert trees.write_line(nothing) == ""
-    assert trees.read_line("", []) == trees.LineReading(nothing)
-
-
-def nested(children):
-    """Define a strategy: lists are constituents, strings are tags."""
-    return st.tuples(
-        st.sampled_from(["S", "NP", "VP"]),
-        st.lists(children, min_size=1, max_size=3),
-    )
-
-
-TREES = st.recursive(st.sampled_from(["XX", ",", "``"]), nested, max_leaves=20)
-
-
-def build(nodes):
-    builder = trees.Builder()
-
-    def add(node):
-        if isinstance(node, str):
-            builder.add(node, "word")
-            return
-        builder.open(node[0])
-        for child in node[1]:
-            add(child)
-        builder.close()
-
-    for node in nodes:
-        add(node)
-    return builder.tree()
-
-
-@given(st.lists(TREES, max_size=3).map(build))
-def test_any_forest_is_read_back(forest):
-    reading = trees.read_line(trees.write_line(forest), forest.words)
-    assert reading == trees.LineReading(forest)
 
 
 def repaired(text, words):

@@ -1,7 +1,7 @@
 """Vocabulary of tokenized text, in Python and in a graph."""
 
 import pytest
-import tensorflow as tf
+import vocabulary_graphs
 from file_strategies import LINES, UNUSUAL
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,17 +44,8 @@ def test_only_ascii_whitespace_separates_tokens():
 @given(st.lists(LINES, max_size=4), st.text(UNUSUAL, max_size=30))
 def test_graph_equals_the_vocabulary(lines, text):
     vocabulary = WhitespaceTokens.learn([*lines, text, "a"], 9)
-    in_graph = TokenTable(vocabulary)
     asked = [*lines, text, "a </s> <pad> b"]
-    ids = in_graph.encode(tf.constant(asked))
-    expected = [row[:-1] for row in vocabulary.encode(asked)]
-    assert ids.to_list() == expected
-    decoded = [line.decode() for line in in_graph.decode(ids).numpy()]
-    assert decoded == vocabulary.join(expected)
-    pieces = in_graph.pieces(ids).to_list()
-    assert [[p.decode() for p in row] for row in pieces] == [
-        vocabulary.pieces(row) for row in expected
-    ]
+    vocabulary_graphs.assert_same_ids(vocabulary, TokenTable(vocabulary), asked)
 
 
 @pytest.mark.parametrize("pad", [None, "<blank>"])
