@@ -54,12 +54,9 @@ def numbers(split: str) -> list[int]:
     arrivals = random.exponential(np.arange(LARGEST + 1) + 1000.0)
     sample = np.argsort(arrivals)[: sum(SPLIT_SIZES.values())]
     permuted = random.permutation(sample)
-    first = 0
-    for name, size in SPLIT_SIZES.items():
-        if name == split:
-            return permuted[first : first + size].tolist()
-        first += size
-    raise KeyError(split)
+    ends = np.cumsum([*SPLIT_SIZES.values()])
+    parts = dict(zip(SPLIT_SIZES, np.split(permuted, ends), strict=False))
+    return parts[split].tolist()
 
 
 def _spell_chunk(language: str, chunk: Iterable[int]) -> list[str]:
@@ -97,14 +94,12 @@ class NumberWords(Problem):
     ) -> Iterator[Pair]:
         """Yield pairs from files, which are generated once, not downloaded."""
         if raw_dir is None:
-            folder = raw_dir = pathlib.Path(download_dir) / self.data_name
-            _write_missing(folder, split, self.stored_languages)
+            raw_dir = pathlib.Path(download_dir) / self.data_name
+            _write_missing(raw_dir, split, self.stored_languages)
         return super().pairs(split, raw_dir, download_dir)
 
 
-def _write_missing(
-    folder: pathlib.Path, split: str, languages: Iterable[str]
-) -> None:
+def _write_missing(folder, split, languages):
     for language in languages:
         path = folder / f"{split}.{language}"
         if not path.exists():
@@ -144,6 +139,6 @@ class NumberWordsMany(ManyToMany):
     ) -> tuple[pathlib.Path, pathlib.Path]:
         """Return files of words, which are generated once."""
         if raw_dir is None:
-            folder = raw_dir = pathlib.Path(download_dir) / self.data_name
-            _write_missing(folder, split, languages)
+            raw_dir = pathlib.Path(download_dir) / self.data_name
+            _write_missing(raw_dir, split, languages)
         return super().text_files(split, languages, raw_dir, download_dir)

@@ -18,11 +18,6 @@ from t2t_repro.text import moses
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 from t2t_repro.text.test_sets import from_sacrebleu
 
-WMT14 = (
-    "Bojar et al.: Findings of the 2014 Workshop on Statistical Machine "
-    "Translation, 2014, W14-3302"
-)
-
 
 class FromTfds(Problem):
     """Text from TensorFlow Datasets, or plain files from --raw_dir.
@@ -214,8 +209,19 @@ _ARCHIVES = {
 _HELD_OUT = 100  # fairseq validates on each 100th pair
 
 
+class Wmt14(FromTfds):
+    """Training text of TFDS, newstest2013 and newstest2014 of sacreBLEU."""
+
+    test_sets = {"validation": "wmt13", "test": "wmt14/full"}
+    data_page = "https://www.statmt.org/wmt14/translation-task.html"
+    data_citation = (
+        "Bojar et al.: Findings of the 2014 Workshop on Statistical Machine "
+        "Translation, 2014, W14-3302"
+    )
+
+
 @problems.register("wmt14_ende")
-class Wmt14EnDe(FromTfds):
+class Wmt14EnDe(Wmt14):
     """WMT14 English to German: 4.5 million pairs, 37,000 subwords.
 
     The validation split is newstest2013, the test split newstest2014 with 3,003
@@ -224,9 +230,6 @@ class Wmt14EnDe(FromTfds):
 
     stored_languages = ("en", "de")
     tfds_name = "wmt14_translate/de-en"
-    test_sets = {"validation": "wmt13", "test": "wmt14/full"}
-    data_page = "https://www.statmt.org/wmt14/translation-task.html"
-    data_citation = WMT14
     vocab_size = 37_000  # section 5.1
 
 
@@ -291,7 +294,7 @@ class Wmt14EnDeFairseq(Wmt14EnDe):
 
 
 @problems.register("wmt14_enfr")
-class Wmt14EnFr(FromTfds):
+class Wmt14EnFr(Wmt14):
     """WMT14 English to French: 40.8 million pairs, 32,000 subwords.
 
     The paper has 36 million pairs after a cleaning that it does not describe.
@@ -302,9 +305,6 @@ class Wmt14EnFr(FromTfds):
 
     stored_languages = ("en", "fr")
     tfds_name = "wmt14_translate/fr-en"
-    test_sets = {"validation": "wmt13", "test": "wmt14/full"}
-    data_page = "https://www.statmt.org/wmt14/translation-task.html"
-    data_citation = WMT14
     vocab_size = 32_000  # section 5.1
 
 

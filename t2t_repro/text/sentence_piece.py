@@ -84,14 +84,8 @@ class SentencePiece(Vocabulary):
                 f"no other piece spells; none of these {len(pieces):,} is one. "
                 f"{_LEARN_IT}"
             )
-        self._check_algorithm()
-
-    def _check_algorithm(self) -> None:
-        """Raise a UserError if the model has another algorithm.
-
-        Sampling would take its scores for those of this one.
-        """
-        found = _algorithm_of(_Proto.FromString(self.model).trainer_spec)
+        # Sampling would take its scores for those of this algorithm.
+        found = _algorithm_of(_Proto.FromString(model).trainer_spec)
         if self.algorithm and found != self.algorithm:
             raise errors.UserError(
                 f"This SentencePiece model has the type {found} and not "

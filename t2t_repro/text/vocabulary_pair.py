@@ -234,41 +234,25 @@ class VocabularySettings:
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""
-        _check_sampling(self.vocabulary_type, hparams)
-        if self.separate_vocabularies:
-            _check_embedding(
-                hparams, self.vocabulary_type, self.vocabulary_paths
-            )
-
-
-def _check_sampling(kind: str, hparams: hparam.HParams) -> None:
-    """Raise a UserError if hparams sample what a vocabulary type cannot."""
-    offered = vocabulary_class(kind).sampling_hparam
-    for name in ("bpe_dropout", "unigram_alpha"):
-        value = getattr(hparams, name)
-        if value and name != offered:
+        offered = self._vocabulary_class.sampling_hparam
+        for name in ("bpe_dropout", "unigram_alpha"):
+            value = getattr(hparams, name)
+            if value and name != offered:
+                raise errors.UserError(
+                    f"--hparams={name}={value} cannot sample segmentations of "
+                    f"a vocabulary of the type {self.vocabulary_type}: "
+                    "bpe_dropout is for bpe, unigram_alpha for unigram. Set "
+                    f"{name}=0" + (f" and {offered}=0.1." if offered else ".")
+                )
+        shared = "shared_embedding_and_softmax_weights"
+        if not (self.separate_vocabularies and getattr(hparams, shared, False)):
+            return
+        # Two files may segment text differently and have the same ids.
+        paths = self.vocabulary_paths
+        if not (paths and load(self.vocabulary_type, paths).have_same_ids):
             raise errors.UserError(
-                f"--hparams={name}={value} cannot sample segmentations of a "
-                f"vocabulary of the type {kind}: bpe_dropout is for bpe, "
-                f"unigram_alpha for unigram. Set {name}=0"
-                + (f" and {offered}=0.1." if offered else ".")
+                "One embedding for both sides needs one vocabulary, or two "
+                "with the same ids; got separate_vocabularies=true and "
+                f"{shared}=true. Use --hparams={shared}=false, or drop "
+                "separate_vocabularies."
             )
-
-
-def _check_embedding(
-    hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
-) -> None:
-    """Raise a UserError if one embedding serves two vocabularies.
-
-    Two files may segment text differently and have the same ids. Without
-    `paths`, the vocabularies are to be learned.
-    """
-    shared = "shared_embedding_and_softmax_weights"
-    if not getattr(hparams, shared, False):
-        return
-    if not (paths and load(kind, paths).have_same_ids):
-        raise errors.UserError(
-            "One embedding for both sides needs one vocabulary, or two with "
-            f"the same ids; got separate_vocabularies=true and {shared}=true. "
-            f"Use --hparams={shared}=false, or drop separate_vocabularies."
-        )
