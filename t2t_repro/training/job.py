@@ -20,7 +20,7 @@ from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.runs import checkpoint_files, history, run_json, run_log
 from t2t_repro.runtime import devices, keras_compat
-from t2t_repro.training import optimizer, train_loop
+from t2t_repro.training import model_check, optimizer, train_loop
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options
@@ -66,6 +66,7 @@ def train(
     observers += upload_callbacks(run_folder)
     strategy = _choose_hardware(options)
     optimizer.check(hparams)  # runs an update of a small matrix
+    _check_model(problem, hparams, options)
     worker = devices.Worker(strategy)
     common_settings = _common_settings(problem, hparams, options)
     with worker.report_lost_workers(), contextlib.ExitStack() as stack:
@@ -188,6 +189,17 @@ def _check(problem, hparams, options):
         problem.suite,
         options.resolved(hparams).eval_bleu_sentences,
     )
+
+
+def _check_model(problem, hparams, options):
+    """Check the rules of a model that is not one of ours, which tests check."""
+    model = registry.models[hparams.model].value
+    if not model.__module__.startswith("t2t_repro."):
+        model_check.check(
+            hparams,
+            devices.dtype_policy(options.mixed_precision),
+            problem.separate_vocabularies,
+        )
 
 
 def _write_run_json(worker, output_dir, settings, task, options, strategy):

@@ -110,7 +110,8 @@ class Convolution(seq2seq.Seq2Seq):
         return seq2seq.DecodingState((), columns, past)
 
     def decode_step(self, ids, step, state):
-        y = self.embedding(ids)[:, :, None] * ops.cast(step > 0, "float32")
+        y = self.embedding(ids)[:, :, None]
+        y = y * ops.cast(step > 0, y.dtype)
         window = ops.concatenate(
             [state.hypotheses, ops.cast(y, state.hypotheses.dtype)], axis=2
         )

@@ -1,0 +1,414 @@
+"""Check of the rules that a model must follow, on a tiny batch.
+
+A model whose step of decoding, packed rows or padding differ from its full pass
+trains without an error, and translates worse than its loss suggests. check()
+builds a small model of the same settings, with random biases and small
+vocabularies, and compares its results with each other.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from t2t_repro import errors
+from t2t_repro.data import batches
+from t2t_repro.hparam import HParams
+from t2t_repro.layers import randomness
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.models import building
+from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
+from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.training.step import batch_loss
+
+# Sizes of vocabularies. Where a model has one for each side, they differ.
+_TARGETS, _INPUTS = 29, 31
+_BEAMS = 3
+# Largest difference of equal results, as a share of the largest one: rounding
+# with significands of 24, 11 and 8 bits, through all layers.
+_TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
+
+
+class Violation(Exception):
+    """Rule that a model breaks, and how."""
+
+
+class _Subject(NamedTuple):
+    """Model, and two pairs of sentences of different lengths.
+
+    The second pair ends with padding. Ids are up to the sizes of both
+    vocabularies.
+    """
+
+    model: Seq2Seq
+    inputs: np.ndarray  # [2, L] int32
+    targets: np.ndarray  # [2, T] int32
+    tolerance: float
+
+    def logits(self, batch: Mapping[str, Any], **kwargs: Any) -> np.ndarray:
+        """Return the model's logits of a batch, [B, T, V]."""
+        return np.asarray(self.model(batch, **kwargs))
+
+    def is_equal(self, actual: np.ndarray, expected: np.ndarray) -> bool:
+        """Return whether results differ by no more than rounding."""
+        largest = np.abs(expected).max(initial=1.0)
+        difference = np.abs(actual - expected).max(initial=0)
+        return bool(difference <= self.tolerance * largest)
+
+    def require_equal(
+        self,
+        actual: Any,
+        expected: Any,
+        rule: str,
+        layers: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    ) -> None:
+        """Raise a Violation of `rule` if results differ.
+
+        `layers` {path: outputs that should be equal} serve to name the first
+        that differs.
+        """
+        actual, expected = np.asarray(actual), np.asarray(expected)
+        if actual.shape != expected.shape:
+            raise Violation(
+                f"{rule}; their shapes are {actual.shape} and {expected.shape}"
+            )
+        if self.is_equal(actual, expected):
+            return
+        found = (
+            f", first in the layer {path}"
+            for path, pair in (layers or {}).items()
+            if not self.is_equal(*pair)
+        )
+        difference = np.abs(actual - expected).max()
+        raise Violation(
+            f"{rule}; they differ by up to {difference:.2g} where the largest "
+            f"is {np.abs(expected).max():.2g}{next(found, '')}"
+        )
+
+
+def check(
+    hparams: HParams, dtype: str = "float32", separate: bool = False
+) -> None:
+    """Check a model's rules in about a second, on the CPU.
+
+    Args:
+        hparams: settings of the model.
+        dtype: Keras dtype policy of the run.
+        separate: whether the two sides have vocabularies of their own.
+
+    Raises:
+        UserError: the model breaks a rule of docs/models.md. The message has
+            the rule, the difference, and the layer where that is known.
+    """
+    keras.utils.set_random_seed(1)  # a verdict does not depend on chance
+    with tf.device("CPU:0"):
+        model = building.build(
+            hparams,
+            _TARGETS,
+            dtype,
+            source_vocab_size=_INPUTS if separate else None,
+        )
+        subject = _subject(model)
+        for rule in _RULES:
+            try:
+                rule(subject)
+            except Violation as violation:
+                raise errors.UserError(
+                    f"The model {hparams.model!r} breaks a rule of "
+                    f"docs/models.md: {violation}."
+                ) from violation
+
+
+def _subject(model: Seq2Seq) -> _Subject:
+    """Return the model with random biases and gains, and its two pairs."""
+    generator = np.random.default_rng(0)
+    for weight in model.weights:
+        if len(weight.shape) < 2:  # initially 0 or 1, which would hide errors
+            noise = generator.normal(0, 0.2, weight.shape)
+            weight.assign(weight + ops.cast(noise, weight.dtype))
+    inputs, targets = (
+        generator.integers(2, size, (2, length), np.int32)
+        for size, length in (
+            (model.source_vocab_size, 6),
+            (model.vocab_size, 5),
+        )
+    )
+    inputs[0, 1], targets[0, 1] = model.source_vocab_size - 1, _TARGETS - 1
+    inputs[0, -1] = targets[0, -1] = 1  # EOS
+    inputs[1, 3:], targets[1, 3:] = (1, 0, 0), (1, 0)
+    dtype = model.compute_dtype
+    return _Subject(model, inputs, targets, _TOLERANCE.get(dtype, 1e-4))
+
+
+# Rules
+
+
+def _check_logits(subject: _Subject) -> None:
+    batch = batches.one_sentence_per_row(subject.inputs, subject.targets)
+    with _outputs_of_layers() as layers:
+        logits = subject.logits(batch)
+    expected = (*subject.targets.shape, subject.model.vocab_size)
+    if logits.shape != expected or logits.dtype != np.float32:
+        raise Violation(
+            f"logits are float32 {expected}; got {logits.dtype} {logits.shape}"
+        )
+    if not np.isfinite(logits).all():
+        found = (
+            f"; the first layer with others is {path}"
+            for path, x in layers.items()
+            if not np.isfinite(x).all()
+        )
+        raise Violation(f"logits are finite{next(found, '')}")
+
+
+def _check_padding(subject: _Subject) -> None:
+    """Compare the second sentence alone, without padding, with the batch."""
+    results = []
+    for rows, length in ((slice(0, 2), None), (slice(1, 2), 4)):
+        batch = batches.one_sentence_per_row(
+            subject.inputs[rows, :length], subject.targets[rows, :length]
+        )
+        with _outputs_of_layers() as layers:
+            logits = subject.logits(batch)
+        results.append((logits, layers))
+    (both, in_batch), (alone, by_itself) = results
+    pairs = {
+        path: (x[1:, : y.shape[1]], y)
+        for path, y in by_itself.items()
+        if (x := in_batch[path]).ndim == 3 and y.shape[1] == 4
+    }
+    subject.require_equal(
+        both[1:, :4],
+        alone,
+        "a sentence has the same logits alone as in a batch with padding",
+        pairs,
+    )
+
+
+def _check_causality(subject: _Subject) -> None:
+    changed = subject.targets.copy()
+    changed[:, 2] = 2
+    before, after = (
+        subject.logits(batches.one_sentence_per_row(subject.inputs, targets))
+        for targets in (subject.targets, changed)
+    )
+    subject.require_equal(
+        after[:, :3],
+        before[:, :3],
+        "logits depend on earlier targets alone; those of positions 0 to 2 are "
+        "compared, with another target at position 2",
+    )
+
+
+def _check_packed_rows(subject: _Subject) -> None:
+    """Compare two sentences in one row with the same in rows of their own."""
+    if not subject.model.packed_rows:
+        return
+    inputs, targets = subject.inputs, subject.targets
+    second = inputs[1:, :4], targets[1:, :4]
+    alone = [
+        batches.one_sentence_per_row(*pair)
+        for pair in ((inputs[:1], targets[:1]), second)
+    ]
+    packed = {
+        name: ops.concatenate(
+            [alone[0][name], alone[1][name] * (2 if "segment" in name else 1)],
+            axis=1,
+        )
+        for name in alone[0]
+    }
+    subject.require_equal(
+        subject.logits(packed)[0],
+        np.concatenate([subject.logits(row)[0] for row in alone]),
+        "a sentence has the same logits in a packed row as in its own",
+    )
+
+
+def _check_random_numbers(subject: _Subject) -> None:
+    """Compare a row's random numbers alone with those in a batch."""
+
+    def logits(rows: slice) -> np.ndarray:
+        inputs, targets = subject.inputs[rows], subject.targets[rows]
+        rng = randomness.step_rng(1, 1, rows.start, len(inputs))
+        batch = batches.one_sentence_per_row(inputs, targets)
+        return subject.logits(batch, rng=rng)
+
+    subject.require_equal(
+        logits(slice(1, 2)),
+        logits(slice(0, 2))[1:],
+        "random numbers are a function of the row: a row has the same in any "
+        "batch",
+    )
+
+
+def _check_gradients(subject: _Subject) -> None:
+    model = subject.model
+    batch = {
+        name: tf.constant(array)
+        for name, array in batches.one_sentence_per_row(
+            subject.inputs, subject.targets
+        ).items()
+    }
+    weights = model.trainable_variables
+    with tf.GradientTape() as tape:
+        rng = randomness.step_rng(1, 1, 0, 2)
+        sums = batch_loss(model, batch, rng, 0.1)
+        loss = sums.smoothed + sum(sums.auxiliary.values())
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is None:
+            raise Violation(
+                "the loss depends on each weight that is trainable; it does "
+                f"not depend on {weight.path}"
+            )
+        if not np.isfinite(tf.convert_to_tensor(gradient)).all():
+            raise Violation(f"gradients are finite; {weight.path} has others")
+
+
+def _check_decoding(subject: _Subject) -> None:
+    """Compare steps of decoding with the full pass, as a search takes them.
+
+    Beams change their places at each step, the state is compacted after each
+    second one, and the first sentence is dropped after the third.
+    """
+    model, steps = subject.model, subject.targets.shape[1]
+    generator = np.random.default_rng(1)
+    shape = 2, _BEAMS, steps
+    hypotheses = generator.integers(2, model.vocab_size, shape, np.int32)
+    full = _full_pass(subject, hypotheses)
+    state = model.start_decoding(
+        ops.convert_to_tensor(subject.inputs),
+        _BEAMS,
+        2,
+        model.decoding_constants(),
+    )
+    # Sentences that are left, and which hypothesis each of their beams is.
+    rows, beams = np.arange(2), np.tile(np.arange(_BEAMS), (2, 1))
+    for step in range(steps):
+        if step:
+            parents = generator.permuted(
+                np.tile(range(_BEAMS), (len(rows), 1)), axis=1
+            )
+            state = model.reorder_beams(
+                state, ops.convert_to_tensor(parents, "int32")
+            )
+            beams = np.take_along_axis(beams, parents, 1)
+        if step in (2, 4):
+            state = model.compact_state(state)
+        place = rows[:, None], beams
+        previous = hypotheses[place][..., step - 1]  # not read at step 0
+        with _outputs_of_layers() as outputs_of_layers:
+            outputs = model.decode_step(
+                ops.convert_to_tensor(previous, "int32"),
+                ops.convert_to_tensor(step, "int32"),
+                state,
+            )
+        _compare_step(subject, outputs, outputs_of_layers, full, (*place, step))
+        state = outputs.state
+        if step == 2:
+            rows, beams = rows[1:], beams[1:]
+            state = state._replace(
+                sentences=keras.tree.map_structure(
+                    _drop_first, state.sentences
+                ),
+                hypotheses=keras.tree.map_structure(
+                    _drop_first, state.hypotheses
+                ),
+            )
+
+
+def _drop_first(x: Tensor) -> Tensor:
+    return x[1:]
+
+
+class _FullPass(NamedTuple):
+    """Results of all hypotheses [B, W, T] in one pass."""
+
+    logits: np.ndarray  # [B, W, T, V]
+    attention: np.ndarray | None  # [B, W, T, L]
+    layers: dict[str, np.ndarray]  # {path: output [B * W, T, D]}
+
+
+def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> _FullPass:
+    shape = hypotheses.shape
+    batch = batches.one_sentence_per_row(
+        np.repeat(subject.inputs, shape[1], 0),
+        hypotheses.reshape(-1, shape[2]),
+    )
+    with _outputs_of_layers() as layers:
+        logits = subject.logits(batch).reshape(*shape, -1)
+    if "cross" not in subject.model.attention_kinds:
+        return _FullPass(logits, None, layers)
+    weights = np.asarray(subject.model.attention_weights(batch).cross)
+    return _FullPass(logits, weights.mean((0, 2)).reshape(*shape, -1), layers)
+
+
+def _compare_step(
+    subject: _Subject,
+    outputs: StepOutputs,
+    layers: dict[str, np.ndarray],
+    full: _FullPass,
+    place: tuple,
+) -> None:
+    """Compare a step with the full pass at indices `place` of [B, W, T]."""
+    shape = full.logits.shape[:3]
+    pairs = {
+        path: (
+            x.reshape(*place[1].shape, -1),
+            layer.reshape(*shape, -1)[place],
+        )
+        for path, x in layers.items()
+        if (layer := full.layers.get(path)) is not None
+        and x.size % place[1].size == 0
+        and x.size * math.prod(shape) == layer.size * place[1].size
+    }
+    rule = f"of decode_step() are those of the full pass (at step {place[2]})"
+    subject.require_equal(
+        outputs.logits, full.logits[place], f"logits {rule}", pairs
+    )
+    if full.attention is not None:
+        subject.require_equal(
+            outputs.attention,
+            full.attention[place],
+            f"attention weights {rule}",
+        )
+
+
+_RULES: tuple[Callable[[_Subject], None], ...] = (
+    _check_logits,
+    _check_padding,
+    _check_causality,
+    _check_packed_rows,
+    _check_random_numbers,
+    _check_gradients,
+    _check_decoding,
+)
+
+
+@contextlib.contextmanager
+def _outputs_of_layers() -> Iterator[dict[str, np.ndarray]]:
+    """Record {path: output} of the layers, in the order of their calls.
+
+    Of a layer that is called more than once, the last call counts. Embeddings
+    are left out, whose outputs a full pass shifts, and outputs that are no
+    tensors.
+    """
+    outputs: dict[str, np.ndarray] = {}
+    call = keras.layers.Layer.__call__
+
+    def recording_call(layer, *args, **kwargs):
+        output = call(layer, *args, **kwargs)
+        if ops.is_tensor(output) and not isinstance(layer, Embedding):
+            outputs[layer.path or layer.name] = np.asarray(
+                ops.cast(output, "float32")
+            )
+        return output
+
+    with mock.patch.object(keras.layers.Layer, "__call__", recording_call):
+        yield outputs

@@ -1,0 +1,127 @@
+"""Tests of the check of a model's rules, by models that break one each."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from keras import ops
+
+from t2t_repro import errors, registry
+from t2t_repro.models.seq2seq import HiddenStates
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training import model_check
+
+
+def states(model, batch, rng=None):
+    return Transformer.hidden_states(model, batch, rng).states
+
+
+class TargetSeen(Transformer):
+    def hidden_states(self, batch, rng=None):
+        seen = self.targets_embedding(batch["targets"])
+        return HiddenStates(states(self, batch, rng) + seen)
+
+
+class PositionsOfTheRow(Transformer):
+    def hidden_states(self, batch, rng=None):
+        positions = ops.cumsum(ops.ones_like(batch["targets"]), axis=1) - 1
+        return HiddenStates(
+            states(self, batch | {"targets_position": positions}, rng)
+        )
+
+
+class MeanOfTheRow(Transformer):
+    def hidden_states(self, batch, rng=None):
+        embedded = self.inputs_embedding(batch["inputs"])
+        mean = ops.mean(embedded, axis=1, keepdims=True)
+        return HiddenStates(states(self, batch, rng) + mean)
+
+
+class NumbersOfThePass(Transformer):
+    def hidden_states(self, batch, rng=None):
+        x = states(self, batch, rng)
+        if rng is None:
+            return HiddenStates(x)
+        noise = np.random.default_rng(x.shape[0]).normal(size=x.shape[1:])
+        return HiddenStates(x + ops.cast(noise, x.dtype))
+
+
+class Infinite(Transformer):
+    def hidden_states(self, batch, rng=None):
+        x = self.decoder.layers[0].ffn.norm(states(self, batch, rng))
+        return HiddenStates(x / 0.0)
+
+
+class UnusedWeight(Transformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.unused = self.add_weight(name="unused", shape=(4,))
+
+
+class InputsChangedInSteps(Transformer):
+    def start_decoding(self, inputs, *args):
+        last = self.source_vocab_size - 1
+        return super().start_decoding(
+            ops.where(inputs == last, 2, inputs), *args
+        )
+
+
+class BeamsKeptInPlace(Transformer):
+    def reorder_beams(self, state, parents):
+        return state
+
+
+class StateNeverCompacted(Transformer):
+    def compact_state(self, state):
+        return state
+
+
+@pytest.fixture
+def like_tiny(monkeypatch):
+    """Return a function that registers a model; it returns its hparams."""
+    monkeypatch.setattr(registry.models, "_entries", {})
+
+    def register(cls):
+        tiny = registry.build_hparams("tiny")
+        registry.models.register("mine", hparams=type(tiny))(cls)
+        return dataclasses.replace(tiny, num_hidden_layers=1, model="mine")
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (TargetSeen, "logits depend on earlier targets alone"),
+        (PositionsOfTheRow, "the same logits in a packed row as in its own"),
+        (MeanOfTheRow, "the same logits alone as in a batch with padding"),
+        (NumbersOfThePass, "random numbers are a function of the row"),
+        (Infinite, "logits are finite"),
+        (UnusedWeight, "it does not depend on transformer/unused"),
+        (InputsChangedInSteps, r"logits of decode_step\(\).*at step 0"),
+        (BeamsKeptInPlace, r"logits of decode_step\(\).*at step 2"),
+        (StateNeverCompacted, r"logits of decode_step\(\).*at step 2"),
+    ],
+)
+def test_rule_that_a_model_breaks_is_named(like_tiny, cls, message):
+    with pytest.raises(errors.UserError, match=f"'mine' breaks .*{message}"):
+        model_check.check(like_tiny(cls))
+
+
+def test_layer_whose_outputs_differ_is_named(toys, monkeypatch):
+    gru = registry.models["toy_gru"].value
+    step = gru.decode_step
+    monkeypatch.setattr(
+        gru,
+        "decode_step",
+        lambda self, ids, t, state: step(self, ids, 1, state),
+    )
+    with pytest.raises(errors.UserError, match="first in the layer gru/query"):
+        model_check.check(registry.build_hparams("toy_gru"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution", "tiny"])
+def test_model_that_follows_the_rules_passes(toys, name, dtype):
+    hparams = registry.build_hparams(name)
+    model_check.check(hparams, dtype, separate=name.startswith("toy"))
