@@ -3,7 +3,7 @@
     python -m scripts.benchmarks.bench_chaos --export_dir=… --text=test.en
 
 First the clients are alone. Then they are measured again beside each attack of
-ATTACKS, over the protocol that is attacked, with a full disk below the
+chaos_attacks, over the protocol that is attacked, with a full disk below the
 log, with few descriptors, with new versions every second, and with a server
 that is killed and restarted. The limits are: no wrong answer; no lost one,
 except at the kill; a p99 of at most three times that without attack; a memory
@@ -11,11 +11,8 @@ that grows by a second model at most; a log that does not grow. Exit status 1: a
 limit is exceeded. Clients, attacks and server share this machine.
 """
 
-import asyncio
 import concurrent.futures
-import contextlib
 import functools
-import gzip
 import json
 import pathlib
 import random
@@ -27,13 +24,13 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
 from scripts.benchmarks import bench_serve, harness
+from scripts.benchmarks.chaos_attacks import ATTACKS
 from t2t_repro import errors
 from t2t_repro.serving import client, connection, version_folders
 
@@ -49,7 +46,6 @@ OWN_SERVERS: dict[str, dict] = {
     "killed and restarted": {},
 }
 MAX_LOG_KB = 256.0
-MODULE = "scripts.benchmarks.bench_chaos"
 _TIMEOUT = 60.0  # seconds for a request
 
 
@@ -130,188 +126,6 @@ def _ask(remote, sentence, found, end):
     return None
 
 
-# Attacks: hostile clients in the event loop of a process of their own.
-
-PATH = "/v1/models/t2t:predict"
-RPC = b"/tensorflow.serving.PredictionService/Predict"
-CLOSE, GZIP = "Connection: close", "Content-Encoding: gzip"
-
-
-def request(body=b"", *headers, length=None):
-    """Return the bytes of a POST request."""
-    lines = (
-        f"POST {PATH} HTTP/1.1",
-        "Host: localhost",
-        *headers,
-        f"Content-Length: {len(body) if length is None else length}",
-    )
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def empty_strings(count):
-    """Return a JSON request of empty strings, three bytes each."""
-    return b'{"instances":[' + b'"",' * count + b'""]}'
-
-
-def _frame(kind, flags, stream, content=b""):
-    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
-    header = len(content).to_bytes(3, "big") + bytes([kind, flags])
-    return header + stream.to_bytes(4, "big") + content
-
-
-# What opens a connection of HTTP/2, with the confirmation of the other's.
-HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0) + _frame(4, 1, 0)
-
-
-def open_call(number):
-    """Return the bytes that open a call of Predict, without its message."""
-    # RFC 7541: POST and http by their indices, then a path and an authority of
-    # its own, and two further headers.
-    header = b"\x83\x86\x04" + bytes([len(RPC)]) + RPC
-    header += b"\x01\x09localhost\x0f\x10\x10application/grpc"
-    header += b"\x00\x02te\x08trailers"
-    return _frame(1, 4, 2 * number + 1, header)
-
-
-def reset_call(number):
-    """Return the bytes that cancel the call of a number."""
-    return _frame(3, 0, 2 * number + 1, (8).to_bytes(4, "big"))
-
-
-@contextlib.asynccontextmanager
-async def _connected(port, text=b""):
-    """Yield reader and writer of a connection that has sent some bytes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(text)
-        await writer.drain()
-        yield reader, writer
-    finally:
-        writer.close()
-
-
-def _send(*texts, read=True):
-    """Return an attack whose clients send one of the texts each, in turn.
-
-    They read until the server closes the connection, or do not `read`.
-    """
-
-    async def attack(port, number):
-        async with _connected(port, texts[number % len(texts)]) as (reader, _):
-            if read:
-                await reader.read()
-
-    return attack
-
-
-async def _trickle(port, _):
-    """Send a header and a body, a byte each half second."""
-    async with _connected(port) as (reader, writer):
-        for byte in request(b" " * 1000, "X-Slow: " + "x" * 20):
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(0.5)
-        await reader.read()
-
-
-async def _never_read(port, _):
-    """Request many answers, and read none."""
-    async with _connected(port) as (_, writer):
-        writer.transport.pause_reading()
-        writer.write(1000 * b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(3600)
-
-
-async def _rapid_reset(port, _):
-    """Open and cancel 14,000 calls a second."""
-    async with _connected(port, HTTP_2) as (reader, writer):
-        reading = asyncio.ensure_future(reader.read())
-        try:
-            for first in range(0, 1_000_000, 140):
-                for number in range(first, first + 140):
-                    writer.write(open_call(number) + reset_call(number))
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        finally:
-            reading.cancel()
-
-
-class Attack(NamedTuple):
-    """An attack, and how many clients run it."""
-
-    # Function of a port, and of the number of the client.
-    run: Callable[[int, int], Coroutine[Any, Any, None]]
-    at_a_time: int = 200  # clients
-    per_second: int = 200  # new clients
-    protocol: str = "rest"  # of the port
-
-
-_HALF = _send(  # nothing, half a header, half a body, an open chunk
-    b"",
-    b"POST / HTTP/1.1\r\nHost: l",
-    request(b"{", length=100),
-    request().replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    + b"1\r\n{\r\n",
-)
-_MISTAKES = _send(
-    request(b"no JSON", CLOSE),
-    request(b'{"instances": [3]}', CLOSE),
-    request(b"{}", CLOSE, "Content-Encoding: br"),
-    request(b"", CLOSE).replace(PATH.encode(), b"/v1/nowhere"),
-    b"\x16\x03\x01 no HTTP\r\n\r\n",
-)
-_BOMBS = _send(  # 800 KB as they are, and 4 MiB in few bytes
-    request(empty_strings(266_666), CLOSE),
-    request(gzip.compress(empty_strings(1_398_101)), CLOSE, GZIP),
-)
-_LEAVE = _send(request(b'{"instances": ["a sentence"]}'), read=False)
-# The server lets a connection open so many.
-_OPEN_CALLS = _send(HTTP_2 + b"".join(map(open_call, range(100))))
-ATTACKS = {
-    "trickle": Attack(_trickle),
-    "half requests": Attack(_HALF),
-    "connections": Attack(_send(b"", read=False)),
-    "mistakes": Attack(_MISTAKES),
-    "bombs": Attack(_BOMBS, 12, 120),
-    "leaving clients": Attack(_LEAVE, per_second=20),
-    "unread answers": Attack(_never_read, 5),
-    "open calls": Attack(_OPEN_CALLS, 20, protocol="grpc"),
-    "rapid reset": Attack(_rapid_reset, 2, protocol="grpc"),
-    "idle connections": Attack(_send(HTTP_2), protocol="grpc"),
-    # For servers of bench_chaos that lack something.
-    "full disk": Attack(_MISTAKES),
-    "few descriptors": Attack(_HALF, 70, 20),  # more than it has left
-}
-
-
-def measure_attack(settings):
-    """Run an attack of ATTACKS on a port until standard input ends.
-
-    Return how many clients have begun it.
-    """
-    return asyncio.run(_repeat(ATTACKS[settings["name"]], settings["port"]))
-
-
-async def _repeat(attack, port):
-    running: set[asyncio.Task] = set()
-    count = 0
-
-    async def run_client(number):
-        with contextlib.suppress(OSError):
-            await attack.run(port, number)
-
-    loop = asyncio.get_running_loop()
-    ended = loop.run_in_executor(None, sys.stdin.read)
-    while not ended.done():
-        if len(running) < attack.at_a_time:
-            task = asyncio.create_task(run_client(count))
-            running.add(task)
-            task.add_done_callback(running.discard)
-            count += 1
-        await asyncio.wait({ended}, timeout=1 / attack.per_second)
-    return count  # asyncio.run() cancels those that still run
-
-
 class Chaos:
     """The suite: its figures, and the limits that they exceed."""
 
@@ -335,7 +149,7 @@ class Chaos:
             disturbing = pool.submit(disturb, server, stop)
             try:
                 found = harness.measure_in_process(
-                    MODULE,
+                    "scripts.benchmarks.bench_chaos",
                     "clients",
                     port=getattr(server, protocol),
                     protocol=protocol,
@@ -380,10 +194,11 @@ def _peak_memory_mb(server, stop):
 
 
 def run_attack(name, server, stop):
-    """Run an attack of ATTACKS in a process."""
+    """Run an attack of chaos_attacks in a process."""
+    module = "scripts.benchmarks.chaos_attacks"
     port = getattr(server, ATTACKS[name].protocol)
     process = subprocess.Popen(
-        harness.probe_command(MODULE, "attack", name=name, port=port),
+        [sys.executable, "-m", module, name, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -464,5 +279,4 @@ def main():
 
 if __name__ == "__main__":
     define_flags()
-    measures = {"clients": measure_clients, "attack": measure_attack}
-    harness.run_benchmark(main, measures)
+    harness.run_benchmark(main, {"clients": measure_clients})

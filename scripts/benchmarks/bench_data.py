@@ -9,7 +9,6 @@ Ratios compare two measurements of the same run. The last line is a JSON list of
 
 import itertools
 import pathlib
-import re
 import tempfile
 import threading
 import time
@@ -39,23 +38,17 @@ from t2t_repro.text.sentence_piece import Bpe
 STEPS = 400  # batches of 25,000 tokens on each side
 
 
-def anonymous_megabytes():
-    """Return the memory of this process without mapped files, in MB."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) / 1000
-
-
 class PeakMemory(threading.Thread):
-    """Thread that reads the memory of the process every 10 ms."""
+    """Thread that reads the memory without mapped files every 10 ms."""
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.base = self.highest = anonymous_megabytes()
+        self.base = self.highest = harness.megabytes("RssAnon")
         self._done = threading.Event()
 
     def run(self):
         while not self._done.wait(0.01):
-            self.highest = max(self.highest, anonymous_megabytes())
+            self.highest = max(self.highest, harness.megabytes("RssAnon"))
 
     def growth(self):
         """Stop the thread; return the highest value minus the first, in MB."""

@@ -11,6 +11,7 @@ are without padding, and the program waits for each step. The options
 list of {name, value, unit, peer, ratio}.
 """
 
+import itertools
 import os
 import pathlib
 import statistics
@@ -54,15 +55,10 @@ def measure_pytorch(settings):
         "threads": os.cpu_count(),
         "device": "cuda" if settings["device"] == "gpu" else "cpu",
     }
+    ids = {side: rows[side].ravel() for side in ("inputs", "targets")}
     with tempfile.TemporaryDirectory() as folder:
         arrays = pathlib.Path(folder) / "rows.npz"
-        np.savez(
-            arrays,
-            inputs=rows["inputs"].ravel(),
-            targets=rows["targets"].ravel(),
-            inputs_lengths=lengths,
-            targets_lengths=lengths,
-        )
+        np.savez(arrays, inputs_lengths=lengths, targets_lengths=lengths, **ids)
         return harness.pytorch(_PYTORCH.value, arrays, settings | sizes)
 
 
@@ -72,18 +68,12 @@ def report(name, settings, measured, peer):
     tokens = 2 * harness.full_rows(settings)["inputs"].size
     seconds = statistics.median(measured["seconds"])
     harness.report(f"{name}: a step", seconds * 1e3, "ms")
-    rate = memory = None
-    if peer:
-        rate = tokens / statistics.median(peer["seconds"])
-        memory = peer["peak megabytes"] / 1e3
-    harness.report_beside(name, tokens / seconds, "tokens/s", "PyTorch", rate)
-    harness.report_beside(
-        f"{name}: memory",
-        measured["peak megabytes"] / 1e3,
-        "GB",
-        "PyTorch",
-        memory,
-    )
+    for label, unit, value in (
+        (name, "tokens/s", lambda m: tokens / statistics.median(m["seconds"])),
+        (f"{name}: memory", "GB", lambda m: m["peak megabytes"] / 1e3),
+    ):
+        theirs = value(peer) if peer else None
+        harness.report_beside(label, value(measured), unit, "PyTorch", theirs)
     flops = measured["FLOPs"] / seconds
     harness.report(
         f"{name}: of the peak",
@@ -101,30 +91,22 @@ def main():
             "Expected a Python to measure our model with; got none. Name it "
             "with --tensorflow=PYTHON or --jax=PYTHON."
         )
-    for size in _SIZES.value:
-        for dtype in _DTYPES.value:
-            settings = {
-                "hparams_set": size,
-                "dtype": dtype,
-                "tokens": _TOKENS.value,
-                "length": _LENGTH.value,
-                "vocab_size": _VOCAB.value,
-                "warm_up": WARM_UP,
-                "steps": _STEPS.value,
-                "device": _DEVICE.value,
-            }
-            peer = _PYTORCH.value and measure_pytorch(settings)
-            for framework, python in frameworks.items():
-                if python:
-                    measured = harness.measure_in_process(
-                        f"scripts.benchmarks.{PROGRAMS[framework]}",
-                        "full rows",
-                        {"KERAS_BACKEND": framework},
-                        python=python,
-                        **settings,
-                    )
-                    name = f"{size}, {dtype}, {framework}"
-                    report(name, settings, measured, peer)
+    given = (_TOKENS, _LENGTH, _VOCAB, _STEPS, _DEVICE)
+    shared = {flag.name: flag.value for flag in given} | {"warm_up": WARM_UP}
+    for size, dtype in itertools.product(_SIZES.value, _DTYPES.value):
+        settings = shared | {"hparams_set": size, "dtype": dtype}
+        peer = _PYTORCH.value and measure_pytorch(settings)
+        for framework, python in frameworks.items():
+            if python:
+                measured = harness.measure_in_process(
+                    f"scripts.benchmarks.{PROGRAMS[framework]}",
+                    "full rows",
+                    {"KERAS_BACKEND": framework},
+                    python=python,
+                    **settings,
+                )
+                name = f"{size}, {dtype}, {framework}"
+                report(name, settings, measured, peer)
 
 
 if __name__ == "__main__":

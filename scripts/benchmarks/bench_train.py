@@ -10,6 +10,7 @@ the best turn of each counts. The last line is a JSON list of {name, value,
 unit, peer, ratio}.
 """
 
+import itertools
 import operator
 import os
 import pathlib
@@ -233,9 +234,8 @@ def measure_speed(size, dtype, shard, arrays):
 def main():
     with tempfile.TemporaryDirectory() as name:
         shard, arrays = prepare(pathlib.Path(name))
-        for size in _SIZES.value:
-            for dtype in _DTYPES.value:
-                measure_speed(size, dtype, shard, arrays)
+        for size, dtype in itertools.product(_SIZES.value, _DTYPES.value):
+            measure_speed(size, dtype, shard, arrays)
 
 
 if __name__ == "__main__":

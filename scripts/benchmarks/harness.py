@@ -78,24 +78,22 @@ def last_json(*command, **environment):
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def probe_command(module, measure, python=sys.executable, **settings):
-    """Return the command `module --probe` of a measurement by a new process.
+def measure_in_process(
+    module, measure, environment=None, python=sys.executable, **settings
+):
+    """Return a measurement by a new Python process, `module --probe`.
 
     The memory and the threads of earlier measurements would disturb it here.
 
     Args:
         module: full name of a module that ends with run_measurement().
         measure: name of one of its measurements.
+        environment: variables to set; None: none.
         python: the Python to run it with.
         **settings: JSON values.
     """
     arguments = json.dumps(settings | {"measure": measure})
-    return python, "-m", module, _PROBE, arguments
-
-
-def measure_in_process(module, measure, environment=None, **settings):
-    """Return the measurement of probe_command(), with variables set."""
-    command = probe_command(module, measure, **settings)
+    command = python, "-m", module, _PROBE, arguments
     return last_json(*command, **environment or {})
 
 
@@ -106,12 +104,12 @@ def pytorch(python, arrays, settings):
 
 
 def is_probe():
-    """Return whether this process is one of probe_command()."""
+    """Return whether this process is one of measure_in_process()."""
     return sys.argv[1:2] == [_PROBE]
 
 
 def run_benchmark(main, measures=None, threading=None):
-    """Run a benchmark, or the measurement that probe_command() names.
+    """Run a benchmark, or the measurement that measure_in_process() names.
 
     The last line of a benchmark is a JSON list of its results, {name, value,
     unit, peer, ratio}. `main` may return an exit status.
@@ -185,8 +183,13 @@ def peak_megabytes():
 
     It includes Python, libraries, weights and whatever was built on the way.
     """
+    return megabytes("VmHWM")
+
+
+def megabytes(kind):
+    """Return a kind of memory of this process in MB, as proc(5) names it."""
     status = pathlib.Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
+    return int(re.search(rf"{kind}:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
 def num_tokens(corpus, batch):

@@ -26,7 +26,6 @@ _running: set[subprocess.Popen] = set()
 def run(
     tasks: Mapping[str, Callable[[], None]],
     processes: int,
-    write: Callable[[str], None] = print,
 ) -> None:
     """Run named tasks in their order, `processes` at a time.
 
@@ -38,7 +37,6 @@ def run(
     Args:
         tasks: {name: function}.
         processes: tasks at a time.
-        write: prints the progress.
 
     Raises:
         UserError: tasks failed; names each with its error.
@@ -51,7 +49,7 @@ def run(
         nonlocal ended
         if terminated.is_set():
             return
-        write(f"{name}: started.")
+        print(f"{name}: started.")
         try:
             tasks[name]()
         except errors.UserError as error:
@@ -59,7 +57,7 @@ def run(
         with lock:
             ended += 1
             left = (time.monotonic() - began) / ended * (len(tasks) - ended)
-            write(
+            print(
                 f"{name}: ended. {ended} of {len(tasks)} have ended, about "
                 f"{left / 60:.0f} min left."
             )

@@ -176,12 +176,9 @@ def differences(
     packed = settings["hparams"].get("batching") == "packed"
     ignored.add("reshuffle_buckets" if packed else "proportional_rows")
     for group in ("hparams", "problem_arguments"):
-        actual, wanted = settings[group], reference[group]
-        differing += [
-            f"{key} is {actual.get(key)!r}, not {wanted.get(key)!r}"
-            for key in sorted(actual.keys() | wanted.keys())
-            if actual.get(key) != wanted.get(key) and key not in ignored
-        ]
+        wanted = {k: v for k, v in reference[group].items() if k not in ignored}
+        form = "{} is {!r}, not {!r}"
+        differing += fields.differences(settings[group], wanted, form)
     return differing
 
 

@@ -46,31 +46,21 @@ def spread_of_seeds(results: Sequence[dict], name: str, digits: int) -> str:
     return spread(values_of_seeds(results, name), digits)
 
 
-def statistics_of_seeds(results: Sequence[dict], *names: str) -> dict:
-    """Return mean, range and standard deviation of figures or scores.
+def summarize(results: Sequence[dict], *names: str) -> list[dict]:
+    """Return mean, range and deviation of figures or scores, a dict per row.
 
     One seed has no standard deviation.
     """
-    found = {}
-    for name in names:
-        values = values_of_seeds(results, name)
-        found[name] = statistics.fmean(values)
-        found[f"{name}_range"] = [min(values), max(values)]
-        if len(values) > 1:
-            found[f"{name}_deviation"] = statistics.stdev(values)
-    return found
-
-
-def summarize(results: Sequence[dict], *names: str) -> list[dict]:
-    """Return statistics of figures or scores, a dict per row."""
-    return [
-        {
-            "row": name,
-            "seeds": [result["seed"] for result in row_results],
-            **statistics_of_seeds(row_results, *names),
-        }
-        for name, row_results in by_row(results).items()
-    ]
+    rows = []
+    for row, seeds in by_row(results).items():
+        rows.append({"row": row, "seeds": [result["seed"] for result in seeds]})
+        for name in names:
+            values = values_of_seeds(seeds, name)
+            rows[-1][name] = statistics.fmean(values)
+            rows[-1][f"{name}_range"] = [min(values), max(values)]
+            if len(values) > 1:
+                rows[-1][f"{name}_deviation"] = statistics.stdev(values)
+    return rows
 
 
 def converged(results: Sequence[dict]) -> bool:

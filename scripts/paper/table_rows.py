@@ -450,24 +450,10 @@ def _read(file):
 
 def _differences(stored, wanted):
     """Describe differences of a row's file from the wanted settings."""
-    actual = _flatten({key: stored.get(key) for key in wanted})
-    wanted = _flatten(wanted)
-    return [
-        f"{key} is {actual.get(key)!r} there and {wanted.get(key)!r} here"
-        for key in sorted(actual.keys() | wanted.keys())
-        if actual.get(key) != wanted.get(key)
-    ]
-
-
-def _flatten(settings):
-    """Return settings with nested ones, such as hparams, at the top level."""
-    flat = {}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": each for name, each in value.items()}
-        else:
-            flat[key] = value
-    return flat
+    actual = {key: stored.get(key) for key in wanted}
+    changed = list(fields.differences(actual, wanted))
+    only_there = "{0} is {2!r} there and {1!r} here"
+    return changed or list(fields.differences(wanted, actual, only_there))
 
 
 def command_line() -> str:

@@ -5,7 +5,7 @@ made faster. Each fault of planted_faults.txt changes one place of the library.
 The tests that should notice it run until the first failure:
 
     python -m scripts.release.plant_faults --jobs=2
-    python -m scripts.release.plant_faults --only="causal mask"
+    python -m scripts.release.plant_faults --only="causal mask|/decoding/"
 
 A fault is caught if a test fails. A test process that ends in any other way
 does not count. Tests marked slow run only if the others have not caught it.
@@ -194,14 +194,18 @@ def try_faults(faults, jobs, limit):
 def main():
     parser = harness.argument_parser(__doc__)
     add = parser.add_argument
-    add("--only", default="", help="regular expression of faults' names")
+    add("--only", default="", help="regular expression of names and files")
     add("--jobs", type=int, default=1, help="test processes at a time")
     add("--limit", type=float, default=900, help="seconds of a test process")
     given = parser.parse_args()
     faults = read_faults(FAULTS.read_text())
     if wrong := find_misfits(faults, ROOT):
         sys.exit("\n".join(wrong))
-    faults = [fault for fault in faults if re.search(given.only, fault.name)]
+    faults = [
+        fault
+        for fault in faults
+        if re.search(given.only, f"{fault.name} {fault.file}")
+    ]
     caught = 0
     results = try_faults(faults, given.jobs, given.limit)
     for number, result in enumerate(results, 1):

@@ -22,11 +22,10 @@ def test_tasks_run_in_order_by_one_process():
     assert done == list(range(5))
 
 
-def test_two_processes_run_two_tasks_at_once():
+def test_two_processes_run_two_tasks_at_once(capsys):
     """Each task waits for the other, so one process would never end."""
-    meet, lines = threading.Barrier(2, timeout=60), []
-    run(dict.fromkeys("ab", meet.wait), 2, lines.append)
-    assert "2 of 2 have ended, about 0 min left." in lines[-1]
+    run(dict.fromkeys("ab", threading.Barrier(2, timeout=60).wait), 2)
+    assert "2 of 2 have ended, about 0 min left." in capsys.readouterr().out
 
 
 def test_failed_task_is_named_after_the_others_have_run():
@@ -40,9 +39,11 @@ def test_failed_task_is_named_after_the_others_have_run():
     assert done == [2]
 
 
-def test_time_left_is_computed_from_the_tasks_that_have_ended(monkeypatch):
+def test_time_left_is_computed_from_the_tasks_that_have_ended(
+    monkeypatch, capsys
+):
     """Two of 10 minutes leave two of 10 minutes."""
-    now, lines = [0.0], []
+    now = [0.0]
     monkeypatch.setattr(
         experiment_queue.time, "monotonic", lambda: 600.0 * now[0]
     )
@@ -50,8 +51,9 @@ def test_time_left_is_computed_from_the_tasks_that_have_ended(monkeypatch):
     def work():
         now[0] += 1
 
-    run(dict.fromkeys("abcd", work), 1, lines.append)
-    assert "b: ended. 2 of 4 have ended, about 20 min left." in lines
+    run(dict.fromkeys("abcd", work), 1)
+    line = "b: ended. 2 of 4 have ended, about 20 min left.\n"
+    assert line in capsys.readouterr().out
 
 
 def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():

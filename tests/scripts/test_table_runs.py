@@ -34,8 +34,10 @@ def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
         table_rows.read_finished(
             path, {"seed": 2, "hparams": {"hidden_size": 16}}
         )
+    with pytest.raises(errors.UserError, match="size is 8 there and None here"):
+        table_rows.read_finished(path, {"hparams": {}})
     assert "seed is 1 there and 2 here" in str(error.value)
-    assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
+    assert "hidden_size is 8 there and 16 here" in str(error.value)
 
 
 def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
@@ -123,7 +125,7 @@ def test_row_of_other_data_is_not_in_the_table(micro_table, monkeypatch):
     assert len(table_rows.finished_rows(table, job)) == 1
     sums["train_sha256"] = "cd"
     assert table_rows.finished_rows(table, job) == []
-    with pytest.raises(errors.UserError, match="data.train_sha256 is 'ab'"):
+    with pytest.raises(errors.UserError, match="train_sha256 is 'ab'"):
         table_runs.run_row(row, job, None)
 
 

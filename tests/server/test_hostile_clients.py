@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from exported_models import health_of, predict_request, stub_of, wait_for
 
-from scripts.benchmarks import bench_chaos
+from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
     connections,
@@ -466,7 +466,7 @@ def http_2(server, text=b""):
     """Yield a socket that has opened a connection of gRPC."""
     address = "127.0.0.1", server.ports.grpc
     with socket.create_connection(address, SECONDS) as opened:
-        opened.sendall(bench_chaos.HTTP_2 + text)
+        opened.sendall(chaos_attacks.HTTP_2 + text)
         yield opened
 
 
@@ -514,7 +514,7 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
     """They take all places, and lose them to calls that have a message."""
     monkeypatch.setattr(rpc, "_REPLACEABLE_SECS", 0.0)
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
-    calls = b"".join(map(bench_chaos.open_call, range(99)))
+    calls = b"".join(map(chaos_attacks.open_call, range(99)))
     with serve(max_in_flight=5) as server:
         with http_2(server, calls), server.channel() as channel:
             wait_for(lambda: server.metric(REFUSED_CALLS) >= 94)
@@ -525,7 +525,7 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
 
 def test_rapid_reset_does_not_cancel_calls_of_others(serve):
     attack = b"".join(
-        bench_chaos.open_call(number) + bench_chaos.reset_call(number)
+        chaos_attacks.open_call(number) + chaos_attacks.reset_call(number)
         for number in range(20_000)
     )
     with serve() as server, http_2(server) as opened:
