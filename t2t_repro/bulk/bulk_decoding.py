@@ -12,7 +12,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, registry
 from t2t_repro.bulk import translation_folder
@@ -22,15 +22,13 @@ from t2t_repro.bulk.translation_folder import (
     TranslationFolder,
 )
 from t2t_repro.data import engines
+from t2t_repro.decoding import translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import version_folders
 from t2t_repro.text import long_lines
-
-if TYPE_CHECKING:
-    from t2t_repro.decoding.translation import Translation
 
 # Models that workers of bulk decoding load: of a run, or of an export.
 #
@@ -44,7 +42,9 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 32_768
 _ROOM_BYTES = 200  # for each line: extra_length=50 subwords
 
-Translate = Callable[[Sequence[str]], Iterable["Translation"]]  # of lines
+Translate = Callable[
+    [Sequence[str]], Iterable[translation.Translation]
+]  # of lines
 
 
 class RunModel(NamedTuple):
@@ -254,37 +254,30 @@ def _similar_lengths(lines):
 _lock = threading.Lock()
 
 
-class ShardTranslator(NamedTuple):
-    """Function of a shard, which is sent to workers."""
-
-    model: Model
-    output_format: str
-
-    def __call__(self, shard: Shard) -> TranslatedShard:
-        """Translate a shard; the first one loads the model."""
-        from t2t_repro.decoding import translation
-
-        format_output = translation.OUTPUT_FORMATS[self.output_format]
-        with _lock:
-            translate = _load(self.model)
-            try:
-                translations = list(translate(shard.lines))
-            except errors.UserError as error:  # as a line without a tag
-                last = shard.first + len(shard.lines) - 1
-                raise errors.UserError(
-                    f"{shard.source}, lines {shard.first:,} to {last:,}: "
-                    f"{error}",
-                    error.see,
-                ) from error
-        pairs = zip(shard.lines, translations, strict=True)
-        outputs = [
-            format_output(number, line, found)
-            for number, (line, found) in enumerate(pairs, shard.first)
-        ]
-        return TranslatedShard(
-            "".join(f"{output}\n" for output in outputs),
-            translation.too_long(translations, shard.first),
-        )
+def _translate_shard(
+    model: Model, output_format: str, shard: Shard
+) -> TranslatedShard:
+    """Translate a shard on a worker; the first one loads the model."""
+    format_output = translation.OUTPUT_FORMATS[output_format]
+    with _lock:
+        translate = _load(model)
+        try:
+            translations = list(translate(shard.lines))
+        except errors.UserError as error:  # as a line without a tag
+            last = shard.first + len(shard.lines) - 1
+            raise errors.UserError(
+                f"{shard.source}, lines {shard.first:,} to {last:,}: {error}",
+                error.see,
+            ) from error
+    pairs = zip(shard.lines, translations, strict=True)
+    outputs = [
+        format_output(number, line, found)
+        for number, (line, found) in enumerate(pairs, shard.first)
+    ]
+    return TranslatedShard(
+        "".join(f"{output}\n" for output in outputs),
+        translation.too_long(translations, shard.first),
+    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -330,7 +323,9 @@ def translate_files(
     with files.locked(folder):
         translated = TranslationFolder(folder, settings, sources)
         _translate_missing(
-            translated, engine, ShardTranslator(model, output_format)
+            translated,
+            engine,
+            functools.partial(_translate_shard, model, output_format),
         )
     count, lines = translated.long_lines()
     return model.long_lines_message(lines, count) if count else ""

@@ -1,7 +1,7 @@
 """Log-probabilities and attention weights of given outputs."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,39 +83,6 @@ def sentence_log_probs(
 ) -> tf.Tensor:
     """Return the log-probabilities [B] of given outputs, EOS included."""
     return tf.reduce_sum(subword_log_probs(models, inputs, targets), 1)
-
-
-def target_scores(
-    log_probs: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    sources: Sequence[list[int]],
-    targets: Sequence[list[int]],
-    vocabulary: Vocabulary,
-    batch_tokens: int,
-) -> Iterator[tuple[int, TargetScore]]:
-    """Yield index and score of each target, longest first.
-
-    Args:
-        log_probs: subword_log_probs() of the models.
-        sources: ids of each source, with EOS.
-        targets: ids of each target, with EOS.
-        vocabulary: vocabulary of the targets.
-        batch_tokens: maximum number of subwords of a batch.
-    """
-    lengths = [
-        max(len(source), len(target))
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    for batch in length_sorted(range(len(lengths)), lengths, batch_tokens):
-        rows = log_probs(
-            pad_rows([sources[i] for i in batch]),
-            pad_rows([targets[i] for i in batch]),
-        )
-        for i, row in zip(batch, rows.numpy(), strict=True):
-            ids = targets[i]
-            yield (
-                i,
-                TargetScore(vocabulary.pieces(ids), row[: len(ids)].tolist()),
-            )
 
 
 def cross_attention(

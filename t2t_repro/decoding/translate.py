@@ -18,7 +18,6 @@ from t2t_repro.decoding.score import (
     length_sorted,
     pad_rows,
     subword_log_probs,
-    target_scores,
     truncate_rows,
 )
 from t2t_repro.decoding.translation import (
@@ -453,17 +452,26 @@ class BatchTranslator:
     def _score_window(
         self, pairs: list[tuple[str, str]], bar: Any
     ) -> list[TargetScore]:
-        sources, targets = zip(*pairs, strict=True)
+        source_lines, target_lines = zip(*pairs, strict=True)
+        sources = self._encode(self._source, source_lines)
+        targets = self._encode(self._target, target_lines)
+        lengths = [
+            max(len(source), len(target))
+            for source, target in zip(sources, targets, strict=True)
+        ]
         scores: list = [None] * len(pairs)
-        for i, target_score in target_scores(
-            self._score,
-            self._encode(self._source, sources),
-            self._encode(self._target, targets),
-            self._target,
-            self._hparams.batch_tokens,
-        ):
-            scores[i] = target_score
-            bar.update()
+        max_tokens = self._hparams.batch_tokens
+        for batch in length_sorted(range(len(pairs)), lengths, max_tokens):
+            rows = self._score(
+                pad_rows([sources[i] for i in batch]),
+                pad_rows([targets[i] for i in batch]),
+            )
+            for i, row in zip(batch, rows.numpy(), strict=True):
+                ids = targets[i]
+                scores[i] = TargetScore(
+                    self._target.pieces(ids), row[: len(ids)].tolist()
+                )
+                bar.update()
         return scores
 
     def _encode(
