@@ -90,13 +90,18 @@ class CheckpointReader:
             raise DamagedCheckpointError(self.path, error) from error
 
     @property
-    def num_weights(self) -> int:
-        """The number of the model's weights."""
-        return sum(
-            math.prod(shape)
+    def weights(self) -> dict[str, list[int]]:
+        """{"weights/…": shape} of the model's weights."""
+        return {
+            name: shape
             for name, shape in self.shapes.items()
             if name.startswith("weights/")
-        )
+        }
+
+    @property
+    def num_weights(self) -> int:
+        """The number of the model's parameters."""
+        return sum(map(math.prod, self.weights.values()))
 
     @property
     def vocabulary(self) -> str:
@@ -127,13 +132,8 @@ class CheckpointManager:
     ):
         """Take the optimizer as optimizer.build made it, for all weights.
 
-        Args:
-            model: model whose weights are stored.
-            optimizer: its optimizer.
-            folder: folder of the checkpoints.
-            max_to_keep: number of the last checkpoints to keep.
-            vocabulary_sha256: sha256 of the vocabulary.
-            max_best: number of the best checkpoints to keep beside them.
+        The last `max_to_keep` checkpoints are kept, and beside them the best
+        `max_best`.
         """
         self._folder = pathlib.Path(folder)
         self._max_to_keep, self._max_best = max_to_keep, max_best
@@ -161,11 +161,6 @@ class CheckpointManager:
         count for max_to_keep: a run that was stopped leaves the same
         checkpoints as one that was not.
 
-        Args:
-            step: number of steps done.
-            scheduled: whether a run that is not stopped saves here, too.
-            rankings: those of prune().
-
         Raises:
             UserError: writing failed, as on a full disk; others are intact.
         """
@@ -184,8 +179,7 @@ class CheckpointManager:
     def prune(self, rankings: Iterable[Sequence[int]] = ()) -> None:
         """Remove the checkpoints that are neither last nor best.
 
-        Args:
-            rankings: steps, the best one first; the best of each are kept.
+        The best of each ranking, steps with the best one first, are kept.
         """
         listed = checkpoint_files.list_checkpoints(self._folder)
         last = [p for p in listed if not _unscheduled_marker(p).exists()]
@@ -433,11 +427,8 @@ def training_state(
 ) -> dict[str, keras.Variable]:
     """Return {name: variable} of all variables that training depends on.
 
-    The loss scale is not among them: a run may resume in another precision.
-
-    Args:
-        model: a model with weights.
-        optimizer: built for model.trainable_variables.
+    The optimizer is built for model.trainable_variables. The loss scale is not
+    among them: a run may resume in another precision.
 
     Raises:
         UserError: two variables have one name; or the only name of a variable
@@ -529,7 +520,14 @@ def average(
         UserError: one of `paths` is missing or of another model; names it. Or
             another process writes to the folder.
     """
-    readers = _open_all(paths)
+    missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
+    if missing:
+        raise errors.UserError(
+            f"No checkpoint {', '.join(map(str, missing))}: "
+            f"{len(paths) - len(missing)} of {len(paths)} exist. Name only "
+            "checkpoints that exist."
+        )
+    readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
     average_path = folder / f"ckpt-{checkpoint_files.step_of(paths[-1])}"
     # One variable at a time: memory holds all means but only one sum.
@@ -550,26 +548,11 @@ def average(
     return average_path
 
 
-def _open_all(paths):
-    """Open checkpoints; name all that are missing if one is."""
-    try:
-        return [CheckpointReader(path) for path in paths]
-    except errors.UserError as error:
-        missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
-        if not missing:
-            raise
-        raise errors.UserError(
-            f"No checkpoint {', '.join(map(str, missing))}: "
-            f"{len(paths) - len(missing)} of {len(paths)} exist. Name only "
-            "checkpoints that exist."
-        ) from error
-
-
 def _common_weights(readers: list[CheckpointReader]) -> list[str]:
     """Return the names of the weights, which all checkpoints must share."""
-    first, first_weights = readers[0], _weights(readers[0])
+    first = readers[0]
     for reader in readers[1:]:
-        if _weights(reader) != first_weights:
+        if reader.weights != first.weights:
             raise errors.UserError(
                 f"{reader.path} is of a different model from {first.path}: "
                 "their weights differ in name or shape."
@@ -580,15 +563,7 @@ def _common_weights(readers: list[CheckpointReader]) -> list[str]:
                 f"{first.path}: their sha256 are {reader.vocabulary} and "
                 f"{first.vocabulary}."
             )
-    return list(first_weights)
-
-
-def _weights(reader):
-    return {
-        name: shape
-        for name, shape in reader.shapes.items()
-        if name.startswith("weights/")
-    }
+    return list(first.weights)
 
 
 def _mean(readers, name):

@@ -129,12 +129,8 @@ def require_stopping_metric(
 ) -> None:
     """Require a metric that early stopping can use.
 
-    Args:
-        metric: LOSS, "accuracy", HEADLINE, or a metric of the suite.
-        patience: number of validations without improvement; None: no early
-            stopping.
-        suite: the metrics of the problem.
-        sentences: number of sentences translated at each validation.
+    After `patience` validations without improvement training stops; None:
+    never. Each translates so many `sentences`.
 
     Raises:
         UserError: says what is missing.
@@ -187,13 +183,9 @@ class CheckpointScores:
         test_set: str,
         settings: Mapping[str, Any],
     ):
-        """Read the scores that are stored in a run.
+        """Read the scores of a test set that are stored in a run.
 
-        Args:
-            output_dir: folder of the run.
-            test_set: name of the test set.
-            settings: what all scores depend on, serializable as JSON. Stored
-                scores with other settings are discarded.
+        All depend on `settings`; those with other settings are discarded.
         """
         self._path = output_dir / SCORES_FOLDER / f"{test_set}.json"
         self._settings = dict(settings)
@@ -210,12 +202,9 @@ class CheckpointScores:
         )
 
     def add(self, step: int, sha256: str, results: Mapping[str, Any]) -> None:
-        """Add the results of a checkpoint, or replace those of its step.
+        """Add {"scores": {metric: value}, …}, or replace those of the step.
 
-        Args:
-            step: step of the checkpoint.
-            sha256: of its index.
-            results: {"scores": {metric: value}, …}.
+        `sha256` is that of the checkpoint's index.
         """
         others = [entry for entry in self.entries if entry["step"] != step]
         added = {"step": step, "sha256": sha256, **results}

@@ -123,12 +123,7 @@ class Run:
         return settings["data_dir"] if settings["manifest_sha256"] else None
 
     def has_split(self, folder: pathlib.Path, split: str) -> bool:
-        """Return whether a split is as it was when the run was trained.
-
-        Args:
-            folder: folder of the problem's data.
-            split: name of the split.
-        """
+        """Return whether a split in a folder is as the run was trained on."""
         if "data" not in self.settings:  # a run of an earlier version
             return manifest.sha256(folder) == self.settings["manifest_sha256"]
         name = f"{split}_sha256"
@@ -276,11 +271,7 @@ class Run:
         return models
 
     def build_model(self, hparams: hparam.HParams | None = None) -> "Seq2Seq":
-        """Build a model for the vocabularies, with initial weights.
-
-        Args:
-            hparams: settings of the model; None: the run's.
-        """
+        """Build a model with initial weights, by default as the run has it."""
         from t2t_repro.models import building
         from t2t_repro.runtime import keras_compat
 
@@ -325,11 +316,7 @@ class Run:
         storage.upload_results(path.parent)
 
     def read_translations(self, name: str, scores: dict) -> list[str]:
-        """Return the translations of a test set.
-
-        Args:
-            name: name of the test set.
-            scores: their scores, from stored_scores().
+        """Return the translations of a test set that has these stored scores.
 
         Raises:
             UserError: the file has changed since.

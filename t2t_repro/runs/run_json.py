@@ -87,12 +87,8 @@ def start(
 ) -> None:
     """Write run.json and the vocabularies; refuse another run's folder.
 
-    Args:
-        output_dir: folder of the run, created if it is missing.
-        settings: result of settings().
-        vocabularies: vocabularies to store in the run, so that it can
-            translate without its data.
-        hardware: result of hardware.summary() for this session.
+    With its vocabularies, a run translates without its data. `hardware`
+    describes that of this session.
 
     Raises:
         UserError: the folder holds another run; lists the differences.
@@ -184,12 +180,9 @@ def fingerprint(output_dir: pathlib.Path) -> int:
 def compare_with_chief(
     output_dir: pathlib.Path, settings: dict, chief_fingerprint: int
 ) -> None:
-    """Compare settings with the run.json that the chief has just written.
+    """Compare this worker's settings with the run.json of the chief.
 
-    Args:
-        output_dir: folder of the run, which all workers share.
-        settings: result of settings() for this worker's flags.
-        chief_fingerprint: result of fingerprint() on the chief.
+    `chief_fingerprint` is that of the file that the chief has just written.
 
     Raises:
         UserError: the file is not visible here, or its settings differ.
@@ -219,26 +212,6 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
-def use_defaults_for_later_fields(
-    hparams: hparam.HParams, stored: dict[str, Any]
-) -> hparam.HParams:
-    """Return `hparams` with defaults for the fields that a run lacks.
-
-    A run of an earlier version lacks fields that were added later. Their
-    defaults mean "as before", even if the hparams set has other values.
-
-    Args:
-        hparams: settings for the run.
-        stored: the hparams of its run.json.
-    """
-    later = {
-        field.name: field.default
-        for field in dataclasses.fields(hparams)
-        if field.name not in stored and field.default is not dataclasses.MISSING
-    }
-    return dataclasses.replace(hparams, **later)
-
-
 def read_resumable(output_dir: pathlib.Path) -> dict[str, Any] | None:
     """Return the settings of a run that can resume; None: it is a new one."""
     if not _is_resumable(output_dir):
@@ -257,13 +230,9 @@ def _is_resumable(output_dir):
 def refuse_differences(
     output_dir: pathlib.Path, known: dict, given: dict, remedy: str
 ) -> None:
-    """Raise a UserError if settings differ from those of a run.
+    """Raise a UserError if `given` settings differ from those of a run.
 
-    Args:
-        output_dir: folder of the run.
-        known: settings of the run.
-        given: settings to compare; other settings may differ.
-        remedy: sentences that tell the user what to do.
+    `known` are all of the run's. `remedy` tells the user what to do.
     """
     known = with_defaults(known)
     if differences := list(fields.differences(known, given, _CHANGE)):

@@ -79,7 +79,7 @@ class Callbacks:
             self._begin(output_dir, step)
             yield
         finally:
-            self._call("on_train_end")
+            self.call("on_train_end")
 
     def _begin(self, output_dir, step):
         for callback in self._callbacks:
@@ -96,31 +96,19 @@ class Callbacks:
         """Call on_epoch_begin() if `step` is the first of an epoch."""
         epoch = self._epoch(step)
         if step == 1 or self._epoch(step - 1) != epoch:
-            self._call("on_epoch_begin", epoch, step)
+            self.call("on_epoch_begin", epoch, step)
 
     def step_end(self, step: int) -> None:
         """Call on_epoch_end() if `step` is the last of an epoch."""
         epoch = self._epoch(step)
         if self._epoch(step + 1) != epoch:
-            self._call("on_epoch_end", epoch, step)
-
-    def validation_end(self, step: int, results: Mapping[str, Any]) -> None:
-        """Call on_validation_end()."""
-        self._call("on_validation_end", step, results)
-
-    def checkpoint_begin(self, step: int) -> None:
-        """Call on_checkpoint_begin()."""
-        self._call("on_checkpoint_begin", step)
-
-    def checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
-        """Call on_checkpoint_saved()."""
-        self._call("on_checkpoint_saved", step, path)
+            self.call("on_epoch_end", epoch, step)
 
     def _epoch(self, step):
         """Return the epoch of the first pair of a step, both from 1."""
         return 1 + int((step - 1) / self._steps_per_epoch)
 
-    def _call(self, method, *arguments):
+    def call(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks; log their errors."""
         for callback in self._callbacks:
             try:

@@ -63,7 +63,8 @@ def train(
         options = _continue_best_checkpoints(options, stored.get("options", {}))
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
-    observers += upload_callbacks(run_folder)
+    if storage.url_of(run_folder):
+        observers.append(Uploads(run_folder))
     strategy = _choose_hardware(options)
     optimizer.check(hparams)  # runs an update of a small matrix
     _check_model(problem, hparams, options)
@@ -77,7 +78,14 @@ def train(
             stack.enter_context(files.locked(run_folder))
             stack.enter_context(upload_at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
-            _show_notes(hparams_set, options, task, problem)
+            for note in notes_on_settings(
+                hparams_set,
+                hparams,
+                options,
+                task.plan.num_pairs,
+                problem.max_length,
+            ):
+                run_log.show(f"Note: {note}")
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -135,28 +143,23 @@ def _open_folder(output_dir, options):
 
 
 def _use_defaults_for_later_fields(hparams, stored):
-    """Replace the hparams that are newer than the run, and show them."""
-    used = run_json.use_defaults_for_later_fields(hparams, stored)
-    for name, value in vars(used).items():
+    """Replace hparams that a run lacks by their defaults, and show them.
+
+    A run of an earlier version lacks fields that were added later. Their
+    defaults mean "as before", even if the hparams set has other values.
+    """
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(hparams)
+        if field.name not in stored and field.default is not dataclasses.MISSING
+    }
+    for name, value in later.items():
         if value != vars(hparams)[name]:
             run_log.show(
                 f"The run is older than the hparam {name}, and continues with "
                 f"{name}={value} instead of {vars(hparams)[name]}."
             )
-    return used
-
-
-def _show_notes(hparams_set, options, task, problem):
-    """Show which settings fit badly together."""
-    found = notes_on_settings(
-        hparams_set,
-        task.hparams,
-        options,
-        task.plan.num_pairs,
-        problem.max_length,
-    )
-    for note in found:
-        run_log.show(f"Note: {note}")
+    return dataclasses.replace(hparams, **later)
 
 
 def _continue_best_checkpoints(options, stored):
@@ -349,11 +352,6 @@ class Uploads(Callback):
         self._executor.shutdown()  # at_the_end() reports errors
 
 
-def upload_callbacks(folder: pathlib.Path) -> list[Callback]:
-    """Return the callbacks that upload a run, none for a local folder."""
-    return [Uploads(folder)] if storage.url_of(folder) else []
-
-
 @contextlib.contextmanager
 def upload_at_the_end(folder: pathlib.Path) -> Iterator[None]:
     """Copy what has changed to its URL at the end, also after an error.
@@ -361,22 +359,18 @@ def upload_at_the_end(folder: pathlib.Path) -> Iterator[None]:
     Raises:
         UserError: the upload failed; the run is complete in `folder`.
     """
+    is_complete = False
     try:
         yield
-    except BaseException:
+        is_complete = True
+    finally:
         try:
             storage.upload(folder)
         except errors.UserError as error:
-            run_log.show(_not_uploaded(folder, error), logging.ERROR)
-        raise
-    try:
-        storage.upload(folder)
-    except errors.UserError as error:
-        raise errors.UserError(_not_uploaded(folder, error)) from error
-
-
-def _not_uploaded(folder, error):
-    return (
-        f"The last files of {folder} are not uploaded. {error} The same "
-        "command uploads them."
-    )
+            message = (
+                f"The last files of {folder} are not uploaded. {error} The "
+                "same command uploads them."
+            )
+            if is_complete:
+                raise errors.UserError(message) from error
+            run_log.show(message, logging.ERROR)

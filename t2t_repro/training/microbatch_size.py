@@ -30,10 +30,6 @@ class MicrobatchSize(NamedTuple):
     trials: int  # number of steps that the search tried
     num_chunks: int  # chunks of its logits
 
-    def summary(self) -> str:
-        """Return a human-readable account of the search."""
-        return f"found by {self.trials} trial{'s' * (self.trials > 1)}"
-
 
 def largest_microbatch(
     fits_in_memory: Callable[[int], bool], share: int, multiple: int

@@ -86,13 +86,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "schedule": self.schedule,
-            "constant": self.constant,
-            "warmup_steps": self.warmup_steps,
-            "hidden_size": self.hidden_size,
-            "decay_steps": self.decay_steps,
-        }
+        return dict(vars(self))
 
 
 class PeakRate(NamedTuple):

@@ -1,7 +1,7 @@
 """Log of a training run, on the screen and in TensorBoard events.
 
-TrainLog comes first, then what it uses: EventFiles, Forecast, and the
-utilization of the machine.
+TrainLog comes first, then what it uses: EventFiles, and the utilization of the
+machine.
 """
 
 import contextlib
@@ -74,7 +74,8 @@ class TrainLog:
         self._slow_steps = anomalies.SlowStepDetector()
         self._steps = last_step - first_step
         self._validation_steps = validation_steps
-        self._forecast = Forecast(self._steps)
+        # The steps that a forecast is made from, and their time.
+        self._forecast_steps, self._forecast_seconds = 0, 0.0
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
@@ -217,10 +218,14 @@ class TrainLog:
         self._begin_interval()
 
     def _show_forecast(self, seconds, metrics):
-        """Show how long all steps take, once enough of them are timed."""
-        total = self._forecast.add(sum(self._timed), seconds)
-        if total is None:
+        """Show once how long all steps take, when enough of them are timed."""
+        if self._forecast_steps >= FORECAST_STEPS:
             return
+        self._forecast_steps += sum(self._timed)
+        self._forecast_seconds += seconds
+        if self._forecast_steps < FORECAST_STEPS:
+            return
+        total = self._forecast_seconds / self._forecast_steps * self._steps
         memory = _summary(metrics, "host_memory_gb", "device_memory_gb")
         validations = ""
         if self._validation_steps:
@@ -359,28 +364,6 @@ def _write(tag, value, plugin):
 def _escaped(value):
     """Return a cell of a table in Markdown."""
     return str(value).replace("|", "\\|").replace("\n", " ")
-
-
-class Forecast:
-    """Prediction of the duration of a session's steps, made once."""
-
-    def __init__(self, steps: int):
-        """Set the number of steps that the session will take."""
-        self._steps = steps
-        self._timed, self._seconds = 0, 0.0
-        self._made = False
-
-    def add(self, steps: int, seconds: float) -> float | None:
-        """Add steps that took some seconds; return those of all steps, once.
-
-        None: too few steps are timed, or they were returned before.
-        """
-        self._timed += steps
-        self._seconds += seconds
-        if self._made or self._timed < FORECAST_STEPS:
-            return None
-        self._made = True
-        return self._seconds / self._timed * self._steps
 
 
 # Utilization of the machine

@@ -1,7 +1,6 @@
 """The training loop: steps, validations, checkpoints (section 5).
 
-train() prints a summary and runs a _Loop, which has a ValidationMonitor and a
-Profiler.
+train() prints a summary and runs a _Loop.
 """
 
 import contextlib
@@ -11,9 +10,8 @@ import pathlib
 import shutil
 import signal
 import time
-import typing
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -35,7 +33,6 @@ from t2t_repro.training.options import Options
 from t2t_repro.training.task import Task
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.train_session import Session
-from t2t_repro.training.validation import Validation, ValidationSample
 
 # Steps of a session that are profiled, after compilation. The trace of all
 # operations stays in memory until it is written.
@@ -125,15 +122,12 @@ class _Loop:
         self.first_step = self.state.step
         self.last_step = self.options.train_steps
         self.train_step = session.build_train_step()
-        self.monitor = ValidationMonitor(
-            session.build_validation(),
-            session.build_validation_sample(),
-            folder,
-            self.first_step,
-        )
+        self.validation = session.build_validation()
+        self.sample = session.build_validation_sample()
+        self.history = History(folder, self.first_step)
         self.finite_checker = session.build_finite_checker()
         self.log, self.is_validated = self._open_log(), False
-        self.profiler = Profiler(folder, self.options.profile)
+        self.trace = contextlib.ExitStack()  # of TensorFlow's profiler
         self.callbacks = Callbacks(
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
         )
@@ -150,11 +144,11 @@ class _Loop:
             contextlib.closing(self.log),
             self.worker.report_lost_workers(self.log.check),
             anomalies.report_out_of_memory(
-                typing.cast(int, self.session.microbatches.max_tokens),
+                cast(int, self.session.microbatches.max_tokens),
                 self.session.newest_checkpoint,
             ),
             self.stop_signals,
-            self.profiler,
+            self.trace,
             self.callbacks.session(self.folder, self.first_step),
         ):
             if owes_validation:
@@ -187,7 +181,12 @@ class _Loop:
 
     def _take_step(self, step: int, batch: dict) -> None:
         """Update the weights, and log the step."""
-        self.profiler.before_step(step - self.first_step)
+        number = step - self.first_step
+        if self.options.profile and number == _PROFILED.start:
+            profile = tf.profiler.experimental.Profile(str(self.folder))
+            self.trace.enter_context(profile)
+        if number == _PROFILED.stop:
+            self.trace.close()
         self.callbacks.step_begin(step)
         outcome = self.train_step(batch)
         self.log.step_done(outcome, self.train_step.compilations)
@@ -215,7 +214,7 @@ class _Loop:
                 is_saved = code is not None
         if is_saved and self.worker.is_chief:
             path = self.checkpoints.path(step)
-            self.callbacks.checkpoint_saved(step, path)
+            self.callbacks.call("on_checkpoint_saved", step, path)
         return code
 
     def _validate_saved(self, step: int) -> int | None:
@@ -258,16 +257,19 @@ class _Loop:
 
         The caller has checked, or saved, or restored them.
         """
-        self.profiler.stop()
+        self.trace.close()  # a search has many times a step's operations
         results = self._measure(step)
         stops = False
         if results is not None:
-            self.callbacks.validation_end(step, results)
-            stops = self.monitor.stopped_improving(
-                self.options.early_stopping_evals,
-                self.session.stopping_metric,
-                self.log,
-            )
+            self.callbacks.call("on_validation_end", step, results)
+            patience = self.options.early_stopping_evals
+            metric = self.session.stopping_metric
+            stops = self.history.stopped_improving(patience, metric)
+            if stops:
+                self.log.write(
+                    f"The validation {metric} has not improved for {patience} "
+                    "evaluations."
+                )
         # Only the chief has all validations of the run.
         stops_early = self.worker.broadcast(stops)
         is_validated = self.worker.broadcast(results is not None)
@@ -276,23 +278,24 @@ class _Loop:
             return 0
         return exit_code(received) if received or stops_early else None
 
-    def _measure(self, step: int) -> dict[str, typing.Any] | None:
+    def _measure(self, step: int) -> dict[str, Any] | None:
         """Return the results of a validation; None if a signal stopped it.
 
         All workers stop before the same batch of the loss. The chief alone
         translates the sample, and stops for its own signals.
         """
         start = time.monotonic()
+        weights = self.state.model.trainable_variables
+        self.log.check()
         try:
-            with optimizer.averaged_weights(
-                self.state.optimizer, self.state.model.trainable_variables
+            with (
+                optimizer.averaged_weights(self.state.optimizer, weights),
+                self.log.pause(),
             ):
-                results = self.monitor.measure(
-                    step,
-                    self.log,
-                    self._stop_signal,
-                    lambda: self.stop_signals.received,
-                )
+                results = self._results(step)
+                # A validation in the history is not repeated.
+                self.log.flush()
+                self.history.add(step, results)
         except Stopped:
             return None
         left = self.options.validations_after(step)
@@ -306,11 +309,33 @@ class _Loop:
         self.is_validated = True
         return results
 
+    def _results(self, step: int) -> dict[str, Any]:
+        """Measure loss and sample, and show them.
+
+        Raises:
+            Stopped: a signal arrived; the next session measures again.
+        """
+        assert self.validation, "--eval_every=0"
+        results: dict[str, Any] = self.validation.measure(self._stop_signal)
+        if not self.sample:
+            self.log.validation_done(step, results)
+            return results | self.validation.sample_sizes
+        scores = self.sample.measure(lambda: self.stop_signals.received)
+        values = {name: score.value for name, score in scores.items()}
+        self.log.validation_done(
+            step, results | values, self.sample.shown_translations()
+        )
+        if not self.is_validated:
+            self.log.write(self.sample.summary(scores))
+        return (
+            results | self.sample.results(scores) | self.validation.sample_sizes
+        )
+
     def _save(self, step: int, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""
-        self.profiler.stop()
+        self.trace.close()
         self.log.check()
-        self.callbacks.checkpoint_begin(step)
+        self.callbacks.call("on_checkpoint_begin", step)
         with self.log.pause():
             self._check_weights(step)
             self.log.flush()
@@ -319,7 +344,7 @@ class _Loop:
         self.saved_at = time.monotonic()
 
     def _rankings(self):
-        return self.monitor.history.rankings(self.session.task.suite)
+        return self.history.rankings(self.session.task.suite)
 
     def _check_weights(self, step: int) -> None:
         self.finite_checker.check_weights(step, self.state.variables)
@@ -329,102 +354,6 @@ class _Loop:
             seconds = time.monotonic() - self.saved_at
             return seconds >= self.options.save_checkpoints_secs
         return step % self.options.save_checkpoints_steps == 0
-
-
-class ValidationMonitor:
-    """Measurement and history of the validations of a run."""
-
-    def __init__(
-        self,
-        validation: Validation | None,
-        sample: ValidationSample | None,
-        output_dir: pathlib.Path,
-        first_step: int,
-    ):
-        """Read the history of the run, of which `first_step` steps are done."""
-        self._validation, self._sample = validation, sample
-        self.history = History(output_dir, first_step)
-        self._is_summarized = False
-
-    def measure(
-        self,
-        step: int,
-        log: TrainLog,
-        stop: Callable[[], object] = lambda: False,
-        stop_sample: Callable[[], object] = lambda: False,
-    ) -> dict[str, Any]:
-        """Measure after `step`; write the results to `log` and the history.
-
-        Raises:
-            Stopped: stop() or stop_sample() was true; the next session measures
-                again.
-        """
-        assert self._validation, "--eval_every=0"
-        log.check()
-        with log.pause():
-            results: dict[str, Any] = self._validation.measure(stop)
-            if not self._sample:
-                log.validation_done(step, results)
-            else:
-                scores = self._sample.measure(stop_sample)
-                values = {name: score.value for name, score in scores.items()}
-                log.validation_done(
-                    step, results | values, self._sample.shown_translations()
-                )
-                if not self._is_summarized:
-                    log.write(self._sample.summary(scores))
-                self._is_summarized = True
-                results = results | self._sample.results(scores)
-            results = results | self._validation.sample_sizes
-            # A validation in the history is not repeated.
-            log.flush()
-            self.history.add(step, results)
-        return results
-
-    def stopped_improving(
-        self, patience: int | None, metric: str, log: TrainLog
-    ) -> bool:
-        """Return whether the best is at least `patience` old, and log it."""
-        if not self.history.stopped_improving(patience, metric):
-            return False
-        log.write(
-            f"The validation {metric} has not improved for {patience} "
-            "evaluations."
-        )
-        return True
-
-
-class Profiler:
-    """Context that traces steps 11 to 15 of a session for TensorBoard."""
-
-    def __init__(self, output_dir: pathlib.Path, enabled: bool):
-        self._output_dir = output_dir
-        self._enabled = enabled
-        self._running = False
-
-    def __enter__(self) -> "Profiler":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def before_step(self, number: int) -> None:
-        """Start or stop the profiler if it is due; steps count from 1."""
-        if self._enabled and number == _PROFILED.start:
-            tf.profiler.experimental.start(str(self._output_dir))
-            self._running = True
-        if number == _PROFILED.stop:
-            self.stop()
-
-    def stop(self) -> None:
-        """Write the trace if there is one in memory.
-
-        Call it before a validation: a search has many times the operations of a
-        step.
-        """
-        if self._running:
-            tf.profiler.experimental.stop()
-            self._running = False
 
 
 # Summary
@@ -454,7 +383,11 @@ def session_summary(session: Session) -> dict[str, str]:
         "per replica": f"1/{replicas} of it, at most "
         f"{max_tokens:,} slots at once"
         + (f", in {parallel} microbatches" if parallel > 1 else "")
-        + (f", {found.summary()}" if found else ""),
+        + (
+            f", found by {found.trials} trial{'s' * (found.trials > 1)}"
+            if found
+            else ""
+        ),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
         f"{hparams.max_length} are dropped",
         "validation": _validation(session),

@@ -107,22 +107,3 @@ def test_average_of_checkpoints_ignores_their_moving_average(
         name = f"weights/{weight.path.partition('/')[2]}{SUFFIX}"
         mean = sum(r.get_tensor(name).astype(float) for r in readers) / 2
         np.testing.assert_allclose(weight, mean, rtol=2**-24)
-
-
-def test_moving_average_is_restored_on_replicas(
-    averaged, trainer_of, strategy_of
-):
-    with strategy_of(2).scope():
-        trainer = trainer_of(ema_decay=0.5)
-    trainer.checkpoints(averaged).restore_latest()
-    single = trainer_of(ema_decay=0.5)
-    single.checkpoints(averaged).restore_latest()
-    for actual, expected in zip(ema(trainer), ema(single), strict=True):
-        for copy in actual.value.values:
-            np.testing.assert_array_equal(copy.numpy(), expected.numpy())
-
-
-def ema(trainer):
-    return checkpoints.slots_of_kind(
-        trainer.optimizer, trainer.weights, "ema"
-    ).values()

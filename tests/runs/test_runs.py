@@ -1,7 +1,6 @@
 """Runs: settings of workers and sessions, stored scores, vocabularies."""
 
 import dataclasses
-import functools
 
 import pytest
 
@@ -31,6 +30,12 @@ def start(folder, hardware="one CPU", settings=SETTINGS):
     run_json.start(folder, settings, VOCABULARIES, hardware)
 
 
+def add_checkpoint(run, folder=checkpoint_files.CHECKPOINTS, step=4):
+    """Add the index of a checkpoint, which is enough to resume a run."""
+    (run / folder).mkdir(exist_ok=True)
+    (run / folder / f"ckpt-{step}.index").touch()
+
+
 @pytest.fixture
 def started(tmp_path, monkeypatch):
     """Return the folder of a run that the first worker has started."""
@@ -51,9 +56,7 @@ def test_worker_with_the_same_settings_is_accepted(started):
     "folder", [checkpoint_files.CHECKPOINTS, checkpoint_files.AVERAGED]
 )
 def test_folder_with_weights_of_another_training_is_refused(started, folder):
-    (started / folder).mkdir()
-    for suffix in ("index", "data-00000-of-00001"):
-        (started / folder / f"ckpt-4.{suffix}").touch()
+    add_checkpoint(started, folder)
     before = (started / run_json.RUN).read_bytes()
     with pytest.raises(errors.UserError, match="^random_seed: 1 -> 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
@@ -120,9 +123,7 @@ def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
         "hparams": {"model": "m"},
     }
     start(started, settings=settings)
-    (started / checkpoint_files.CHECKPOINTS).mkdir()
-    for suffix in ("index", "data-00000-of-00001"):
-        (started / checkpoint_files.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    add_checkpoint(started)
     if message is None:
         start(started, settings=settings | changes)
         return
@@ -177,9 +178,7 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         },
         "command_lines": [],
     }
-    (started / checkpoint_files.CHECKPOINTS).mkdir()
-    for suffix in ("index", "data-00000-of-00001"):
-        (started / checkpoint_files.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    add_checkpoint(started)
     files.write_json(started / run_json.RUN, before)
     other = now["problem_arguments"] | {"vocabulary_type": "unigram"}
     message = r"^vocabulary_type: 'bpe' -> 'unigram'\. .* holds another run"
@@ -201,23 +200,24 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
 
 
 def test_average_older_than_the_training_is_noted(tmp_path, capsys):
-    for name in ("averaged/ckpt-8", "checkpoints/ckpt-4", "checkpoints/ckpt-8"):
-        path = tmp_path / f"{name}.index"
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
+    for folder, step in (
+        ("averaged", 8),
+        ("checkpoints", 4),
+        ("checkpoints", 8),
+    ):
+        add_checkpoint(tmp_path, folder, step)
     averaged = tmp_path / "averaged" / "ckpt-8"
     run = Run(tmp_path, {}, None, None)
     assert run.checkpoints() == [averaged]
     assert capsys.readouterr().err == ""
-    (tmp_path / "checkpoints" / "ckpt-12.index").touch()
+    add_checkpoint(tmp_path, step=12)
     assert run.checkpoints() == [averaged]
     printed = capsys.readouterr().err
     assert "Note: ckpt-12 is newer than the average ckpt-8, which" in printed
 
 
 def test_modules_that_have_changed_are_printed(started, capsys):
-    (started / checkpoint_files.CHECKPOINTS).mkdir()
-    (started / checkpoint_files.CHECKPOINTS / "ckpt-4.index").touch()
+    add_checkpoint(started)
     path = started / run_json.RUN
     settings = files.read_json(path) | {"hparams": {"model": "m"}}
     for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
@@ -230,8 +230,7 @@ def test_modules_that_have_changed_are_printed(started, capsys):
 
 
 def test_run_with_a_setting_that_is_gone_is_refused(started):
-    (started / checkpoint_files.CHECKPOINTS).mkdir()
-    (started / checkpoint_files.CHECKPOINTS / "ckpt-4.index").touch()
+    add_checkpoint(started)
     path = started / run_json.RUN
     before = files.read_json(path)
     files.write_json(path, before | {"hparams": {"gone": 1, "model": "m"}})
@@ -248,16 +247,9 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
     settings = run_json.settings(
-        problem,
-        "tiny",
-        tiny_hparams,
-        1,
-        None,
-        vocabularies,
-        8,
+        problem, "tiny", tiny_hparams, 1, None, vocabularies, 8
     )
-    start = functools.partial(run_json.start, tmp_path / "run", settings)
-    start(vocabularies, "one CPU")
+    run_json.start(tmp_path / "run", settings, vocabularies, "one CPU")
     opened = Run.open(tmp_path / "run").vocabularies
     assert [item.model for item in opened] == [
         item.model for item in vocabularies
@@ -276,9 +268,8 @@ def validated(tmp_path):
     entries = history.History(tmp_path)
     for step, value in bleu.items():
         entries.add(step, {"perplexity": 10.0 - step, "bleu": value})
-    (tmp_path / checkpoint_files.CHECKPOINTS).mkdir()
     for step in (1, 3, 4, 5):
-        (tmp_path / checkpoint_files.CHECKPOINTS / f"ckpt-{step}.index").touch()
+        add_checkpoint(tmp_path, step=step)
     problem = scoring_problem(("en", "de"))
     return Run(tmp_path, {}, problem, None)
 

@@ -118,12 +118,6 @@ def test_bad_arguments_are_refused(text, message):
     assert str(raised.value) == f"hparam {message}"
 
 
-def test_construct_passes_the_arguments():
-    built = arguments.construct(Base, {"rate": 3, "loud": True}, "toy")
-    assert built.given["rate"] == 3
-    assert built.given["loud"] is True
-
-
 @pytest.mark.parametrize(
     ("cls", "values", "message"),
     [

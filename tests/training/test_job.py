@@ -1,13 +1,21 @@
-"""A training job: options that continue those of a run."""
+"""A training job: options that continue those of a run, and its notes."""
 
 import contextlib
+import dataclasses
 import os
+import re
 import sys
 
 import pytest
 
+from t2t_repro import registry
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
+
+registry.load_definitions()
+BASE = registry.build_hparams("base")
+KERAS = dataclasses.replace(BASE, learning_rate_schedule="cosine_decay")
+MANY = 5_000_000  # pairs
 
 
 @pytest.mark.parametrize(
@@ -48,3 +56,27 @@ def test_training_goes_on_when_nobody_reads_its_output(monkeypatch):
         pytest.raises(ZeroDivisionError),
     ):
         job.train(None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("hparams", "options", "pairs", "length", "note"),
+    [
+        (BASE, {}, MANY, 256, None),
+        (BASE, {}, 20_000, 256, "suits a corpus of 20,000 pairs better than b"),
+        (BASE, {}, MANY, 255, "max_length=256, .* no training pairs above"),
+        (BASE, {"keep_checkpoint_max": 5}, MANY, 256, None),
+        (BASE, {"keep_checkpoint_max": 4}, MANY, 256, "last 5 checkpoints.*=4"),
+        (BASE, {"train_steps": 9}, MANY, 256, None),
+        (KERAS, {"train_steps": BASE.train_steps}, MANY, 256, None),
+        (KERAS, {"train_steps": 9}, MANY, 256, "=9 does not change .*cosine_d"),
+    ],
+)
+def test_settings_that_fit_badly_are_noted(
+    hparams, options, pairs, length, note
+):
+    found = job.notes_on_settings(
+        "base", hparams, Options(**options), pairs, length
+    )
+    texts = list(found)
+    assert len(texts) == (note is not None)
+    assert all(re.search(note, text) for text in texts)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.runs import checkpoints
 from t2t_repro.training import optimizer
 
@@ -15,54 +15,36 @@ CONSTANT = {
     "learning_rate_schedule": "constant",
     "learning_rate_constant": RATE,
 }
-
-
-@pytest.fixture(scope="module")
-def build(tiny_hparams):
-    """Return a function of settings that returns an optimizer and a weight."""
-
-    def make(**settings):
-        hparams = dataclasses.replace(tiny_hparams, **CONSTANT | settings)
-        with keras.name_scope("layer"):
-            weight = keras.Variable(np.ones((2, 3)), name="kernel")
-        return optimizer.build(hparams, [weight]), weight
-
-    return make
-
-
-def _config(built, *names):
-    config = built.get_config()
-    return tuple(config[name] for name in names)
+BY_BETAS = ("adam", "adamax", "adamw", "lamb", "nadam")
 
 
 @pytest.mark.parametrize(
-    "name", ["adam", "adamax", "adamw", "lamb", "lion", "nadam"]
+    ("name", "arguments", "expected"),
+    [
+        *((name, "", (0.7, 0.75, 1e-9)) for name in BY_BETAS),
+        ("lion", "", (0.7, 0.75, None)),
+        # Their epsilon is of another kind: Keras's default.
+        ("adadelta", "", (None, None, 1e-7)),
+        ("adagrad", "", (None, None, 1e-7)),
+        ("rmsprop", "", (None, None, 1e-7)),
+        ("nadam", "beta_1=0.6", (0.6, 0.75, 1e-9)),
+    ],
 )
-def test_betas_are_those_of_the_hparams(build, name):
-    built, _ = build(
-        optimizer=name, optimizer_adam_beta1=0.7, optimizer_adam_beta2=0.75
+def test_betas_and_epsilon_are_those_of_the_hparams(
+    tiny_hparams, name, arguments, expected
+):
+    hparams = dataclasses.replace(
+        tiny_hparams,
+        optimizer=name,
+        optimizer_arguments=arguments,
+        optimizer_adam_beta1=0.7,
+        optimizer_adam_beta2=0.75,
     )
-    assert _config(built, "beta_1", "beta_2") == (0.7, 0.75)
-    if name != "lion":
-        assert _config(built, "epsilon") == (1e-9,)
-
-
-def test_convs2s_has_nesterovs_momentum_and_clipping():
-    """Section 4.2 of ConvS2S: momentum 0.99, gradients of norm 0.1."""
-    sgd = optimizer.build(registry.build_hparams("convs2s"), [])
-    names = ("momentum", "nesterov", "global_clipnorm")
-    assert _config(sgd, *names) == (0.99, True, 0.1)
-
-
-@pytest.mark.parametrize("name", ["adadelta", "adagrad", "rmsprop"])
-def test_epsilon_of_another_kind_is_the_default_of_keras(build, name):
-    built, _ = build(optimizer=name)
-    assert _config(built, "epsilon") == (1e-7,)
-
-
-def test_arguments_override_hparams(build):
-    built, _ = build(optimizer="nadam", optimizer_arguments="beta_1=0.6")
-    assert _config(built, "beta_1", "beta_2") == (0.6, 0.98)
+    config = optimizer.build(hparams, []).get_config()
+    for key, value in zip(
+        ("beta_1", "beta_2", "epsilon"), expected, strict=True
+    ):
+        assert config.get(key) == value
 
 
 def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
@@ -79,19 +61,18 @@ def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
             shape = (2,) if name == "bias" else (2, 2)
             weights.append(keras.Variable(np.ones(shape), name=name))
     muon = optimizer.build(hparams, weights)
-    assert list(checkpoints.slots_of_kind(muon, weights, "momentum")) == [
-        0,
-        1,
-        2,
-        3,
-    ]
-    assert list(checkpoints.slots_of_kind(muon, weights, "velocity")) == [
-        1,
-        2,
-        3,
-    ]
-    names = ("adam_beta_1", "adam_beta_2", "epsilon", "adam_weight_decay")
-    assert _config(muon, *names) == (0.9, 0.98, 1e-9, 0.5)
+    for kind, indices in (("momentum", [0, 1, 2, 3]), ("velocity", [1, 2, 3])):
+        slots = checkpoints.slots_of_kind(muon, weights, kind)
+        assert list(slots) == indices
+    assert (
+        muon.get_config().items()
+        >= {
+            "adam_beta_1": 0.9,
+            "adam_beta_2": 0.98,
+            "epsilon": 1e-9,
+            "adam_weight_decay": 0.5,
+        }.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,14 +132,6 @@ def test_check_accepts_valid_settings(tiny_hparams, settings):
             "learning_rate_constant does",
         ),
         (
-            {"optimizer_arguments": "momentum=0.9"},
-            "hparam optimizer_arguments: Adam has no 'momentum'.",
-        ),
-        (
-            {"optimizer": "sgd", "optimizer_arguments": "momentum=2"},
-            "SGD refuses its arguments: `momentum` must be a float",
-        ),
-        (
             {"optimizer": "muon", "optimizer_arguments": "ns_steps=2.5"},
             "Muon refuses its arguments: 'float' object cannot be interpreted",
         ),
@@ -174,11 +147,6 @@ def test_check_accepts_valid_settings(tiny_hparams, settings):
             {"learning_rate_schedule": "cosine_dekay"},
             "hparam learning_rate_schedule has no 'cosine_dekay'. Did you mean "
             "cosine_decay",
-        ),
-        (
-            {"learning_rate_schedule": "exponential_decay"},
-            "ExponentialDecay needs decay_rate. Add decay_rate=VALUE to hparam "
-            "learning_rate_schedule_arguments.",
         ),
         (
             {

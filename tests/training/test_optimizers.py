@@ -122,28 +122,3 @@ def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
         expected = 0.75 * (0.75 * start + 0.25 * after) + 0.25 * after
         for copy in _copies(averages[i]):
             np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("adam", {"momentum": [0, 1], "velocity": [0, 1]}),
-        ("adamw", {"momentum": [0, 1], "velocity": [0, 1]}),
-        ("lion", {"momentum": [0, 1]}),
-        (
-            "adafactor",
-            {"row_velocity": [0], "column_velocity": [0], "velocity": [1]},
-        ),
-    ],
-)
-def test_slots_of_kind_are_found_by_index_of_weight(
-    hparams, strategy_of, name, kinds
-):
-    for decay, more in ((0.0, {}), (0.9, {"ema": [0, 1]})):
-        settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
-        variables, built = _train(settings, strategy_of(1), _gradients())
-        for kind, indices in (kinds | more).items():
-            by_index = checkpoints.slots_of_kind(built, variables, kind)
-            assert list(by_index) == indices
-            for slot in by_index.values():
-                assert slot.numpy().any()

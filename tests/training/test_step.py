@@ -188,39 +188,71 @@ def test_update_does_not_depend_on_distribution(
     assert_same_update(trial.run(microbatches=microbatches), expected)
 
 
-@pytest.mark.slow
-def test_20_steps_do_not_depend_on_xla(trial_of):
-    plain, compiled = (trial_of(xla=xla).run(steps=20) for xla in (False, True))
-    np.testing.assert_allclose(compiled.sums, plain.sums, rtol=1e-4)
-    assert distance(compiled, plain) < 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
-def test_update_of_other_models_does_not_depend_on_replicas(
-    toys, tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize, name
+@pytest.fixture
+def run_set(
+    toys, tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize
 ):
-    """One has an auxiliary loss per target token and draws random numbers."""
-    hparams = dataclasses.replace(
-        registry.build_hparams(name),
-        hidden_size=8,
-        batch_tokens=tiny_hparams.batch_tokens,
-        max_length=tiny_hparams.max_length,
-    )
+    """Return a function that returns the Result of an hparams set."""
 
-    def run(replicas, microbatches):
+    def run(name, settings, replicas, microbatches, xla=False):
+        hparams = dataclasses.replace(
+            registry.build_hparams(name),
+            batch_tokens=tiny_hparams.batch_tokens,
+            max_length=tiny_hparams.max_length,
+            **settings,
+        )
         trial = Trial(
             lambda: building.build(hparams, vocab_size),
             hparams,
             tiny_corpora["train"],
             strategy_of(replicas),
             randomize,
+            xla,
         )
         return trial.run(microbatches)
 
-    expected = run(1, 1)
+    return run
+
+
+MOE = {
+    "hidden_size": 16,
+    "filter_size": 32,
+    "expert_filter_size": 8,
+    "num_experts": 4,
+    "num_heads": 2,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        # A loss per target token, and random numbers.
+        ("toy_gru", {"hidden_size": 8}),
+        ("toy_convolution", {"hidden_size": 8}),
+        (
+            "transformer_moe_tiny",
+            MOE | {"importance_loss_weight": 0.0, "load_loss_weight": 0.0},
+        ),
+    ],
+)
+def test_update_of_other_models_does_not_depend_on_distribution(
+    run_set, name, settings
+):
+    expected = run_set(name, settings, 1, 1)
     for replicas, microbatches in ((2, 1), (1, 2)):
-        assert_same_update(run(replicas, microbatches), expected)
+        actual = run_set(name, settings, replicas, microbatches)
+        assert_same_update(actual, expected)
+
+
+@pytest.mark.slow
+def test_update_with_balancing_losses_depends_on_number_of_parts(run_set):
+    """They are losses of a part; whether it is on a replica is the same."""
+    run = functools.partial(run_set, "transformer_moe_tiny", MOE)
+    whole, halves = run(1, 1), run(1, 2)
+    assert_same_update(run(2, 1), halves)
+    assert distance(whole, halves) > 1e-3
+    assert_same_update(run(1, 1, xla=True), whole)
 
 
 class UnpackedPlan:

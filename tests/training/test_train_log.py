@@ -32,10 +32,8 @@ def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
     return step.Outcome(cross_entropy.Sums(*sums), norm)
 
 
-def _log(folder, first_step=0, last_step=1_000, *settings):
-    checker = anomalies.FiniteChecker(
-        "float32", "batch {}".format, lambda: None
-    )
+def _log(folder, first_step=0, last_step=1_000, *settings, policy="float32"):
+    checker = anomalies.FiniteChecker(policy, "batch {}".format, lambda: None)
     return train_log.TrainLog(
         folder,
         first_step,
@@ -275,6 +273,19 @@ def test_wait_for_the_device_is_shared_by_the_steps_before(
     assert "42 took 7.8 s; the median is 1 s (8 slow steps since 42)" in shown
 
 
+def test_updates_that_overflow_in_float16_are_counted(
+    tmp_path, clock, read_events
+):
+    log = _log(tmp_path, last_step=5, policy="mixed_float16")
+    for norm in (1.0, 2.0, math.inf, 4.0, math.nan):
+        clock.now += 0.1
+        log.step_done(_outcome(1, 1, 1, 1, norm=norm), 1)
+    log.close()
+    events = read_events(tmp_path)
+    assert events["train/updates_left_out"] == {5: 2}
+    assert events["train/gradient_norm"] == {5: 3.0}
+
+
 def test_training_of_one_step_logs_nothing(tmp_path, clock, read_events):
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)])
     assert read_events(tmp_path) == {}
@@ -334,22 +345,6 @@ def test_log_without_terminal_prints_lines(
         "99% padding, 25% of peak, host 3.0 GB, device 0.5 GB, compilations 1"
     ) in line
     assert "\r" not in shown
-
-
-def test_line_between_lines_of_progress_repeats_none(tmp_path, clock, capsys):
-    log = _log(tmp_path)
-    before = capsys.readouterr().err
-    log.write("a line")
-    assert capsys.readouterr().err == "a line\n"
-    assert before.startswith("train: 0/1000")
-
-
-def test_log_on_terminal_shows_bar(tmp_path, clock, capsys, monkeypatch):
-    monkeypatch.setattr(train_log.progress, "_has_width", lambda: True)
-    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)
-    shown = capsys.readouterr().err
-    assert "\rtrain: 100%" in shown
-    assert "loss 1.000" in shown
 
 
 def test_forecast_is_shown_after_a_few_timed_steps(tmp_path, clock, capsys):

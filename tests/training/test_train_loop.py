@@ -1,5 +1,6 @@
 """The loop around fake steps: when it saves, stops, and what it reports."""
 
+import contextlib
 import json
 import math
 import re
@@ -13,7 +14,6 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.models import building, seq2seq
-from t2t_repro.runs import history
 from t2t_repro.training import anomalies, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.options import Options
@@ -145,14 +145,6 @@ def test_weights_are_checked_once_at_a_step(
     assert checked == [2, 4, 6, 7]
 
 
-def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
-    """Every fourth step and the last have one."""
-    fake_steps()
-    _, printed = runs.train(tmp_path, train_steps=14, keep_checkpoint_max=2)
-    assert runs.saved_steps(tmp_path) == [8, 12, 14]
-    assert "Stopped after step 14; checkpoint ckpt-14." in printed
-
-
 def test_best_checkpoints_are_kept_until_better_ones_replace_them(
     runs, fake_steps, tmp_path
 ):
@@ -172,42 +164,31 @@ def test_best_checkpoints_are_kept_until_better_ones_replace_them(
 
 
 @pytest.mark.parametrize(
-    "later",
+    ("settings", "message"),
     [
-        {"bleu": 50, "bleu_sentences": 9},
-        pytest.param({}, marks=pytest.mark.slow),
+        (
+            {"keep_best_checkpoints": 1, "save_checkpoints_steps": 5},
+            "needs a checkpoint; got --eval_every=8 and --save_checkpoints_st",
+        ),
+        (
+            {"keep_best_checkpoints": 1, "save_checkpoints_secs": 60},
+            "needs a checkpoint; got --eval_every=8 and .*_checkpoints_secs=60",
+        ),
+        (
+            {"keep_best_checkpoints": 2, "eval_every": 0},
+            "--keep_best_checkpoints=2 needs validations; got --eval_every=0",
+        ),
+        (
+            {"early_stopping_evals": 3, "eval_every": 0},
+            "--early_stopping_evals=3 needs validations; got --eval_every=0",
+        ),
     ],
 )
-def test_best_checkpoints_of_another_measure_are_kept(
-    runs, fake_steps, tmp_path, monkeypatch, later
+def test_options_that_lack_validations_or_checkpoints_are_refused(
+    runs, settings, message
 ):
-    """A later session translates another number of sentences, or none."""
-    bleu = [30.0, 41.0, 40.0, 35.0]
-    scores = [{"bleu": value, "bleu_sentences": 50} for value in bleu]
-    results = iter([*scores, later, later])
-    add = history.History.add
-    monkeypatch.setattr(
-        history.History,
-        "add",
-        lambda self, step, values: add(self, step, values | next(results)),
-    )
-    kept = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
-    settings = {"eval_every": 4, **kept}
-    for steps, saved in ((16, [8, 12, 16]), (24, [8, 12, 20, 24])):
-        fake_steps(losses=[100 / steps] * 4)
-        runs.train(tmp_path, train_steps=steps, **settings)
-        assert runs.saved_steps(tmp_path) == saved
-
-
-@pytest.mark.parametrize(
-    "saving", [{"save_checkpoints_steps": 5}, {"save_checkpoints_secs": 60}]
-)
-def test_validation_without_checkpoint_cannot_choose_the_best(runs, saving):
-    ((name, value),) = saving.items()
-    settings = Options(keep_best_checkpoints=1, eval_every=8, **saving)
-    message = f"needs a checkpoint; got --eval_every=8 and --{name}={value}"
     with pytest.raises(errors.UserError, match=message):
-        settings.resolved(runs.hparams)
+        Options(**{"eval_every": 8} | settings).resolved(runs.hparams)
 
 
 def test_best_checkpoints_are_chosen_by_the_whole_split(runs):
@@ -234,10 +215,22 @@ def test_save_checkpoints_secs_saves_at_first_step_after_interval(
 def test_validation_runs_every_n_steps_and_at_the_end(
     runs, fake_steps, tmp_path, read_events
 ):
+    """Its results are events, and are stored with the numbers of pairs."""
     fake_steps(losses=[4.0, 3.0, 5.0])
-    runs.train(tmp_path, train_steps=7, eval_every=3)
+    runs.train(tmp_path, train_steps=7, eval_every=3, eval_pairs=5)
     losses = read_events(tmp_path)["validation/loss"]
     assert losses == {3: 4.0, 6: 3.0, 7: 5.0}
+    *_, last = contents(tmp_path)[1]
+    assert last.keys() == {
+        "step",
+        "loss",
+        "loss_minus_smoothing_constant",
+        "perplexity",
+        "perplexity_sentences",
+        "accuracy",
+        "accuracy_sentences",
+    }
+    assert (last["loss"], last["perplexity_sentences"]) == (5.0, 5)
 
 
 @pytest.mark.parametrize(
@@ -294,12 +287,26 @@ def test_initial_weights_depend_on_the_seed(runs, tmp_path):
 def test_profiler_traces_steps_11_to_15_of_the_session(
     runs, fake_steps, tmp_path, monkeypatch
 ):
-    """The session begins with step 5. A validation ends a trace."""
+    """Session "a" begins with step 5. A validation or an error ends a trace."""
     calls = []
-    fake_steps(lambda number, _: calls.append(number))
-    profiler = tf.profiler.experimental
-    monkeypatch.setattr(profiler, "start", lambda _: calls.append("start"))
-    monkeypatch.setattr(profiler, "stop", lambda: calls.append("stop"))
+
+    @contextlib.contextmanager
+    def profile(folder):
+        assert folder.startswith(str(tmp_path))
+        calls.append("start")
+        try:
+            yield
+        finally:
+            calls.append("stop")
+
+    def on_step(number, _):
+        calls.append(number)
+        if number == fails_at:
+            raise RuntimeError
+
+    monkeypatch.setattr(tf.profiler.experimental, "Profile", profile)
+    fails_at = None
+    fake_steps(on_step)
     rare = {"save_checkpoints_steps": 100, "eval_every": 100, "profile": True}
     runs.train(tmp_path / "a", train_steps=4)
     runs.train(tmp_path / "a", train_steps=26, **rare)
@@ -308,6 +315,10 @@ def test_profiler_traces_steps_11_to_15_of_the_session(
     calls.clear()
     runs.train(tmp_path / "b", train_steps=14, **rare | {"eval_every": 12})
     assert calls == [*steps[:10], "start", 11, 12, "stop", 13, 14]
+    fails_at = 12
+    with pytest.raises(RuntimeError):
+        runs.train(tmp_path / "c", **rare)
+    assert calls[-3:] == [11, 12, "stop"]
 
 
 def test_nan_loss_stops_before_the_next_checkpoint(runs, fake_steps, tmp_path):
@@ -492,14 +503,6 @@ def test_run_without_validations_has_none(runs, fake_steps, tmp_path):
     assert not (tmp_path / "validation.json").exists()
 
 
-@pytest.mark.parametrize(
-    "needs", [{"keep_best_checkpoints": 2}, {"early_stopping_evals": 3}]
-)
-def test_what_needs_validations_is_refused_without_them(tiny_hparams, needs):
-    with pytest.raises(errors.UserError, match="needs validations; got --eval"):
-        Options(eval_every=0, **needs).resolved(tiny_hparams)
-
-
 @pytest.mark.parametrize("eval_every", [0, 1, 4, 10, 11])
 def test_validations_to_come_are_those_that_steps_are_followed_by(
     tiny_hparams, eval_every
@@ -543,25 +546,15 @@ def test_exhausted_memory_is_reported_with_slots_and_checkpoint(
 ):
     error = tf.errors.ResourceExhaustedError(None, None, text)
     fake_steps(lambda number, _: fail(error) if number == 6 else None)
-    expected = errors.UserError if is_memory else type(error)
-    with pytest.raises(expected) as caught:
+    if not is_memory:
+        with pytest.raises(type(error)):
+            runs.train(tmp_path)
+        return
+    with pytest.raises(errors.UserError) as caught:
         runs.train(tmp_path)
-    if is_memory:
-        message = str(caught.value)
-        assert "for 8,192 slots at once: OOM when allocating tensor The" in (
-            message
-        )
-        assert f"resumes from the newest checkpoint, {tmp_path}" in message
-        assert "ckpt-4. " in message
-        assert "--max_tokens_per_replica=4096" in message
-        assert caught.value.see == "out-of-memory"
-
-
-def test_exhausted_memory_in_a_validation_is_reported(
-    runs, fake_steps, tmp_path, monkeypatch
-):
-    error = tf.errors.ResourceExhaustedError(None, None, "OOM")
-    fake_steps()
-    during_validation(monkeypatch, lambda: fail(error))
-    with pytest.raises(errors.UserError, match="newest checkpoint.*ckpt-6. "):
-        runs.train(tmp_path, eval_every=6)
+    message = str(caught.value)
+    assert "for 8,192 slots at once: OOM when allocating tensor The" in message
+    newest = tmp_path / "checkpoints" / "ckpt-4"
+    assert f"resumes from the newest checkpoint, {newest}. " in message
+    assert "--max_tokens_per_replica=4096" in message
+    assert caught.value.see == "out-of-memory"

@@ -30,14 +30,8 @@ def save(folder, step):
 
 def observed(folder):
     return callbacks.Callbacks(
-        job.upload_callbacks(folder), 10, contextlib.nullcontext
+        [job.Uploads(folder)], 10, contextlib.nullcontext
     )
-
-
-def test_local_run_has_no_uploads(tmp_path):
-    assert job.upload_callbacks(tmp_path) == []
-    with job.upload_at_the_end(tmp_path):
-        pass
 
 
 def test_next_checkpoint_waits_for_the_upload(run, monkeypatch):
@@ -55,13 +49,13 @@ def test_next_checkpoint_waits_for_the_upload(run, monkeypatch):
     monkeypatch.setattr(storage, "upload", slow)
     observers = observed(run)
     with observers.session(run, 0):
-        observers.checkpoint_begin(4)
-        observers.checkpoint_saved(4, save(run, 4))  # does not wait
+        observers.call("on_checkpoint_begin", 4)
+        observers.call("on_checkpoint_saved", 4, save(run, 4))  # does not wait
         assert began.wait(60) and storage.names(run) == []
         may_end.set()
-        observers.checkpoint_begin(8)
+        observers.call("on_checkpoint_begin", 8)
         assert "checkpoints/ckpt-4.index" in storage.names(run)
-        observers.checkpoint_saved(8, save(run, 8))
+        observers.call("on_checkpoint_saved", 8, save(run, 8))
     assert "checkpoints/ckpt-8.index" in storage.names(run)
 
 
@@ -73,12 +67,12 @@ def test_failed_upload_is_reported_and_made_up_for(run, monkeypatch, capsys):
     with observers.session(run, 0):
         with monkeypatch.context() as patch:
             patch.setattr(object_store, "put", fail)
-            observers.checkpoint_saved(4, save(run, 4))
-            observers.checkpoint_begin(8)
+            observers.call("on_checkpoint_saved", 4, save(run, 4))
+            observers.call("on_checkpoint_begin", 8)
         shown = capsys.readouterr().out
         assert "Cannot access memory://bucket/run/" in shown
         assert "Training continues" in shown
-        observers.checkpoint_saved(8, save(run, 8))
+        observers.call("on_checkpoint_saved", 8, save(run, 8))
     stored = storage.names(run)
     assert {"checkpoints/ckpt-4.index", "checkpoints/ckpt-8.index"} < {*stored}
     # At the end of the training an upload must succeed.

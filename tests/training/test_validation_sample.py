@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 
 import keras
 import numpy as np
@@ -15,7 +14,7 @@ from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.training import train_loop, validation
+from t2t_repro.training import validation
 from t2t_repro.training.task import Task
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
@@ -199,65 +198,25 @@ def test_sample_uses_the_current_weights(
     assert translator._search.experimental_get_tracing_count() == 1
 
 
-def _runs(runs, corpus_of, vocabulary, hparams):
-    """Return Runs on sentences that all have one translation."""
+def test_loop_translates_the_sample_at_each_validation(
+    runs, fake_steps, echo, corpus_of, vocabulary, hparams, tmp_path, capsys
+):
+    """The settings of the scores are shown once."""
     corpora = {
         split: corpus_of(split, [_sentence(n) for n in range(count)])
         for split, count in (("train", 60), ("validation", 12))
     }
-    hparams = dataclasses.replace(hparams, learning_rate_constant=0.05)
-    translation_runs = type(runs)(hparams, corpora, vocabulary.size)
-    translation_runs.vocabularies = Vocabularies.shared(vocabulary)
-    return translation_runs
-
-
-@pytest.mark.slow
-def test_training_learns_to_translate(
-    runs, corpus_of, vocabulary, hparams, tmp_path, read_events, capsys
-):
-    translation_runs = _runs(runs, corpus_of, vocabulary, hparams)
-    code, _ = translation_runs.train(
-        tmp_path,
-        train_steps=60,
-        eval_every=30,
-        save_checkpoints_steps=60,
-        eval_bleu_sentences=4,
-    )
-    assert code == 0
-    bleu = read_events(tmp_path)["validation/bleu"]
-    assert bleu[60] == pytest.approx(100.0)
+    fake_steps()
+    others = type(runs)(hparams, corpora, vocabulary.size)
+    others.train(tmp_path, train_steps=4, eval_every=2, eval_bleu_sentences=4)
     entries = json.loads((tmp_path / "validation.json").read_text())
-    assert [entry["step"] for entry in entries] == [30, 60]
-    assert entries[-1]["bleu"] == pytest.approx(100.0)
-    assert entries[-1]["bleu_sentences"] == 4
+    assert [entry["bleu_sentences"] for entry in entries] == [4, 4]
     lines = capsys.readouterr().err.splitlines()
-    (first,) = (i for i, line in enumerate(lines) if "step 30: valid" in line)
-    assert "  bleu " in lines[first]
-    signature = entries[-1]["bleu_signature"]
-    assert "4 of 12 sentences" in lines[first + 1]
-    assert signature in lines[first + 1]
-    assert sum(signature in line for line in lines) == 1
-
-
-def test_validation_without_a_sample_has_no_bleu(tmp_path):
-    calls = []
-    log = types.SimpleNamespace(
-        check=lambda: calls.append("check"),
-        pause=lambda: pytest.MonkeyPatch.context(),
-        validation_done=lambda *args: calls.append(args),
-        flush=lambda: calls.append("flush"),
-    )
-    results = {"perplexity": 5.0}
-    validation = types.SimpleNamespace(
-        measure=lambda stop: dict(results),
-        sample_sizes={"perplexity_sentences": 3},
-    )
-    monitor = train_loop.ValidationMonitor(validation, None, tmp_path, 0)
-    monitor.measure(7, log)
-    assert calls == ["check", (7, results), "flush"]
-    stored = json.loads((tmp_path / "validation.json").read_text())
-    entry = {"step": 7, "perplexity": 5.0, "perplexity_sentences": 3}
-    assert stored == [entry]
+    shown = [index for index, line in enumerate(lines) if "  bleu " in line]
+    assert [lines[i].partition(":")[0] for i in shown] == ["step 2", "step 4"]
+    (signed,) = (i for i, line in enumerate(lines) if "nrefs:1" in line)
+    assert signed == shown[0] + 1 and "4 of 12 sentences" in lines[signed]
+    assert entries[0]["bleu_signature"] in lines[signed]
 
 
 def test_scores_are_means_of_directions(echo, corpus_of, hparams):
