@@ -11,7 +11,6 @@ import os
 import resource
 import ssl
 import zlib
-from typing import Any
 
 from aiohttp import web
 
@@ -60,24 +59,24 @@ class Connections:
         tls: ssl.SSLContext | None = None,
     ):
         """Prepare a factory for aiohttp's server."""
-        self._server, self._limit, self.metrics = server, limit, metrics
+        self.server, self._limit, self.metrics = server, limit, metrics
         self._tls = tls
-        self._open: set[Connection | _Handshake] = set()
-        # {connection: idle since, by the event loop's clock}, longest first
-        self._idle: dict[Connection | _Handshake, float] = {}
+        self._open: set[asyncio.Transport] = set()
+        # {transport: idle since, by the event loop's clock}, longest first
+        self._idle: dict[asyncio.Transport, float] = {}
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a connection that has been accepted."""
         return _Handshake(self, self._tls) if self._tls else Connection(self)
 
-    def admit(self, connection: "Connection | _Handshake") -> bool:
+    def admit(self, transport: asyncio.Transport) -> bool:
         """Return whether there is room for a new connection, and count it."""
         if len(self._open) >= self._limit and not self._close_idle():
             self.metrics.refusals.labels("connections").inc()
             LOGGER.warning("%s connections are open.", self._limit)
             return False
-        self._open.add(connection)
-        self.set_idle(connection)
+        self._open.add(transport)
+        self.set_idle(transport)
         self.metrics.connections.set(len(self._open))
         return True
 
@@ -93,33 +92,22 @@ class Connections:
 
     def unread_bytes(self) -> int:
         """Return the size of all answers that clients have yet to read."""
-        return sum(connection.unread_bytes() for connection in self._open)
+        return sum(each.get_write_buffer_size() for each in self._open)
 
-    def new_handler_settings(self) -> dict[str, Any]:
-        """Return the arguments of aiohttp's RequestHandler."""
-        return {
-            "manager": self._server,
-            "loop": asyncio.get_running_loop(),
-            "keepalive_timeout": IDLE_SECS,
-            "lingering_time": LINGERING_SECS,
-            "auto_decompress": False,  # BodyReader bounds the result
-            "access_log": None,
-        }
-
-    def remove(self, connection: "Connection | _Handshake") -> None:
+    def remove(self, transport: asyncio.Transport) -> None:
         """Remove a connection that has ended."""
-        self._open.discard(connection)
-        self._idle.pop(connection, None)
+        self._open.discard(transport)
+        self._idle.pop(transport, None)
         self.metrics.connections.set(len(self._open))
 
-    def set_busy(self, connection: "Connection | _Handshake") -> None:
+    def set_busy(self, transport: asyncio.Transport) -> None:
         """Keep a connection while the server works on its request."""
-        self._idle.pop(connection, None)
+        self._idle.pop(transport, None)
 
-    def set_idle(self, connection: "Connection | _Handshake") -> None:
+    def set_idle(self, transport: asyncio.Transport) -> None:
         """Note that the server waits for bytes of this connection."""
-        if connection in self._open:
-            self._idle[connection] = asyncio.get_running_loop().time()
+        if transport in self._open:
+            self._idle[transport] = asyncio.get_running_loop().time()
 
 
 class _Handshake(asyncio.Protocol):
@@ -130,29 +118,18 @@ class _Handshake(asyncio.Protocol):
 
     def __init__(self, connections: Connections, tls: ssl.SSLContext):
         self._connections, self._tls = connections, tls
-        self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task | None = None
         self._early = b""  # of the request, read with the last of the handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if self._connections.admit(self):
+        if self._connections.admit(transport):
             self._task = asyncio.create_task(self._shake_hands(transport))
         else:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._early += data
-
-    def abort(self) -> None:
-        """Close the connection."""
-        if self._transport:
-            self._transport.abort()
-
-    def unread_bytes(self) -> int:
-        """Return 0: a handshake is no answer."""
-        return 0
 
     async def _shake_hands(self, transport):
         encrypted = None  # also the result if the client leaves
@@ -164,7 +141,7 @@ class _Handshake(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=_HANDSHAKE_SECS,
             )
-        self._connections.remove(self)  # the next line takes its place
+        self._connections.remove(transport)  # `encrypted` takes its place
         if encrypted and not encrypted.is_closing():
             connection = Connection(self._connections)
             encrypted.set_protocol(connection)
@@ -176,21 +153,30 @@ class _Handshake(asyncio.Protocol):
 class Connection(web.RequestHandler):
     """Connection of a REST client."""
 
+    _raw: asyncio.Transport  # `transport` of aiohttp is None after its end
+
     def __init__(self, connections: Connections):
-        super().__init__(**connections.new_handler_settings())
+        super().__init__(
+            connections.server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=IDLE_SECS,
+            lingering_time=LINGERING_SECS,
+            auto_decompress=False,  # BodyReader bounds the result
+            access_log=None,  # type: ignore[arg-type]
+        )
         self.connections = connections
-        self._raw_transport: asyncio.Transport | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._raw_transport = transport
-        if not self.connections.admit(self):
+        self._raw = transport
+        if not self.connections.admit(transport):
             self.force_close()  # drops what the client sends
             transport.write(_REFUSAL)
             # Closed at once with unread bytes, the connection would be reset,
             # and the client might lose the answer.
-            asyncio.get_running_loop().call_later(_REFUSAL_SECS, self.abort)
+            loop = asyncio.get_running_loop()
+            loop.call_later(_REFUSAL_SECS, transport.abort)
             return
         # So pause_writing() is called as soon as the client does not read.
         transport.set_write_buffer_limits(high=0)
@@ -198,8 +184,16 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
-        self.connections.remove(self)
+        self.connections.remove(self._raw)
         self._stop_timer()
+
+    def set_busy(self) -> None:
+        """Keep the connection while the server works on its request."""
+        self.connections.set_busy(self._raw)
+
+    def set_idle(self) -> None:
+        """Note that the server waits for bytes."""
+        self.connections.set_idle(self._raw)
 
     async def finish_response(
         self,
@@ -211,7 +205,7 @@ class Connection(web.RequestHandler):
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
-            self.connections.set_idle(self)
+            self.set_idle()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -221,26 +215,14 @@ class Connection(web.RequestHandler):
         super().resume_writing()
         self._stop_timer()
 
-    def unread_bytes(self) -> int:
-        """Return the number of bytes that wait for the client to read."""
-        assert self._raw_transport
-        return self._raw_transport.get_write_buffer_size()
-
-    def abort(self) -> None:
-        """Close the connection, without waiting for the client to read."""
-        if self._raw_transport:
-            self._raw_transport.abort()
-
     def _await_reading(self):
         """Close the connection if the client reads too little of an answer."""
         self._stop_timer()
-        assert self._raw_transport
-        unread = self._raw_transport.get_write_buffer_size()
+        unread = self._raw.get_write_buffer_size()
 
         def check():
-            now = self._raw_transport.get_write_buffer_size()
-            if now > unread - _UNREAD_BYTES:
-                self.abort()
+            if self._raw.get_write_buffer_size() > unread - _UNREAD_BYTES:
+                self._raw.abort()
             else:
                 self._await_reading()
 
@@ -305,7 +287,7 @@ class BodyReader:
         self._reading.add(task)
         connection = request.protocol
         assert isinstance(connection, Connection)
-        connection.connections.set_idle(connection)
+        connection.set_idle()
         try:
             return await asyncio.wait_for(
                 task, _LAST_READ_SECS if self._stopping else _READ_SECS
@@ -320,7 +302,7 @@ class BodyReader:
             raise
         finally:
             self._reading.discard(task)
-            connection.connections.set_busy(connection)
+            connection.set_busy()
 
     async def _read(self, request):
         """Read a body; one that grows large waits for its turn."""

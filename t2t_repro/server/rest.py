@@ -19,7 +19,7 @@ import re
 import string
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -85,7 +85,6 @@ _CORS_TOKEN = {"Access-Control-Allow-Headers": "Content-Type, Authorization"}
 _PLAIN = "text/plain", "multipart/form-data"
 _RETRY_SECS = "1"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Parsed = TypeVar("_Parsed")
 
 
 class Target(NamedTuple):
@@ -217,12 +216,9 @@ class Handlers:
             self._num_in_flight -= 1
 
     async def _predict(self, request, target):
-        try:
-            body = await self._read(request, json_predict.parse)
+        with self._service.refusals_counted("rest"):
+            body = await self._read(request)
             name, version = target.model()
-        except request_errors.RequestError as error:
-            self._service.count_refused("rest", error)
-            raise
         prediction = await self._service.predict(
             "rest",
             name,
@@ -260,9 +256,7 @@ class Handlers:
                 )
             )
 
-    async def _read(
-        self, request: web.Request, parse: Callable[[bytes], _Parsed]
-    ) -> _Parsed:
+    async def _read(self, request: web.Request) -> json_predict.Body:
         """Return the parsed body."""
         body = await self._bodies.read(request)
         encoding = request.headers.get("Content-Encoding", connections.IDENTITY)
@@ -270,7 +264,7 @@ class Handlers:
         def read():
             content = self._bodies.decompress(body, encoding.lower())
             batching.check_density(content, self._service.limits)
-            return parse(content)
+            return json_predict.parse(content)
 
         if encoding == connections.IDENTITY and len(body) <= _PARSED_AT_ONCE:
             return read()
@@ -347,7 +341,7 @@ def build_application(
         connection = request.protocol
         assert isinstance(connection, Connection)
         # Until the answer is written: see Connection.finish_response().
-        connection.connections.set_busy(connection)
+        connection.set_busy()
         response = await _answer(request, handler, access)
         response.headers.update(_HEADERS)
         if access.cors and is_api(request.rel_url.raw_path):

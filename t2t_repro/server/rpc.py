@@ -95,8 +95,9 @@ class _Places:
     server has waited longest.
     """
 
-    def __init__(self, limit: int):
-        self._limit, self._num_taken = limit, 0
+    def __init__(self, service: Service):
+        self._limit, self._num_taken = service.limits.max_in_flight, 0
+        self._shortages = service.metrics.refusals.labels("requests")
         # {read of a message: its begin, by the event loop's clock}
         self._reads: dict[asyncio.Future, float] = {}
 
@@ -107,10 +108,13 @@ class _Places:
         Raises:
             RequestError: there is none.
         """
-        if self._num_taken >= self._limit and not self._free_one():
-            raise request_errors.unavailable(
-                f"{self._limit} requests are in flight. Try again in a moment."
-            )
+        if self._num_taken >= self._limit:
+            self._shortages.inc()  # of this call, or of the one that it ends
+            if not self._free_one():
+                raise request_errors.unavailable(
+                    f"{self._limit} requests are in flight. Try again in a "
+                    "moment."
+                )
         self._num_taken += 1
         try:
             yield
@@ -165,9 +169,8 @@ class _CallChecks(grpc.aio.ServerInterceptor):
     def __init__(self, service: Service, access: Access):
         self._service, self._access = service, access
         self._handlers: dict[str, grpc.RpcMethodHandler | None] = {}
-        limit = service.limits.max_in_flight
         # Busy or attacked, the server is still healthy: places of their own.
-        self._places, self._health_places = _Places(limit), _Places(limit)
+        self._places, self._health_places = _Places(service), _Places(service)
 
     async def intercept_service(
         self,
@@ -195,7 +198,7 @@ class _CallChecks(grpc.aio.ServerInterceptor):
 
         async def call(_, context):
             with contextlib.ExitStack() as stack:
-                with self._refusals_counted():
+                with self._service.refusals_counted("grpc"):
                     if needs_token:
                         metadata = dict(context.invocation_metadata())
                         self._access.check_token(
@@ -224,16 +227,6 @@ class _CallChecks(grpc.aio.ServerInterceptor):
         return grpc.stream_unary_rpc_method_handler(
             answer, response_serializer=handler.response_serializer
         )
-
-    @contextlib.contextmanager
-    def _refusals_counted(self):
-        try:
-            yield
-        except request_errors.RequestError as error:
-            if error.code == grpc.StatusCode.UNAVAILABLE:
-                self._service.metrics.refusals.labels("requests").inc()
-            self._service.count_refused("grpc", error)
-            raise
 
 
 def _decoded(message, deserialize):
@@ -269,11 +262,8 @@ class _PredictionServicer(
         request: predict_pb2.PredictRequest,
         context: grpc.aio.ServicerContext,
     ) -> predict_pb2.PredictResponse:
-        try:
+        with self._service.refusals_counted("grpc"):
             name, version, signature = self._target(request)
-        except request_errors.RequestError as error:
-            self._service.count_refused("grpc", error)
-            raise
 
         def read_inputs(names):
             limits = self._service.limits

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import grpc
@@ -78,10 +78,9 @@ class Service:
             inputs = read_inputs(names)
             batching.check_inputs(inputs, names, self.limits)
             batching.check_tags(inputs, model.card)
-            queue = model.queue(signature, self._new_queue)
             if timeout is None:
                 timeout = self.limits.timeout_secs
-            answer = queue.submit(inputs)
+            answer = model.queue(signature).submit(inputs)
             try:
                 outputs = await asyncio.wait_for(answer, timeout)
             except asyncio.TimeoutError:
@@ -108,12 +107,15 @@ class Service:
                 "in a moment."
             )
 
-    def count_refused(
-        self, protocol: str, error: request_errors.RequestError
-    ) -> None:
+    @contextlib.contextmanager
+    def refusals_counted(self, protocol: str) -> Iterator[None]:
         """Count a request that is refused before its signature is known."""
-        labels = protocol, _UNKNOWN_SIGNATURE, error.code.name
-        self.metrics.requests.labels(*labels).inc()
+        try:
+            yield
+        except request_errors.RequestError as error:
+            labels = protocol, _UNKNOWN_SIGNATURE, error.code.name
+            self.metrics.requests.labels(*labels).inc()
+            raise
 
     @contextlib.contextmanager
     def _measured(self, protocol, signature):
@@ -128,19 +130,10 @@ class Service:
             raise
         finally:
             # Unknown names share a label: clients cannot add time series.
-            known = self.versions.signatures()
-            if signature not in known:
+            if signature not in self.versions.signatures():
                 signature = _UNKNOWN_SIGNATURE
             labels = protocol, signature
             self.metrics.requests.labels(*labels, code.name).inc()
             self.metrics.seconds.labels(*labels).observe(
                 time.perf_counter() - start
             )
-
-    def _new_queue(self, run, signature):
-        return batching.Queue(
-            run,
-            self.limits,
-            self.metrics.batch_sentences.labels(signature),
-            self.metrics.waiting_sentences.labels(signature),
-        )

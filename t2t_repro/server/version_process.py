@@ -28,7 +28,7 @@ import socket
 import struct
 import threading
 import traceback
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -49,6 +49,9 @@ _BUFFER = 1 << 20  # bytes of an answer that are read ahead
 _REPORT_BYTES = 200
 _CLOSE_SECS = 10.0  # for a process to end by itself
 _KILL_SECS = 10.0  # for the system to end a process
+# A call is a pickle. An answer is the length of a pickle and the pickle, as an
+# event loop must know how much to read. Both sides are processes of this
+# program, so that none reads what a client could have written.
 _LENGTH = struct.Struct(">Q")
 
 
@@ -137,7 +140,7 @@ def run(connection: socket.socket) -> None:
     with connection.makefile("rb") as calls:
         try:
             _Answers(connection).answer_all(calls)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # of a part of a call
             pass  # batches that still run have no one to answer
 
 
@@ -176,7 +179,7 @@ class _Answers:
         self._model = None
 
     def answer_all(self, calls):
-        number, folder, in_background = _read_frame(calls)
+        number, folder, in_background = pickle.load(calls)
         num_shards = _start_tensorflow(folder)
         threading.Thread(
             target=self._answer,
@@ -184,7 +187,7 @@ class _Answers:
             daemon=True,
         ).start()
         while True:  # until EOFError
-            number, signature, inputs = _read_frame(calls)
+            number, signature, inputs = pickle.load(calls)
             self._pool.submit(
                 self._answer, number, self._model.run, signature, inputs
             )
@@ -196,9 +199,9 @@ class _Answers:
             result = function(*args)
         except Exception as raised:  # TensorFlow raises many types
             error = CallError(str(raised))
-        frame = _pack_frame((number, result, error))
+        answer = pickle.dumps((number, result, error), -1)
         with self._sending:
-            self._connection.sendall(frame)
+            self._connection.sendall(_LENGTH.pack(len(answer)) + answer)
 
     def _load(self, folder, in_background, num_shards):
         if in_background:  # on Linux, threads have priorities of their own
@@ -251,10 +254,6 @@ class ForkServer:
                     "again"
                 ) from error
         return Fork(connection, report)
-
-    def close(self) -> None:
-        """End the process."""
-        self._control.close()
 
 
 def start_fork_server() -> ForkServer:
@@ -386,33 +385,33 @@ class VersionConnection:
         # SIGKILL".
         self.ended = asyncio.create_task(self._read_answers())
 
-    async def load(
-        self, folder: pathlib.Path, in_background: bool, max_secs: float
-    ) -> Description:
-        """Load a version; this is the first call.
+    async def call(self, max_silence_secs: float, *args: Any) -> Any:
+        """Return the answer to a call.
 
-        A load in the background has a low priority; after `max_secs` the
-        process is killed.
-
-        Raises:
-            CallError: it cannot be loaded.
-            ProcessEndedError: the process has ended.
-        """
-        return await self._call(max_secs, folder, in_background)
-
-    async def run(
-        self, signature: str, inputs: batching.Inputs, max_silence_secs: float
-    ) -> batching.Outputs:
-        """Run a batch.
-
-        After `max_silence_secs` without an answer to any call the process is
-        killed.
+        The first call loads a version, whose folder it names, with a low
+        priority if it is to be in the background; its answer is a Description.
+        Each further call, of a signature and inputs, runs a batch. After
+        `max_silence_secs` without an answer to any call the process is killed.
 
         Raises:
-            CallError: the model failed.
+            CallError: the version cannot be loaded, or the model failed.
             ProcessEndedError: the process has ended.
         """
-        return await self._call(max_silence_secs, signature, inputs)
+        if self.ended.done():
+            raise ProcessEndedError(self.ended.result())
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        self._writer.write(pickle.dumps((number, *args), -1))
+        try:
+            while not answer.done():
+                before = self._num_answers
+                await asyncio.wait({answer}, timeout=max_silence_secs)
+                if not answer.done() and self._num_answers == before:
+                    self.kill(f"has not answered for {max_silence_secs:g} s")
+            return answer.result()
+        finally:
+            answer.cancel()
 
     def end(self) -> None:
         """Make the process end, without waiting for it."""
@@ -444,23 +443,6 @@ class VersionConnection:
         self.kill(f"has not ended within {_CLOSE_SECS:g} s")
         await asyncio.wait({self.ended})
 
-    async def _call(self, max_silence_secs, *args):
-        if self.ended.done():
-            raise ProcessEndedError(self.ended.result())
-        number = next(self._numbers)
-        answer = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
-        self._writer.write(_pack_frame((number, *args)))
-        try:
-            while not answer.done():
-                before = self._num_answers
-                await asyncio.wait({answer}, timeout=max_silence_secs)
-                if not answer.done() and self._num_answers == before:
-                    self.kill(f"has not answered for {max_silence_secs:g} s")
-            return answer.result()
-        finally:
-            answer.cancel()
-
     async def _read_answers(self):
         """Read answers until the process ends; return how it has ended.
 
@@ -470,7 +452,9 @@ class VersionConnection:
         with self._report, contextlib.closing(self._writer):
             with contextlib.suppress(EOFError, ConnectionError):
                 while True:
-                    self._distribute(*await _receive_frame(self._reader))
+                    header = await self._reader.readexactly(_LENGTH.size)
+                    content = self._reader.readexactly(*_LENGTH.unpack(header))
+                    self._distribute(*pickle.loads(await content))
             report = await loop.sock_recv(self._report, _REPORT_BYTES)
         how = report.decode()
         if self._fault:
@@ -504,41 +488,3 @@ async def start_version(fork_server: ForkServer) -> VersionConnection:
         sock=fork.connection, limit=_BUFFER
     )
     return VersionConnection(fork.report, reader, writer)
-
-
-# Frames: the length of a pickle, in 8 bytes, and the pickle
-#
-# Both sides are processes of this program, so that none reads what a client
-# could have written.
-
-
-def _pack_frame(message: Any) -> bytes:
-    """Return the frame of a message."""
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(content)) + content
-
-
-def _read_frame(file: BinaryIO) -> Any:
-    """Read a message.
-
-    Raises:
-        EOFError: the other side has ended.
-    """
-    return pickle.loads(_read(file, *_LENGTH.unpack(_read(file, _LENGTH.size))))
-
-
-def _read(file, size):
-    content = file.read(size)
-    if len(content) < size:
-        raise EOFError
-    return content
-
-
-async def _receive_frame(reader: asyncio.StreamReader) -> Any:
-    """Read a message in an event loop.
-
-    Raises:
-        EOFError: the other side has ended.
-    """
-    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    return pickle.loads(await reader.readexactly(size))

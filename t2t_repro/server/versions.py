@@ -12,12 +12,13 @@ itself is loaded again.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
+import functools
 import itertools
 import math
 import pathlib
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from tensorflow.core.protobuf import meta_graph_pb2
@@ -45,7 +46,6 @@ from t2t_repro.serving.connection import Limits
 State = get_model_status_pb2.ModelVersionStatus.State
 # Of a version that failed, to notice a change: an export has about twenty.
 _MAX_FILES = 1000
-_RunBatch = Callable[[batching.Inputs], Awaitable[batching.Outputs]]
 
 
 class LoadedVersion:
@@ -57,6 +57,7 @@ class LoadedVersion:
         description: Description,
         connection: VersionConnection,
         limits: Limits,
+        metrics: monitoring.Metrics,
     ):
         """Keep the connection to the process; `load` starts it."""
         self.version = version
@@ -67,7 +68,8 @@ class LoadedVersion:
             for name, definition in description.signature_defs.items()
         }
         self._signatures = description.signatures
-        self._connection, self._limits = connection, limits
+        self._connection = connection
+        self._limits, self._metrics = limits, metrics
         self._queues: dict[str, batching.Queue] = {}
 
     @classmethod
@@ -76,6 +78,7 @@ class LoadedVersion:
         folder: pathlib.Path,
         fork_server: ForkServer,
         limits: Limits,
+        metrics: monitoring.Metrics,
         in_background: bool = False,
     ) -> "LoadedVersion":
         """Load a version and run its warm-up requests: this takes seconds.
@@ -88,10 +91,12 @@ class LoadedVersion:
         """
         connection = await version_process.start_version(fork_server)
         try:
-            description = await connection.load(
-                folder, in_background, limits.load_secs
+            description = await connection.call(
+                limits.load_secs, folder, in_background
             )
-            return cls(int(folder.name), description, connection, limits)
+            return cls(
+                int(folder.name), description, connection, limits, metrics
+            )
         except CallError as error:
             connection.end()
             raise errors.UserError(str(error)) from error
@@ -132,8 +137,8 @@ class LoadedVersion:
             RequestError: the process has ended.
         """
         try:
-            return await self._connection.run(
-                signature, inputs, self._limits.max_silence_secs
+            return await self._connection.call(
+                self._limits.max_silence_secs, signature, inputs
             )
         except ProcessEndedError as error:
             raise request_errors.unavailable(
@@ -141,15 +146,14 @@ class LoadedVersion:
                 "is loaded again. Try again in a moment."
             ) from error
 
-    def queue(
-        self,
-        signature: str,
-        new_queue: Callable[[_RunBatch, str], batching.Queue],
-    ) -> batching.Queue:
-        """Return the queue of a signature; `new_queue` is called once."""
+    def queue(self, signature: str) -> batching.Queue:
+        """Return the queue of a signature."""
         if signature not in self._queues:
-            self._queues[signature] = new_queue(
-                lambda inputs: self.run(signature, inputs), signature
+            self._queues[signature] = batching.Queue(
+                functools.partial(self.run, signature),
+                self._limits,
+                self._metrics.batch_sentences.labels(signature),
+                self._metrics.waiting_sentences.labels(signature),
             )
         return self._queues[signature]
 
@@ -350,7 +354,11 @@ class Versions:
         loop = asyncio.get_running_loop()
         try:
             model = await LoadedVersion.load(
-                folder, self._fork_server, self._limits, self.is_answering()
+                folder,
+                self._fork_server,
+                self._limits,
+                self._metrics,
+                self.is_answering(),
             )
         except Exception as error:  # of any type: `watch` must go on
             same = before and before.files == present
@@ -407,28 +415,17 @@ async def _in_thread(function, *args):
     The thread does not hold up the end of the server, as those of
     asyncio.to_thread() do.
     """
-    loop = asyncio.get_running_loop()
-    answer = loop.create_future()
-
-    def set_answer(result, error):
-        if answer.cancelled():
-            pass
-        elif error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
+    answer = concurrent.futures.Future()
+    answer.set_running_or_notify_cancel()
 
     def call():
-        result = error = None
         try:
-            result = function(*args)
-        except Exception as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(set_answer, result, error)
+            answer.set_result(function(*args))
+        except Exception as error:
+            answer.set_exception(error)
 
     threading.Thread(target=call, daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)
 
 
 def _files_of(folder):

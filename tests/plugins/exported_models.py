@@ -188,9 +188,8 @@ def versions_fork_server(forked):
     control, its_control = socket.socketpair()
     with its_control:
         process = forked.fork_server(its_control)
-    server = version_process.ForkServer(control)
-    yield server
-    server.close()
+    with control:
+        yield version_process.ForkServer(control)
     process.join(SECONDS)
     assert process.exitcode == 0
 

@@ -15,7 +15,7 @@ import pytest
 from exported_models import health_of, wait_for
 
 from t2t_repro import errors
-from t2t_repro.server import version_process, versions
+from t2t_repro.server import monitoring, version_process, versions
 from t2t_repro.server.versions import LoadedVersion
 from t2t_repro.serving import connection, version_folders
 
@@ -144,13 +144,16 @@ def test_missing_fork_server_is_an_error(export_dir):
     forks = version_process.ForkServer(control)
     with pytest.raises(errors.UserError, match="start the server again"):
         load(export_dir, forks)
-    forks.close()
+    control.close()
 
 
 def load(export_dir, forks, **settings):
     """Load version 1 by a fork server."""
     bounds = connection.Limits(**settings)
-    asyncio.run(LoadedVersion.load(export_dir / "1", forks, bounds))
+    loading = LoadedVersion.load(
+        export_dir / "1", forks, bounds, monitoring.Metrics()
+    )
+    asyncio.run(loading)
 
 
 def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):

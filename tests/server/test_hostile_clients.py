@@ -225,7 +225,7 @@ def test_client_that_reads_slowly_is_not_closed(monkeypatch):
         connection = connections.Connections(
             web.Server(print), 1, monitoring.Metrics()
         )()
-        connection._raw_transport = transport
+        connection._raw = transport
         monkeypatch.setattr(
             asyncio.get_running_loop(),
             "call_later",
