@@ -9,21 +9,15 @@ import grpc
 
 # TensorFlow Serving's, http_server.cc.
 HTTP_STATUS = {
-    grpc.StatusCode.CANCELLED: 499,
-    grpc.StatusCode.UNKNOWN: 500,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
     grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ALREADY_EXISTS: 409,
     grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.ABORTED: 409,
-    grpc.StatusCode.OUT_OF_RANGE: 400,
     grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.INTERNAL: 500,
     grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DATA_LOSS: 500,
     grpc.StatusCode.UNAUTHENTICATED: 401,
 }
 
@@ -44,19 +38,14 @@ class RequestError(Exception):
 # Of a wrong request; a retry would fail, too.
 invalid = functools.partial(RequestError, grpc.StatusCode.INVALID_ARGUMENT)
 # Of a type or encoding that is not understood.
-unsupported = functools.partial(
-    RequestError, grpc.StatusCode.INVALID_ARGUMENT, status=415
-)
-# Of a request with too many bytes.
+unsupported = functools.partial(invalid, status=415)
 too_large = functools.partial(
     RequestError, grpc.StatusCode.RESOURCE_EXHAUSTED, status=413
 )
-# Of a request that does not arrive.
-too_slow = functools.partial(
-    RequestError, grpc.StatusCode.DEADLINE_EXCEEDED, status=408
-)
 # Of a model that does not answer in time.
 no_answer = functools.partial(RequestError, grpc.StatusCode.DEADLINE_EXCEEDED)
+# Of a request that does not arrive.
+too_slow = functools.partial(no_answer, status=408)
 # Of a request without a valid token.
 unauthenticated = functools.partial(
     RequestError, grpc.StatusCode.UNAUTHENTICATED

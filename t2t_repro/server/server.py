@@ -27,7 +27,7 @@ class GracePeriodError(Exception):
 async def serve(
     service: Service, settings: Settings, ready: Callable[[Ports], None]
 ) -> None:
-    """Serve until a signal of stop_signals, then finish the requests in flight.
+    """Serve until a signal to stop, then finish the requests in flight.
 
     A batch that is in the model after the grace period ends with the process,
     whose exit status is then 1. `ready` is called with the ports when the
@@ -105,8 +105,8 @@ class _WebSide:
         health.router.add_get(rest.HEALTH_PATH, self._handlers.health)
         self._health_runner = web.AppRunner(health, access_log=None)
 
-    async def bind(self) -> int:
-        """Take the port, without listening yet; return its number."""
+    async def bind(self) -> tuple[int, int | None]:
+        """Take the port, and answer health checks at theirs; return both."""
         await self._runner.setup()
         settings, server = self._settings, self._runner.server
         assert server, "setup() makes it"
@@ -123,16 +123,13 @@ class _WebSide:
             backlog=128,
             start_serving=False,
         )
-        return self._listener.sockets[0].getsockname()[1]
-
-    async def start_health(self) -> int | None:
-        """Answer health checks from now on; return the port."""
-        port = self._settings.ports.health
-        if port is None:
-            return None
+        port = self._listener.sockets[0].getsockname()[1]
+        if settings.ports.health is None:
+            return port, None
         await self._health_runner.setup()
-        await web.TCPSite(self._health_runner, "127.0.0.1", port).start()
-        return self._health_runner.addresses[0][1]
+        health = self._health_runner
+        await web.TCPSite(health, "127.0.0.1", settings.ports.health).start()
+        return port, health.addresses[0][1]
 
     async def start(self) -> None:
         """Start to accept connections."""
@@ -163,14 +160,17 @@ async def _bind(
     web_side: _WebSide, grpc_server: grpc.aio.Server, settings: Settings
 ) -> Ports:
     """Take the ports of both protocols."""
+    tls, host = settings.tls, settings.host
+    address = f"[{host}]" if ":" in host else host  # IPv6
+    address += f":{settings.ports.grpc}"
     try:
-        return Ports(
-            await web_side.bind(),
-            _bind_grpc(grpc_server, settings),
-            await web_side.start_health(),
-        )
+        rest_port, health_port = await web_side.bind()
+        if tls:
+            port = grpc_server.add_secure_port(address, tls.credentials())
+        else:
+            port = grpc_server.add_insecure_port(address)
+        return Ports(rest_port, port, health_port)
     except (OSError, RuntimeError) as error:
-        tls = settings.tls
         if tls and isinstance(error, ssl.SSLError | FileNotFoundError):
             raise errors.UserError(
                 f"Cannot use the certificate {tls.certificate} with the key "
@@ -179,19 +179,10 @@ async def _bind(
         ports = settings.ports
         health = "" if ports.health is None else f", {ports.health} (health)"
         raise errors.UserError(
-            f"Cannot listen on {settings.host}, ports {ports.rest} (REST), "
+            f"Cannot listen on {host}, ports {ports.rest} (REST), "
             f"{ports.grpc} (gRPC){health}: {error}. Choose others with "
             "--rest_port, --grpc_port and --health_port."
         ) from error
-
-
-def _bind_grpc(grpc_server: grpc.aio.Server, settings: Settings) -> int:
-    host = settings.host
-    address = f"[{host}]" if ":" in host else host  # IPv6
-    address += f":{settings.ports.grpc}"
-    if settings.tls:
-        return grpc_server.add_secure_port(address, settings.tls.credentials())
-    return grpc_server.add_insecure_port(address)
 
 
 async def _finish(grpc_server, web_side, service, grace_secs):

@@ -74,8 +74,9 @@ class Access:
                 f"The host {host[:100]!r} is not served. Name it with "
                 "--allowed_hosts, or send a known one."
             )
-        origin = headers.get("Origin")
-        if origin and not self.cors and _authority(origin) != host.lower():
+        origin = headers.get("Origin", "")
+        authority = origin.partition("//")[2].lower()
+        if origin and not self.cors and authority != host.lower():
             raise request_errors.forbidden(
                 "Pages of other origins may not send requests, unless the "
                 "server runs with --rest_api_enable_cors_support."
@@ -155,7 +156,3 @@ def _name(host):
         return urllib.parse.urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _authority(origin):
-    return origin.partition("//")[2].lower()

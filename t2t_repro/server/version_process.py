@@ -9,9 +9,9 @@ of its parent: the server, which has many, cannot be forked, nor a process in
 which TensorFlow runs. Therefore the server imports TensorFlow, and forks the
 fork server before anything runs.
 
-These processes end when the server does. They ignore the signals of
-stop_signals, which a terminal or a service manager may send to all processes of
-the server: it then finishes its requests, for which it needs them.
+These processes end when the server does. They ignore progress.NUMBERS, signals
+that a terminal or a service manager may send to all processes of the server: it
+then finishes its requests, for which it needs them.
 """
 
 import asyncio

@@ -297,25 +297,6 @@ def test_request_may_come_with_the_end_of_the_handshake(serve):
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-def test_client_certificates_can_be_required(serve):
-    tls = server_settings.Tls(
-        TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
-    )
-    client = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
-    pair = TLS / "client.key", TLS / "client.pem"
-    with serve(server={"tls": tls}) as server:
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            https_status(server, client)
-        client.load_cert_chain(TLS / "client.pem", TLS / "client.key")
-        assert https_status(server, client) == 200
-        with secure_channel(server) as channel:
-            with pytest.raises(grpc.RpcError) as refused:
-                predict(channel)
-            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-        with secure_channel(server, *pair) as channel:
-            assert predict(channel) == [b"a"]
-
-
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
 def test_our_clients_send_tokens_and_certificates(serve, protocol, tmp_path):
     right, wrong = tmp_path / "right", tmp_path / "wrong"

@@ -61,82 +61,47 @@ def texts(outputs):
     return [text.decode() for text in outputs["outputs"]]
 
 
-def test_requests_that_arrive_during_a_batch_share_the_next():
-    model = BlockedModel()
-
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
-        others = [
-            submit(queue, "b"),
-            submit(queue, "c", "d"),
-            submit(queue, "e"),
-        ]
-        model.go.set()
-        assert texts(await first) == ["a"]
-        answers = [await other for other in others]
-        assert [texts(answer) for answer in answers] == [
-            ["b"],
-            ["c", "d"],
-            ["e"],
-        ]
-        assert answers[0]["batch_size"].tolist() == [4]
-
-    run_with(model, test)
+def words(*lengths):
+    """Return a request of one word for each length."""
+    return [("x" * length,) for length in lengths]
 
 
-def test_request_is_never_split():
-    model = BlockedModel()
-
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
-        others = [submit(queue, "b", "c", "d"), submit(queue, "e", "f")]
-        model.go.set()
-        await asyncio.gather(first, *others)
-        assert model.batches == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f"]]
-
-    run_with(model, test)
-
-
-def test_similar_lengths_share_a_batch_and_oldest_goes_first():
+@pytest.mark.parametrize(
+    ("others", "settings", "batches"),
+    [
+        ([("b",), ("c", "d"), ("e",)], {}, [[1, 1, 1, 1]]),
+        ([("b", "c", "d"), ("e", "f")], {}, [[1, 1, 1], [1, 1]]),
+        (
+            words(9, 1, 8, 2, 9, 3, 9, 9),
+            {"timeout_secs": 0.0},
+            [[9, 9, 9, 9], [1, 2, 3, 8]],
+        ),
+        (
+            words(6, 1, 6, 5, 1),
+            {"timeout_secs": 0.0, "max_batch_bytes": 15},
+            [[6, 6], [1, 1, 5]],
+        ),
+    ],
+    ids=["shared", "never split", "similar lengths", "fewer long ones"],
+)
+def test_requests_that_arrive_during_a_batch_share_the_next(
+    others, settings, batches
+):
     """Without a time limit, long requests do not let others pass."""
     model = BlockedModel()
-    words = ["x" * length for length in (9, 1, 8, 2, 9, 3, 9, 9)]
 
     async def test(queue):
         first = submit(queue, "a")
         await model.entered.wait()
-        others = [submit(queue, word) for word in words]
+        answers = [submit(queue, *request) for request in others]
         model.go.set()
-        await first
-        for word, other in zip(words, others, strict=True):
-            assert texts(await other) == [word]
-        assert [list(map(len, batch)) for batch in model.batches] == [
-            [1],
-            [9, 9, 9, 9],
-            [1, 2, 3, 8],
-        ]
+        assert texts(await first) == ["a"]
+        for request, answer in zip(others, answers, strict=True):
+            assert texts(await answer) == [*request]
+        _, *found = model.batches
+        assert [list(map(len, batch)) for batch in found] == batches
 
-    run_with(model, test, timeout_secs=0.0)
-
-
-def test_long_sentences_form_smaller_batches():
-    model = BlockedModel()
-
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
-        others = [submit(queue, "x" * length) for length in (6, 1, 6, 5, 1)]
-        model.go.set()
-        await asyncio.gather(first, *others)
-        assert [list(map(len, batch)) for batch in model.batches] == [
-            [1],
-            [6, 6],
-            [1, 1, 5],
-        ]
-
-    run_with(model, test, max_batch_bytes=15, timeout_secs=0.0)
+    run_with(model, test, **settings)
 
 
 def test_long_requests_leave_room_to_short_ones_and_let_them_pass():

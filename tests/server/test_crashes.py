@@ -3,19 +3,19 @@
 import asyncio
 import concurrent.futures
 import errno
+import functools
 import os
 import pathlib
 import signal
 import socket
 import threading
 import time
-import types
 
 import pytest
 from exported_models import health_of, wait_for
 
 from t2t_repro import errors
-from t2t_repro.server import monitoring, version_process, versions
+from t2t_repro.server import monitoring, version_process
 from t2t_repro.server.versions import LoadedVersion
 from t2t_repro.serving import connection, version_folders
 
@@ -108,36 +108,6 @@ def test_process_ignores_signals_to_the_group_and_ends_with_its_version(
         assert server.predict(BODY)[0] == 200
 
 
-class DeadForks:
-    """A fork server whose forks end at once."""
-
-    def __init__(self, report):
-        self.report = report
-
-    def fork(self):
-        connection, its_connection = socket.socketpair()
-        report, its_report = socket.socketpair()
-        its_report.send(self.report)
-        for end in (its_connection, its_report):
-            end.close()
-        return version_process.Fork(connection, report)
-
-
-@pytest.mark.parametrize(
-    ("report", "message"),
-    [
-        (b"was killed by SIGKILL", "its process was killed by SIGKILL; is"),
-        (b"", "its process has ended; is there memory"),
-    ],
-    ids=["killed", "with the fork server"],
-)
-def test_process_that_ends_during_a_load_is_an_error(
-    export_dir, report, message
-):
-    with pytest.raises(errors.UserError, match=message):
-        load(export_dir, DeadForks(report))
-
-
 def test_missing_fork_server_is_an_error(export_dir):
     control, its_control = socket.socketpair()
     its_control.close()
@@ -199,35 +169,53 @@ def test_crashed_version_is_loaded_again_beside_a_load_without_end(
         assert server.predict(BODY)[0] == 200
 
 
-class SilentForks:
-    """A fork server whose forks answer nothing, and end if they are killed."""
+class Forks:
+    """A fork server whose forks answer nothing, and report their end."""
 
-    def __init__(self, dies):
-        self._dies = dies
+    def __init__(self, end):
+        self._end = end
 
     def fork(self):
         connection, self.its_connection = socket.socketpair()
         report, self.its_report = socket.socketpair()
-
-        def die():
-            assert self.its_report.recv(1) == b""
-            if self._dies:
-                self.its_report.send(b"was killed by SIGKILL")
-
-        threading.Thread(target=die, daemon=True).start()
+        threading.Thread(target=self._end, args=(self,), daemon=True).start()
         return version_process.Fork(connection, report)
 
 
+def die(forks, report):
+    forks.its_report.send(report)
+    forks.its_connection.close()
+    forks.its_report.close()
+
+
+def die_when_killed(forks, report):
+    assert forks.its_report.recv(1) == b""
+    if report:
+        forks.its_report.send(report)
+
+
 @pytest.mark.parametrize(
-    ("dies", "message"),
-    [(True, "was killed by SIGKILL"), (False, "cannot be killed")],
+    ("end", "report", "message"),
+    [
+        (
+            die,
+            b"was killed by SIGKILL",
+            "its process was killed by SIGKILL; is",
+        ),
+        (die, b"", "its process has ended; is there memory"),
+        (die_when_killed, b"was killed", "not answered for 0.05 s and was kil"),
+        (die_when_killed, b"", "not answered for 0.05 s and cannot be killed"),
+    ],
+    ids=["killed", "with the fork server", "no answer", "no end"],
 )
-def test_load_without_end_is_killed(export_dir, monkeypatch, dies, message):
+def test_process_that_ends_or_stops_during_a_load_is_an_error(
+    export_dir, monkeypatch, end, report, message
+):
     monkeypatch.setattr(version_process, "_KILL_SECS", 0.1)
-    with pytest.raises(
-        errors.UserError, match=f"not answered for 0.05 s and {message}"
-    ):
-        load(export_dir, SilentForks(dies), load_secs=0.05)
+    forks = Forks(functools.partial(end, report=report))
+    settings = {"load_secs": 0.05} if end is die_when_killed else {}
+    with pytest.raises(errors.UserError, match=message):
+        load(export_dir, forks, **settings)
 
 
 def test_folder_that_cannot_be_read_holds_up_nothing(serve, monkeypatch):
@@ -244,18 +232,6 @@ def test_folder_that_cannot_be_read_holds_up_nothing(serve, monkeypatch):
         assert server.predict(BODY)[0] == 200
     assert not dead.is_set()
     dead.set()
-
-
-def test_few_of_very_many_files_are_compared():
-    read = []
-
-    def rglob(_):
-        for number in range(60_000):
-            read.append(number)
-            yield pathlib.Path(f"/missing/{number}")
-
-    versions._files_of(types.SimpleNamespace(rglob=rglob))
-    assert len(read) == versions._MAX_FILES
 
 
 def test_fork_server_kills_its_processes_at_its_end(monkeypatch):

@@ -55,6 +55,14 @@ def test_other_keys_are_not_kept():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"", "JSON Parse error: The document is empty"),
+        ([], "The request must be a JSON object."),
+        ({"signature_name": 1}, "'signature_name' must be a string."),
+        ({"instances": "a"}, "'instances' must be a list."),
+        (
+            {"instances": [{"b64": "?"}]},
+            "inputs[0] is not text: Only base64 data is allowed.",
+        ),
         ({}, "Missing 'inputs' or 'instances' key"),
         (
             {"inputs": ["a"], "instances": ["a"]},
@@ -74,18 +82,31 @@ def test_other_keys_are_not_kept():
         ({"inputs": {"b64": "YQ=="}}, "inputs must be a list of strings."),
     ],
 )
-def test_wrong_form_is_explained(content, message):
+def test_wrong_body_is_explained(content, message):
+    body = content if content == b"" else json.dumps(content).encode()
     with pytest.raises(request_errors.RequestError) as refused:
-        read(json.dumps(content).encode())
+        read(body)
     assert refused.value.status == 400
     assert refused.value.message == message
 
 
-def test_each_row_must_have_all_inputs():
-    rows = {"instances": [{"inputs": "a", "targets": "b"}, {"inputs": "a"}]}
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"inputs": "a", "targets": "b"}, {"inputs": "a"}],
+            MISSING_NAME.format(1, "inputs,targets"),
+        ),
+        (
+            ["a"],
+            "The signature has several inputs, name them: inputs, targets.",
+        ),
+    ],
+)
+def test_each_row_must_have_all_inputs(rows, message):
     with pytest.raises(request_errors.RequestError) as refused:
-        read(json.dumps(rows).encode(), "inputs", "targets")
-    assert refused.value.message == MISSING_NAME.format(1, "inputs,targets")
+        read(json.dumps({"instances": rows}).encode(), "inputs", "targets")
+    assert refused.value.message == message
 
 
 def test_only_output_has_no_name():
@@ -114,17 +135,3 @@ def test_answers_are_encoded_in_small_pieces():
     only = {"weights": weights}
     found = "".join(json_predict.encode_response(only, False))
     assert found == json.dumps({"outputs": weights.tolist()})
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "JSON Parse error: The document is empty"),
-        (b'{"signature_name": 1}', "'signature_name' must be a string."),
-    ],
-)
-def test_wrong_body_is_explained(body, message):
-    with pytest.raises(request_errors.RequestError) as refused:
-        json_predict.parse(body)
-    assert refused.value.status == 400
-    assert refused.value.message == message

@@ -4,11 +4,8 @@ import base64
 import concurrent.futures
 import threading
 
-import grpc
 import numpy as np
 import pytest
-
-from t2t_repro.server import request_errors
 
 TEXTS = [
     "two birds sing",
@@ -81,23 +78,12 @@ def test_predict_with_two_inputs_equals_model(server, local):
     ("body", "message"),
     [
         (b"nonsense", "JSON Parse error"),
-        (b'{"instances": ["\xff"]}', "JSON Parse error.*utf-8"),
-        (b"[" * 100_000, "JSON Parse error"),
-        ([], "must be a JSON object"),
-        ({"instances": []}, "1 to 32 sentences; got 0"),
         ({"instances": ["a"] * 33}, "1 to 32 sentences; got 33"),
-        ({"instances": "a"}, "'instances' must be a list"),
         ({"instances": [3]}, r"inputs\[0\] must be a string; got int"),
-        ({"inputs": "a"}, "inputs must be a list of strings"),
-        ({"inputs": {"inputs": ["a"], "x": ["a"]}}, "got inputs, x"),
-        ({"instances": ["\ud800"]}, r"inputs\[0\] is not text"),
-        ({"instances": [{"b64": "?"}]}, r"inputs\[0\] is not text"),
         ({"instances": [{"b64": "/w=="}]}, r"inputs\[0\] is not UTF-8"),
         ({"instances": ["x" * 65_537]}, "1 x 65,537; at most 65,536"),
-        ({"instances": ["x" * 800_000]}, "1 x 800,000; at most 65,536"),
         ({"instances": ["x" * 4_000] * 20}, "20 x 4,000; .* fewer at a time"),
         ({"instances": ["a"], "signature_name": "x"}, '"x" not found'),
-        ({"instances": ["a"], "signature_name": "score"}, "several inputs"),
         (
             {
                 "inputs": {"inputs": ["a"], "targets": ["b", "c"]},
@@ -174,12 +160,6 @@ def test_metrics_count_requests_by_outcome(serve):
         "t2t_model_version 1.0",
     ):
         assert line in text.decode().splitlines()
-
-
-def test_each_code_of_grpc_has_a_status_of_http():
-    assert {*request_errors.HTTP_STATUS, grpc.StatusCode.OK} == {
-        *grpc.StatusCode
-    }
 
 
 def test_full_queue_is_503(serve, gate):

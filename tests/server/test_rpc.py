@@ -62,21 +62,12 @@ def refusal(stub, message, code):
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "words"),
-    [
-        (request(name="../x"), "NOT_FOUND", "Latest(../x)"),
-        (request([b"\xff"]), "INVALID_ARGUMENT", "inputs[0] is not UTF-8"),
-        (request([]), "INVALID_ARGUMENT", "got 0"),
-        (request([b""] * 33), "INVALID_ARGUMENT", "got 33"),
-        (request([b"x" * 800_000]), "INVALID_ARGUMENT", "1 x 800,000"),
-        (request([b"x" * 4_000] * 20), "INVALID_ARGUMENT", "20 x 4,000"),
-        (request([TEXTS]), "INVALID_ARGUMENT", "vector of strings"),
-    ],
+    ("texts", "words"),
+    [([b"\xff"], "inputs[0] is not UTF-8"), ([TEXTS], "vector of strings")],
 )
-def test_bad_request_is_refused_and_server_continues(
-    stub, message, code, words
-):
-    assert words in refusal(stub, message, grpc.StatusCode[code])
+def test_bad_request_is_refused_and_server_continues(stub, texts, words):
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    assert words in refusal(stub, request(texts), code)
     assert stub.Predict(request(), timeout=SECONDS).outputs
 
 

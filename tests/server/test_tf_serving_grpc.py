@@ -31,6 +31,9 @@ INPUT = (
     "tensor_shape { dim { size: 1 } } } }"
 )
 OUTPUTS = "{outputs,scores,truncated}"
+NO_EXAMPLES = (
+    "The model has no signature for tf.Examples; only predict is served."
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,80 +69,124 @@ def refusal(call):
     return refusal
 
 
-WITH_SPEC = "Predict", "GetModelMetadata"
-
-
-@pytest.mark.parametrize("method", [*WITH_SPEC, "GetModelStatus"])
-def test_request_without_model_spec_is_refused(refusal, method):
-    expected = "INVALID_ARGUMENT", "Missing ModelSpec"
-    assert refusal(method, "") == expected
+SPEC = 'model_spec { name: "t2t" }'
+LABELED = 'model_spec { name: "x" version_label: "stable" }'
+NO_LABEL = "Unrecognized servable version label: stable"
+OLD = 'model_spec { name: "t2t" version { value: 1 } }'
+OTHER = 'model_spec { name: "x" }'
+NOT_FOUND = "Servable not found for request: "
+FIELD = 'metadata_field: "signature_def"'
 
 
 @pytest.mark.parametrize(
-    ("spec", "code", "message"),
+    ("method", "text", "code", "message"),
     [
-        ("", "INVALID_ARGUMENT", "ModelSpec has no name specified."),
+        ("Predict", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
+        ("GetModelStatus", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
         (
-            'name: "x" version_label: "stable"',
+            "Predict",
+            "model_spec {}",
             "INVALID_ARGUMENT",
-            "Unrecognized servable version label: stable",
+            "ModelSpec has no name specified.",
         ),
+        ("Predict", LABELED, "INVALID_ARGUMENT", NO_LABEL),
+        ("Predict", OTHER, "NOT_FOUND", f"{NOT_FOUND}Latest(x)"),
+        ("Predict", OLD, "NOT_FOUND", f"{NOT_FOUND}Specific(t2t, 1)"),
         (
-            'name: "x"',
-            "NOT_FOUND",
-            "Servable not found for request: Latest(x)",
-        ),
-        (
-            'name: "t2t" version { value: 1 }',
-            "NOT_FOUND",
-            "Servable not found for request: Specific(t2t, 1)",
-        ),
-    ],
-)
-@pytest.mark.parametrize("method", WITH_SPEC)
-def test_unknown_model_is_refused(refusal, method, spec, code, message):
-    text = f"model_spec {{ {spec} }}"
-    if method == "GetModelMetadata":
-        text += ' metadata_field: "signature_def"'
-    assert refusal(method, text) == (code, message)
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    [
-        (
+            "Predict",
             'model_spec { name: "t2t" signature_name: "x" }',
             "FAILED_PRECONDITION",
             'Serving signature key "x" not found.',
         ),
         (
-            'model_spec { name: "t2t" }',
+            "Predict",
+            SPEC,
             "INVALID_ARGUMENT",
             "input size does not match signature: 0!=1 len({}) != "
             "len({inputs}). Sent extra: {}. Missing but required: {inputs}.",
         ),
         (
-            'model_spec { name: "t2t" }' + INPUT % "inputs" + INPUT % "x",
+            "Predict",
+            SPEC + INPUT % "inputs" + INPUT % "x",
             "INVALID_ARGUMENT",
             "input size does not match signature: 2!=1 len({inputs,x}) != "
             "len({inputs}). Sent extra: {x}. Missing but required: {}.",
         ),
         (
-            'model_spec { name: "t2t" } output_filter: "x"' + INPUT % "inputs",
+            "Predict",
+            f'{SPEC} output_filter: "x"' + INPUT % "inputs",
             "INVALID_ARGUMENT",
             "output tensor alias not found in signature: x Outputs expected "
             f"to be in the set {OUTPUTS}.",
         ),
         (
-            'model_spec { name: "t2t" } output_filter: ["scores", "scores"]'
-            + INPUT % "inputs",
+            "Predict",
+            f'{SPEC} output_filter: ["scores", "scores"]' + INPUT % "inputs",
             "INVALID_ARGUMENT",
             "duplicate output tensor alias: scores",
         ),
+        *(
+            (method, "", "UNIMPLEMENTED", NO_EXAMPLES)
+            for method in ("Classify", "Regress", "MultiInference")
+        ),
+        ("GetModelMetadata", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
+        # The fields are checked before the model.
+        (
+            "GetModelMetadata",
+            OTHER,
+            "INVALID_ARGUMENT",
+            "GetModelMetadataRequest must specify at least one metadata_field",
+        ),
+        (
+            "GetModelMetadata",
+            f'{OTHER} metadata_field: "x"',
+            "INVALID_ARGUMENT",
+            "Metadata field x is not supported",
+        ),
+        (
+            "GetModelMetadata",
+            f"{OTHER} {FIELD}",
+            "NOT_FOUND",
+            f"{NOT_FOUND}Latest(x)",
+        ),
+        (
+            "GetModelMetadata",
+            f"{LABELED} {FIELD}",
+            "INVALID_ARGUMENT",
+            NO_LABEL,
+        ),
+        (
+            "GetModelStatus",
+            OTHER,
+            "NOT_FOUND",
+            "Could not find any versions of model x",
+        ),
+        (
+            "GetModelStatus",
+            OLD,
+            "NOT_FOUND",
+            "Could not find version 1 of model t2t",
+        ),
+        (
+            "HandleReloadConfigRequest",
+            "",
+            "INVALID_ARGUMENT",
+            "ServerModelConfig type not supported by HandleReloadConfigRequest."
+            " Only ModelConfigList is currently supported",
+        ),
+        (
+            "HandleReloadConfigRequest",
+            "config { model_config_list {} }",
+            "UNIMPLEMENTED",
+            "The flags of `t2t serve` determine the model; clients may not "
+            "load another. A new version in its folder is loaded by itself.",
+        ),
     ],
 )
-def test_wrong_predict_request_is_refused(refusal, text, code, message):
-    assert refusal("Predict", text) == (code, message)
+def test_refused_request_has_tensorflow_servings_code_and_message(
+    refusal, method, text, code, message
+):
+    assert refusal(method, text) == (code, message)
 
 
 def test_output_filter_is_checked_before_the_model_runs(serve, gate):
@@ -150,65 +197,11 @@ def test_output_filter_is_checked_before_the_model_runs(serve, gate):
             stub_of(channel).Predict(message, timeout=SECONDS)
 
 
-@pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])
-def test_request_of_examples_is_unimplemented(refusal, method):
-    code, message = refusal(method, "")
-    assert code == "UNIMPLEMENTED"
-    assert message.endswith("only predict is served.")
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            "",
-            "GetModelMetadataRequest must specify at least one metadata_field",
-        ),
-        ('metadata_field: "x"', "Metadata field x is not supported"),
-    ],
-)
-def test_metadata_fields_are_checked_before_the_model(refusal, fields, message):
-    text = f'model_spec {{ name: "x" }} {fields}'
-    assert refusal("GetModelMetadata", text) == ("INVALID_ARGUMENT", message)
-
-
 def test_status_ignores_a_label(call):
     text = 'model_spec { name: "t2t" version_label: "x" }'
     (found,) = call("GetModelStatus", text).model_version_status
     assert (found.version, found.state) == (2, found.AVAILABLE)
     assert not found.status.error_message
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "missing"),
-    [
-        ("", "", "any versions"),
-        ("x", "", "any versions"),
-        ("x", "version { value: 2 }", "version 2"),
-        ("t2t", "version { value: 1 }", "version 1"),
-    ],
-)
-def test_status_of_unknown_version_is_refused(refusal, name, version, missing):
-    code, message = refusal(
-        "GetModelStatus", f'model_spec {{ name: "{name}" {version} }}'
-    )
-    assert code == "NOT_FOUND"
-    assert message == f"Could not find {missing} of model {name}"
-
-
-def test_another_configuration_is_refused(refusal):
-    assert refusal("HandleReloadConfigRequest", "") == (
-        "INVALID_ARGUMENT",
-        "ServerModelConfig type not supported by HandleReloadConfigRequest. "
-        "Only ModelConfigList is currently supported",
-    )
-    text = (
-        'config { model_config_list { config { name: "t2t" base_path: "/x" '
-        'model_platform: "tensorflow" } } }'
-    )
-    code, message = refusal("HandleReloadConfigRequest", text)
-    assert code == "UNIMPLEMENTED"
-    assert "flags of `t2t serve`" in message
 
 
 def test_long_message_is_shortened(refusal):

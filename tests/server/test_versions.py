@@ -70,23 +70,6 @@ def test_removed_version_is_replaced_by_the_previous(
         assert server.predict(BODY)[0] == 200  # it stays in memory
 
 
-def test_failed_version_is_retried_after_its_files_change(
-    toy_exports, export_dir, serve
-):
-    """A copy file by file has this effect."""
-    with serve() as server:
-        (export_dir / "2").mkdir()
-        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
-        _, answer = server.http("GET", "/v1/models/t2t/versions/2")
-        (entry,) = answer["model_version_status"]
-        assert entry["status"]["error_code"] == "UNKNOWN"
-        assert "saved_model.pb" in entry["status"]["error_message"]
-        assert server.predict(BODY)[0] == 200
-        shutil.copytree(toy_exports / "2", export_dir / "2", dirs_exist_ok=True)
-        wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
-        assert server.predict(BODY)[0] == 200
-
-
 def test_failed_load_is_repeated_and_reported(
     toy_exports, export_dir, serve, tmp_path, monkeypatch, caplog
 ):
@@ -186,23 +169,6 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
     monkeypatch.setattr(version_process.Model, "run", record)
     version_process.Model(export_dir / "1")
     assert signatures == [("serving_default", {"inputs": [b"a"]})] * 2
-
-
-def test_version_with_failed_warm_up_is_skipped(
-    toy_exports, export_dir, serve, tmp_path
-):
-    shutil.copytree(toy_exports / "2", tmp_path / "2")
-    write_warm_up(tmp_path / "2", "made_up")
-    with serve() as server:
-        (tmp_path / "2").rename(export_dir / "2")
-        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
-        assert server.predict(BODY)[0] == 200
-
-
-def test_incomplete_version_is_ignored(export_dir, serve):
-    (export_dir / "2.tmp").mkdir()
-    with serve() as server:
-        assert states(server) == {1: "AVAILABLE"}
 
 
 def test_missing_and_broken_versions_are_errors(tmp_path, versions_fork_server):
