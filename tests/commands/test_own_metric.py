@@ -1,11 +1,10 @@
 """A problem, its metric and its hparams set, all in one file of a user's."""
 
 import json
-import pathlib
 import re
 
 import pytest
-from forked import error, ok
+from forked import ok
 
 FILE = '''
 """Made-up words, reversed, judged by the letters in their place."""
@@ -58,92 +57,56 @@ NAME = "letters_in_place"
 SIGNATURE = "nrefs:1|metric:LettersInPlace"
 
 
-@pytest.fixture(scope="module")
-def flags(trained, tmp_path_factory):
-    """Return flags that name the problem, on the text of other trainings."""
-    folder = tmp_path_factory.mktemp("own")
-    (folder / "usr").mkdir()
-    (folder / "usr" / "mine.py").write_text(FILE)
-    return (
-        f"--usr_dir={folder / 'usr'}",
+@pytest.mark.slow
+def test_own_metric_leads_validation_evaluation_and_report(
+    trained, run, tmp_path
+):
+    usr, folder = tmp_path / "usr", tmp_path / "run"
+    usr.mkdir()
+    (usr / "mine.py").write_text(FILE)
+    raw = trained / "raw"  # text of other trainings
+    flags = (
+        f"--usr_dir={usr}",
         "--problem=reversed_letters",
         "--problem_args=name=mine,languages=xx-yy,vocab_size=300",
-        f"--data_dir={folder / 'data'}",
-        f"--output_dir={folder / 'run'}",
+        f"--data_dir={tmp_path / 'data'}",
+        f"--output_dir={folder}",
     )
-
-
-@pytest.fixture(scope="module")
-def train(trained, run, flags):
-    """Return a function that runs the trainer with more flags."""
-    return lambda *more: run(
+    result = run(
         "trainer",
         *flags,
-        f"--raw_dir={trained / 'raw'}",
+        f"--raw_dir={raw}",
         "--hparams_set=reversed_letters_tiny",
         "--train_steps=10",
         "--save_checkpoints_steps=5",
         "--eval_bleu_sentences=6",
-        *more,
-    )
-
-
-@pytest.fixture(scope="module")
-def learned(train, flags):
-    """Return the folder of a run, and what the trainer printed."""
-    result = train(
-        "--early_stopping_evals=5", "--early_stopping_metric=exact_match"
+        "--early_stopping_evals=5",
+        "--early_stopping_metric=exact_match",
     )
     text = ok(result) + result.stderr
-    return pathlib.Path(flags[-1].partition("=")[2]), text
-
-
-def test_early_stopping_refuses_a_metric_of_another_problem(train):
-    result = train("--early_stopping_evals=5", "--early_stopping_metric=chrf")
-    message = error(result)
-    assert "names, letters_in_place, exact_match, bleu; got" in message
-    assert "parameters:" not in result.stdout
-
-
-@pytest.mark.slow
-def test_validations_have_the_headline_metric(learned):
-    folder, text = learned
     assert f"  {NAME.replace('_', ' ')} " in text
     assert f"{NAME} is measured on 6 of 50 sentences, by greedy search" in text
-    first, last = json.loads((folder / "validation.json").read_text())
-    for entry in (first, last):
+    for entry in json.loads((folder / "validation.json").read_text()):
         assert 0 <= entry[NAME] <= 100
         assert entry[f"{NAME}_signature"] == SIGNATURE
         assert "exact_match" in entry  # of early stopping
         assert "bleu" not in entry
 
-
-@pytest.fixture(scope="module")
-def evaluated(learned, flags, run, trained):
-    baseline = f"--baseline={trained / 'raw' / 'test.yy'}"
+    baseline = f"--baseline={raw / 'test.yy'}"
     greedy = "--decode_hparams=beam_size=1"
-    return ok(run("evaluate", *flags, baseline, greedy))
-
-
-@pytest.mark.slow
-def test_evaluate_prints_the_headline_first(learned, evaluated):
-    scores = json.loads(evaluated.splitlines()[-1])
+    evaluated = ok(run("evaluate", *flags, baseline, greedy))
+    first, *_, last = evaluated.splitlines()
+    scores = json.loads(last)
     assert list(scores) == [NAME, "exact_match", "bleu", "signature"]
     assert scores["signature"] == SIGNATURE
-    first = evaluated.splitlines()[0]
     assert first.split()[0] == f"{scores[NAME]:.2f}" and "±" in first
     assert first.endswith(f"{NAME}     % of letters that stand in their place.")
     assert f"{NAME} by words of the source:" in evaluated
     assert f"{NAME} {scores[NAME]:.2f} against 100.00 of the" in evaluated
-    folder, _ = learned
     stored = json.loads((folder / "translations" / "test.json").read_text())
     assert stored[NAME] == scores[NAME] and stored["checkpoints"]
     assert stored["plus_minus"][NAME] > 0
 
-
-@pytest.mark.slow
-def test_report_shows_the_metric(learned, evaluated, flags, run):
-    folder, _ = learned
     ok(run("report", *flags, "--num_sentences=0"))
     page = (folder / "report" / "index.html").read_text("utf-8")
     for part in (
@@ -155,10 +118,3 @@ def test_report_shows_the_metric(learned, evaluated, flags, run):
         assert part in page, part
     # Samples are ranked by it.
     assert re.search(r"; letters in place \d+\.\d, chrF \d", page)
-
-
-def test_registry_help_lists_the_metric(flags, run):
-    text = ok(run("show", flags[0], "--registry_help"))
-    metrics = text.partition("metrics:\n")[2]
-    assert f"  {NAME:24} % of letters that stand in their place." in metrics
-    assert "mine.py" in metrics and "metrics/translation.py" in metrics

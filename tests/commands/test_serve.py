@@ -13,8 +13,6 @@ import urllib.request
 import pytest
 from forked import error, ok
 
-import t2t_repro
-
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 120  # what takes longer hangs
 FIXTURE = ROOT / "tests" / "fixtures" / "run"
@@ -147,27 +145,6 @@ def test_query_through_a_server_agrees_with_the_export(served, export_dir, run):
         assert ok(run("query", *flags, stdin=lines)) == expected
 
 
-@pytest.mark.slow
-def test_export_agrees_with_the_decoder_in_any_batch(trained, run, tmp_path):
-    flags = f"--output_dir={trained / 'run'}", f"--export_dir={tmp_path}"
-    ok(run("exporter", *flags))
-    text = (trained / "raw" / "train.xx").read_text("utf-8")
-    lines = text.splitlines()[:500]
-    decoder, export = map(t2t_repro.load, (trained / "run", tmp_path))
-    expected = decoder.translate(lines)
-    assert len({translation.text for translation in expected}) > 1
-    for size in (1, 64):
-        found = [
-            translation
-            for first in range(0, len(lines), size)
-            for translation in export.translate(lines[first : first + size])
-        ]
-        for ours, other in zip(found, expected, strict=True):
-            # Rounding, which depends on the batch, may decide a tie.
-            tie = ours.scores[0] == pytest.approx(other.scores[0], abs=1e-4)
-            assert ours.text == other.text or tie
-
-
 def test_port_in_use_is_named(endless, run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -177,15 +154,3 @@ def test_port_in_use_is_named(endless, run):
         ):
             message = error(run("serve", f"--export_dir={endless}", *flags))
             assert "Cannot listen on 127.0.0.1" in message
-
-
-@pytest.mark.slow
-def test_missing_extra_is_named(run_alone, tmp_path):
-    hidden = tmp_path / "aiohttp"
-    hidden.mkdir()
-    (hidden / "__init__.py").write_text(
-        "raise ModuleNotFoundError(name='aiohttp')\n"
-    )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    result = run_alone("serve", "--export_dir=x", env={"PYTHONPATH": path})
-    assert "The server needs aiohttp, which is not installed" in error(result)

@@ -70,15 +70,6 @@ def test_own_vocabulary_decodes_and_evaluates(words, run):
     assert "bleu" in json.loads(text.splitlines()[-1])
 
 
-def test_exporter_refuses_own_vocabulary(words, run):
-    refused = run(
-        "exporter", f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}"
-    )
-    assert refused.returncode == 1
-    assert "The vocabulary Words has no graph_class" in refused.stderr
-    assert not (words / "run" / "export").exists()
-
-
 @pytest.fixture(scope="module")
 def separate(run, raw_writer, tmp_path_factory):
     """Return a folder with a run that has a vocabulary for each side."""
@@ -87,16 +78,6 @@ def separate(run, raw_writer, tmp_path_factory):
     output = ok(train(run, folder, SEPARATE))
     assert "vocabulary: 276 subwords and 280 subwords" in output
     return folder
-
-
-def test_trainer_refuses_one_embedding_before_data_is_made(
-    run, raw_writer, tmp_path
-):
-    raw_writer(tmp_path / "raw", train=20, validation=2, test=2)
-    refused = train(run, tmp_path, SEPARATE, "--hparams=hidden_size=16")
-    assert refused.returncode == 1
-    assert "separate_vocabularies=true and shared_embedding" in refused.stderr
-    assert not (tmp_path / "data").exists()
 
 
 def test_export_with_separate_vocabularies_agrees_with_decoder(

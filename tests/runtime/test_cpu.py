@@ -1,6 +1,7 @@
 """Features of CPUs, the use of oneDNN, and limits of containers."""
 
 import os
+from unittest import mock
 
 import pytest
 from tensorflow.python.util import _pywrap_util_port
@@ -157,29 +158,17 @@ def test_limits_of_a_container_are_the_lowest(tmp_path, files, cores, memory):
     assert cpu.memory_limit(tmp_path) == memory
 
 
-class Threading:
-    """Simulated tf.config.threading, which records threads."""
-
-    def __init__(self):
-        self.threading = self
-        self.set = {}
-
-    def set_intra_op_parallelism_threads(self, number):
-        self.set["intra"] = number
-
-    def set_inter_op_parallelism_threads(self, number):
-        self.set["inter"] = number
-
-
 def test_threads_are_those_of_the_container(monkeypatch):
     monkeypatch.setattr(cpu, "visible_cores", lambda: 64)
     monkeypatch.setattr(cpu, "core_limit", lambda: None)
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "5")
-    config = Threading()
+    config = mock.Mock()
     tensorflow_import.limit_threads(config)
-    assert config.set == {}
+    assert not config.mock_calls
     monkeypatch.setattr(cpu, "core_limit", lambda: 1.5)
     assert cpu.usable_cores() == 2
     tensorflow_import.limit_threads(config)
-    assert config.set == {"inter": 2}
+    assert config.mock_calls == [
+        mock.call.threading.set_inter_op_parallelism_threads(2)
+    ]

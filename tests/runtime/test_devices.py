@@ -1,8 +1,7 @@
 """Replicas, precision, XLA and threads by the machine; shards of a batch."""
 
-import os
-import subprocess
-import sys
+import functools
+import types
 
 import numpy as np
 import pytest
@@ -11,12 +10,29 @@ import tensorflow as tf
 from t2t_repro.runtime import devices, graph
 
 
+@pytest.fixture
+def threads(monkeypatch):
+    """Replace TensorFlow's threads, of which it chooses the numbers: 0."""
+    counts = {"intra": 0, "inter": 0}
+    fake = types.SimpleNamespace()
+    for kind in counts:
+        monkeypatch.delenv(f"TF_NUM_{kind.upper()}OP_THREADS", raising=False)
+        name = f"{kind}_op_parallelism_threads"
+        setattr(fake, f"get_{name}", functools.partial(counts.get, kind))
+        setter = functools.partial(counts.__setitem__, kind)
+        setattr(fake, f"set_{name}", setter)
+    monkeypatch.setattr(tf.config, "threading", fake)
+    return counts
+
+
 @pytest.mark.parametrize(
     ("gpus", "expected", "workers"),
     [(["a", "b"], ["b", "a", "b"], 2), ([], [], 3)],
     ids=["two GPUs", "no GPU"],
 )
-def test_processes_share_gpus_in_turn(monkeypatch, gpus, expected, workers):
+def test_processes_share_gpus_in_turn(
+    monkeypatch, threads, gpus, expected, workers
+):
     used, growing = [], []
     config = tf.config
     monkeypatch.setattr(config, "get_visible_devices", lambda kind: gpus)
@@ -28,67 +44,32 @@ def test_processes_share_gpus_in_turn(monkeypatch, gpus, expected, workers):
         "set_memory_growth",
         lambda gpu, grows: growing.append(gpu),
     )
-    monkeypatch.setattr(
-        config.threading, "get_inter_op_parallelism_threads", lambda: 3
-    )
     for index in (1, 2, 3):
         devices.use_one_gpu(index)
     assert used == growing == expected
+    threads["inter"] = 3
     assert devices.default_num_workers() == workers
 
 
-def test_user_setting_of_threads_takes_precedence(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        tf.config.threading,
-        "set_intra_op_parallelism_threads",
-        calls.append,
-    )
+def test_user_setting_of_threads_takes_precedence(monkeypatch, threads):
+    devices.use_one_thread_per_operation()
+    assert threads == {"intra": 1, "inter": 0}
+    assert devices.operation_threads() == 1
+    threads["intra"] = 0
+    assert devices.operation_threads() == devices.cpu.visible_cores()
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
     devices.use_one_thread_per_operation()
-    assert calls == []
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
-    devices.use_one_thread_per_operation()
-    assert calls == [1]
+    assert devices.operation_threads() == 2 and threads["intra"] == 0
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "5")
+    assert devices.default_num_shards() == 5
 
 
-@pytest.mark.parametrize(
-    ("num_weights", "expected"),
-    [(8_000_000, {"intra": [1], "inter": [1]}), (63_000_000, {})],
-)
+@pytest.mark.parametrize(("num_weights", "count"), [(8e6, 1), (63e6, 0)])
 def test_single_sentences_of_small_models_have_one_thread(
-    monkeypatch, num_weights, expected
+    threads, num_weights, count
 ):
-    calls = {}
-    for kind in ("intra", "inter"):
-        monkeypatch.delenv(f"TF_NUM_{kind.upper()}OP_THREADS", raising=False)
-        monkeypatch.setattr(
-            tf.config.threading,
-            f"set_{kind}_op_parallelism_threads",
-            calls.setdefault(kind, []).append,
-        )
     devices.choose_threads_for_one_sentence(num_weights)
-    assert {kind: counts for kind, counts in calls.items() if counts} == (
-        expected
-    )
-
-
-@pytest.mark.slow
-def test_operations_of_a_new_process_have_one_thread():
-    code = (
-        "import tensorflow as tf; from t2t_repro.runtime import devices; "
-        "devices.use_one_thread_per_operation(); "
-        "print(tf.config.threading.get_intra_op_parallelism_threads())"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["1"]
+    assert threads == {"intra": count, "inter": count}
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 5])
@@ -118,24 +99,15 @@ def test_map_shards_keeps_order_of_rows(num_shards):
 
 
 @pytest.mark.parametrize(
-    ("threads", "gpus", "expected"),
+    ("number", "gpus", "expected"),
     [(3, [], 3), (64, [], devices.MAX_SHARDS), (3, ["GPU:0"], 1)],
 )
-def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
+def test_default_is_one_shard_per_thread(
+    monkeypatch, threads, number, gpus, expected
+):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    monkeypatch.setattr(
-        tf.config.threading,
-        "get_inter_op_parallelism_threads",
-        lambda: threads,
-    )
+    threads["inter"] = number
     assert devices.default_num_shards() == expected
-
-
-def test_default_follows_the_variable_of_the_user(monkeypatch):
-    getter = "get_inter_op_parallelism_threads"
-    monkeypatch.setattr(tf.config.threading, getter, lambda: 0)
-    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "5")
-    assert devices.default_num_shards() == 5
 
 
 @pytest.fixture
@@ -281,16 +253,6 @@ def test_hardware_summary_names_tf32(
     assert line == f"1 replica on one GPU (X), {expected}, XLA off"
 
 
-def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
-    monkeypatch.setattr(
-        tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0
-    )
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
-    assert devices.operation_threads() == 7
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
-    assert devices.operation_threads() == devices.cpu.visible_cores()
-
-
 @pytest.mark.parametrize(
     ("cores", "intra", "inter", "expected"),
     [
@@ -303,13 +265,11 @@ def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
     ],
 )
 def test_microbatches_run_in_parallel_where_operations_have_few_threads(
-    machine, monkeypatch, cores, intra, inter, expected
+    machine, monkeypatch, threads, cores, intra, inter, expected
 ):
     machine(cpus=2)
     monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
-    for kind, threads in ("intra", intra), ("inter", inter):
-        getter = f"get_{kind}_op_parallelism_threads"
-        monkeypatch.setattr(tf.config.threading, getter, lambda n=threads: n)
+    threads |= {"intra": intra, "inter": inter}
     strategy = devices.strategy("one_device")
     assert devices.parallel_microbatches(strategy, xla=False) == expected
     assert devices.parallel_microbatches(strategy, xla=True) == 1
@@ -319,29 +279,23 @@ def test_microbatches_run_in_parallel_where_operations_have_few_threads(
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "distribution", "xla", "chosen"),
+    ("cores", "gpus", "distribution", "xla", "expected"),
     [
-        (2, [], "auto", "auto", True),
-        (4, [], "one_device", "off", True),
-        (5, [], "auto", "auto", False),
-        (2, [(8, 0)], "auto", "auto", False),
-        (2, [], "multi_worker", "auto", False),
-        (2, [], "auto", "on", False),
+        (2, [], "auto", "auto", 1),
+        (4, [], "one_device", "off", 1),
+        (5, [], "auto", "auto", 0),
+        (2, [(8, 0)], "auto", "auto", 0),
+        (2, [], "multi_worker", "auto", 0),
+        (2, [], "auto", "on", 0),
     ],
 )
 def test_operations_have_one_thread_where_microbatches_can_have_the_cores(
-    machine, monkeypatch, cores, gpus, distribution, xla, chosen
+    machine, monkeypatch, threads, cores, gpus, distribution, xla, expected
 ):
     machine(gpus=gpus)
-    chosen_threads = []
     monkeypatch.setattr(devices.cpu, "usable_cores", lambda: cores)
-    monkeypatch.setattr(
-        devices.tensorflow_import,
-        "set_threads",
-        lambda _, *setting: chosen_threads.append(setting),
-    )
     devices.choose_threads(distribution, xla)
-    assert chosen_threads == [("intra", 1)] * chosen
+    assert threads == {"intra": expected, "inter": 0}
 
 
 def test_peak_of_a_product_is_measured_on_cpus_only(machine):
