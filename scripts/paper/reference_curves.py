@@ -249,19 +249,14 @@ def comparable(
 
 def _search_differences(*scores):
     """Describe the searches of two scores by the settings that differ."""
-    first, second = searches = [
+    searches = [
         # Newer settings have defaults.
         fields.with_defaults(hparam.DecodeHParams, stored) if stored else {}
         for stored in (each.get("decode_hparams") for each in scores)
     ]
-    differing = [
-        key
-        for key in sorted(first.keys() | second.keys())
-        if first.get(key) != second.get(key)
-    ]
     return [
-        ", ".join(f"{key}={search.get(key, '?')}" for key in differing)
-        for search in searches
+        ", ".join(fields.differences(*searches, form))
+        for form in ("{0}={1}", "{0}={2}")
     ]
 
 
