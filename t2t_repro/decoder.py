@@ -78,6 +78,7 @@ def _decode(options, model, total):
         one_sentence=options.decode_interactive,
     )
     if options.decode_attention:
+        translator.require_attention()  # also without any line
         lines = progress.bar(
             options.read_lines(),
             "trace",

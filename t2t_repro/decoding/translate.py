@@ -307,12 +307,7 @@ class BatchTranslator:
             UserError: the line is blank or longer than MAX_SUBWORDS, or the
                 model has no attention weights.
         """
-        (model,) = self._models
-        if "cross" not in model.attention_kinds:
-            raise errors.UserError(
-                f"The model {model.hparams.model!r} has no attention weights "
-                "to show."
-            )
+        model = self.require_attention()
         (ids,) = self._source.encode([line])
         if not self._source.has_text(ids) or len(ids) > score.MAX_SUBWORDS:
             raise errors.UserError(
@@ -338,6 +333,16 @@ class BatchTranslator:
                 )
             ),
         )
+
+    def require_attention(self) -> Seq2Seq:
+        """Return the only model, if it has attention weights to show."""
+        (model,) = self._models
+        if "cross" not in model.attention_kinds:
+            raise errors.UserError(
+                f"The model {model.hparams.model!r} has no attention weights "
+                "to show."
+            )
+        return model
 
     def is_blank(self, line: str) -> bool:
         """Return whether a line has no text to translate."""

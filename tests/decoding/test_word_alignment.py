@@ -16,23 +16,6 @@ def decode(rows):
     return ["".join(PIECES[i] for i in row).lstrip() for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("pieces", "words"),
-    [
-        ([], []),
-        (["a"], [0]),
-        (["a", "b", " c"], [0, 0, 1]),
-        (["a", " ", "b"], [0, 1, 1]),
-        ([" ", "a", " ", " ", " c", "ef"], [0, 0, 1, 1, 1, 1]),
-        (["d ", "a", " "], [0, 1, 1]),
-        ([" ", " "], [0, 0]),
-    ],
-)
-def test_subwords_have_the_words_of_the_text(pieces, words):
-    ids = [PIECES.index(piece) for piece in pieces]
-    assert translation.word_indices(ids, decode) == words
-
-
 @given(ids=st.lists(st.integers(0, len(PIECES) - 1), max_size=12))
 def test_word_of_a_subword_is_that_of_its_last_letter(ids):
     text = "".join(PIECES[i] for i in ids)

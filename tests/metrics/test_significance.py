@@ -1,14 +1,11 @@
 """Intervals and paired tests, compared with sacreBLEU and with theory."""
 
-import math
-
-import numpy as np
 import pytest
 from sacrebleu import significance as sacre
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import Metric, Suite
+from t2t_repro.metrics.metric import Suite
 
 LINES = [f"line {i} of the text is a good one" for i in range(50)]
 WORSE = [
@@ -89,27 +86,3 @@ def test_p_value_follows_number_of_samples():
     assert "(paired bootstrap, 99 samples)" in result.summary()
     result = compare(WORSE, LINES, samples=0)["bleu"]
     assert result.p_value is None and "p =" not in result.summary()
-
-
-class Mean(Metric):
-    """The mean of the numbers that the lines have."""
-
-    def statistics(self, hypotheses, references, sources=None):
-        return [[float(line), 1] for line in hypotheses]
-
-    def aggregate(self, totals):
-        return totals[0] / totals[1]
-
-
-def test_interval_of_a_mean_is_that_of_the_normal_distribution():
-    """400 numbers with standard deviation 1 have 1.96 / 20."""
-    numbers = np.random.default_rng(7).normal(size=400)
-    numbers = (numbers - numbers.mean()) / numbers.std()
-    metric = Mean()
-    statistics = np.array(metric.statistics(list(map(str, numbers)), []))
-    counts = scores.resample(400, 2_000)
-    assert counts.shape == (2_000, 400) and (counts.sum(1) == 400).all()
-    result = scores.resampled_values(metric, statistics, counts)
-    assert scores.half_interval(result) == pytest.approx(
-        1.96 / math.sqrt(400), rel=0.1
-    )

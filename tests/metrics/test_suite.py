@@ -65,11 +65,6 @@ def test_registry_does_not_import_metrics():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_unknown_metric_is_user_error_with_near_names():
-    with pytest.raises(errors.UserError, match="metric 'blue'.*'bleu'"):
-        Suite(("blue",)).build()
-
-
 def test_metric_that_is_not_a_class_is_user_error(mine):
     @mine
     def mine_too(hypotheses, references):

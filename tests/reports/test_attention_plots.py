@@ -93,17 +93,6 @@ def test_drawing_has_title_and_description_for_screen_readers():
     assert re.search(r"ja to ·b 1\.00.* a 0\.70.* ·b 0\.30", description)
 
 
-def test_hostile_text_is_never_markup():
-    pieces = ["▁<script>", "&"]
-    weights = np.full((1, 1, 2, 2), 0.5)
-    hostile = attention_maps.Attention("", pieces, pieces, weights, {})
-    drawing = attention_plots.draw_lines(
-        hostile, attention_maps.HeadChoice("", "", 0, [0], None)
-    )
-    assert "<script>" not in drawing.svg
-    assert {"<script>", "&"} <= set(texts(tree(drawing)))
-
-
 @pytest.mark.parametrize("heads", [1, 5])
 def test_layer_plot_has_one_dark_square_per_head(heads):
     """Query 1 of head h attends to key h only."""
