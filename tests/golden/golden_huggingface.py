@@ -21,6 +21,7 @@ import random
 import sentencepiece
 import torch
 import transformers
+from torch.nn.utils import rnn
 
 FOLDER = pathlib.Path(__file__).parent / "huggingface"
 EXTRA_LENGTH = 12
@@ -40,9 +41,11 @@ _SETTINGS = {
     "scale_embedding": True,
     "init_std": 0.6,
     "max_position_embeddings": 64,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
 }
 _PAIRS = 4
-_DIGITS = 4
+_DIGITS = 5
 
 
 def main():
@@ -56,8 +59,7 @@ def main():
         for side, words in _WORDS.items()
     }
     tokens = write_tokenizer(lines)
-    # These outputs differ in words and length.
-    model = random_model(len(tokens), 3, 10.0, **_SETTINGS)
+    model = random_model(len(tokens))
     model.save_pretrained(FOLDER)
     tokenizer = transformers.MarianTokenizer.from_pretrained(FOLDER)
     text = [
@@ -112,8 +114,13 @@ def write_tokenizer(lines):
 def logits(model, expected):
     """Return logits of the first lines, with later ones as targets."""
     start, pad = model.config.decoder_start_token_id, model.config.pad_token_id
-    sources = _pad(expected["inputs"][:_PAIRS], pad)
-    targets = _pad(expected["targets"][_PAIRS : 2 * _PAIRS], pad)
+    sources, targets = (
+        rnn.pad_sequence(list(map(torch.tensor, rows)), True, pad)
+        for rows in (
+            expected["inputs"][:_PAIRS],
+            expected["targets"][_PAIRS : 2 * _PAIRS],
+        )
+    )
     shifted = torch.cat([torch.full((_PAIRS, 1), start), targets[:, :-1]], 1)
     with torch.no_grad():
         found = model(
@@ -122,7 +129,7 @@ def logits(model, expected):
             decoder_input_ids=shifted,
         ).logits
     return [
-        [[round(x, _DIGITS + 1) for x in row] for row in sentence]
+        [[round(x, _DIGITS) for x in row] for row in sentence]
         for sentence in found.tolist()
     ]
 
@@ -139,45 +146,28 @@ def generate(model, ids, beams):
     return found[: found.index(0) + 1]
 
 
-def _pad(rows, pad):
-    longest = max(map(len, rows))
-    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-
-
-# Random MarianMTModels of transformers, for comparisons with the importer.
-
-
-def random_model(vocab_size, seed, eos_bias=None, **settings):
+def random_model(vocab_size):
     """Return a MarianMTModel whose last token is PAD, and the first EOS.
 
-    Args:
-        vocab_size: V.
-        seed: seed of the weights.
-        eos_bias: bias of EOS's logit, with which outputs differ in length;
-            biases and norms are then random, too. None: transformers' initial
-            weights.
-        **settings: further arguments of MarianConfig.
+    The seed, and the bias of EOS's logit, are such that outputs differ in words
+    and length.
     """
     config = transformers.MarianConfig(
         vocab_size=vocab_size,
         pad_token_id=vocab_size - 1,
         decoder_start_token_id=vocab_size - 1,
-        eos_token_id=0,
-        forced_eos_token_id=0,
         bad_words_ids=[[vocab_size - 1]],
-        **settings,
+        **_SETTINGS,
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(3)
     model = transformers.MarianMTModel(config).eval()
     model.generation_config.num_beams = 4
-    if eos_bias is None:
-        return model
     with torch.no_grad():
         for path, weight in model.named_parameters():
             if path.endswith("bias") or "layer_norm" in path:
                 weight.add_(0.3 * torch.randn_like(weight))
         model.final_logits_bias.normal_(0, 0.5)
-        model.final_logits_bias[0, 0] = eos_bias
+        model.final_logits_bias[0, 0] = 10.0
     return model
 
 
