@@ -5,7 +5,7 @@ import pathlib
 import pickle
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,18 @@ _FLOATS = "float32", "float16", "float64", "bfloat16"
 class Tensors:
     """Arrays of a file, taken one by one."""
 
-    def __init__(self, arrays: Mapping[str, Any], file: str):
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        file: str,
+        read: Callable[[str], Any] | None = None,
+    ):
         """Store the arrays.
 
         Args:
-            arrays: {name: array}, read from the file when they are taken;
-                other values are refused then.
+            arrays: {name: array}; other values are refused when they are taken.
             file: path of the file, for errors.
+            read: reads the array of a name; None: `arrays` has it.
         """
         if unnamed := [name for name in arrays if not isinstance(name, str)]:
             raise errors.UserError(
@@ -36,6 +41,7 @@ class Tensors:
             )
         self._arrays = arrays
         self._file = file
+        self._read = read or arrays.__getitem__
         self.left = set(arrays)  # names of those that were not taken
 
     def __contains__(self, name: str) -> bool:
@@ -64,7 +70,7 @@ class Tensors:
                 f"{', '.join(sorted(self._arrays)[:5])}, …"
             )
         self.left.discard(name)
-        array = self._arrays[name]
+        array = self._read(name)
         if not isinstance(array, np.ndarray):
             raise errors.UserError(
                 f"{name} in {self._file} must be an array; got a "
@@ -383,31 +389,6 @@ def _has_objects(file, error):
 _ENDING = ".index"  # of the file that names a checkpoint
 
 
-class _Arrays(Mapping[str, np.ndarray]):
-    """Arrays of a checkpoint, each read when it is taken."""
-
-    def __init__(self, prefix: pathlib.Path):
-        self._prefix = prefix
-        with model_files.reading(prefix):
-            self._reader = tf.train.load_checkpoint(str(prefix))
-            self._shapes = self._reader.get_variable_to_shape_map()
-            size = sum(4 * math.prod(shape) for shape in self._shapes.values())
-            require_size(size, checkpoint_files(prefix))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        with model_files.reading(self._prefix):
-            return np.asarray(self._reader.get_tensor(name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._shapes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)
-
-
 def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
     """Return a checkpoint's path without an ending.
 
@@ -452,12 +433,22 @@ def _latest(folder):
 
 
 def read_checkpoint_arrays(prefix: pathlib.Path) -> Tensors:
-    """Read a checkpoint, whose arrays are read when they are taken.
+    """Open a checkpoint, whose arrays are read when they are taken.
 
     Raises:
         UserError: it cannot be read.
     """
-    return Tensors(_Arrays(prefix), str(prefix))
+    with model_files.reading(prefix):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+        size = sum(4 * math.prod(shape) for shape in shapes.values())
+        require_size(size, checkpoint_files(prefix))
+
+    def read(name: str) -> np.ndarray:
+        with model_files.reading(prefix):
+            return np.asarray(reader.get_tensor(name))
+
+    return Tensors(shapes, str(prefix), read)
 
 
 def checkpoint_files(prefix: pathlib.Path) -> list[pathlib.Path]:

@@ -98,12 +98,12 @@ def read(folder: pathlib.Path) -> Imported:
     """Read a model in the folder of these files."""
     file = model_files.find_file(folder, "model.bin")
     model = ctranslate2_files.read_model(file)
-    _check_spec(model, file)
+    _check_spec(model)
     tokens = ctranslate2_files.read_tokens(folder, model)
-    hparams = _read_hparams(model, tokens, file)
+    hparams = _read_hparams(model, tokens)
     found = ctranslate2_files.find_vocabularies(folder, tokens)
     ctranslate2_files.refuse_languages(tokens, found)
-    model_weights = _weights(model, tokens, found, hparams, file)
+    model_weights = _weights(model, tokens, found, hparams)
     model.tensors.refuse_rest()
     model.attributes.refuse_rest()
     return Imported(
@@ -155,87 +155,85 @@ def _reference(
     return Reference("CTranslate2", [*ids[0], EOS], [*ids[1], EOS], log_probs)
 
 
-def _check_spec(model: ModelFile, file: pathlib.Path) -> None:
+def _check_spec(model: ModelFile) -> None:
     """Refuse models that are no Transformers of encoder and decoder."""
     if model.spec not in _SPECS:
         known = "a Transformer with encoder and decoder, TransformerSpec"
-        raise checks.refuse(file, "its specification", known, model.spec)
+        raise checks.refuse(model.file, "its specification", known, model.spec)
     if model.revision > _MAX_REVISION:
         raise checks.refuse(
-            file,
+            model.file,
             "the revision of its specification",
             f"at most {_MAX_REVISION}",
             model.revision,
         )
 
 
-def _read_hparams(
-    model: ModelFile, tokens: Tokens, file: pathlib.Path
-) -> dict[str, Any]:
+def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
     """Return the hparams that the attributes have."""
-    attributes, tensors = model.attributes, model.tensors
+    attributes, tensors, file = model.attributes, model.tensors, model.file
     for side in (*SIDES, ""):
         for name in _UNUSED:
             attributes.take(f"{side}/{name}".strip("/"), 0)
     for name in _OF_ALIBI:
         attributes.take(f"decoder/{name}", False)
-    pre_norm = _of_both_sides(model, "pre_norm", True, file)
-    if _have_norm(tensors, "layer_norm", file) != pre_norm:
+    pre_norm = _of_both_sides(model, "pre_norm", True)
+    if _have_norm(model, "layer_norm") != pre_norm:
         raise checks.refuse(
             file, "layer_norm", "there if pre_norm, and only then", pre_norm
         )
     gated = bool(tensors.names(".*/linear_0_noact/weight"))
-    number = _of_both_sides(model, "activation", 0, file)
+    number = _of_both_sides(model, "activation", 0)
     activation = _ACTIVATIONS.get(number, ("", ""))[gated]
     if not activation:
         gate = "with a gate" if gated else "without a gate"
         raise checks.refuse(
             file, "activation", f"one that ffn_activation has {gate}", number
         )
-    heads = _of_both_sides(model, "num_heads", _SPECS[model.spec], file)
+    heads = _of_both_sides(model, "num_heads", _SPECS[model.spec])
     if heads < 1:
         raise checks.refuse(file, "num_heads", "at least 1", heads)
     return {
         "num_heads": heads,
         "ffn_activation": activation,
         "norm_epsilon": tokens.epsilon or _EPSILON,
-        "embedding_norm": _have_norm(tensors, "layernorm_embedding", file),
+        "embedding_norm": _have_norm(model, "layernorm_embedding"),
         **checks.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
         "attention_bias": bool(
             tensors.names(r".*/layer_\d+/\w*attention/linear_\d/bias")
         ),
-        **checks.layer_counts(*(_count(tensors, s, file) for s in SIDES)),
+        **checks.layer_counts(*(_count(model, s) for s in SIDES)),
     }
 
 
-def _of_both_sides(model, name, default, file):
+def _of_both_sides(model, name, default):
     """Return an attribute that must be the same; old ones have no side."""
     first, second = (
         model.attributes.take((f"{side}/{name}", name), default)
         for side in SIDES
     )
     if first != second:
-        raise checks.refuse(file, f"decoder/{name}", f"{first!r}", second)
+        raise checks.refuse(model.file, f"decoder/{name}", f"{first!r}", second)
     return first
 
 
-def _have_norm(tensors, name, file):
+def _have_norm(model, name):
     """Return whether both sides have a layer normalization."""
-    have = [f"{side}/{name}/gamma" in tensors for side in SIDES]
+    have = [f"{side}/{name}/gamma" in model.tensors for side in SIDES]
     if have[0] != have[1]:
         rule = "in encoder and decoder, or in none"
-        raise checks.refuse(file, name, rule, have)
+        raise checks.refuse(model.file, name, rule, have)
     return have[0]
 
 
-def _count(tensors, side, file):
+def _count(model, side):
     """Return the number of layers of a side."""
-    names = tensors.names(rf"{side}/layer_\d+/.*")
+    names = model.tensors.names(rf"{side}/layer_\d+/.*")
     numbers = {re.findall(r"\d+", name)[0] for name in names}
     count = next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
     if not count:
-        raise checks.refuse(file, f"the {side}", "of layers", None)
+        raise checks.refuse(model.file, f"the {side}", "of layers", None)
     return count
 
 
@@ -244,12 +242,11 @@ def _weights(
     tokens: Tokens,
     found: FoundVocabularies,
     hparams: dict[str, Any],
-    file: pathlib.Path,
 ) -> dict[str, np.ndarray]:
     """Return all weights by their paths, and complete the hparams."""
     tensors, heads = model.tensors, hparams["num_heads"]
     source, target = (
-        _embedding(model, side, len(names), file)
+        _embedding(model, side, len(names))
         for side, names in zip(
             SIDES, (tokens.source, tokens.target), strict=True
         )
@@ -257,7 +254,7 @@ def _weights(
     size = target.shape[1]
     if source.shape[1] != size or size % heads:
         raise checks.refuse(
-            file,
+            model.file,
             "the width of the embeddings",
             f"the same, and a multiple of num_heads ({heads})",
             [source.shape[1], size],
@@ -280,20 +277,20 @@ def _weights(
     hparams |= imported.sharing(result, found.pair)
     hparams["learned_start"] = "start" in result
     hparams["softmax_bias"] = "softmax/bias" in result
-    _set_structure(model, hparams, file)
+    _set_structure(model, hparams)
     result |= _positions(model, hparams, size)
     result |= weights.read_stacks(tensors, _NAMES, hparams)
     return result | dict(_scaled_queries(model, hparams, result))
 
 
-def _embedding(model, side, rows, file):
+def _embedding(model, side, rows):
     """Return an embedding [V, D], before its factor."""
     names = [f"{side}/embeddings/weight", f"{side}/embeddings_0/weight"]
     name = next((n for n in names if n in model.tensors), names[0])
     array = model.tensors.take(name, -1, -1)
     if len(array) != rows:
         raise checks.refuse(
-            file,
+            model.file,
             f"the number of rows of {name}",
             f"that of the tokens in the vocabulary, {rows:,}",
             len(array),
@@ -322,7 +319,7 @@ def _factors(model, hparams, source, target, start):
     return source * encoder, target * decoder, start * decoder
 
 
-def _set_structure(model, hparams, file):
+def _set_structure(model, hparams):
     """Set the hparams that the names and shapes of arrays show."""
     tensors, take = model.tensors, model.attributes.take
     size, heads = hparams["hidden_size"], hparams["num_heads"]
@@ -330,7 +327,7 @@ def _set_structure(model, hparams, file):
         path = name.removesuffix("/gamma")
         if f"{path}/beta" not in tensors:
             rule = "a layer normalization"
-            raise checks.refuse(file, path, rule, "RMS normalization")
+            raise checks.refuse(model.file, path, rule, "RMS normalization")
     width = len(tensors.take("encoder/layer_0/ffn/linear_0/weight", -1, -1))
     head_size = take("encoder/layer_0/self_attention/head_dim", size // heads)
     is_own = heads * head_size != size
@@ -340,7 +337,7 @@ def _set_structure(model, hparams, file):
         if rows < 3 or rows % 2 == 0:
             rule = "odd and at least 3"
             raise checks.refuse(
-                file, f"the number of rows of {name}", rule, rows
+                model.file, f"the number of rows of {name}", rule, rows
             )
     scales = set()
     for _, path in _attentions(hparams):
@@ -352,7 +349,7 @@ def _set_structure(model, hparams, file):
         ):
             got = take(f"{path}/{name}", wanted)
             if got != wanted:
-                raise checks.refuse(file, f"{path}/{name}", rule, got)
+                raise checks.refuse(model.file, f"{path}/{name}", rule, got)
     kind = "dot_product_unscaled" if scales == {1.0} else "dot_product"
     hparams |= {
         "filter_size": width,

@@ -52,6 +52,7 @@ _SCALE = "_scale"
 class ModelFile(NamedTuple):
     """Variables of a model.bin."""
 
+    file: pathlib.Path
     version: int  # of the binary format
     spec: str  # "TransformerSpec"
     revision: int  # of the specification
@@ -145,6 +146,7 @@ def read_model(file: pathlib.Path) -> ModelFile:
                 _add(renamed, _renamed(name), value)
             arrays = renamed
     return ModelFile(
+        file,
         version,
         spec,
         revision,

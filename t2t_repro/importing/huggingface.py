@@ -128,9 +128,8 @@ def read(folder: pathlib.Path) -> Imported:
     left_over = tensors.refuse_rest([re.escape(_SHARED)])
     search, search_files = _read_search(folder, stored, config)
     tokenizer = folder / "tokenizer_config.json"
-    languages = {}
-    if tokenizer.is_file():
-        languages = model_files.read_json(tokenizer, dict)
+    is_there = tokenizer.is_file()
+    languages = model_files.read_json(tokenizer, dict) if is_there else {}
     return Imported(
         hparams,
         model_weights,

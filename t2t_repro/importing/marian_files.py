@@ -121,9 +121,8 @@ def _weights(path):
                 "folder. Say --input=…."
             )
         return path
-    for file in (path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))):
-        if not file.is_file():
-            continue
+    settings = [path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))]
+    for file in filter(pathlib.Path.is_file, settings):
         models = _several(model_files.read_yaml(file, True), "models")
         if len(models) > 1:
             raise errors.UserError(

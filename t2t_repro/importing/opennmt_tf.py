@@ -456,10 +456,11 @@ def _sentence_piece(data, side, file):
         return None
     if isinstance(parameters, Mapping):
         keys = [key for key in _MODEL_KEYS if key in parameters]
-        rest = {k: v for k, v in parameters.items() if k not in _MODEL_KEYS}
-        # Samples, which only a training draws.
         rest = {
-            k: v for k, v in rest.items() if not str(k).startswith("sp_nbest")
+            name: value
+            for name, value in parameters.items()
+            # Samples are drawn only in a training.
+            if name not in keys and not str(name).startswith("sp_nbest")
         }
         if keys and rest in ({}, {"mode": "none"}):
             return _beside(parameters, keys[0], file)

@@ -191,10 +191,8 @@ class T2TSubwordsGraph(GraphVocabulary):
         words = tf.RaggedTensor.from_value_rowids(
             self._escape(codes), tf.cumsum(tf.cast(changes, tf.int64)) - 1
         )
-        is_word = tf.logical_or(
-            words.row_lengths() > 1,
-            tf.boolean_mask(codes, changes) != _SPACE,
-        )
+        is_space = tf.boolean_mask(codes, changes) == _SPACE
+        is_word = (words.row_lengths() > 1) | ~is_space
         escaped = tf.strings.reduce_join(words, axis=1) + "_"
         ids = self._tokenizer.tokenize(tf.boolean_mask(escaped, is_word))
         row_of_word = tf.boolean_mask(tf.boolean_mask(rows, changes), is_word)
@@ -209,18 +207,15 @@ class T2TSubwordsGraph(GraphVocabulary):
     @staticmethod
     def _changes(rows: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
         """Return where a word begins, bool [N]."""
-        differs = tf.logical_or(
-            rows[1:] != rows[:-1], tf.not_equal(kinds[1:], kinds[:-1])
-        )
+        differs = (rows[1:] != rows[:-1]) | (kinds[1:] != kinds[:-1])
         return tf.concat([tf.ones_like(kinds[:1]), differs], axis=0)
 
     def _escape(self, codes):
         """Return characters [N] as they are written within a word."""
         indices = tf.searchsorted(self._alphabet, codes)
         indices = tf.minimum(indices, tf.size(self._alphabet) - 1)
-        is_known = tf.logical_and(
-            tf.gather(self._alphabet, indices) == codes, codes != ord("\n")
-        )
+        is_known = tf.gather(self._alphabet, indices) == codes
+        is_known &= codes != ord("\n")
         escaped = tf.where(
             is_known,
             tf.strings.unicode_encode(codes[:, None], "UTF-8"),
@@ -251,16 +246,12 @@ class T2TSubwordsGraph(GraphVocabulary):
         flat = parts.flat_values
         is_number = tf.strings.regex_full_match(flat, r"\\[0-9]+;")
         digits = tf.strings.regex_replace(flat, r"\A\\0*([0-9]+);\z", r"\1")
-        is_number_short = tf.logical_and(
-            is_number, tf.strings.length(digits) <= _MAX_DIGITS
-        )
+        is_number_short = is_number & (tf.strings.length(digits) <= _MAX_DIGITS)
         codes = tf.strings.to_number(
             tf.where(is_number_short, digits, "9999999"), tf.int32
         )
-        is_character = tf.logical_and(
-            codes <= sys.maxunicode,
-            tf.logical_or(codes < 0xD800, codes >= 0xE000),
-        )
+        is_surrogate = (codes >= 0xD800) & (codes < 0xE000)
+        is_character = (codes <= sys.maxunicode) & ~is_surrogate
         codes = tf.where(is_character, codes, _NO_CHARACTER)
         characters = tf.strings.unicode_encode(codes[:, None], "UTF-8")
         flat = tf.where(is_number, characters, flat)
