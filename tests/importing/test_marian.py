@@ -242,30 +242,23 @@ def test_binary_model_equals_npz(tmp_path):
         np.testing.assert_array_equal(array, second[path])
 
 
-def test_damaged_binary_models_are_named(tmp_path):
+def test_damaged_and_packed_binary_models_are_named(tmp_path):
     folder, arrays, options = random_model(tmp_path)
-    whole = binary({"special:model.yml": special(options)} | arrays)
+    arrays |= {"special:model.yml": special(options)}
     negative = binary({"Wemb": np.ones((2, 2), np.float32)})
     at = negative.index(np.array([2, 2], np.int32).tobytes())
     negative = negative[:at] + b"\xff" * 4 + negative[at + 4 :]
+    name = "encoder_l1_self_Wq"
     for content, message in (
-        (whole[:-5_000], "it ends within"),
+        (binary(arrays)[:-5_000], "it ends within"),
         (binary({}, version=2), "version is 2, not 1"),
         (negative, "Wemb is too short for its shape"),
         (b"", "it ends within 8 bytes that begin at byte 0"),
+        (binary(arrays, kinds={name: 0x10001}), rf"{name} .* 0x10001\)"),
     ):
         (folder / "b.bin").write_bytes(content)
         with pytest.raises(errors.UserError, match=message):
             marian.read(folder / "b.bin")
-
-
-def test_packed_array_of_a_binary_model_is_refused(tmp_path):
-    folder, arrays, options = random_model(tmp_path)
-    name = "encoder_l1_self_Wq"
-    arrays |= {"special:model.yml": special(options)}
-    (folder / "a.bin").write_bytes(binary(arrays, kinds={name: 0x10001}))
-    with pytest.raises(errors.UserError, match=rf"{name} .*type 0x10001\)"):
-        marian.read(folder / "a.bin")
 
 
 def test_missing_and_ambiguous_files_are_named(tmp_path):
