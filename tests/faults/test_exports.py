@@ -6,7 +6,7 @@ import tarfile
 import time
 
 import pytest
-from forked import ROOT, error, ok
+from forked import ROOT, ok
 
 from t2t_repro import errors
 from t2t_repro.server import version_process
@@ -65,21 +65,6 @@ def translations(commands, trained):
 
 
 @pytest.mark.slow
-def test_export_killed_before_its_rename_is_made_again(
-    export_again, query, translations, count_outcome, tmp_path
-):
-    result = export_again(tmp_path, fault="SIGKILL change 10")
-    assert result.returncode == -9, result.stderr
-    (left,) = tmp_path.glob("1.*.t2t.tmp")
-    assert (left / saved_model.MODEL_CARD).exists()
-    ok(export_again(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {"1", "lock"}
-    assert query(tmp_path) == translations
-    for outcome in ("tried", "survived"):
-        count_outcome("kills", "exporter", outcome)
-
-
-@pytest.mark.slow
 def test_export_survives_random_kills(
     export_again, query, exported, translations, survive, draw_faults, tmp_path
 ):
@@ -117,12 +102,6 @@ def served(commands, exported):
         yield start
 
 
-def query_flags(server, protocol, *flags):
-    """Return the flags of a query of a server."""
-    address = f"127.0.0.1:{getattr(server, protocol)}"
-    return f"--server={address}", f"--protocol={protocol}", *flags
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "batch"), [("grpc", 1), ("rest", 2)])
 def test_client_outlives_server_killed_in_a_request(
@@ -130,8 +109,14 @@ def test_client_outlives_server_killed_in_a_request(
 ):
     """LINES make two batches."""
     server = served(f"SIGKILL run {WARM_UP + batch}")
-    flags = query_flags(server, protocol, f"--timeout_secs={SECONDS}")
-    asked = commands.background("query", "", *flags, stdin=LINES)
+    asked = commands.background(
+        "query",
+        "",
+        f"--server=127.0.0.1:{getattr(server, protocol)}",
+        f"--protocol={protocol}",
+        f"--timeout_secs={SECONDS}",
+        stdin=LINES,
+    )
     assert server.command.wait().returncode == -9
     count_outcome("kills", "serve", "tried")
     served(rest=server.rest, grpc=server.grpc)
@@ -139,43 +124,6 @@ def test_client_outlives_server_killed_in_a_request(
     assert ok(result) == translations
     assert "; retrying for up to" in result.stderr
     count_outcome("kills", "serve", "survived")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("protocol", "number"), [("grpc", 1), ("rest", WARM_UP)]
-)
-def test_client_outlives_server_killed_while_it_warms_up(
-    commands, served, exported, translations, count_outcome, protocol, number
-):
-    dead = commands.background(
-        "serve",
-        exported,
-        f"--export_dir={exported}",
-        "--rest_port=0",
-        "--grpc_port=0",
-        fault=f"SIGKILL run {number}",
-    )
-    assert dead.wait().returncode == -9
-    count_outcome("kills", "serve", "tried")
-    assert "Serving" not in dead.printed()
-    flags = query_flags(served(), protocol, f"--timeout_secs={SECONDS}")
-    assert ok(commands.run("query", "", *flags, stdin=LINES)) == translations
-    count_outcome("kills", "serve", "survived")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_client_of_killed_server_ends_with_an_error(
-    commands, served, translations, protocol
-):
-    server = served(f"SIGKILL run {WARM_UP + 2}")
-    flags = query_flags(server, protocol, "--wait_secs=4")
-    result = commands.run("query", "", *flags, stdin=LINES)
-    assert server.command.wait().returncode == -9
-    assert "was unavailable for 4 s" in error(result)
-    assert translations.startswith(result.stdout)
-    assert result.stdout.count("\n") == 32
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import json
 
 import grpc
 import numpy as np
-import pytest
-from file_strategies import JSON, LINES, edited_json
+from file_strategies import LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -89,14 +88,3 @@ def test_any_output_becomes_a_response(texts, by_row, has_scores):
     if has_scores:
         said = [row["outputs"] for row in said] if by_row else said["outputs"]
     assert said == [text.decode("utf-8", "replace") for text in texts]
-
-
-@pytest.mark.parametrize("names", [["inputs"], ["inputs", "targets"]])
-@given(content=JSON, by_row=st.booleans())
-def test_any_content_gives_inputs_or_an_explained_failure(
-    names, content, by_row
-):
-    key = "instances" if by_row else "inputs"
-    body = json.dumps({key: content}).encode()
-    for column in (inputs_of(body, names) or {}).values():
-        assert {type(value) for value in column} <= {bytes}

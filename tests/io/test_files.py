@@ -32,13 +32,6 @@ def test_wait_until_polls_and_times_out(tmp_path, monkeypatch):
     assert not files.wait_until(lambda: False)
 
 
-def test_write_leaves_no_temporary_file(tmp_path):
-    files.write_bytes(tmp_path / "a", b"old")
-    files.write_bytes(tmp_path / "a", b"new")
-    assert os.listdir(tmp_path) == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_new_file_and_folder_have_permissions_of_the_umask(tmp_path, mask):
     old = os.umask(mask)
@@ -50,14 +43,6 @@ def test_new_file_and_folder_have_permissions_of_the_umask(tmp_path, mask):
         os.umask(old)
     modes = [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"]
     assert modes == [0o666 & ~mask, 0o777 & ~mask]
-
-
-def test_write_leaves_files_with_similar_names_alone(tmp_path):
-    for name in ("a.tmp", "a.t2t.tmp"):
-        (tmp_path / name).write_text("mine")
-    files.write_text(tmp_path / "a", "new")
-    assert (tmp_path / "a.tmp").read_text() == "mine"
-    assert (tmp_path / "a.t2t.tmp").read_text() == "mine"
 
 
 def test_link_in_place_of_the_temporary_file_is_not_followed(

@@ -63,12 +63,6 @@ def test_jupyter_has_its_own_bar(monkeypatch):
     assert made == (("ab", "read", None), {"unit": "pair"})
 
 
-def test_terminal_shows_a_bar(monkeypatch):
-    terminal = Terminal(monkeypatch, 80)
-    count_to_three()
-    assert "\rcount: 100%" in terminal.text
-
-
 def test_terminal_without_a_width_shows_lines(monkeypatch):
     terminal = Terminal(monkeypatch, 0)
     count_to_three()

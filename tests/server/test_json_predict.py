@@ -109,13 +109,6 @@ def test_each_row_must_have_all_inputs(rows, message):
     assert refused.value.message == message
 
 
-def test_only_output_has_no_name():
-    outputs = {"outputs": np.array([b"a", b"b"], object)}
-    for by_row, answer in ((True, "predictions"), (False, "outputs")):
-        found = "".join(json_predict.encode_response(outputs, by_row))
-        assert json.loads(found) == {answer: ["a", "b"]}
-
-
 def test_answers_are_encoded_in_small_pieces():
     """An encoder that takes a second would stop all other threads."""
     weights = np.random.default_rng(1).random((3, 2, 40, 50), np.float32)
