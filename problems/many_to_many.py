@@ -192,14 +192,7 @@ class ManyToMany(Problem):
         raw_dir: Path | None,
         download_dir: Path,
     ) -> tuple[pathlib.Path, pathlib.Path]:
-        """Return the aligned files of a direction, downloaded if need be.
-
-        Args:
-            split: "train", "validation" or "test".
-            languages: languages of source and target.
-            raw_dir: folder of raw files; None: download them.
-            download_dir: folder of downloads.
-        """
+        """Return the aligned files of a direction, downloaded if need be."""
         folder = pathlib.Path(download_dir) / self.data_name
         source, target = (
             locate(self.raw_file(split, language), raw_dir, folder)

@@ -24,10 +24,7 @@ def data_folder(
 ) -> pathlib.Path:
     """Return the folder of a problem's data, which X and X_rev share.
 
-    Args:
-        data_dir: parent of the folder; data at a URL is copied first.
-        problem: the problem.
-        split: the only split of which shards are copied; None: all.
+    Data at a URL is copied first: its shards, or those of one split.
     """
 
     folder = storage.local_path(data_dir) / problem.data_name
@@ -126,13 +123,7 @@ def archive(
     raw_dir: Path | None,
     path: pathlib.Path,
 ) -> None:
-    """Write the raw text and the vocabularies of data to an archive.
-
-    Args:
-        problem: problem whose data prepare() has made.
-        data_dir: as for prepare().
-        raw_dir: as for prepare().
-        path: file to write.
+    """Write the raw text and vocabularies of prepared data to an archive.
 
     Raises:
         UserError: an archive cannot have the text of this problem.

@@ -62,13 +62,8 @@ def assemble(
 ) -> dict[str, np.ndarray]:
     """Build the ROW_FEATURES of a batch, each [rows, row length] int32.
 
-    Rows of the two sides may differ in length.
-
-    Args:
-        corpus: the pairs of the plan.
-        batch: the plan of the batch.
-        sampler: sampler of segmentations; None: the stored ones.
-        step: training step on which the samples depend.
+    Rows of the two sides may differ in length. Segmentations are those of the
+    sampler at a training step, or the stored ones.
     """
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
@@ -154,20 +149,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Build the dataset of the steps [first_step, last_step).
 
-    Each step has one element for each replica of this worker, in order.
-
-    Args:
-        corpus: training pairs.
-        plan: batches of `corpus`.
-        first_step: first step of the dataset.
-        last_step: step after the last one.
-        context: replicas and workers of the job. Each worker takes the shares
-            of its own replicas from the same batches.
-        microbatches: those of a replica.
-        sampler: sampler of segmentations; None: the stored ones.
-
-    Returns:
-        Elements of ELEMENT_SPEC.
+    Each step has one element of ELEMENT_SPEC for each replica of this worker,
+    in order: the workers of `context` take the shares of their own replicas
+    from the same batches. Without a sampler, segmentations are the stored ones.
     """
     return _dataset(
         tf.data.Dataset.range(first_step, last_step),

@@ -138,12 +138,12 @@ def encode_split(
 
     Args:
         folder: folder of the corpus.
-        split: "train", "validation" or "test".
+        split: name of the split.
         pairs: all pairs of the split, in order.
         text: the result of the first reading: "read", the number of pairs, and
             "text_sha256".
-        encoder: encoder of the pairs.
-        engine: engine that calls the encoder.
+        encoder: encoder of the pairs, which the engine calls.
+        engine: as for generate().
         shard_pairs: S, the pairs of raw text of each shard.
 
     Returns:

@@ -246,11 +246,6 @@ def changed_splits(
 ) -> list[str]:
     """Return the splits whose text is not that of a finished corpus.
 
-    Args:
-        folder: folder of the corpus.
-        splits: text of each split.
-        contents: manifest of the corpus.
-
     Raises:
         UserError: the text cannot be read.
     """

@@ -13,6 +13,7 @@ numbers that were drawn before or for other rows.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -328,26 +329,22 @@ def build(
     hparams: hparam.HParams, vocabularies: Vocabularies, seed: int
 ) -> "SubwordSampler | None":
     """Build the sampler that hparams ask for; None: they ask for none."""
-    chosen = {
-        name: getattr(hparams, name)
-        for name in _METHODS
-        if getattr(hparams, name)
-    }
+    chosen = [name for name in _METHODS if getattr(hparams, name)]
     if not chosen:
         return None
-    ((name, value),) = chosen.items()
+    (name,) = chosen
 
+    @functools.cache  # both sides may have one vocabulary
     def method(vocabulary):
         pieces = vocabulary.scored_pieces()
-        return _METHODS[name](pieces, vocabulary.size, value)
+        return _METHODS[name](pieces, vocabulary.size, getattr(hparams, name))
 
-    source, target = vocabularies
-    inputs = method(source)
-    targets = inputs if target is source else method(target)
-    sides = {"inputs": inputs, "targets": targets}
     only = hparams.subword_sampling_sides
-    if only != "both":
-        sides = {only: sides[only]}
+    sides = {
+        side: method(vocabulary)
+        for side, vocabulary in zip(SIDES, vocabularies, strict=True)
+        if only in ("both", side)
+    }
     return SubwordSampler(sides, seed)
 
 
@@ -366,7 +363,8 @@ class SubwordSampler:
         The arguments are ids [tokens] and lengths [n], too; steps count from 0.
         """
         method = self.methods[side]
-        key = first_key(self.seed, step, SIDES.index(side))
+        entropy = self.seed, step, SIDES.index(side)
+        key = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
         keys = split_key(key, np.arange(len(lengths)))
         characters = method.speller.spell(ids, lengths, keys)
         pieces = method.segment(characters)
@@ -415,28 +413,20 @@ def planned_lengths(
     """
     if sampler is None:
         return corpus.lengths
-    planned = {}
-    for side, lengths in corpus.lengths.items():
-        growth = 1.0
-        if side in sampler.methods:
-            number = min(len(corpus), _MEASURED_PAIRS)
-            pairs = np.linspace(0, len(corpus) - 1, number).astype(np.int64)
-            ids = corpus.gather(side, pairs)
-            _, sampled = sampler.sample(side, 0, ids, lengths[pairs])
-            growth = max(1.0, sampled.sum() / len(ids))
+    planned = dict(corpus.lengths)
+    for side in sampler.methods:
+        lengths = planned[side]
+        number = min(len(corpus), _MEASURED_PAIRS)
+        pairs = np.linspace(0, len(corpus) - 1, number).astype(np.int64)
+        ids = corpus.gather(side, pairs)
+        _, sampled = sampler.sample(side, 0, ids, lengths[pairs])
+        growth = max(1.0, sampled.sum() / len(ids))
         expected = np.rint(lengths * growth).astype(np.int32)
-        expected = np.minimum(expected, max_length)
-        planned[side] = np.maximum(lengths, expected)
+        planned[side] = np.maximum(lengths, np.minimum(expected, max_length))
     return planned
 
 
-def _fits(
-    rows: np.ndarray,
-    row_length: int,
-    max_length: int,
-    lengths: np.ndarray,
-    new_lengths: np.ndarray,
-) -> np.ndarray:
+def _fits(rows, row_length, max_length, lengths, new_lengths):
     """Return which sentences may change, so that none and no row is too long.
 
     `rows` [n], ascending, are those of the sentences, which have `lengths` [n]
@@ -459,11 +449,6 @@ def _fits(
 
 
 # Random numbers
-
-
-def first_key(*entropy: int) -> np.ndarray:
-    """Return a key, [] uint64, of numbers that are at least 0."""
-    return np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
 
 
 def split_key(keys: np.ndarray, counters: np.ndarray | int) -> np.ndarray:

@@ -364,10 +364,7 @@ def _algorithm_of(trainer_spec: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Extract the reason from an error of SentencePiece.
-
-    Its form is "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
-    """
+    """Return the end of "INTERNAL: src/x.cc(744) [(condition)] Reason."."""
     reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
     return "It is empty" if "sentences_.empty()" in reason else reason
 

@@ -1,7 +1,6 @@
 """Sampled segmentations of batches: what they depend on, and where they fit."""
 
 import dataclasses
-import types
 
 import numpy as np
 import plans
@@ -13,6 +12,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import batch_plan, batches, corpus, subword_sampling
 from t2t_repro.data.subword_sampling import BpeDropout
 from t2t_repro.problem import build_problem
+from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEXTS = ["aab", "aa", "ab", "ba", "bb", "abba", "a", "b"]
@@ -238,8 +238,15 @@ def tiny():
     return registry.build_hparams("tiny")
 
 
+class Pieces(Vocabulary):
+    size = SIZE
+
+    def scored_pieces(self):
+        return PIECES
+
+
 def vocabulary():
-    return types.SimpleNamespace(size=SIZE, scored_pieces=lambda: PIECES)
+    return Pieces(b"")
 
 
 @pytest.mark.parametrize("sides", ["both", "inputs", "targets"])
