@@ -27,6 +27,9 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 _MAX_CHARACTERS_PER_SUBWORD = 1_000
 
 
+_REASONS = ("empty_side", "longer_than_max_length", "length_ratio")
+
+
 class EncodedChunk(NamedTuple):
     """Consecutive pairs, encoded, without those that were dropped."""
 
@@ -74,9 +77,17 @@ class Encoder:
         source = self._vocabularies.source
         if source.tags:
             has_text[0] = list(map(source.has_text, sentences[0]))
-        empty = np.logical_not(has_text.all(axis=0))
-        drop = self._drop_masks(lengths, empty)
-        keep = ~np.logical_or.reduce(list(drop.values()))
+        reasons = np.zeros(len(pairs), int)  # index in _REASONS + 1; 0: kept
+        if self._max_length is not None:
+            shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+            ratio = self._max_length_ratio or np.inf
+            conditions = [
+                ~has_text.all(axis=0),
+                longer > self._max_length,
+                longer > ratio * shorter,
+            ]
+            reasons = np.select(conditions, [1, 2, 3])  # the first that is true
+        keep = reasons == 0
         dtype = corpus.id_dtype(self.vocab_size)
         ids = {}
         for side, name in enumerate(corpus.SIDES):
@@ -90,22 +101,11 @@ class Encoder:
         return EncodedChunk(
             ids,
             texts if self._max_length is None else {},
-            {reason: int(mask.sum()) for reason, mask in drop.items()},
+            {
+                reason: int((reasons == number).sum())
+                for number, reason in enumerate(_REASONS, 1)
+            },
         )
-
-    def _drop_masks(self, lengths, empty):
-        """Return {reason: [pairs] bool}; each pair has one reason at most."""
-        shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        no = np.zeros(len(shorter), bool)
-        limit, ratio = self._max_length, self._max_length_ratio
-        empty = no if limit is None else empty
-        long = no if limit is None else ~empty & (longer > limit)
-        uneven = ~empty & ~long & (longer > ratio * shorter) if ratio else no
-        return {
-            "empty_side": empty,
-            "longer_than_max_length": long,
-            "length_ratio": uneven,
-        }
 
 
 class Checksums:

@@ -176,16 +176,14 @@ def verify(folder: pathlib.Path) -> None:
         UserError: a file is missing or differs; the error names the first one.
     """
     manifest = require(folder)
-    shards = [
-        shard
+    expected = {
+        shard["file"]: shard["sha256"]
         for split in manifest["splits"].values()
         for shard in split["shards"]
-    ]
-    expected = {shard["file"]: shard["sha256"] for shard in shards}
+    }
     for name, entry in vocabulary_files(manifest).items():
         expected[name] = entry["sha256"]
-    filters = manifest["splits"]["train"].get("filters")
-    if filters:
+    if filters := manifest["splits"]["train"].get("filters"):
         expected[filtering.FILE] = filters["sha256"]
     for name, sha256_of_file in progress.bar(
         expected.items(), "verify", unit="file"

@@ -122,19 +122,15 @@ class Segmenter:
 
     def _join_subwords(self, word: str) -> str:
         """Return the subwords of a word, joined by "@@ "."""
-        return f"{JOINER} ".join(self._merge(word))
-
-    def _merge(self, word):
         if len(word) == 1:
-            return [word]
+            return word
         if self._end_is_apart:
             parts = [*word, _END]
         else:
             parts = [*word[:-1], word[-1] + _END]
-        parts = self._merge_parts(parts)
-        if parts[-1] == _END:
-            return parts[:-1]
-        return [*parts[:-1], parts[-1].removesuffix(_END)]
+        *parts, last = self._merge_parts(parts)
+        last = last.removesuffix(_END)
+        return f"{JOINER} ".join([*parts, last] if last else parts)
 
     def _merge_parts(self, parts):
         """Merge all occurrences of the first pair of the codes, and so on.

@@ -116,12 +116,12 @@ class Letters(_Limit):
     default = 0.5
 
     def keep(self, pair: Pair) -> bool:
-        return all(self._share(line) >= self.value for line in pair)
-
-    def _share(self, line):
-        characters = "".join(line.split())
-        letters = sum(_category(character) in "LM" for character in characters)
-        return letters / max(len(characters), 1)
+        for line in pair:
+            characters = "".join(line.split())
+            letters = sum(_category(letter) in "LM" for letter in characters)
+            if letters / max(len(characters), 1) < self.value:
+                return False
+        return True
 
 
 class Script(_Limit):

@@ -234,13 +234,6 @@ def read_line(text: str, words: Sequence[str]) -> LineReading:
     while builder.depth:
         builder.close()
         brackets += 1
-    return _finish(builder, words, tags, brackets)
-
-
-def _finish(
-    builder: Builder, words: Sequence[str], tags: int, brackets: int
-) -> LineReading:
-    """Add missing words, and drop constituents without words."""
     missing = words[tags:]
     for word in missing:
         builder.add(ANY_TAG, word)
