@@ -5,6 +5,7 @@ be dropped, and its metadata has the checksum of that text. A shard that exists
 therefore need not be made again, and a missing one is made without the others.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import pathlib
@@ -38,52 +39,42 @@ class EncodedChunk(NamedTuple):
     dropped: dict[str, int]  # by reason
 
 
+@dataclasses.dataclass(frozen=True)
 class Encoder:
     """An encoder of pairs, which drops those that break the limits."""
 
-    def __init__(
-        self,
-        vocabularies: Vocabularies,
-        max_length: int | None,
-        max_length_ratio: float = 0.0,
-    ):
-        """Set the limits, which apply to training splits.
+    vocabularies: Vocabularies
+    # Maximum subwords of a side, with EOS; None: all pairs are kept, with text.
+    max_length: int | None
+    # Largest ratio of the longer side to the shorter, in subwords; 0: any.
+    max_length_ratio: float = 0.0
 
-        Args:
-            vocabularies: vocabularies of inputs and targets.
-            max_length: maximum subwords of a side, with EOS; None: all pairs
-                are kept, with their text.
-            max_length_ratio: largest ratio of the longer side to the shorter,
-                in subwords with EOS; 0: no limit.
-        """
-        self.vocab_size = max(vocabulary.size for vocabulary in vocabularies)
-        self._vocabularies = vocabularies
-        self._max_length = max_length
-        self._max_length_ratio = max_length_ratio
-        self._max_characters = max_length and (
-            max_length * _MAX_CHARACTERS_PER_SUBWORD
-        )
+    @property
+    def vocab_size(self) -> int:
+        """V of the larger vocabulary, which decides the type of the ids."""
+        return max(vocabulary.size for vocabulary in self.vocabularies)
 
     def encode(self, pairs: list[Pair]) -> EncodedChunk:
         """Encode consecutive pairs."""
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
+        most = self.max_length and self.max_length * _MAX_CHARACTERS_PER_SUBWORD
         sentences = [
-            vocabulary.encode([line[: self._max_characters] for line in side])
-            for vocabulary, side in zip(self._vocabularies, lines, strict=True)
+            vocabulary.encode([line[:most] for line in side])
+            for vocabulary, side in zip(self.vocabularies, lines, strict=True)
         ]
         lengths = np.array([list(map(len, side)) for side in sentences])
         lengths = lengths.reshape(2, -1)
         has_text = lengths > 1  # not EOS alone
-        source = self._vocabularies.source
+        source = self.vocabularies.source
         if source.tags:
             has_text[0] = list(map(source.has_text, sentences[0]))
         reasons = np.zeros(len(pairs), int)  # index in _REASONS + 1; 0: kept
-        if self._max_length is not None:
+        if self.max_length is not None:
             shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-            ratio = self._max_length_ratio or np.inf
+            ratio = self.max_length_ratio or np.inf
             conditions = [
                 ~has_text.all(axis=0),
-                longer > self._max_length,
+                longer > self.max_length,
                 longer > ratio * shorter,
             ]
             reasons = np.select(conditions, [1, 2, 3])  # the first that is true
@@ -100,7 +91,7 @@ class Encoder:
         texts = dict(zip(corpus.SIDES, lines, strict=True))
         return EncodedChunk(
             ids,
-            texts if self._max_length is None else {},
+            texts if self.max_length is None else {},
             {
                 reason: int((reasons == number).sum())
                 for number, reason in enumerate(_REASONS, 1)

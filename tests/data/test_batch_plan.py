@@ -28,15 +28,6 @@ def as_lengths(pairs):
     return dict(zip(corpus.SIDES, arrays.T, strict=True))
 
 
-def draw_lengths(count, seed=0):
-    """Draw lengths as of sentences, similar on both sides."""
-    random = np.random.default_rng(seed)
-    inputs = random.lognormal(3.1, 0.6, count)
-    targets = inputs * random.lognormal(0, 0.15, count)
-    pairs = np.stack([inputs, targets], 1).astype(int) + 1
-    return as_lengths(pairs)
-
-
 def build(lengths, batching, batch_tokens=300, seed=0, **settings):
     settings = {"max_length": MAX_LENGTH} | settings
     if batching == "reshuffled":
@@ -185,7 +176,7 @@ def test_batches_of_a_bucket_mix_its_lengths():
 
 @every_kind
 def test_batch_does_not_depend_on_earlier_calls(batching):
-    lengths = draw_lengths(1000)
+    lengths = plans.draw_lengths(1000)
     used = build(lengths, batching, seed=5)
     steps = [*range(0, 24, 3), 1000, 10_000]
     random.Random(0).shuffle(steps)
@@ -196,7 +187,9 @@ def test_batch_does_not_depend_on_earlier_calls(batching):
 
 @every_kind
 def test_each_epoch_has_another_order(batching):
-    first, second, third = first_epochs(build(draw_lengths(2000), batching), 3)
+    first, second, third = first_epochs(
+        build(plans.draw_lengths(2000), batching), 3
+    )
     assert first != second and second != third and first != third
     if batching != "reshuffled":  # rows or batches keep their pairs
         assert sorted(first) == sorted(second) == sorted(third)
@@ -213,7 +206,7 @@ def test_reshuffled_batches_differ_between_epochs():
 
 
 def test_reshuffling_keeps_shapes_and_pair_counts():
-    lengths = draw_lengths(3000)
+    lengths = plans.draw_lengths(3000)
     constant, reshuffled = (build(lengths, kind) for kind in KINDS[1:3])
     for step in range(2 * int(constant.steps_per_epoch)):
         expected, batch = constant.batch(step), reshuffled.batch(step)
@@ -223,7 +216,7 @@ def test_reshuffling_keeps_shapes_and_pair_counts():
 
 @every_kind
 def test_seed_changes_which_pairs_are_together(batching):
-    lengths = draw_lengths(2000)
+    lengths = plans.draw_lengths(2000)
     first, second = (
         first_epochs(build(lengths, batching, seed=seed), 1)[0]
         for seed in (0, 1)
@@ -238,7 +231,7 @@ def test_seed_changes_which_pairs_are_together(batching):
 
 @every_kind
 def test_epoch_does_not_follow_order_of_corpus(batching):
-    (units,) = first_epochs(build(draw_lengths(2000), batching), 1)
+    (units,) = first_epochs(build(plans.draw_lengths(2000), batching), 1)
     seen = [pair for unit in units for pair in unit]
     ascending = np.mean(np.diff(seen) > 0)
     assert 0.4 < ascending < 0.6
@@ -246,7 +239,7 @@ def test_epoch_does_not_follow_order_of_corpus(batching):
 
 @every_kind
 def test_batches_have_about_batch_tokens_target_tokens(batching):
-    lengths = draw_lengths(40_000)
+    lengths = plans.draw_lengths(40_000)
     plan = build(lengths, batching, batch_tokens=25_000, max_length=256)
     steps = int(plan.steps_per_epoch)
     tokens = [
@@ -264,7 +257,7 @@ def test_batches_have_about_batch_tokens_target_tokens(batching):
 @every_kind
 def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
     """They are slots of targets, which here have 0.7 times the subwords."""
-    lengths = draw_lengths(40_000)
+    lengths = plans.draw_lengths(40_000)
     lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
     plan = build(lengths, batching, 25_000, max_length=256, batch_unit="slots")
     batches = map(plan.batch, range(int(plan.steps_per_epoch)))
@@ -287,7 +280,7 @@ def test_summary_has_mean_counts_of_a_batch(batching):
 
 @every_kind
 def test_single_pass_has_each_usable_pair_once(batching):
-    lengths = draw_lengths(500)
+    lengths = plans.draw_lengths(500)
     plan = build(lengths, batching, 2000)
     batches = list(plan.single_pass())
     seen = [pair for batch in batches for pair in batch.pairs.tolist()]

@@ -2,6 +2,7 @@
 
 import hypothesis
 import numpy as np
+import plans
 import pytest
 from hypothesis import strategies as st
 
@@ -12,12 +13,9 @@ PAIRS = st.lists(
 )
 
 
-def draw_lengths(count, seed=0):
-    """Draw [2, count] lengths as of sentences, similar on both sides."""
-    random = np.random.default_rng(seed)
-    inputs = random.lognormal(3.1, 0.6, count)
-    targets = inputs * random.lognormal(0, 0.15, count)
-    return np.minimum(np.stack([inputs, targets]).astype(int) + 1, 256)
+def draw_lengths(count):
+    """Draw [2, count] lengths, at most 256."""
+    return np.minimum([*plans.draw_lengths(count).values()], 256)
 
 
 def fill(lengths, rows, row_lengths):

@@ -2,8 +2,21 @@
 
 import dataclasses
 
+import numpy as np
+
 from t2t_repro import registry
 from t2t_repro.data import batch_plan
+
+
+def draw_lengths(count, seed=0):
+    """Draw lengths as of sentences, similar on both sides."""
+    random = np.random.default_rng(seed)
+    inputs = random.lognormal(3.1, 0.6, count)
+    targets = inputs * random.lognormal(0, 0.15, count)
+    return {
+        "inputs": inputs.astype(int) + 1,
+        "targets": targets.astype(int) + 1,
+    }
 
 
 def settings(batching, batch_tokens, max_length, **others):

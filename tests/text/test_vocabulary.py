@@ -5,7 +5,7 @@ import pytest
 from t2t_repro import errors, registry
 from t2t_repro.io import files
 from t2t_repro.text import vocabulary_pair
-from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -37,11 +37,6 @@ def test_decode_stops_at_eos_and_returns_single_lines():
     rows = [[5, 0, 6, 1, 7, 0], [1, 5], [], [0, 0, 8]]
     assert Digits(b"").decode(rows) == ["5 6", "", "", "8"]
     assert Digits(b"").decode([]) == []
-
-
-def test_vocabulary_class_is_that_of_the_type():
-    assert vocabulary_pair.vocabulary_class("bpe") is Bpe
-    assert vocabulary_pair.vocabulary_class("unigram") is Unigram
 
 
 @pytest.mark.parametrize(
