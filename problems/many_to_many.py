@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.fields import setting
+from t2t_repro.fields import at_least, setting
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import weighted_corpora
 from t2t_repro.text.languages import (
@@ -60,6 +60,7 @@ class ManyToMany(Problem):
         "their text is the split zero_shot.",
     )
     temperature: float = setting(
+        at_least(1),  # which keeps the sizes of the corpora
         default=1.0,
         help="Temperature T of mixing: a direction of n pairs has a share "
         "proportional to n^(1/T) of the training text.",
@@ -120,11 +121,6 @@ class ManyToMany(Problem):
                 )
 
     def _check_arguments(self):
-        if not self.temperature >= 1:
-            raise errors.UserError(
-                "temperature must be at least 1, which keeps the sizes of the "
-                f"corpora; got {self.temperature}."
-            )
         if self.separate_vocabularies or not self.learns_tags:
             raise errors.UserError(
                 "Languages share a vocabulary with tags: vocabulary_type must "

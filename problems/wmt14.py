@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from t2t_repro import errors, fields
 from t2t_repro.fields import setting
-from t2t_repro.problem import SPLITS, Path, Problem
+from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import moses
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
@@ -160,10 +160,8 @@ class TfdsTranslate(FromTfds):
         return self.name
 
     def tfds_split(self, split: str) -> str:
-        """Return the argument that a split has."""
-        return dict(
-            zip(SPLITS, (self.train, self.validation, self.test), strict=True)
-        )[split]
+        """Return the argument of the split's name."""
+        return getattr(self, split)
 
     @property
     def data_name(self) -> str:

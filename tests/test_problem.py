@@ -136,10 +136,7 @@ def test_colon_separates_paths_of_separate_vocabularies_only(
             "two paths, of inputs and of targets, .*got 3 in 'a:b:c'",
         ),
         ("source_vocab_size=9", "with separate_vocabularies=true; got 9"),
-        (
-            "separate_vocabularies=true,source_vocab_size=-1",
-            "above 0, with separate_vocabularies=true; got -1",
-        ),
+        ("source_vocab_size=-1", "source_vocab_size must be at least 0; got"),
         (
             "vocabulary_type=unigramm",
             "Unknown vocabulary type 'unigramm'.*mean 'unigram'",

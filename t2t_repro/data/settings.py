@@ -39,7 +39,6 @@ class CorpusSettings(VocabularySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields.check(self, "argument")
         fields.require(
             self,
             "argument",

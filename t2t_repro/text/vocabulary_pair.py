@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from t2t_repro import errors, fields, hparam, registry
-from t2t_repro.fields import setting
+from t2t_repro.fields import at_least, setting
 from t2t_repro.io import files
 from t2t_repro.io.files import write_bytes
 from t2t_repro.text.languages import tag_of
@@ -129,6 +129,7 @@ class VocabularySettings:
         default=False, help="Learn a vocabulary of its own for each side."
     )
     source_vocab_size: int = setting(
+        at_least(0),
         default=0,
         help="With separate_vocabularies: subwords of the inputs' vocabulary; "
         "0: vocab_size.",
@@ -153,7 +154,7 @@ class VocabularySettings:
         return ()
 
     def __post_init__(self) -> None:
-        fields.check_types(self)
+        fields.check(self, "argument")
         self._check_vocabularies()
         # Absolute, so that the working directory may change.
         paths = [path.absolute() for path in self.vocabulary_paths]
@@ -183,13 +184,10 @@ class VocabularySettings:
                 f"Each of the tags is a word; got {self.tags!r}. Join them by "
                 f"{_SEPARATOR!r}, for example <A>{_SEPARATOR}<B>."
             )
-        if self.source_vocab_size < 0 or (
-            self.source_vocab_size and not self.separate_vocabularies
-        ):
+        if self.source_vocab_size and not self.separate_vocabularies:
             raise errors.UserError(
-                "source_vocab_size, of the inputs' vocabulary, must be "
-                "above 0, with separate_vocabularies=true; got "
-                f"{self.source_vocab_size}."
+                "source_vocab_size, of the inputs' vocabulary, is used with "
+                f"separate_vocabularies=true; got {self.source_vocab_size}."
             )
         count = len(self.vocabulary_paths)
         if self.separate_vocabularies and count not in (0, 2):

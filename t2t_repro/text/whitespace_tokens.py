@@ -11,6 +11,7 @@ there.
 """
 
 import collections
+import re
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
@@ -20,7 +21,6 @@ from t2t_repro.text.vocabulary import EOS, SpecialTokens
 _PAD, _EOS, _UNKNOWN = "<pad>", "</s>", "<unk>"
 # Names of padding in lists of other programs; the last is OpenNMT's.
 _PAD_NAMES = ("<pad>", "<blank>")
-_WHITESPACE = b" \t\n\v\f\r".decode()
 
 
 class WhitespaceTokens(vocabulary.TokenList):
@@ -98,9 +98,7 @@ class WhitespaceTokens(vocabulary.TokenList):
 
 def split(line: str) -> list[str]:
     """Split a line at ASCII whitespace, as tf.strings.split() does."""
-    for character in _WHITESPACE[1:]:
-        line = line.replace(character, " ")
-    return [token for token in line.split(" ") if token]
+    return re.findall(r"\S+", line, re.ASCII)
 
 
 def serialize(tokens: Sequence[str], unknown: str) -> bytes:
