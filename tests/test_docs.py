@@ -52,36 +52,16 @@ def test_paths_and_links_exist(page):
         assert not anchor or anchor in anchors(linked), link
 
 
-@pytest.fixture(scope="module")
-def defined_flags():
-    """Return the strings of the commands, and the fields of their settings."""
-    text = "".join(
-        path.read_text("utf-8")
-        for pattern in (
-            "*.py",
-            "cli/*.py",
-            "data/settings.py",
-            "serving/connection.py",
-            "training/options.py",
-        )
-        for path in PACKAGE.glob(pattern)
-    )
-    settings = re.findall(r"^    (\w+?)_?: .*setting\(", text, re.M)
-    return {*re.findall(r'"(\w+)"', text), *settings, "help"}
-
-
 @pages
-def test_commands_and_their_flags_exist(page, defined_flags):
-    text = page.read_text("utf-8").replace("\\\n", " ")
+def test_commands_exist(page):
+    """tests/commands/test_help.py compares their flags."""
+    text = page.read_text("utf-8")
     # At the start of a line, after a pipe, or quoted.
     ours = r"(?:^|[|`] ?)(?:t2t |python -m t2t_repro\.)([a-z_]+)"
     for name in re.findall(ours, text, re.M):
         assert (PACKAGE / f"{name}.py").exists(), name
     for name in re.findall(r"python -m (scripts\.[a-z]+\.\w+)", text):
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
-    for line in re.findall(rf"{ours} ([^`\n]*)", text, re.M):
-        for name in re.findall(r"(?<!\S)--(\w+)", line[1]):
-            assert name in defined_flags, name
 
 
 @pages
@@ -315,8 +295,3 @@ def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     if page.stem == "tutorial":
         # Of decoder, export, the server by gRPC and REST, and from Python.
         assert result.stdout.count("Freitag, der 12. Juni 2054") == 5
-
-
-def test_pages_with_commands_are_found():
-    assert {"README.md", "paper.md"} <= {page.name for page in PAGES}
-    assert "tutorial" in {page.stem for page in WITH_COMMANDS}

@@ -95,6 +95,7 @@ def test_run_is_repeated_with_its_data_if_it_has_any(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('{"steps": 300, "steps": 3}', "'steps' is given twice"),
         ("problm: x", "'problm', which is not a flag .*Did you mean problem?"),
         ("steps: 0", "run.yaml: .*steps=0"),
         ("xla: true", "run.yaml: .*xla=true"),
@@ -106,15 +107,12 @@ def test_run_is_repeated_with_its_data_if_it_has_any(
     ],
 )
 def test_bad_file_is_explained(command, tmp_path, text, message):
-    path = tmp_path / "run.yaml"
+    path = tmp_path / ("mine.json" if text.startswith("{") else "run.yaml")
+    with pytest.raises(errors.UserError, match=f"Cannot read .*{path.name}"):
+        config_file.apply(path, command())
     path.write_text(text)
     with pytest.raises(errors.UserError, match=message):
         config_file.apply(path, command())
-
-
-def test_missing_file(command, tmp_path):
-    with pytest.raises(errors.UserError, match="Cannot read .*lost.yaml"):
-        config_file.apply(tmp_path / "lost.yaml", command())
 
 
 def test_written_values_are_read(command, tmp_path):
@@ -139,13 +137,6 @@ def test_other_name_of_a_flag_is_the_flag(command, tmp_path):
     path.write_text('{"num_steps": 300, "steps": 3}')
     with pytest.raises(errors.UserError, match="--steps twice"):
         config_file.apply(path, known)
-
-
-def test_repeated_key_of_json_is_an_error(command, tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text('{"steps": 300, "steps": 3}')
-    with pytest.raises(errors.UserError, match="'steps' is given twice"):
-        config_file.apply(path, command())
 
 
 def test_other_set_beside_all_hparams_of_a_run_is_an_error(command, tmp_path):

@@ -61,7 +61,8 @@ def flags_in_pages(name):
     pages = (
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
-        *ROOT.glob("scripts/*.sh"),
+        *ROOT.glob("scripts/*.md"),
+        *ROOT.glob("scripts/**/*.sh"),
     )
     calls = rf"(?:python -m t2t_repro\.|\bt2t[ -]){name.replace('_', '[-_]')}\b"
     for page in pages:

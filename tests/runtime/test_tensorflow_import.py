@@ -53,12 +53,6 @@ def stderr_of(tmp_path):
     return run
 
 
-needs_no_driver = pytest.mark.skipif(
-    tensorflow_import.NVIDIA_DRIVER.exists(),
-    reason="with an NVIDIA driver, no devices are listed",
-)
-
-
 STATE = """
 import os, sys
 def state():
@@ -77,13 +71,32 @@ def test_import_of_the_package_changes_nothing_in_the_process(stderr_of):
     )
 
 
-@needs_no_driver
+@pytest.mark.skipif(
+    tensorflow_import.NVIDIA_DRIVER.exists(),
+    reason="with an NVIDIA driver, no devices are listed",
+)
 def test_import_is_silent_and_later_output_is_not(stderr_of):
     printed = stderr_of(
-        f"{PREPARE}import os, tensorflow.part; os.write(2, b'later'); "
-        "assert tensorflow.config.listed == 1"
+        "import os; os.environ.pop('TF_CPP_MIN_LOG_LEVEL', None); "
+        f"{PREPARE}import gc, tensorflow.part; {XLA_FLAGS}; "
+        "assert tensorflow.config.listed == 1 and tensorflow.level == '1'; "
+        "assert 'TF_CPP_MIN_LOG_LEVEL' not in os.environ; "
+        "assert gc.isenabled() and gc.get_freeze_count()",
+        XLA_FLAGS="later",
     )
     assert printed == "later"
+
+
+def test_user_chooses_the_log_level(stderr_of):
+    code = (
+        f"{PREPARE}import tensorflow as tf; tf.os.write(2, tf.level.encode())"
+    )
+    assert stderr_of(code, TF_CPP_MIN_LOG_LEVEL="3") == "3"
+    code = f"{PREPARE}import tensorflow"
+    assert "message of the import" in stderr_of(code, TF_CPP_MIN_LOG_LEVEL="0")
+    code = f"import tensorflow; {PREPARE}"  # too late to discard anything
+    printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
+    assert printed == "message of the import\n"
 
 
 def test_failing_import_is_not_silent(stderr_of, tmp_path):
@@ -95,25 +108,6 @@ def test_failing_import_is_not_silent(stderr_of, tmp_path):
     assert "ZeroDivisionError" in str(caught.value)
 
 
-def test_driver_is_not_started_by_the_import(stderr_of):
-    """CUDA works in no fork of a process that has started it."""
-    assert not stderr_of(
-        f"{WITH_DRIVER}{PREPARE}import tensorflow; "
-        "assert not tensorflow.config.listed"
-    )
-
-
-def test_user_gets_all_messages_by_the_log_level(stderr_of):
-    code = f"{PREPARE}import tensorflow"
-    assert "message of the import" in stderr_of(code, TF_CPP_MIN_LOG_LEVEL="0")
-
-
-def test_nothing_is_discarded_if_tensorflow_is_imported_first(stderr_of):
-    code = f"import tensorflow; {PREPARE}"
-    printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
-    assert printed == "message of the import\n"
-
-
 def test_tensorflow_logs_less_within_the_context_only():
     logger = logging.getLogger("tensorflow")
     before = logger.level
@@ -122,35 +116,23 @@ def test_tensorflow_logs_less_within_the_context_only():
     assert logger.level == before
 
 
-def test_log_level_is_set_during_the_import_only(stderr_of):
-    stderr_of(
-        "import os; os.environ.pop('TF_CPP_MIN_LOG_LEVEL', None); "
-        f"{PREPARE}import tensorflow; assert tensorflow.level == '1'; "
-        "assert 'TF_CPP_MIN_LOG_LEVEL' not in os.environ"
-    )
-    stderr_of(
-        f"{PREPARE}import os, tensorflow; assert tensorflow.level == '3'; "
-        "assert os.environ['TF_CPP_MIN_LOG_LEVEL'] == '3'",
-        TF_CPP_MIN_LOG_LEVEL="3",
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "used"),
     [
         ("", "--xla_gpu_enable_triton_gemm=false"),
         ("--xla_a=1", "--xla_a=1 --xla_gpu_enable_triton_gemm=false"),
-        (
-            "--xla_gpu_enable_triton_gemm=true",
-            "--xla_gpu_enable_triton_gemm=true",
-        ),
+        ("--xla_gpu_enable_triton_gemm=true",) * 2,
         ("flags.txt", "flags.txt"),
     ],
 )
-def test_triton_is_off_in_tensorflow_unless_the_user_chooses(
+def test_driver_is_not_started_and_triton_off_unless_the_user_chooses(
     stderr_of, given, used
 ):
-    code = f"{WITH_DRIVER}{PREPARE}import tensorflow; {XLA_FLAGS}"
+    """CUDA works in no fork of a process that has started it."""
+    code = (
+        f"{WITH_DRIVER}{PREPARE}import tensorflow; {XLA_FLAGS}; "
+        "assert not tensorflow.config.listed"
+    )
     assert stderr_of(code, XLA_FLAGS=given) == used
 
 
@@ -160,12 +142,6 @@ def test_xla_flags_of_other_libraries_are_not_changed(stderr_of, tmp_path):
         "class config: set_floatx = set_epsilon = lambda value: None"
     )
     code = f"{WITH_DRIVER}{PREPARE}import keras; {XLA_FLAGS}"
-    assert stderr_of(code, XLA_FLAGS="") == ""
-
-
-@needs_no_driver
-def test_xla_flags_are_not_changed_without_a_driver(stderr_of):
-    code = f"{PREPARE}import os, tensorflow; {XLA_FLAGS}"
     assert stderr_of(code, XLA_FLAGS="") == ""
 
 
@@ -182,9 +158,6 @@ def test_tensorflow_knows_the_flag_of_triton():
     assert result.returncode == 0, result.stderr
 
 
-IMPORT = "import tensorflow; assert bool(tensorflow.jax) is "
-
-
 @pytest.mark.parametrize(
     ("backend", "found"), [("jax", True), ("tensorflow", False)]
 )
@@ -196,7 +169,8 @@ def test_packages_that_tensorflow_does_not_need_are_omitted(
     )
     (tmp_path / "jax.py").touch()
     stderr_of(
-        f"{PREPARE}{IMPORT}{found}; import jax",
+        f"{PREPARE}import tensorflow; import jax; "
+        f"assert bool(tensorflow.jax) is {found}",
         KERAS_BACKEND=backend,
     )
 
@@ -246,10 +220,3 @@ def test_command_ignores_what_keras_json_says(
         KERAS_HOME=str(tmp_path),
     )
     assert re.search(message or "^$", printed)
-
-
-def test_garbage_is_collected_again_after_the_import(stderr_of):
-    stderr_of(
-        f"{PREPARE}import gc, tensorflow; assert gc.isenabled(); "
-        "assert gc.get_freeze_count()"
-    )
