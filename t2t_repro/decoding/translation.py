@@ -161,7 +161,11 @@ class AttentionTrace(NamedTuple):
 
 
 class Translator(Protocol):
-    """Model that takes and returns text: of a run, an export or a server."""
+    """Model that takes and returns text: of a run, an export or a server.
+
+    They are api.Model and the models of serving.client. Beneath that of a run
+    is translate.BatchTranslator: one search, and streams of normalized lines.
+    """
 
     def translate(
         self,

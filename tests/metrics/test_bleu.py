@@ -1,6 +1,5 @@
 """Metrics of translations, compared with n-grams counted by hand."""
 
-import json
 import math
 import os
 import pathlib
@@ -44,9 +43,7 @@ def bleu_by_hand(matches, totals, brevity=1.0):
 
 
 def test_keys_are_those_of_evaluate_in_order():
-    result = values(["a b c d"], [["a b c d"]])
-    assert list(result) == KEYS
-    assert list(json.loads(json.dumps(result))) == KEYS
+    assert list(values(["a b c d"], [["a b c d"]])) == KEYS
     assert [*TRANSLATION, "signature"] == KEYS
 
 
