@@ -149,11 +149,9 @@ class Run:
     def checkpoints(self, names: Checkpoints = None) -> list[pathlib.Path]:
         """Return the checkpoints of a model, or of each model of an ensemble.
 
-        Args:
-            names: the checkpoints. Paths are not looked up: what reads them
-                refuses those that are missing. None: the averaged checkpoint
-                if there is one, else the latest; a note is printed if the run
-                was trained on after the average.
+        Paths are not looked up: what reads them refuses those that are missing.
+        Without names it is the averaged checkpoint if there is one, else the
+        latest; a note is printed if the run was trained on after the average.
 
         Raises:
             UserError: there is no such checkpoint.

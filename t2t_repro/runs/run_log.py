@@ -70,12 +70,6 @@ def log(
 def show(
     text: str, level: int = logging.INFO, with_traceback: bool = False
 ) -> None:
-    """Print a message, and log it.
-
-    Args:
-        text: the message.
-        level: level of Python's logging.
-        with_traceback: whether to log the exception that is handled.
-    """
+    """Print a message, and log it, if asked with the exception's traceback."""
     print(text, flush=True)
     log(text, level, with_traceback)

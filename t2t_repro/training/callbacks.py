@@ -76,21 +76,18 @@ class Callbacks:
             UserError: on_train_begin() raised an exception; names both.
         """
         try:
-            self._begin(output_dir, step)
+            for callback in self._callbacks:
+                try:
+                    callback.on_train_begin(output_dir, step)
+                except Exception as error:
+                    raise errors.UserError(
+                        f"The callback {_name(callback)} could not begin: "
+                        f"{type(error).__name__}: {error}. Correct it, or "
+                        "train without it."
+                    ) from error
             yield
         finally:
             self.call("on_train_end")
-
-    def _begin(self, output_dir, step):
-        for callback in self._callbacks:
-            try:
-                callback.on_train_begin(output_dir, step)
-            except Exception as error:
-                raise errors.UserError(
-                    f"The callback {_name(callback)} could not begin: "
-                    f"{type(error).__name__}: {error}. Correct it, or train "
-                    "without it."
-                ) from error
 
     def step_begin(self, step: int) -> None:
         """Call on_epoch_begin() if `step` is the first of an epoch."""

@@ -40,18 +40,16 @@ def largest_microbatch(
     size in between needs as many microbatches as the next smaller one. The
     search assumes that if a size fits, smaller ones do. It begins with the
     whole share and doubles the distance between trials until one fits; then it
-    bisects the last interval. R rows of `multiple` slots have fewer than
-    2 sqrt(R) useful sizes, so that there are at most 3 + log2(R) trials; if few
-    microbatches n > 1 are needed, at most 2 log2(n), rounded up; if n = 1, one.
+    bisects the last interval, since each trial costs a compilation. R rows have
+    fewer than 2 sqrt(R) useful sizes, so that there are at most 3 + log2(R)
+    trials; if few microbatches n > 1 are needed, at most 2 log2(n), rounded up;
+    if n = 1, one.
 
-    Args:
-        fits_in_memory: function that tries a number of slots; each call costs
-            a compilation.
-        share: number of slots in a replica's share of the largest batch.
-        multiple: number of slots in a row; sizes are whole rows.
+    A replica has a `share` of the slots of the largest batch, in rows of
+    `multiple`.
 
     Returns:
-        Slots, and the number of trials.
+        Slots, whole rows of them, and the number of trials.
 
     Raises:
         UserError: not even one row fits.

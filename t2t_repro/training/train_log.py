@@ -58,16 +58,10 @@ class TrainLog:
     ):
         """Open the progress bar and the event files.
 
-        Args:
-            output_dir: folder of the TensorBoard events.
-            first_step: number of steps that are done already.
-            last_step: number of steps of the whole run.
-            rate: function of a step that returns its learning rate.
-            finite_checker: check of every step's loss and gradient.
-            peak_speed: target tokens per second of devices that compute at
-                their peak; None: unknown.
-            validation_steps: steps that take as long as the losses of the
-                validations to come.
+        The session takes the steps from `first_step` + 1 on, whose learning
+        rates `rate` returns. Devices at their peak have `peak_speed` target
+        tokens per second; None: unknown. The losses of the validations to come
+        take as long as `validation_steps`.
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._finite_checker, self._peak_speed = finite_checker, peak_speed

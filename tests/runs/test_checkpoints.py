@@ -16,21 +16,24 @@ from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.training import optimizer
 
-SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
+KERNEL = "decoder/layer_0/ffn/feed_forward/filter/kernel"
 
 
 class State:
     """A model and its Adam, with values that depend on a seed."""
 
-    def __init__(self, hparams, vocab_size):
+    def __init__(self, hparams, vocab_size, frozen=()):
         self.model = building.build(hparams, vocab_size)
-        self.adam = optimizer.build(hparams, self.model.weights)
-        self.variables = [
-            *self.model.weights,
-            *self.adam._momentums,
-            *self.adam._velocities,
-        ]
+        for weight in self.model.weights:
+            weight.trainable = not weight.path.endswith(frozen)
+        trained = self.model.trainable_variables
+        self.adam = optimizer.build(hparams, trained)
+        self.variables = [*self.model.weights]
+        for kind in ("momentum", "velocity", "ema"):
+            slots = checkpoints.slots_of_kind(self.adam, trained, kind)
+            assert len(slots) == len(trained)
+            self.variables += slots.values()
 
     def set(self, number):
         """Set every variable by a seed, and the step to the seed."""
@@ -54,8 +57,8 @@ class State:
 
 @pytest.fixture(scope="module")
 def hparams(tiny_hparams):
-    """Return settings of one layer."""
-    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    """Return settings of one layer, and of a moving average."""
+    return dataclasses.replace(tiny_hparams, num_hidden_layers=1, ema_decay=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +179,21 @@ def test_step_of_path_is_its_last_number():
             checkpoint_files.step_of(path)
 
 
-def test_average_equals_the_mean(saved, target, state, tmp_path):
+def test_frozen_weight_has_no_slots_and_others_are_moving_averages(
+    hparams, vocab_size, target, tmp_path
+):
+    state = State(hparams, vocab_size, frozen=(KERNEL,))
+    state.set(1)
+    reader = checkpoints.CheckpointReader(state.checkpoints(tmp_path).save(1))
+    assert [n for n in reader.shapes if KERNEL in n] == [f"weights/{KERNEL}"]
+    restore_weights(target.model, reader.path, VOCABULARY)
+    for path, weight in building.by_path(target.model.weights).items():
+        kind = "weights" if path == KERNEL else "ema"
+        np.testing.assert_array_equal(weight, reader.tensor(f"{kind}/{path}"))
+
+
+def test_average_equals_the_mean_of_the_weights(saved, target, state, tmp_path):
+    """Their moving averages are no part of it (section 6.1)."""
     folder, values = saved
     paths = [folder / f"ckpt-{step}" for step in (100, 200, 1000)]
     written = checkpoints.average(paths, tmp_path)
@@ -188,10 +205,12 @@ def test_average_equals_the_mean(saved, target, state, tmp_path):
         mean = stack.astype(np.float64).mean(0)
         # Rounded once, by half a step; float32 sums would be less exact.
         np.testing.assert_allclose(weight, mean, rtol=2**-24)
-    names = [name for name, _ in tf.train.list_variables(str(written))]
-    kept = [name for name in names if name.startswith("weights/")]
-    assert len(kept) == len(state.model.weights)
-    assert not [name for name in names if name.startswith(("mom", "vel"))]
+    reader = checkpoints.CheckpointReader(written)
+    assert reader.weights.keys() == {
+        f"weights/{path}" for path in building.by_path(state.model.weights)
+    }
+    others = ("momentum/", "velocity/", "ema/")
+    assert not [name for name in reader.shapes if name.startswith(others)]
     names = json.loads((tmp_path / "ckpt-1000.json").read_text())
     assert names == {"averaged": ["ckpt-100", "ckpt-200", "ckpt-1000"]}
 

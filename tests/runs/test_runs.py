@@ -1,13 +1,15 @@
 """Runs: settings of workers and sessions, stored scores, vocabularies."""
 
 import dataclasses
+import types
 
 import pytest
 
 from t2t_repro import errors, hparam
 from t2t_repro.io import files
+from t2t_repro.models import building
 from t2t_repro.problem import build_problem, scoring_problem
-from t2t_repro.runs import checkpoint_files, history, run_json
+from t2t_repro.runs import checkpoint_files, checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
@@ -319,3 +321,41 @@ def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
     message = "has 3 checkpoints after 1 older .* 4 are .*checkpoint_max=4 or"
     with pytest.raises(errors.UserError, match=message):
         run.last_checkpoints(4)
+
+
+def test_checkpoint_of_another_run_has_its_hparams(
+    tmp_path, tiny_hparams, monkeypatch
+):
+    """An ensemble may have models of several runs."""
+    other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    for name, hparams in (("run", tiny_hparams), ("other", other)):
+        settings = {"hparams": dataclasses.asdict(hparams)}
+        (tmp_path / name).mkdir()
+        files.write_json(tmp_path / name / run_json.RUN, settings)
+    built = []  # hparams and checkpoint of each model
+
+    def build(hparams, vocab_size, source_vocab_size):
+        built.append([hparams])
+        return built[-1]
+
+    monkeypatch.setattr(building, "build", build)
+    monkeypatch.setattr(
+        checkpoints,
+        "restore_weights",
+        lambda model, path, sha256: model.append(path),
+    )
+    vocabulary = types.SimpleNamespace(size=20, sha256="")
+    monkeypatch.setattr(Run, "vocabularies", Vocabularies.shared(vocabulary))
+    run = Run(tmp_path / "run", {}, None, tiny_hparams)
+    names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
+    paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.with_suffix(".index").touch()
+    names = ",".join(map(str, paths))
+    assert run.checkpoints(names) == paths
+    assert run.models(names) == [
+        [tiny_hparams, paths[0]],
+        [other, paths[1]],
+        [tiny_hparams, paths[2]],
+    ]

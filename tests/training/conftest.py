@@ -1,7 +1,6 @@
 """Fixtures: runs of a tiny model, and fake steps that only count."""
 
 import contextlib
-import copy
 import dataclasses
 import io
 import types
@@ -50,13 +49,7 @@ class Runs:
             hparams.max_length,
             seed=1,
         )
-        self.sampler = None
-
-    def with_sampler(self, sampler):
-        """Return Runs whose training text `sampler` segments."""
-        runs = copy.copy(self)
-        runs.sampler = sampler
-        return runs
+        self.sampler = None  # of training text
 
     def with_hparams(self, **changes):
         """Return Runs with other hparams."""

@@ -24,6 +24,12 @@ NAMES = sorted(
 # Variables of optimizers that a checkpoint leaves out: Adafactor's placeholders
 # for the factors of vectors, and velocities that it computes from factors.
 NOT_STORED = {"adafactor": ("velocity", "beta", "bias", "gamma")}
+SGD = {"optimizer_arguments": "momentum=0.99:nesterov=true"}
+RMSPROP = {"optimizer_arguments": "centered=true:momentum=0.5"}
+COSINE = {
+    "learning_rate_schedule": "cosine_decay",
+    "learning_rate_schedule_arguments": "warmup_steps=3",
+}
 
 
 def _model(policy):
@@ -97,30 +103,14 @@ def training_of(tiny_hparams):
     ("name", "policy", "settings"),
     [
         *((name, "float32", {}) for name in NAMES),
-        ("sgd", "float32", {"optimizer_arguments": "momentum=0.9"}),
-        (
-            "sgd",
-            "float32",
-            {"optimizer_arguments": "momentum=0.99:nesterov=true"},
-        ),
-        (
-            "rmsprop",
-            "float32",
-            {"optimizer_arguments": "centered=true:momentum=0.5"},
-        ),
+        ("sgd", "float32", SGD),
+        ("rmsprop", "float32", RMSPROP),
         ("adam", "float32", {"optimizer_arguments": "amsgrad=true"}),
         ("nadam", "float32", {"ema_decay": 0.5}),
         ("adafactor", "float32", {"ema_decay": 0.5}),
         ("adagrad", "mixed_float16", {}),
         ("nadam", "mixed_float16", {"ema_decay": 0.5}),
-        (
-            "lamb",
-            "float32",
-            {
-                "learning_rate_schedule": "cosine_decay",
-                "learning_rate_schedule_arguments": "warmup_steps=3",
-            },
-        ),
+        ("lamb", "float32", COSINE),
     ],
 )
 def test_resume_is_bit_identical(training_of, tmp_path, name, policy, settings):
@@ -178,34 +168,24 @@ def test_checkpoint_has_every_variable_of_an_optimizer(training_of, name):
 
 
 @pytest.mark.parametrize(
-    ("settings", "kernel_slots", "others"),
+    ("name", "slots", "others"),
     [
-        (
-            {"optimizer": "adafactor"},
-            "row_velocity column_velocity",
-            "",
-        ),
-        ({"optimizer": "lion"}, "momentum", ""),
-        (
-            {"optimizer": "adadelta"},
-            "accumulated_delta_var accumulated_grad",
-            "",
-        ),
-        ({"optimizer": "adamax"}, "momentum norm", ""),
-        ({"optimizer": "ftrl"}, "accumulator linear", ""),
-        ({"optimizer": "muon"}, "momentum", ""),
-        ({"optimizer": "nadam"}, "momentum velocity", "optimizer/u_product"),
-        ({"optimizer": "sgd", "ema_decay": 0.5}, "ema", ""),
+        ("adafactor", "ema row_velocity column_velocity", ""),
+        ("lion", "ema momentum", ""),
+        ("adadelta", "ema accumulated_delta_var accumulated_grad", ""),
+        ("adamax", "ema momentum norm", ""),
+        ("ftrl", "ema accumulator linear", ""),
+        ("muon", "ema momentum", ""),
+        ("nadam", "ema momentum velocity", "optimizer/u_product"),
     ],
 )
 def test_checkpoint_names_slots_by_kind_and_path(
-    training_of, settings, kernel_slots, others
+    training_of, name, slots, others
 ):
-    training = training_of(**settings)
+    training = training_of(optimizer=name, ema_decay=0.5)
     state = checkpoints.training_state(training.model, training.optimizer)
-    kinds = f"weights {kernel_slots}".split()
     assert {name for name in state if "dense/kernel" in name} == {
-        f"{kind}/dense/kernel" for kind in kinds
+        f"{kind}/dense/kernel" for kind in ("weights", *slots.split())
     }
     layers = ("dense/", "embedding/", "heads/", "norm/")
     global_names = {n for n in state if not any(name in n for name in layers)}

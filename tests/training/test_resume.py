@@ -94,17 +94,16 @@ def test_resume_after_sigterm_is_bit_identical(
 
 @pytest.mark.slow
 def test_resume_with_sampled_segmentations_is_bit_identical(
-    uninterrupted_run, runs, tmp_path
+    uninterrupted_run, runs, tmp_path, monkeypatch
 ):
     pieces = {2: ("ab", -1.0), 3: ("a", -2.0), 4: ("b", -3.0)}
     method = UnigramSampling(pieces, runs.vocabularies.target.size, 0.3)
-    sampled = runs.with_sampler(
-        SubwordSampler({"inputs": method, "targets": method}, seed=5)
-    )
+    sampler = SubwordSampler({"inputs": method, "targets": method}, seed=5)
+    monkeypatch.setattr(runs, "sampler", sampler)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert sampled.train(whole, train_steps=8)[0] == 0
+    assert runs.train(whole, train_steps=8)[0] == 0
     for steps in (4, 8):
-        assert sampled.train(parts, train_steps=steps)[0] == 0
+        assert runs.train(parts, train_steps=steps)[0] == 0
     state = runs.saved(whole, 8)
     assert_same_state(runs.saved(parts, 8), state)
     stored = runs.saved(uninterrupted_run, 8)
