@@ -593,46 +593,34 @@ callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
 # Built-in definitions, as name=Class, which are imported at their first use.
-for _kind, _module, _pairs in (
-    (
-        vocabularies,
-        "text.sentence_piece",
-        "bpe=Bpe unigram=Unigram char=Characters "
+_BUILT_IN = {
+    vocabularies: {
+        "text.sentence_piece": "bpe=Bpe unigram=Unigram char=Characters "
         "mapped_sentence_piece=MappedSentencePiece",
-    ),
-    (vocabularies, "text.t2t_subwords", "t2t_subwords=T2TSubwords"),
-    (vocabularies, "text.bpe_codes", "bpe_codes=BpeCodes"),
-    (
-        vocabularies,
-        "text.whitespace_tokens",
-        "whitespace_tokens=WhitespaceTokens",
-    ),
-    (
-        pair_filters,
-        "text.pair_filters",
-        "max_characters=MaxCharacters max_words=MaxWords "
-        "character_ratio=CharacterRatio word_ratio=WordRatio "
-        "letters=Letters script=Script different=Different "
-        "language=Language unique=Unique",
-    ),
-    (
-        metrics,
-        "metrics.translation",
-        "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
+        "text.t2t_subwords": "t2t_subwords=T2TSubwords",
+        "text.bpe_codes": "bpe_codes=BpeCodes",
+        "text.whitespace_tokens": "whitespace_tokens=WhitespaceTokens",
+    },
+    pair_filters: {
+        "text.pair_filters": "max_characters=MaxCharacters max_words=MaxWords "
+        "character_ratio=CharacterRatio word_ratio=WordRatio letters=Letters "
+        "script=Script different=Different language=Language unique=Unique",
+    },
+    metrics: {
+        "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
         "bleu_compound_split=BleuCompoundSplit chrf=Chrf ter=Ter "
         "exact_match=ExactMatch length_ratio=LengthRatio",
-    ),
-    (
-        metrics,
-        "metrics.parsing",
-        "bracketing_f1=F1 bracketing_precision=Precision "
+        "metrics.parsing": "bracketing_f1=F1 bracketing_precision=Precision "
         "bracketing_recall=Recall bracketing_exact_match=ExactMatch "
         "unbalanced_trees=UnbalancedTrees miscounted_trees=MiscountedTrees",
-    ),
-):
-    for _name, _, _class in (pair.partition("=") for pair in _pairs.split()):
-        _kind.declare(_name, f"t2t_repro.{_module}.{_class}")
+    },
+}
+for _kind, _modules in _BUILT_IN.items():
+    for _module, _pairs in _modules.items():
+        for _pair in _pairs.split():
+            _name, _, _class = _pair.partition("=")
+            _kind.declare(_name, f"t2t_repro.{_module}.{_class}")
 
 
 def build_hparams(name: str) -> Any:

@@ -185,7 +185,14 @@ def _set(flag: flags.Flag, value: Any) -> None:
     if value is None:
         return
     if flag.name in _SETTINGS:
-        given = {key: _text(of_key) for key, of_key in _items(flag.name, value)}
+        if not isinstance(value, dict):
+            raise errors.UserError(
+                f"{flag.name} must be a mapping of names to values; got "
+                f"{errors.shown(value)}."
+            )
+        given = {
+            key: _text(item) for key, item in value.items() if item is not None
+        }
         given |= fields.items(flag.value) if flag.present else {}
         flag.unparse()
         flag.parse(fields.join(given))
@@ -194,15 +201,6 @@ def _set(flag: flags.Flag, value: Any) -> None:
         texts = value if is_several and isinstance(value, list) else [value]
         for text in map(_text, texts):
             flag.parse(_BOOLEANS.get(text, text) if flag.boolean else text)
-
-
-def _items(name, value):
-    if not isinstance(value, dict):
-        raise errors.UserError(
-            f"{name} must be a mapping of names to values; got "
-            f"{errors.shown(value)}."
-        )
-    return [(key, item) for key, item in value.items() if item is not None]
 
 
 def _text(value):
