@@ -162,18 +162,6 @@ def test_metrics_count_requests_by_outcome(serve):
         assert line in text.decode().splitlines()
 
 
-def test_full_queue_is_503(serve, gate):
-    with (
-        serve(max_waiting=1, batch_timeout_ms=0) as server,
-        gate.hold(lambda: server.predict({"instances": ["a"]})) as held,
-    ):
-        status, answer = server.predict({"instances": ["b", "c"]})
-        assert status == 503
-        assert "The queue is full" in answer["error"]
-        gate.open.set()
-        assert held.result()[0] == 200
-
-
 def test_timeout_is_504(serve, gate):
     with serve(timeout_secs=0.05) as server, gate.hold():
         status, answer = server.predict({"instances": ["a"]})
