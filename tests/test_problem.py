@@ -8,7 +8,6 @@ import pytest
 from t2t_repro import errors, problem, registry
 from t2t_repro.metrics.metric import TRANSLATION
 from t2t_repro.problem import build_problem
-from t2t_repro.text import parallel_files
 
 COMMON = {  # arguments that every problem has
     "vocab_size": 300,
@@ -102,12 +101,6 @@ def test_missing_argument_is_user_error():
     message = "'toy_args' needs --problem_args with name=…"
     with pytest.raises(errors.UserError, match=message):
         build_problem("toy_args", "copies=3")
-
-
-@pytest.mark.parametrize("arguments", ["nam=a", {"name": "a", "nam": "a"}])
-def test_unknown_argument_is_user_error(arguments):
-    with pytest.raises(errors.UserError, match="'nam'.*name"):
-        build_problem("toy_args", arguments)
 
 
 def test_colon_separates_paths_of_separate_vocabularies_only(
@@ -332,9 +325,3 @@ def test_pairs_that_return_nothing_and_normalized_numbers_are_named(tmp_path):
     }.items():
         with pytest.raises(errors.UserError, match=message):
             list(built.normalized_pairs(split, None, tmp_path))
-
-
-def test_file_without_url_is_user_error_that_suggests_raw_dir():
-    files = build_problem("toy").raw_files("train")
-    with pytest.raises(errors.UserError, match="train.en .*--raw_dir"):
-        parallel_files.locate(files[0], None, "downloads")

@@ -99,16 +99,3 @@ def test_text_of_training_split_is_user_error(tmp_path):
     pairs = corpus.Corpus(write(tmp_path, [[([1], [1])]]))
     with pytest.raises(errors.UserError, match="text of the training split"):
         pairs.text("inputs")
-
-
-@pytest.mark.parametrize("content", [None, b"", b"x" * 999, "cut"])
-def test_damaged_shard_is_user_error_that_names_it(tmp_path, content):
-    good, bad = write(tmp_path, [[([1], [1])], [([2, 1], [3, 1])]])
-    if content == "cut":
-        content = bad.read_bytes()[: bad.stat().st_size // 2]
-    bad.unlink()
-    if content is not None:
-        bad.write_bytes(content)
-    message = f"Cannot read the data file {bad}: .*run datagen again"
-    with pytest.raises(errors.UserError, match=f"(?s){message}"):
-        corpus.Corpus([good, bad])

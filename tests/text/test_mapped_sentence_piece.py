@@ -149,11 +149,6 @@ def test_file_that_is_no_model_is_refused(tokens, content):
         sentence_piece.map_ids(content, tokens, SPECIAL)
 
 
-def test_model_of_other_size_is_refused(model):
-    with pytest.raises(errors.UserError, match="not a|vocab_size is|PAD 0"):
-        MappedSentencePiece(model[: len(model) // 2])
-
-
 def test_character_that_bytes_spell_is_refused():
     model = Bpe.learn(TEXT, 290).model
     tokens = ["</s>", "<unk>", "<pad>", *pieces_of(model)]

@@ -16,12 +16,6 @@ def write(path, content):
     return path
 
 
-def test_missing_file_is_user_error(tmp_path):
-    path = tmp_path / "absent"
-    with pytest.raises(errors.UserError, match=f"There is no file {path}"):
-        list(parallel_files.read_lines(path))
-
-
 def compress_zst(content):
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as file:
@@ -64,9 +58,20 @@ def test_file_of_raw_dir_is_found_plain_or_compressed(tmp_path):
     assert parallel_files.locate(file, str(tmp_path), "unused") == plain
 
 
-def test_folder_in_place_of_a_file_and_missing_folder_are_named(tmp_path):
-    with pytest.raises(errors.UserError, match=f"file {tmp_path}: it is a f"):
-        list(parallel_files.read_lines(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", "There is no file {}/absent: it does not exist"),
+        (".", "There is no file {}: it is a folder"),
+        ("/dev/zero", "/dev/zero: it is a terminal"),
+    ],
+)
+def test_what_is_no_file_is_named(tmp_path, name, message):
+    with pytest.raises(errors.UserError, match=message.format(tmp_path)):
+        list(parallel_files.read_lines(tmp_path / name))
+
+
+def test_missing_raw_dir_is_named(tmp_path):
     folder = tmp_path / "none"
     message = f"--raw_dir={folder} is not a folder"
     with pytest.raises(errors.UserError, match=message):
@@ -110,8 +115,3 @@ def test_copy_of_a_pipe_is_read_again_and_again(pipe):
         path = files.reread(pipe)
         assert list(parallel_files.read_lines(path)) == ["one", "two"]
     files.reread.cache_clear()  # the descriptor is given away again
-
-
-def test_device_is_no_file():
-    with pytest.raises(errors.UserError, match="/dev/zero: it is a terminal"):
-        list(parallel_files.read_lines("/dev/zero"))

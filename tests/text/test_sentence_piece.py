@@ -102,17 +102,6 @@ def test_model_of_another_algorithm_is_user_error():
         Bpe(learned.model)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"garbage", bytes(50)])
-def test_damaged_vocabulary_file_is_user_error(tmp_path, content):
-    path = tmp_path / "vocab.model"
-    message = f"Cannot read the vocabulary {path}: No such file"
-    if content is not None:
-        path.write_bytes(content)
-        message = f"{path}. This is not a SentencePiece.*{len(content)} bytes"
-    with pytest.raises(errors.UserError, match=message):
-        Bpe.load(path)
-
-
 SPECIAL = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
