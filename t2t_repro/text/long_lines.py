@@ -9,16 +9,11 @@ from t2t_repro.text import languages
 
 # Ends of sentences, of clauses and of words. The lookbehinds let a match begin
 # only at the first mark of a run: the time stays linear for a million dots.
-_ENDS = tuple(
-    map(
-        re.compile,
-        (
-            r"(?<![.!?…])[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*",
-            r"(?<![,;:–—])[,;:–—]+[\"'”’»)\]]*\s+|[，；：、]+\s*",
-            r"\s+",
-        ),
-    )
-)
+_ENDS = [
+    re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*"),
+    re.compile(r"(?<![,;:–—])[,;:–—]+[\"'”’»)\]]*\s+|[，；：、]+\s*"),
+    re.compile(r"\s+"),
+]
 
 # Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer,
 # Chinese and Japanese, with their punctuation and characters of full width.
