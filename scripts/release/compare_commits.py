@@ -250,9 +250,9 @@ class Comparison(NamedTuple):
     """Two commits in one measurement."""
 
     name: str
+    value: float  # median of the new one
     unit: str
-    old: float  # median
-    new: float  # median
+    peer: str  # with the median of the old one
     ratio: float  # of speeds, new to old: the geometric mean over turns
     interval: tuple[float, float]
 
@@ -267,8 +267,8 @@ class Comparison(NamedTuple):
     def __str__(self):
         low, high = self.interval
         return (
-            f"{self.name}: {self.old:,.4g} -> {self.new:,.4g} {self.unit}, "
-            f"{self.ratio:.3f} times the speed ({low:.3f} to {high:.3f}), "
+            f"{self.name}: {self.value:,.4g} {self.unit}, {self.ratio:.3f} "
+            f"times the speed of {self.peer} ({low:.3f} to {high:.3f}), "
             f"{self.verdict}"
         )
 
@@ -281,8 +281,9 @@ def compare(name, old: Sequence[Measured], new: Sequence[Measured]):
     logs = sign * np.log(np.divide(after, before))
     half = stats.t.ppf(1 - LEVEL / 2, len(logs) - 1) * stats.sem(logs)
     low, ratio, high = np.exp(logs.mean() + [-half, 0, half]).tolist()
-    medians = statistics.median(before), statistics.median(after)
-    return Comparison(name, unit, *medians, ratio, (low, high))
+    value, peer = statistics.median(after), statistics.median(before)
+    peer = f"old ({peer:,.4g})"
+    return Comparison(name, value, unit, peer, ratio, (low, high))
 
 
 def take_turns(versions, measures, turns: int) -> list[Comparison]:
@@ -358,18 +359,7 @@ def main() -> int:
     print(*comparisons, sep="\n")
     slower = regressions(comparisons, flags.threshold)
     print(f"regressions below {flags.threshold}: {', '.join(slower) or 'none'}")
-    rows = [
-        {
-            "name": found.name,
-            "value": found.new,
-            "unit": found.unit,
-            "peer": f"old ({found.old:,.4g})",
-            "ratio": found.ratio,
-            "interval": found.interval,
-        }
-        for found in comparisons
-    ]
-    print(json.dumps(rows))
+    print(json.dumps([found._asdict() for found in comparisons]))
     return bool(slower)
 
 
