@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from keras import ops
-from numpy_layers import normal, softmax
+from numpy_layers import normal
 
 from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.layers import attention, randomness
@@ -49,95 +49,10 @@ def _relative(**changes):
     return layer
 
 
-def _heads(array, dense):
-    """Split a projection: head h is columns h·K … (h + 1)·K - 1."""
-    columns = np.split(array @ dense.kernel.numpy(), H, axis=-1)
-    return np.stack(columns, axis=1)
-
-
 def _project_heads(outputs, layer):
     """Return [B, T, D] of the outputs [B, H, T, K] of all heads."""
     side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
     return side_by_side @ layer.output_projection.kernel.numpy()
-
-
-def _by_hand(layer, x, memory, mask):
-    """Return outputs [B, T, D] and weights [B, H, T, L], pair by pair.
-
-    A relative layer adds vectors to keys and values: equations 3 and 4 of Shaw
-    et al.
-    """
-    query, key, value = (
-        _heads(array, dense)
-        for array, dense in (
-            (x, layer.query),
-            (memory, layer.key),
-            (memory, layer.value),
-        )
-    )
-    relative = isinstance(layer, attention.RelativeAttention)
-
-    def vector(table, i, j):
-        if not relative:
-            return 0.0
-        return table.numpy()[min(max(j - i, -MAX), MAX) + MAX]
-
-    def logit(q, k, h):
-        if layer.attention_type == "additive":
-            return layer.compatibility.weight.numpy()[h] @ np.tanh(q + k)
-        scaled = layer.attention_type == "dot_product"
-        return q @ k / (math.sqrt(KEYS // H) if scaled else 1)
-
-    outputs = np.zeros((*query.shape[:3], value.shape[3]))
-    weights = np.zeros((*query.shape[:3], key.shape[2]))
-    for b, h, i in np.ndindex(query.shape[:3]):
-        seen = np.flatnonzero(mask[b, i])
-        keys_table = relative and layer.relative_keys
-        values_table = relative and layer.relative_values
-        weights[b, h, i, seen] = softmax(
-            np.array(
-                [
-                    logit(
-                        query[b, h, i],
-                        key[b, h, j] + vector(keys_table, i, j),
-                        h,
-                    )
-                    for j in seen
-                ],
-                np.float64,
-            )
-        )
-        for j in seen:
-            shifted = value[b, h, j] + vector(values_table, i, j)
-            outputs[b, h, i] += weights[b, h, i, j] * shifted
-    return _project_heads(outputs, layer), weights
-
-
-def _assert_equals_loops(layer, x, memory, mask):
-    expected, expected_weights = _by_hand(layer, x, memory, mask)
-    output, weights = layer(x, mask[:, None], memory)
-    np.testing.assert_allclose(output, expected, atol=1e-5)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
-
-
-@pytest.mark.parametrize("attention_type", sorted(attention.COMPATIBILITIES))
-def test_multi_head_attention_equals_loops_in_numpy(attention_type):
-    x, memory = normal(B, T, D), normal(B, L, D, seed=1)
-    memory[1, 3:] = 1e9  # no query sees it
-    mask = _mask()
-    mask[1, :, 3:] = False
-    _assert_equals_loops(_layer(attention_type=attention_type), x, memory, mask)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "attention_type", ["dot_product", "dot_product_unscaled"]
-)
-def test_relative_attention_equals_loops_in_numpy(attention_type, causal):
-    """The scaled query multiplies both keys and their relative vectors."""
-    layer, x = _relative(attention_type=attention_type), normal(B, L, D)
-    mask = np.ones((B, L, L), bool)
-    _assert_equals_loops(layer, x, x, np.tril(mask) if causal else mask)
 
 
 def test_memory_defaults_to_x():

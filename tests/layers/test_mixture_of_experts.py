@@ -283,14 +283,6 @@ def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
     np.testing.assert_array_equal(of_slots[real], experts[real])
 
 
-def test_example_of_docstring():
-    choices = np.array([[0, 2], [0, 1], [0, 2], [0, 1]], np.int32)
-    blocks = mixture_of_experts.group_by_expert(choices.ravel(), 3)
-    letters = np.array(list("abcdefgh"))[np.asarray(blocks.assignments)]
-    assert [*map("".join, letters)][:4] == ["ac", "eg", "dh", "bf"]
-    np.testing.assert_array_equal(blocks.experts[:4], [0, 0, 1, 2])
-
-
 @pytest.mark.parametrize("num_experts", [1, 8, 32, 2048])
 @pytest.mark.parametrize("num_assignments", [1, 8, 256, 8192, 100_000])
 def test_rows_grow_with_assignments_not_with_experts(

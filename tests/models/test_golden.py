@@ -115,28 +115,6 @@ def _assert_close(actual, expected, name=""):
     )
 
 
-@pytest.mark.parametrize("file", sorted({case.file for case in CASES.values()}))
-def test_golden_file_names_its_script(file):
-    golden = _read(file)
-    assert f"golden_pytorch {file}" in str(golden["command"])
-    assert str(golden["torch"]).startswith("2.")
-
-
-@pytest.mark.parametrize("file", ["transformer", "transformer_moe"])
-def test_padded_and_packed_rows_have_the_same_sentences(file):
-    golden = _read(file)
-    padded, packed = _under(golden, "padded"), _under(golden, "packed")
-    for side in ("inputs", "targets"):
-        assert (padded[f"{side}_segment"] <= 1).all()
-        assert packed[f"{side}_segment"].max() == 3
-        assert (packed[f"{side}_segment"] == 0).any()
-        for feature in (side, f"{side}_position"):
-            np.testing.assert_array_equal(
-                padded[feature][padded[f"{side}_segment"] > 0],
-                packed[feature][packed[f"{side}_segment"] > 0],
-            )
-
-
 def test_encoder_output_and_logits_equal_pytorch(trial):
     model, batch, expected, _ = trial
     real = batch["inputs_segment"].numpy() > 0

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import ops
 
 from t2t_repro import registry
 from t2t_repro.data import batches
-from t2t_repro.models import building, neural_gpu
+from t2t_repro.models import building
 
 V = 12
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 1, 0, 0, 0]], np.int32)
@@ -81,17 +80,3 @@ def test_flops_are_those_of_the_convolutions(build):
     assert build().flops(5, 6) == expected
     fewer = build(encoder_steps=3).flops(5, 6)
     assert expected - fewer == 2 * 2 * 4 * image
-
-
-def test_repeat_passes_indices_and_state():
-    state = (ops.convert_to_tensor(1.0), ops.zeros((2,)))
-    result = neural_gpu.repeat(
-        lambda index, state: (
-            state[0] * 2,
-            state[1] + ops.cast(index, "float32"),
-        ),
-        4,
-        state,
-    )
-    assert float(result[0]) == 16
-    assert np.asarray(result[1]).tolist() == [6, 6]

@@ -33,21 +33,3 @@ def test_visible_columns_are_those_of_each_sentence():
     inputs = ops.convert_to_tensor([[5, 6, 1], [1, 0, 0]], "int32")
     visible = np.asarray(seq2seq.visible_columns(inputs, hparams))
     assert visible.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
-
-
-def test_columns_are_padded_with_zeros_or_cut():
-    x = np.arange(1.0, 13.0).reshape(2, 3, 2)
-    longer = np.asarray(seq2seq.pad_columns(x, 5))
-    np.testing.assert_array_equal(longer[:, :3], x)
-    assert longer.shape == (2, 5, 2) and not longer[:, 3:].any()
-    np.testing.assert_array_equal(seq2seq.pad_columns(x, 2), x[:, :2])
-    ids = np.array([[5, 6, 1]])
-    assert np.asarray(seq2seq.pad_columns(ids, 4)).tolist() == [[5, 6, 1, 0]]
-
-
-def test_column_after_the_last_is_zero():
-    x = np.arange(1.0, 13.0).reshape(2, 3, 2)
-    for step in range(5):
-        column = seq2seq.take_column(ops.convert_to_tensor(x), step)
-        expected = x[:, step] if step < 3 else np.zeros((2, 2))
-        np.testing.assert_array_equal(column, expected)
