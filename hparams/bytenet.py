@@ -17,7 +17,28 @@ _POWER_OF_TWO = Constraint(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ByteNetHParams(HParams):
+class ColumnsHParams(HParams):
+    """Settings of models that encode a source to a * length + b columns."""
+
+    target_ratio: float = setting(
+        above(0),
+        MULTIPLE_OF_THOUSANDTH,
+        help="a of the columns that encode a source, a * source length + b.",
+    )
+    target_offset: int = setting(at_least(0), help="b of these columns.")
+    layer_prepostprocess_dropout: float = setting(
+        fraction(),
+        help="Dropout of the embeddings, and of ByteNet's blocks or the states "
+        "that the Neural GPU's softmax reads.",
+    )
+    shared_embedding_and_softmax_weights: bool = setting(
+        help="Use one matrix for the embeddings of inputs and targets and for "
+        "the softmax."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteNetHParams(ColumnsHParams):
     """Settings of ByteNet. `hidden_size` is the paper's 2d."""
 
     kernel_width: int = setting(
@@ -35,21 +56,6 @@ class ByteNetHParams(HParams):
         at_least(1),
         MAX_LAYERS,
         help="Sets of blocks in the encoder, and in the decoder.",
-    )
-    target_ratio: float = setting(
-        above(0),
-        MULTIPLE_OF_THOUSANDTH,
-        help="a of the encoder's length, a * source length + b.",
-    )
-    target_offset: int = setting(at_least(0), help="b of the encoder's length.")
-    layer_prepostprocess_dropout: float = setting(
-        fraction(),
-        help="Dropout of the outputs of blocks, and of the inputs of encoder "
-        "and decoder.",
-    )
-    shared_embedding_and_softmax_weights: bool = setting(
-        help="Use one matrix for the embeddings of inputs and targets and for "
-        "the softmax."
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Models with mixtures of experts (Shazeer et al. 2017, arXiv 1701.06538)."""
 
 import dataclasses
+from typing import Any
 
 from t2t_repro.fields import at_least, at_most, setting
 from t2t_repro.hparam import MAX_INNER_WIDTH, MAX_LAYERS, HParams
@@ -10,6 +11,13 @@ from t2t_repro.registry import hparams_sets, models
 
 # The paper's largest layer has 131,072 (Table 8).
 _MAX_EXPERTS = at_most(1 << 20)
+# Of the small sets.
+_EIGHT_EXPERTS: dict[str, Any] = {
+    "num_experts": 8,
+    "experts_per_token": 2,
+    "importance_loss_weight": 0.01,  # appendix E
+    "load_loss_weight": 0.01,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,12 +119,9 @@ def transformer_moe_tiny(parent: TransformerHParams) -> TransformerMoeHParams:
     return TransformerMoeHParams.like(
         parent,
         model="transformer_moe",
-        num_experts=8,
         mixture_period=2,
-        experts_per_token=2,
         expert_filter_size=256,  # two experts cost what filter_size 512 does
-        importance_loss_weight=0.01,
-        load_loss_weight=0.01,
+        **_EIGHT_EXPERTS,
     )
 
 
@@ -126,12 +131,9 @@ def transformer_moe_small(parent: TransformerHParams) -> TransformerMoeHParams:
     return TransformerMoeHParams.like(
         parent,
         model="transformer_moe",
-        num_experts=8,
         mixture_period=2,
-        experts_per_token=2,
         expert_filter_size=128,  # two experts cost what filter_size 256 does
-        importance_loss_weight=0.01,
-        load_loss_weight=0.01,
+        **_EIGHT_EXPERTS,
     )
 
 
@@ -208,11 +210,8 @@ def moe_tiny(parent: RecurrentHParams) -> RecurrentMoeHParams:
     return RecurrentMoeHParams.like(
         parent,
         model="recurrent_moe",
-        num_experts=8,  # as in transformer_moe_tiny
-        experts_per_token=2,
         expert_filter_size=256,
-        importance_loss_weight=0.01,  # appendix E
-        load_loss_weight=0.01,
+        **_EIGHT_EXPERTS,
     )
 
 
@@ -222,9 +221,6 @@ def moe_small(parent: RecurrentHParams) -> RecurrentMoeHParams:
     return RecurrentMoeHParams.like(
         parent,
         model="recurrent_moe",
-        num_experts=8,  # as in transformer_moe_small
-        experts_per_token=2,
         expert_filter_size=128,
-        importance_loss_weight=0.01,  # appendix E
-        load_loss_weight=0.01,
+        **_EIGHT_EXPERTS,
     )

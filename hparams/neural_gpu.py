@@ -2,19 +2,14 @@
 
 import dataclasses
 
-from t2t_repro.fields import above, at_least, fraction, setting
-from t2t_repro.hparam import (
-    MAX_LAYERS,
-    MAX_WIDTH,
-    MULTIPLE_OF_THOUSANDTH,
-    ODD,
-    HParams,
-)
+from t2t_repro.fields import at_least, setting
+from t2t_repro.hparam import MAX_LAYERS, MAX_WIDTH, ODD, HParams
+from t2t_repro.hparams.bytenet import ColumnsHParams
 from t2t_repro.registry import hparams_sets, models
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NeuralGpuHParams(HParams):
+class NeuralGpuHParams(ColumnsHParams):
     """Settings of the Extended Neural GPU. `hidden_size` is the paper's m."""
 
     image_width: int = setting(
@@ -36,24 +31,6 @@ class NeuralGpuHParams(HParams):
         MAX_LAYERS,
         default=0,
         help="Steps of the encoder; 0: as many as the image has columns.",
-    )
-    target_ratio: float = setting(
-        above(0),
-        MULTIPLE_OF_THOUSANDTH,
-        help="a of the columns n of the image, a * source length + b, which "
-        "bound the length of the output.",
-    )
-    target_offset: int = setting(
-        at_least(0), help="b of the columns of the image."
-    )
-    layer_prepostprocess_dropout: float = setting(
-        fraction(),
-        help="Dropout of the embeddings, and of the states that the softmax "
-        "reads.",
-    )
-    shared_embedding_and_softmax_weights: bool = setting(
-        help="Use one matrix for the embeddings of inputs and targets and for "
-        "the softmax."
     )
 
     def __post_init__(self) -> None:

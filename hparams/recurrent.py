@@ -5,6 +5,7 @@ paper at shortscience.org, T2T's with models/lstm.py and common_hparams.py.
 """
 
 import dataclasses
+from typing import Any
 
 from t2t_repro.fields import at_least, fraction, one_of, setting
 from t2t_repro.hparam import MAX_INNER_WIDTH, MAX_LAYERS, HParams
@@ -145,22 +146,29 @@ def lstm_attention(parent: RecurrentHParams) -> RecurrentHParams:
     )
 
 
-@hparams_sets.register("gnmt_tiny", parent="tiny")
-def gnmt_tiny(parent: TransformerHParams) -> RecurrentHParams:
-    """Two LSTM layers, 128 wide: learns number words on a laptop's CPU."""
+def _small(parent: TransformerHParams, **changes: Any) -> RecurrentHParams:
     return RecurrentHParams.like(
         parent,
         model="recurrent",
         cell="lstm",
-        num_encoder_layers=2,
         num_bidirectional_layers=1,  # as in gnmt
-        num_decoder_layers=2,
         attention_type="additive",
         attention_size=0,
-        shared_embedding_and_softmax_weights=True,  # as in tiny
-        dropout=0.1,  # as in tiny
+        shared_embedding_and_softmax_weights=True,  # as in tiny and small
         batching="bucketed",  # a row has one sentence
         clip_grad_norm=5.0,  # as in gnmt
+        **changes,
+    )
+
+
+@hparams_sets.register("gnmt_tiny", parent="tiny")
+def gnmt_tiny(parent: TransformerHParams) -> RecurrentHParams:
+    """Two LSTM layers, 128 wide: learns number words on a laptop's CPU."""
+    return _small(
+        parent,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        dropout=0.1,  # as in tiny
     )
 
 
@@ -173,21 +181,13 @@ def gru_tiny(parent: RecurrentHParams) -> RecurrentHParams:
 @hparams_sets.register("gnmt_small", parent="small")
 def gnmt_small(parent: TransformerHParams) -> RecurrentHParams:
     """Three + three LSTM layers, 128 wide: about 30,000 pairs on a CPU."""
-    return RecurrentHParams.like(
+    # Three layers are the fewest with a residual connection. At 10,000
+    # subwords the model has 2.5 million parameters, as small has.
+    return _small(
         parent,
-        model="recurrent",
-        cell="lstm",
-        # Three layers are the fewest with a residual connection. At 10,000
-        # subwords the model has 2.5 million parameters, as small has.
         num_encoder_layers=3,
-        num_bidirectional_layers=1,  # as in gnmt
         num_decoder_layers=3,
-        attention_type="additive",
-        attention_size=0,
-        shared_embedding_and_softmax_weights=True,  # as in small
         dropout=0.2,  # as in gnmt
-        batching="bucketed",  # a row has one sentence
-        clip_grad_norm=5.0,  # as in gnmt
     )
 
 

@@ -48,12 +48,13 @@ def main() -> None:
     if common_flags.field_values(Options).yaml:
         print(common_flags.configuration(), end="")
         return
+    model = registry.models[hparams.model].value
     for line in (
         *_differences(name, hparams),
         json.dumps(dataclasses.asdict(hparams), indent=2),
         *_schedule(hparams),
         *_cost(name, hparams),
-        *_notes(hparams),
+        *(f"note: {note}" for note in model.notes),
     ):
         print(line)
 
@@ -129,12 +130,6 @@ def _cost(name, hparams):
         if theirs is not None:
             line += f" {format(theirs, form):>14}  {source}"
         yield line
-
-
-def _notes(hparams):
-    """Yield what the model's class says about itself."""
-    for note in registry.models[hparams.model].value.notes:
-        yield f"note: {note}"
 
 
 if __name__ == "__main__":

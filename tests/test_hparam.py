@@ -45,81 +45,69 @@ def test_absurd_size_of_a_stored_model_is_refused(name):
         fields.from_dict(TransformerHParams, BASE | {name: 10**9})
 
 
-def test_hparams_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        base().hidden_size = 1
-
-
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
         *(
-            (name, value, "at least 1")
-            for name in (
-                "hidden_size filter_size num_heads num_hidden_layers "
-                "batch_tokens learning_rate_warmup_steps train_steps "
-                "save_checkpoints_steps num_averaged_checkpoints"
-            ).split()
-            for value in (0,)
+            (name, value, rule)
+            for rule, values, names in (
+                (
+                    "at least 1",
+                    (0,),
+                    "hidden_size filter_size num_heads num_hidden_layers "
+                    "batch_tokens learning_rate_warmup_steps train_steps "
+                    "save_checkpoints_steps num_averaged_checkpoints",
+                ),
+                (
+                    "at least 0",
+                    (-1,),
+                    "attention_key_channels attention_value_channels "
+                    "max_relative_position restricted_attention weight_decay "
+                    "clip_grad_norm num_encoder_layers unigram_alpha",
+                ),
+                (
+                    "in [0, 1)",
+                    (1.0, -0.1),
+                    "layer_prepostprocess_dropout attention_dropout "
+                    "relu_dropout label_smoothing ema_decay",
+                ),
+                (
+                    "in (0, 1)",
+                    (0.0, 1.0),
+                    "optimizer_adam_beta1 optimizer_adam_beta2",
+                ),
+                (
+                    "above 0",
+                    (0.0,),
+                    "optimizer_adam_epsilon learning_rate_constant "
+                    "norm_epsilon",
+                ),
+                ("in [0, 1]", (1.1, -0.1), "bpe_dropout"),
+                ("a multiple of 8", (100, 0, -8), "max_length"),
+                (
+                    "an even multiple of num_heads (8)",
+                    (520, 500),
+                    "hidden_size",
+                ),
+                (
+                    SCHEDULE_RULE,
+                    ("Cosine", "", "constant * cosine", "constant*noam"),
+                    "learning_rate_schedule",
+                ),
+            )
+            for name in names.split()
+            for value in values
         ),
-        *(
-            (name, -1, "at least 0")
-            for name in (
-                "attention_key_channels attention_value_channels "
-                "max_relative_position restricted_attention weight_decay "
-                "clip_grad_norm"
-            ).split()
-        ),
-        *(
-            (name, value, "in [0, 1)")
-            for name in (
-                "layer_prepostprocess_dropout attention_dropout relu_dropout "
-                "label_smoothing ema_decay"
-            ).split()
-            for value in (1.0, -0.1)
-        ),
-        *(
-            (name, value, "in (0, 1)")
-            for name in ("optimizer_adam_beta1", "optimizer_adam_beta2")
-            for value in (0.0, 1.0)
-        ),
-        *(
-            (name, value, "above 0")
-            for name in ("optimizer_adam_epsilon", "learning_rate_constant")
-            for value in (0.0,)
-        ),
-        ("hidden_size", 520, "an even multiple of num_heads (8)"),
-        ("hidden_size", 500, "an even multiple of num_heads (8)"),
         ("attention_key_channels", 100, "a multiple of num_heads (8)"),
         ("attention_value_channels", 4, "a multiple of num_heads (8)"),
-        ("batching", "sorted", "one of ('bucketed', 'packed')"),
-        ("batch_unit", "sentences", "one of ('real_tokens', 'slots')"),
-        ("attention_type", "dot", "one of ('dot_product', 'dot_product_un"),
-        ("pos", "learned", "one of ('sinusoids', 'sines_then_cosines', "),
-        ("layer_preprocess_sequence", "da", "one of ('none', 'n')"),
-        ("layer_postprocess_sequence", "n", "one of ('dan', 'da')"),
         ("weight_decay", 0.1, "0 where optimizer is adam: adamw is Adam with"),
         ("optimizer_arguments", "momentum", "items name=value, joined by"),
         ("optimizer_arguments", "a=1:", "items name=value, joined by"),
-        ("learning_rate_schedule", "Cosine", SCHEDULE_RULE),
-        ("learning_rate_schedule", "", SCHEDULE_RULE),
-        ("learning_rate_schedule", "constant * cosine", SCHEDULE_RULE),
-        ("learning_rate_schedule", "constant*noam", SCHEDULE_RULE),
         (
             "learning_rate_schedule_arguments",
             "alpha=1",
             "empty where learning_rate_schedule is noam",
         ),
-        ("ffn_activation", "tanh", "one of ('relu', 'gelu', 'gelu_tanh', "),
-        ("num_encoder_layers", -1, "at least 0"),
-        ("norm_epsilon", 0.0, "above 0"),
-        ("bpe_dropout", 1.1, "in [0, 1]"),
-        ("bpe_dropout", -0.1, "in [0, 1]"),
-        ("unigram_alpha", -0.1, "at least 0"),
-        ("subword_sampling_sides", "source", "one of ('both', 'inputs', "),
-        ("max_length", 100, "a multiple of 8"),
-        ("max_length", 0, "a multiple of 8"),
-        ("max_length", -8, "a multiple of 8"),
     ],
 )
 def test_bad_hparam_is_refused_with_its_rule(name, value, rule):

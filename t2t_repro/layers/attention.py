@@ -192,17 +192,20 @@ class MultiHeadAttention(dense.Composite):
         )
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """Split the channels of x [B, T, H * K] to [B, H, T, K]."""
-        batch, length, channels = ops.shape(x)
-        head_size = channels // self.num_heads
-        x = ops.reshape(x, (batch, length, self.num_heads, head_size))
+    def split_heads(self, x: Tensor, length: Tensor | int) -> Tensor:
+        """Split x [B, T, H * K] or [B * T, H * K] to [B, H, T, K].
+
+        `length` is T, which may also count beams.
+        """
+        head_size = x.shape[-1] // self.num_heads
+        x = ops.reshape(x, (-1, length, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [B, H, L, K] of `memory` [B, L, D]."""
-        key = self.split_heads(self.key(memory))
-        return key, self.split_heads(self.value(memory))
+        length = ops.shape(memory)[1]
+        key = self.split_heads(self.key(memory), length)
+        return key, self.split_heads(self.value(memory), length)
 
     def logits(
         self, query: Tensor, key: Tensor, distances: Tensor | None = None
@@ -236,7 +239,7 @@ class MultiHeadAttention(dense.Composite):
         """
         memory = x if memory is None else memory
         key, value = self.project_memory(memory)
-        query = self.split_heads(self.query(x))
+        query = self.split_heads(self.query(x), ops.shape(x)[1])
         context, weights = self.attend(query, key, value, mask, rng)
         batch, _, length, _ = ops.shape(context)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
@@ -259,12 +262,6 @@ class MultiHeadAttention(dense.Composite):
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
         return self.weighted_sum(dropped, value), weights
 
-    def split_beams_and_heads(self, x: Tensor, num_beams: int) -> Tensor:
-        """Split x [B * W, H * K] to [B, H, W, K]."""
-        head_size = x.shape[-1] // self.num_heads
-        x = ops.reshape(x, (-1, num_beams, self.num_heads, head_size))
-        return ops.transpose(x, (0, 2, 1, 3))
-
     def step_kernels(self, with_memory: bool) -> StepKernels:
         """Return the projections of steps, also of keys if `with_memory`."""
         layers = (self.query, self.key, self.value)
@@ -284,7 +281,7 @@ class MultiHeadAttention(dense.Composite):
         outputs = dense.project_and_split(
             x, kernels.inputs, sizes[: 3 if with_memory else 1]
         )
-        return [self.split_beams_and_heads(x, num_beams) for x in outputs]
+        return [self.split_heads(x, num_beams) for x in outputs]
 
     def step(
         self,

@@ -18,7 +18,6 @@ from keras import ops
 
 from t2t_repro.layers import dense
 from t2t_repro.layers.dense import Projection
-from t2t_repro.layers.mixture_of_experts import BalanceLosses
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
 
@@ -102,8 +101,12 @@ class FeedForward(dense.Composite):
         return output
 
 
-class _ResidualBase(dense.Composite):
-    """Norms, dropout and addition around a sublayer, which subclasses call."""
+class Residual(dense.Composite):
+    """Norms, dropout and addition around a sublayer.
+
+    What the sublayer returns beside its output is returned, too: weights of
+    attention, or losses of experts.
+    """
 
     def __init__(
         self,
@@ -131,43 +134,15 @@ class _ResidualBase(dense.Composite):
         """Add the sublayer's output y to x, [B, T, D] both."""
         return self.norm(x + self.dropout(y, rng=rng))
 
-
-class Residual(_ResidualBase):
-    """Residual connection around a sublayer that takes x alone."""
-
-    def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
-        """Run the sublayer and its surroundings on x [B, T, D]."""
-        y = self.sublayer(self.input_norm(x), rng=rng)
-        return self.add(x, y, rng)
-
-
-class AttentionResidual(_ResidualBase):
-    """Residual connection around attention, which also returns its weights."""
-
     def call(
-        self, x: Tensor, attention_args: tuple, rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Run attention with its mask and, optionally, memory on x [B, T, D].
-
-        Returns:
-            output [B, T, D], weights [B, H, T, L] float32.
-        """
-        y, weights = self.sublayer(self.input_norm(x), *attention_args, rng=rng)
-        return self.add(x, y, rng), weights
-
-
-class MixtureResidual(_ResidualBase):
-    """Residual connection around a mixture of experts."""
-
-    def call(
-        self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
-    ) -> tuple[Tensor, BalanceLosses]:
-        """Run the mixture and its surroundings on x [B, T, D].
-
-        `is_real` [B, T] bool is False at padding; None: all are real.
-        """
-        y, losses = self.sublayer(self.input_norm(x), is_real, rng=rng)
-        return self.add(x, y, rng), losses
+        self, x: Tensor, arguments: tuple = (), rng: Rng | None = None
+    ) -> Any:
+        """Run the sublayer with further arguments on x [B, T, D]."""
+        y = self.sublayer(self.input_norm(x), *arguments, rng=rng)
+        if not isinstance(y, tuple):
+            return self.add(x, y, rng)
+        y, more = y
+        return self.add(x, y, rng), more
 
 
 def norm_or_identity(

@@ -58,29 +58,18 @@ class ConvS2S(seq2seq.Seq2Seq):
         states, values = self.encoder(inputs, real, rng=rng)
         return Source(states, values, real)
 
-    def decode(
-        self, targets: Tensor, source: Source, rng: Rng | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Decode given targets [B, T].
-
-        Returns:
-            states [B, T, D], weights [B, T, L] of each layer.
-        """
-        return self.decoder(targets, source, rng=rng)
-
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> seq2seq.HiddenStates:
         source = self.encode(batch["inputs"], rng)
-        return seq2seq.HiddenStates(
-            self.decode(batch["targets"], source, rng)[0]
-        )
+        states, _ = self.decoder(batch["targets"], source, rng=rng)
+        return seq2seq.HiddenStates(states)
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]
     ) -> seq2seq.AttentionWeights:
         source = self.encode(batch["inputs"])
-        _, weights = self.decode(batch["targets"], source)
+        _, weights = self.decoder(batch["targets"], source)
         return seq2seq.AttentionWeights(cross=ops.stack(weights)[:, :, None])
 
     def decoding_constants(self) -> dict[str, Tensor]:
@@ -266,6 +255,15 @@ class _Stack(dense.Composite):
             WeightNormDense, channels[-1], size, name="output_projection"
         )
 
+    def begin(self, vectors: Tensor, rng: Rng | None) -> tuple[Tensor, Tensor]:
+        """Return vectors [B, T, D] with positions, and the first layer's input.
+
+        That is [B, T, C].
+        """
+        positions = self.positions(ops.arange(ops.shape(vectors)[1]))
+        embedded = self.dropout(vectors + positions, rng=rng)
+        return embedded, self.input_projection(embedded)
+
     def linear_layers(self) -> list[WeightNormDense]:
         """Return all linear layers of the stack."""
         return [
@@ -292,9 +290,7 @@ class Encoder(_Stack):
         Returns:
             states and values of a Source, [B, L, D].
         """
-        positions = self.positions(ops.arange(ops.shape(ids)[1]))
-        embedded = self.dropout(self.embedding(ids) + positions, rng=rng)
-        x = self.input_projection(embedded)
+        embedded, x = self.begin(self.embedding(ids), rng)
         for layer in self.layers:
             x = layer(x, real, rng=rng)
         # Section 3.4: the attentions together would give too much gradient.
@@ -324,11 +320,8 @@ class Decoder(_Stack):
         Returns:
             states [B, T, D], attention weights [B, T, L] of each layer.
         """
-        # The subword before the first one is a zero vector.
-        embedded = ops.pad(self.embedding(ids), ((0, 0), (1, 0), (0, 0)))
-        positions = self.positions(ops.arange(ops.shape(ids)[1]))
-        embedded = self.dropout(embedded[:, :-1] + positions, rng=rng)
-        x = self.input_projection(embedded)
+        embedded = seq2seq.shift_right(self.embedding(ids))
+        embedded, x = self.begin(embedded, rng)
         weights = []
         for layer in self.layers:
             x, layer_weights = layer(x, embedded, source, rng=rng)

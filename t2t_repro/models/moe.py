@@ -11,18 +11,17 @@ Here `hparams` are a RecurrentMoeHParams or TransformerMoeHParams of
 hparams/moe.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import attention, dense, sublayers
+from t2t_repro.layers import attention, dense
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.mixture_of_experts import BalanceLosses, MixtureOfExperts
 from t2t_repro.layers.randomness import Dropout, Rng
-from t2t_repro.layers.recurrence import Source
-from t2t_repro.models import seq2seq, transformer_stack
+from t2t_repro.models import seq2seq
 from t2t_repro.models.recurrent import Decoder, Encoder, Recurrent
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
@@ -35,45 +34,45 @@ BALANCE_NOTE = (
 )
 
 
-def auxiliary_losses(
-    losses: Iterable[BalanceLosses], batch: Mapping[str, Tensor], hparams: Any
-) -> tuple[seq2seq.AuxiliaryLoss, ...]:
-    """Return the sums of the layers' losses, with the weights of `hparams`.
+class _BalancedModel:
+    """Model that adds the balancing losses of its mixtures to the loss."""
 
-    Each part of a batch counts by its share of the batch's target tokens.
-    """
-    losses = list(losses)
-    tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
-    weights = BalanceLosses(
-        importance=hparams.importance_loss_weight, load=hparams.load_loss_weight
-    )
-    return tuple(
-        seq2seq.AuxiliaryLoss(
-            kind,
-            tokens * weight * sum(getattr(layer, kind) for layer in losses),
-            "target_tokens",
+    hparams: Any
+    notes: tuple[str, ...] = (BALANCE_NOTE,)
+
+    def _forward(self, batch: Mapping[str, Tensor], rng: Rng | None) -> tuple:
+        """Return states [B, T, D], attention weights, and the losses."""
+        raise NotImplementedError
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> seq2seq.HiddenStates:
+        """Run the model; a part of a batch counts by its target tokens."""
+        x, *_, losses = self._forward(batch, rng)
+        tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
+        weights = BalanceLosses(
+            importance=self.hparams.importance_loss_weight,
+            load=self.hparams.load_loss_weight,
         )
-        for kind, weight in weights._asdict().items()
-    )
+        sums = map(sum, zip(*losses, strict=True))
+        auxiliary = [
+            seq2seq.AuxiliaryLoss(
+                kind, tokens * weight * total, "target_tokens"
+            )
+            for kind, weight, total in zip(
+                BalanceLosses._fields, weights, sums, strict=True
+            )
+        ]
+        return seq2seq.HiddenStates(x, tuple(auxiliary))
 
 
-def _new_mixture(hparams: Any, parent: dense.Composite) -> MixtureOfExperts:
+def _new_mixture(hparams: Any, parent: Any) -> MixtureOfExperts:
     return parent.new_layer(
         MixtureOfExperts,
         hparams.num_experts,
         hparams.experts_per_token,
         hparams.expert_filter_size,
         name="mixture_of_experts",
-    )
-
-
-def _mixture_sublayer(
-    hparams: Any, parent: dense.Composite
-) -> sublayers.MixtureResidual:
-    """Return a mixture within a residual."""
-    return sublayers.MixtureResidual(
-        _new_mixture(hparams, parent),
-        **transformer_stack.residual_settings(hparams, "ffn", parent),
     )
 
 
@@ -99,6 +98,8 @@ class MoeEncoder(Encoder):
     All layers have residuals whose input and output have the same width.
     """
 
+    first_residual = 0
+
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(hparams, **kwargs)
         self.mixture = self.new_layer(SigmoidMixture, hparams, name="mixture")
@@ -107,10 +108,11 @@ class MoeEncoder(Encoder):
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
     ) -> tuple[Tensor, BalanceLosses]:
         """Return the states of x as Encoder does, and losses."""
-        for layer in self.layers[:-1]:
-            x = _add(x, layer(x, mask, rng=rng))
+        top = len(self.layers) - 1
+        for i in range(top):
+            x = self.run_layer(i, x, mask, rng)
         x, losses = self.mixture(x, mask, rng=rng)
-        return _add(x, self.layers[-1](x, mask, rng=rng)), losses
+        return self.run_layer(top, x, mask, rng), losses
 
 
 class MoeDecoder(Decoder):
@@ -118,6 +120,8 @@ class MoeDecoder(Decoder):
 
     All layers have residuals.
     """
+
+    first_residual = 0
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(hparams, **kwargs)
@@ -132,78 +136,49 @@ class MoeDecoder(Decoder):
         targets_mask: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, BalanceLosses]]:
         """Decode as Decoder does, with targets_mask [B, T]; return losses."""
-        y, contexts, weights = self.bottom(x, memory, mask, rng=rng)
-        x, losses = self.mixture(x + y, targets_mask, rng=rng)
-        for layer in self.upper:
-            inputs = ops.concatenate([x, contexts], axis=-1)
-            x = x + layer(inputs, targets_mask, rng=rng)
+        h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+        x, losses = self.mixture(x + h, targets_mask, rng=rng)
+
+        def run(layer: Any, inputs: Tensor) -> Tensor:
+            return layer(inputs, rng=rng)
+
+        x = super().run_upper(x, x, contexts, run)
         return x, (weights, losses)
 
-    def step(
-        self, x: Tensor, states: Sequence, source: Source
-    ) -> tuple[Tensor, Tensor, tuple]:
-        y, context, weights, first = self.bottom.step(x, states[0], source)
-        x, _ = self.mixture(x + y)
-        new_states = [first]
-        for layer, layer_states in zip(self.upper, states[1:], strict=True):
-            inputs = ops.concatenate([x, context], axis=-1)
-            y, new = layer.step(inputs, layer_states)
-            new_states.append(new)
-            x = x + y
-        return x, weights, tuple(new_states)
+    def run_upper(
+        self, x: Tensor, h: Tensor, contexts: Tensor, run: Callable
+    ) -> Tensor:
+        """Return the output of mixture and upper layers at one position."""
+        return super().run_upper(x, self.mixture(x + h)[0], contexts, run)
 
 
-def _add(x: Tensor, y: Tensor) -> Tensor:
-    """Return the sum of a layer's input and output, if they fit, or y."""
-    return x + y if x.shape[-1] == y.shape[-1] else y
-
-
-class RecurrentMoe(Recurrent):
+class RecurrentMoe(_BalancedModel, Recurrent):
     """GNMT with a mixture of experts in the encoder and in the decoder."""
 
     default_name = "recurrent_moe"
-    notes = (BALANCE_NOTE,)
-
     encoder_class = MoeEncoder
     decoder_class = MoeDecoder
-
-    def _encode(
-        self, inputs: Tensor, rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor, BalanceLosses]:
-        """Return states [B, L, C], mask [B, L] and losses of inputs [B, L]."""
-        mask = inputs > 0
-        x = self.inputs_embedding(inputs)
-        memory, losses = self.encoder(x, mask, rng=rng)
-        return memory, mask, losses
-
-    def encode(
-        self, inputs: Tensor, rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return self._encode(inputs, rng)[:2]
 
     def _forward(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> tuple[Tensor, Tensor, list[BalanceLosses]]:
-        """Return states [B, T, D], attention [B, T, hops, L] and losses."""
-        memory, mask, encoder_losses = self._encode(batch["inputs"], rng)
+        (memory, encoder_losses), mask = super().encode(batch["inputs"], rng)
         x = seq2seq.shift_right(self.targets_embedding(batch["targets"]))
         x, (weights, decoder_losses) = self.decoder(
             x, memory, mask, rng=rng, targets_mask=batch["targets_segment"] > 0
         )
         return x, weights, [encoder_losses, decoder_losses]
 
+    def encode(
+        self, inputs: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        (memory, _), mask = super().encode(inputs, rng)
+        return memory, mask
+
     def _run(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
         return self._forward(batch, rng)[:2]
-
-    def hidden_states(
-        self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> seq2seq.HiddenStates:
-        x, _, losses = self._forward(batch, rng)
-        return seq2seq.HiddenStates(
-            x, auxiliary_losses(losses, batch, self.hparams)
-        )
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
@@ -222,12 +197,14 @@ class _MoeLayer:
     """The mixture of experts that ends a layer, and its losses."""
 
     ffn: Any
-    ffn_sublayer = staticmethod(_mixture_sublayer)
+
+    def _new_ffn(self, hparams: Any) -> MixtureOfExperts:
+        return _new_mixture(hparams, self)
 
     def _end(
         self, x: Tensor, self_mask: Tensor, weights: Any, rng: Rng | None
     ) -> tuple[Tensor, tuple[Any, BalanceLosses]]:
-        x, losses = self.ffn(x, attention.has_key(self_mask), rng=rng)
+        x, losses = self.ffn(x, (attention.has_key(self_mask),), rng=rng)
         return x, (weights, losses)
 
 
@@ -245,24 +222,18 @@ class MoeDecoderLayer(_MoeLayer, DecoderLayer):
         return self.ffn(x)[0]
 
 
-class TransformerMoe(Transformer):
+class TransformerMoe(_BalancedModel, Transformer):
     """Transformer in which every n-th feed-forward network is a mixture."""
 
     default_name = "transformer_moe"
     recomputation = False  # it would have to return the balancing losses
-    notes = (BALANCE_NOTE,)
 
-    def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
-        return [
-            MoeEncoderLayer if self.hparams.is_mixture(i) else EncoderLayer
-            for i in range(self.hparams.encoder_layers)
-        ]
-
-    def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
-        return [
-            MoeDecoderLayer if self.hparams.is_mixture(i) else DecoderLayer
-            for i in range(self.hparams.decoder_layers)
-        ]
+    def _layer_class(self, plain: type, layer: int) -> type:
+        mixtures: dict[type, type] = {
+            EncoderLayer: MoeEncoderLayer,
+            DecoderLayer: MoeDecoderLayer,
+        }
+        return mixtures[plain] if self.hparams.is_mixture(layer) else plain
 
     def _encode_and_decode(
         self, batch: Mapping[str, Tensor], rng: Rng | None
@@ -273,7 +244,6 @@ class TransformerMoe(Transformer):
     def _forward(
         self, batch: Mapping[str, Tensor], rng: Rng | None
     ) -> tuple[Tensor, list, list, list[BalanceLosses]]:
-        """Return states [B, T, D], weights of both stacks, losses."""
         x, encoder, decoder = super()._encode_and_decode(batch, rng)
         losses = []
         for outputs in (encoder, decoder):
@@ -282,14 +252,6 @@ class TransformerMoe(Transformer):
                     outputs[i], layer_losses = output
                     losses.append(layer_losses)
         return x, encoder, decoder, losses
-
-    def hidden_states(
-        self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> seq2seq.HiddenStates:
-        x, _, _, losses = self._forward(batch, rng)
-        return seq2seq.HiddenStates(
-            x, auxiliary_losses(losses, batch, self.hparams)
-        )
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams

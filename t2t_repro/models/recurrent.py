@@ -20,7 +20,8 @@ the cell's bias.
 Here `hparams` are a RecurrentHParams or DeepAttHParams of hparams/recurrent.py.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -37,12 +38,11 @@ from t2t_repro.layers.recurrence import (
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime.keras_compat import Tensor
 
-# Residual connections begin at the third layer (figure 1).
-FIRST_RESIDUAL = 2
-
 
 class Encoder(dense.Composite):
     """Bidirectional layers below, and forward ones above (section 3.2)."""
+
+    first_residual = 2  # the third layer: figure 1
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -61,17 +61,26 @@ class Encoder(dense.Composite):
 
     def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
         """Return the states [B, L, C] of x [B, L, D] with mask [B, L]."""
-        for i, layer in enumerate(self.layers):
-            y = layer(x, mask, rng=rng)
-            # The first layer above bidirectional ones is narrower than its
-            # input.
-            residual = i >= FIRST_RESIDUAL and x.shape[-1] == y.shape[-1]
-            x = x + y if residual else y
+        for i in range(len(self.layers)):
+            x = self.run_layer(i, x, mask, rng)
         return x
+
+    def run_layer(
+        self, i: int, x: Tensor, mask: Tensor, rng: Rng | None
+    ) -> Tensor:
+        """Return the output of layer i for x, within a residual if it has one.
+
+        The first layer above bidirectional ones is narrower than its input.
+        """
+        y = self.layers[i](x, mask, rng=rng)
+        residual = i >= self.first_residual and x.shape[-1] == y.shape[-1]
+        return x + y if residual else y
 
 
 class Decoder(dense.Composite):
     """A layer that attends, below others whose input has its context, too."""
+
+    first_residual = 2  # the third layer: figure 1
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -110,11 +119,25 @@ class Decoder(dense.Composite):
         Returns:
             states [B, T, D], weights [B, T, hops, L] float32.
         """
-        x, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+        h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+
+        def run(layer: Any, *inputs: Tensor) -> Any:
+            return layer(*inputs, rng=rng)
+
+        return self.run_upper(x, h, contexts, run), weights
+
+    def run_upper(
+        self, x: Tensor, h: Tensor, contexts: Tensor, run: Callable
+    ) -> Tensor:
+        """Return the output of the layers above the bottom one.
+
+        x and h are its input and its output; run(layer, *inputs) returns a
+        layer's output, for all positions or for one.
+        """
         for i, layer in enumerate(self.upper, start=1):
-            y = layer(ops.concatenate([x, contexts], axis=-1), rng=rng)
-            x = x + y if i >= FIRST_RESIDUAL else y
-        return x, weights
+            y = run(layer, ops.concatenate([h, contexts], axis=-1))
+            h = h + y if i >= self.first_residual else y
+        return h
 
     def initial_states(self, shape: Sequence) -> tuple:
         """Return all layers' states before the first step, of shape (B, W)."""
@@ -129,14 +152,16 @@ class Decoder(dense.Composite):
         Returns:
             output [B, W, D], weights [B, hops, W, L], next states.
         """
-        x, context, weights, first = self.bottom.step(x, states[0], source)
-        new_states = [first]
-        for i, layer in enumerate(self.upper, start=1):
-            inputs = ops.concatenate([x, context], axis=-1)
-            y, layer_states = layer.step(inputs, states[i])
+        h, context, weights, first = self.bottom.step(x, states[0], source)
+        remaining, new_states = iter(states[1:]), [first]
+
+        def run(layer: Any, *inputs: Tensor) -> Any:
+            output, layer_states = layer.step(*inputs, next(remaining))
             new_states.append(layer_states)
-            x = x + y if i >= FIRST_RESIDUAL else y
-        return x, weights, tuple(new_states)
+            return output
+
+        h = self.run_upper(x, h, context, run)
+        return h, weights, tuple(new_states)
 
 
 class Recurrent(seq2seq.EmbeddingSeq2Seq):
@@ -209,24 +234,28 @@ class Recurrent(seq2seq.EmbeddingSeq2Seq):
         )
 
     def flops(self, source_length: float, target_length: float) -> float:
-        h, size = self.hparams, self.hparams.hidden_size
-        gates = self.decoder.bottom.cell.num_gates * size
-        # Each layer multiplies its input and its previous output by matrices.
-        source, width = 0, size
-        for i in range(h.num_encoder_layers):
-            directions = 2 if i < h.num_bidirectional_layers else 1
-            source += directions * gates * (width + size)
-            width = directions * size
-        keys = h.attention_size or size
-        source += width * keys
-        target = h.num_decoder_layers * gates * (2 * size + width)
+        attention = self.decoder.bottom.attention
+        query, key = map(_products, (attention.query, attention.key))
+        width, keys = attention.key.kernel.shape
         # A hop projects the query, compares it with all keys and adds up the
         # memory. Additive attention adds, takes a tanh and multiplies by a
         # vector in place of the dot product.
-        pair = (2 if h.attention_type == "additive" else 1) * keys + width
-        target += h.attention_hops * (size * keys + source_length * pair)
-        target += size * self.vocab_size
+        is_additive = self.hparams.attention_type == "additive"
+        pair = (2 if is_additive else 1) * keys + width
+        source = _products(self.encoder) + key
+        target = _products(self.decoder) - query - key
+        target += attention.hops * (query + source_length * pair)
+        target += self.hparams.hidden_size * self.vocab_size
         return 2.0 * (source_length * source + target_length * target)
+
+
+def _products(layer: keras.layers.Layer) -> int:
+    """Return the multiplications by the kernels of a layer at one position."""
+    return sum(
+        math.prod(weight.shape)
+        for weight in layer.weights
+        if weight.name in ("kernel", "recurrent_kernel")
+    )
 
 
 # Deep-Att
@@ -268,6 +297,14 @@ class FastForwardLayer(dense.Parent, keras.layers.Layer):
         """
         f = self.feed_forward(f, self.recurrent.dropout(h, rng=rng))
         return f, self.recurrent.run(f, mask)
+
+    def step(
+        self, f: Tensor, h: Tensor, states: Sequence
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+        """Return call()'s results at one position, and the next states."""
+        f = self.feed_forward(f, h)
+        new_states = self.cell.step(f, states)
+        return (f, self.cell.output(new_states)), new_states
 
     def feed_forward(self, f: Tensor, h: Tensor) -> Tensor:
         """Return f […, gates] of this layer, from those of the layer below."""
@@ -343,25 +380,13 @@ class DeepAttDecoder(Decoder):
             FastForwardLayer, hparams, reverse=False, name=name
         )
 
-    def call(
-        self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor]:
-        h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
+    def run_upper(
+        self, x: Tensor, h: Tensor, contexts: Tensor, run: Callable
+    ) -> Tensor:
         f = self.bottom.gates(x, contexts)
         for layer in self.upper:
-            f, h = layer(f, h, rng=rng)
-        return h, weights
-
-    def step(
-        self, x: Tensor, states: Sequence, source: Source
-    ) -> tuple[Tensor, Tensor, tuple]:
-        h, context, weights, first = self.bottom.step(x, states[0], source)
-        f, new_states = self.bottom.gates(x, context), [first]
-        for layer, layer_states in zip(self.upper, states[1:], strict=True):
-            f = layer.feed_forward(f, h)
-            new_states.append(layer.cell.step(f, layer_states))
-            h = layer.cell.output(new_states[-1])
-        return h, weights, tuple(new_states)
+            f, h = run(layer, f, h)
+        return h
 
 
 class DeepAtt(Recurrent):
@@ -374,20 +399,3 @@ class DeepAtt(Recurrent):
     default_name = "deep_att"
     encoder_class = DeepAttEncoder
     decoder_class = DeepAttDecoder
-
-    def flops(self, source_length: float, target_length: float) -> float:
-        h, size = self.hparams, self.hparams.hidden_size
-        gates = self.decoder.bottom.cell.num_gates * size
-        keys = h.attention_size or size
-        # Each layer multiplies its input and its previous output by matrices.
-        upper = gates * (gates // 2 + 2 * size)
-        column = gates * 2 * size + (h.num_encoder_layers - 1) * upper
-        width = 2 * (gates + size)
-        context = width // 4
-        source = 2 * column + width * context + context * keys
-        target = gates * (2 * size + context)
-        target += (h.num_decoder_layers - 1) * upper
-        # As in the model "recurrent".
-        pair = (2 if h.attention_type == "additive" else 1) * keys + context
-        target += size * keys + source_length * pair + size * self.vocab_size
-        return 2.0 * (source_length * source + target_length * target)

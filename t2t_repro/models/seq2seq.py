@@ -419,15 +419,11 @@ def training_cost(
     seconds: float | None,
     sustained_flops_per_second: float | None,
 ) -> TrainingCost:
-    """Return the cost of a run so far; None is an unknown figure.
+    """Return the cost of `steps` finished steps; None is an unknown figure.
 
-    Args:
-        model: a model, whose weights need no values.
-        batch_tokens: number of target tokens in a step.
-        lengths: mean numbers of subwords of a source and of a target.
-        steps: number of finished steps.
-        seconds: time of these steps.
-        sustained_flops_per_second: sustained rate of all devices together.
+    A step has `batch_tokens` target tokens, `lengths` are the mean numbers of
+    subwords of a source and of a target, and the sustained rate is that of all
+    devices together.
     """
     counted = None
     if lengths:

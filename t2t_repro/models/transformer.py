@@ -38,18 +38,22 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         self.inputs_bias = self._new_vector("inputs_bias", hparams.inputs_bias)
         # [D], the decoder's first input; None: zeros
         self.start = self._new_vector("start", hparams.learned_start)
-        self.encoder = self.new_layer(
-            Stack, self._encoder_layer_classes(), hparams, name="encoder"
-        )
-        self.decoder = self.new_layer(
-            Stack, self._decoder_layer_classes(), hparams, name="decoder"
+        self.encoder, self.decoder = (
+            self.new_layer(
+                Stack,
+                [self._layer_class(plain, i) for i in range(count)],
+                hparams,
+                name=name,
+            )
+            for name, plain, count in (
+                ("encoder", EncoderLayer, hparams.encoder_layers),
+                ("decoder", DecoderLayer, hparams.decoder_layers),
+            )
         )
 
-    def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
-        return [EncoderLayer] * self.hparams.encoder_layers
-
-    def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
-        return [DecoderLayer] * self.hparams.decoder_layers
+    def _layer_class(self, plain: type, layer: int) -> type:
+        """Return the class of a layer, counted from 0."""
+        return plain
 
     def _new_vector(self, name: str, is_used: bool) -> Any:
         """Create a weight [D]; None if the model does not use it."""

@@ -144,11 +144,15 @@ def _stack(spec: Any, stack: Stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         attention = layer.self_attention.sublayer
         _norm(layer_spec.self_attention.layer_norm, layer.self_attention)
-        _attention(layer_spec.self_attention, attention, ["qkv"])
+        _attention(
+            layer_spec.self_attention, attention, [("query", "key", "value")]
+        )
         if hasattr(layer, "cross_attention"):
             attention = layer.cross_attention.sublayer
             _norm(layer_spec.attention.layer_norm, layer.cross_attention)
-            _attention(layer_spec.attention, attention, ["q", "kv"])
+            _attention(
+                layer_spec.attention, attention, [("query",), ("key", "value")]
+            )
         ffn = layer.ffn.sublayer
         _norm(layer_spec.ffn.layer_norm, layer.ffn)
         _dense(layer_spec.ffn.linear_0, ffn.filter)
@@ -175,33 +179,26 @@ def _dense(spec: Any, dense: keras.layers.Layer) -> None:
 
 
 def _attention(
-    spec: Any, attention: MultiHeadAttention, products: Sequence[str]
+    spec: Any, attention: MultiHeadAttention, products: Sequence[Sequence[str]]
 ) -> None:
     """Copy projections; CTranslate2 computes several in one product.
 
-    `products` are the letters of the projections that share one.
+    `products` are the names of the projections that share one.
     """
     size, heads = _head_size(attention), attention.num_heads
-    projections = {
-        "q": attention.query,
-        "k": attention.key,
-        "v": attention.value,
-    }
-    kernels = {
-        letter: _pad_heads(dense.kernel.numpy(), heads, size)
-        for letter, dense in projections.items()
-    }
-    biases = {}
-    if attention.use_bias:
-        biases = {
-            letter: _pad_heads(dense.bias.numpy()[None], heads, size)[0]
-            for letter, dense in projections.items()
-        }
     *inputs, output = spec.linear
-    for linear, letters in zip(inputs, products, strict=True):
-        linear.weight = np.concatenate([kernels[x].T for x in letters])
+    for linear, names in zip(inputs, products, strict=True):
+        layers = [getattr(attention, name) for name in names]
+        kernels = [
+            _pad_heads(layer.kernel.numpy(), heads, size) for layer in layers
+        ]
+        linear.weight = np.concatenate(kernels, axis=1).T
         if attention.use_bias:
-            linear.bias = np.concatenate([biases[x] for x in letters])
+            biases = [
+                _pad_heads(layer.bias.numpy()[None], heads, size)[0]
+                for layer in layers
+            ]
+            linear.bias = np.concatenate(biases)
     kernel = attention.output_projection.kernel.numpy()
     output.weight = _pad_heads(kernel.T, heads, size)
     if attention.use_bias:

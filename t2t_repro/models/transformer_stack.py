@@ -40,83 +40,64 @@ class LayerCache(NamedTuple):
     memory: KeyValues  # the source
 
 
-def self_attention_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> sublayers.AttentionResidual:
-    """Return self-attention within a residual."""
-    settings = _attention_settings(hparams, parent)
-    if hparams.max_relative_position:
-        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
-    else:
-        sublayer = MultiHeadAttention(**settings)
-    return sublayers.AttentionResidual(
-        sublayer, **residual_settings(hparams, "self_attention", parent)
-    )
-
-
-def cross_attention_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> sublayers.AttentionResidual:
-    """Return attention over the encoder's output, within a residual."""
-    return sublayers.AttentionResidual(
-        MultiHeadAttention(**_attention_settings(hparams, parent)),
-        **residual_settings(hparams, "cross_attention", parent),
-    )
-
-
-def _attention_settings(
-    hparams: Any, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all attentions of a model share."""
-    size = hparams.hidden_size
-    return {
-        "hidden_size": size,
-        "num_heads": hparams.num_heads,
-        "key_channels": hparams.attention_key_channels or size,
-        "value_channels": hparams.attention_value_channels or size,
-        "attention_type": hparams.attention_type,
-        "dropout_rate": hparams.attention_dropout,
-        "use_bias": hparams.attention_bias,
-        "name": "multihead_attention",
-        "dtype": parent.dtype_policy,
-    }
-
-
-def feed_forward_sublayer(
-    hparams: Any, parent: keras.layers.Layer
-) -> sublayers.Residual:
-    """Return a feed-forward network within a residual."""
-    sublayer = FeedForward(
-        hparams.hidden_size,
-        hparams.filter_size,
-        hparams.relu_dropout,
-        hparams.ffn_activation,
-        name="feed_forward",
-        dtype=parent.dtype_policy,
-    )
-    return sublayers.Residual(
-        sublayer, **residual_settings(hparams, "ffn", parent)
-    )
-
-
-def residual_settings(
-    hparams: Any, name: str, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all residuals of a model share, and `name`."""
-    return {
-        "preprocess_sequence": hparams.layer_preprocess_sequence,
-        "postprocess_sequence": hparams.layer_postprocess_sequence,
-        "dropout_rate": hparams.layer_prepostprocess_dropout,
-        "epsilon": hparams.norm_epsilon,
-        "name": name,
-        "dtype": parent.dtype_policy,
-    }
-
-
 class _Layer(dense.Composite):
-    """Layer that ends in a feed-forward network, or in what replaces it."""
+    """Layer of attentions and a feed-forward network, or what replaces it.
 
-    ffn_sublayer = staticmethod(feed_forward_sublayer)
+    Each is within a residual.
+    """
+
+    attentions: tuple[str, ...]
+    self_attention: sublayers.Residual
+    cross_attention: sublayers.Residual
+
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name in self.attentions:
+            attention = self._new_attention(hparams, name)
+            setattr(self, name, self._new_residual(hparams, name, attention))
+        ffn = self._new_ffn(hparams)
+        self.ffn = self._new_residual(hparams, "ffn", ffn)
+
+    def _new_attention(self, hparams: Any, name: str) -> MultiHeadAttention:
+        size, reach = hparams.hidden_size, hparams.max_relative_position
+        settings = {
+            "num_heads": hparams.num_heads,
+            "key_channels": hparams.attention_key_channels or size,
+            "value_channels": hparams.attention_value_channels or size,
+            "attention_type": hparams.attention_type,
+            "dropout_rate": hparams.attention_dropout,
+            "use_bias": hparams.attention_bias,
+            "name": "multihead_attention",
+        }
+        if reach and name == "self_attention":
+            settings["max_relative_position"] = reach
+            return self.new_layer(
+                RelativeAttention, hidden_size=size, **settings
+            )
+        return self.new_layer(MultiHeadAttention, size, **settings)
+
+    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+        return self.new_layer(
+            FeedForward,
+            hparams.hidden_size,
+            hparams.filter_size,
+            hparams.relu_dropout,
+            hparams.ffn_activation,
+            name="feed_forward",
+        )
+
+    def _new_residual(
+        self, hparams: Any, name: str, sublayer: keras.layers.Layer
+    ) -> sublayers.Residual:
+        return self.new_layer(
+            sublayers.Residual,
+            sublayer,
+            hparams.layer_preprocess_sequence,
+            hparams.layer_postprocess_sequence,
+            hparams.layer_prepostprocess_dropout,
+            hparams.norm_epsilon,
+            name=name,
+        )
 
     def _end(
         self, x: Tensor, self_mask: Tensor, weights: Any, rng: Rng | None
@@ -126,12 +107,9 @@ class _Layer(dense.Composite):
 
 
 class EncoderLayer(_Layer):
-    """Self-attention and feed-forward network, each within a residual."""
+    """Self-attention and feed-forward network."""
 
-    def __init__(self, hparams: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.self_attention = self_attention_sublayer(hparams, self)
-        self.ffn = self.ffn_sublayer(hparams, self)
+    attentions = ("self_attention",)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -148,11 +126,7 @@ class EncoderLayer(_Layer):
 class DecoderLayer(_Layer):
     """Self-attention, cross-attention and feed-forward network."""
 
-    def __init__(self, hparams: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.self_attention = self_attention_sublayer(hparams, self)
-        self.cross_attention = cross_attention_sublayer(hparams, self)
-        self.ffn = self.ffn_sublayer(hparams, self)
+    attentions = ("self_attention", "cross_attention")
 
     def call(
         self,

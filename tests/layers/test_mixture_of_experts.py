@@ -94,32 +94,6 @@ def test_losses_without_tokens_are_0():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", mixture_of_experts.BalanceLosses._fields)
-def test_gradients_of_losses_equal_finite_differences(kind):
-    """The load has a gradient, although numbers of tokens have none."""
-    import tensorflow as tf
-
-    layer = _gating()
-
-    def loss():
-        return getattr(layer(X, REAL, rng=_rng()).losses, kind)
-
-    with tf.GradientTape() as tape:
-        value = loss()
-    gradients = tape.gradient(value, [w.value for w in layer.weights])
-    for weight, gradient in zip(layer.weights, gradients, strict=True):
-        original, direction = weight.numpy(), np.asarray(gradient)
-        norm = np.linalg.norm(direction)
-        assert norm > 1e-3, weight.path
-        ends = []
-        for sign in (1, -1):
-            weight.assign(original + sign * 1e-3 * direction / norm)
-            ends.append(float(loss()))
-        weight.assign(original)
-        assert (ends[0] - ends[1]) / 2e-3 == pytest.approx(norm, rel=0.02)
-
-
-@pytest.mark.tensorflow
 def test_gradients_are_finite_without_noise():
     """Softplus of -1000 is 0, by which equation 9 would divide."""
     import tensorflow as tf
@@ -143,10 +117,12 @@ def test_squared_variation_of_examples(values, expected):
     assert float(result) == pytest.approx(expected, abs=1e-6)
 
 
-def test_losses_are_float32_in_mixed_precision():
-    layer = mixture_of_experts.NoisyTopKGating(E, 2, dtype="float32")
-    for tensor in keras.tree.flatten(layer(ops.cast(X, "bfloat16")).losses):
-        assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
+def test_losses_are_float32_in_mixed_precision(dtype):
+    layer = mixture_of_experts.MixtureOfExperts(E, 2, F, dtype=dtype)
+    y, losses = layer(ops.cast(X, layer.compute_dtype))
+    assert keras.backend.standardize_dtype(y.dtype) == layer.compute_dtype
+    for loss in losses:
+        assert keras.backend.standardize_dtype(loss.dtype) == "float32"
 
 
 def _mixture(k=2):
@@ -203,41 +179,6 @@ def test_initial_experts_have_limits_of_glorot():
     limit = np.sqrt(6 / (D + 8))
     for kernel in (layer.filter_kernel, layer.output_kernel):
         assert 0.99 * limit < np.abs(np.asarray(kernel)).max() <= limit
-
-
-@pytest.mark.tensorflow
-def test_gradients_equal_those_of_sum_over_all_experts():
-    """Gates have gradients through their values alone; XLA changes nothing."""
-    import tensorflow as tf
-
-    layer = _mixture()
-    variables = [w.value for w in layer.weights]
-
-    def dense(x):
-        gates = layer.gating(x, REAL, rng=_rng())
-        one_hot = tf.one_hot(gates.experts, E) * gates.values[..., None]
-        hidden = tf.einsum("btd,edf->btef", x, layer.filter_kernel.value)
-        hidden = tf.nn.relu(hidden + layer.filter_bias.value)
-        y = tf.einsum("btef,efd->bted", hidden, layer.output_kernel.value)
-        y += layer.output_bias.value
-        return tf.einsum("bted,btke->btd", y, one_hot)
-
-    def gradients(function):
-        x = tf.constant(X)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(function(x) ** 2)
-        found = tape.gradient(total, [x, *variables])
-        return [tf.convert_to_tensor(gradient) for gradient in found]
-
-    def of_layer():
-        return gradients(lambda x: layer(x, REAL, rng=_rng())[0])
-
-    expected = gradients(dense)
-    assert min(np.abs(gradient).max() for gradient in expected) > 0.1
-    for compute in (of_layer, tf.function(of_layer, jit_compile=True)):
-        for actual, gradient in zip(compute(), expected, strict=True):
-            np.testing.assert_allclose(actual, gradient, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.tensorflow

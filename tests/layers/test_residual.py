@@ -7,8 +7,6 @@ from keras import ops
 from numpy_layers import normal
 
 from t2t_repro.layers import (
-    attention,
-    mixture_of_experts,
     randomness,
     sublayers,
 )
@@ -57,16 +55,6 @@ def _expected(block, sequences, x, kept=1.0):
     return _norm(after, block.norm) if sequences[1] == "dan" else after
 
 
-def test_mixture_residual_adds_normalized_mixture_and_returns_losses():
-    sublayer = mixture_of_experts.MixtureOfExperts(3, 2, 6)
-    block = sublayers.MixtureResidual(sublayer, *PRE_NORM, 0.1)
-    is_real = np.arange(SHAPE[1]) < [[4], [2], [1]]
-    y, losses = block(X, is_real)
-    expected, expected_losses = sublayer(block.input_norm(X), is_real)
-    np.testing.assert_allclose(y, X + expected, atol=1e-6)
-    np.testing.assert_array_equal(losses, expected_losses)
-
-
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_sublayer_output_only(sequences):
     block, x = _block(sequences, rate=0.4), X
@@ -85,22 +73,6 @@ def test_rng_is_passed_to_sublayer():
     np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
     block(X)
     assert block.sublayer.rng is None
-
-
-@pytest.mark.parametrize("with_memory", [False, True])
-def test_pre_norm_attention_reads_normalized_input(with_memory):
-    """Memory, which the encoder has normalized, and the added x stay."""
-    sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
-    block = sublayers.AttentionResidual(sublayer, *PRE_NORM, 0.0)
-    mask, x = np.tril(np.ones((4, 4), bool))[None, None], 5 * X
-    memory = (5 * normal(*SHAPE, seed=1),) * with_memory
-    block(x, (mask, *memory))
-    block.input_norm.set_weights([normal(8, seed=1), normal(8, seed=2)])
-    normed = _norm(x, block.input_norm).astype(np.float32)
-    y, expected_weights = sublayer(normed, mask, *(memory or (normed,)))
-    output, weights = block(x, (mask, *memory))
-    np.testing.assert_allclose(output, x + np.asarray(y), atol=1e-4)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
 def test_epsilon_is_1e_6():

@@ -50,6 +50,7 @@ DROPOUT = {
     "layer_prepostprocess_dropout": 0.2,
     "embedding_dropout": 0.2,
     "dropout": 0.2,
+    "attention_dropout": 0.2,
 }
 
 
@@ -267,7 +268,10 @@ def test_16_bit_logits_are_near_float32(
 @pytest.mark.slow  # XLA compiles for seconds
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [(name, "float32") for name in ROW_MODELS]
+    [
+        (name, "float32")
+        for name in (*ROW_MODELS, "moe_tiny", "transformer_moe_tiny")
+    ]
     + [(name, "mixed_bfloat16") for name in ("gnmt_tiny", "deep_att_tiny")],
 )
 def test_gradients_with_xla_equal_those_of_graph(build, name, dtype):

@@ -61,19 +61,6 @@ def test_logits_and_attention_weights_equal_numpy(transformer_of, name, rows):
             assert not actual[..., ~keys].any(), "attends to another sentence"
 
 
-def test_dropout_of_row_is_independent_of_batch(build_transformer):
-    """Dropout of attention weights and of hidden layers is included."""
-    changes = {"attention_dropout": 0.2, "relu_dropout": 0.2}
-    changes |= {"num_hidden_layers": 1}
-    model = build_transformer(VARIANTS["together"] | changes)
-    batch = {key: np.tile(ids, (3, 1)) for key, ids in arrays(PACKED).items()}
-    full = _logits(model, batch, randomness.step_rng(3, 5, 0, 6))
-    assert not np.allclose(full, _logits(model, batch), atol=0.01)
-    rows = {key: ids[2:5] for key, ids in batch.items()}
-    logits = _logits(model, rows, randomness.step_rng(3, 5, 2, 3))
-    np.testing.assert_allclose(logits, full[2:5], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("rate", DROPOUTS)
 def test_each_dropout_hparam_has_an_effect(build_transformer, rate):
     none, batch = dict.fromkeys(DROPOUTS, 0.0), features()

@@ -26,6 +26,7 @@ class NumpyTransformer:
 
     def __init__(self, model):
         self.hparams = model.hparams
+        self.pre_norm = self.hparams.layer_preprocess_sequence == "n"
         self.weights = {
             weight.path.partition("/")[2]: weight.numpy().astype(np.float64)
             for weight in model.weights
@@ -45,13 +46,13 @@ class NumpyTransformer:
         x = matrices[0][inputs] * scale
         x = x + self.weights.get("inputs_bias", 0)
         x = x + self.positions("inputs_positions", *x.shape)
-        x = self.embedding_norm("encoder", x)
+        x = self.norm("encoder/input_norm", x, self.hparams.embedding_norm)
         y = np.zeros((len(targets), x.shape[1]))
         if self.hparams.learned_start:
             y[0] = self.weights["start"] * scale
         y[1:] = matrices[1][targets[:-1]] * scale
         y = y + self.positions("targets_positions", *y.shape)
-        y = self.embedding_norm("decoder", y)
+        y = self.norm("decoder/input_norm", y, self.hparams.embedding_norm)
         weights = {"encoder": [], "decoder": [], "cross": []}
         visible_inputs = np.ones(len(inputs), bool)
         if not self.hparams.encode_eos and len(inputs) > 1:
@@ -63,7 +64,7 @@ class NumpyTransformer:
             x, attended = self.self_attention(path, x, visible_inputs)
             weights["encoder"].append(attended)
             x = self.ffn(f"{path}/ffn", x)
-        x = self.final_norm("encoder", x)
+        x = self.norm("encoder/norm", x, self.pre_norm)
         for i in range(hparams.num_decoder_layers or default_layers):
             path = f"decoder/layer_{i}"
             y, attended = self.self_attention(path, y)
@@ -71,7 +72,7 @@ class NumpyTransformer:
             y, attended = self.cross_attention(path, y, x, visible_inputs)
             weights["cross"].append(attended)
             y = self.ffn(f"{path}/ffn", y)
-        y = self.final_norm("decoder", y)
+        y = self.norm("decoder/norm", y, self.pre_norm)
         stacked = {kind: np.array(layers) for kind, layers in weights.items()}
         logits = y @ matrices[2].T
         if self.hparams.softmax_bias:
@@ -180,23 +181,15 @@ class NumpyTransformer:
         return x @ self.weights[f"{path}/kernel"] + self.weights[f"{path}/bias"]
 
     def before(self, path, x):
-        pre_norm = self.hparams.layer_preprocess_sequence == "n"
-        return self.norm(f"{path}/input_norm", x) if pre_norm else x
+        return self.norm(f"{path}/input_norm", x, self.pre_norm)
 
     def after(self, path, x):
         post_norm = self.hparams.layer_postprocess_sequence == "dan"
-        return self.norm(f"{path}/norm", x) if post_norm else x
+        return self.norm(f"{path}/norm", x, post_norm)
 
-    def final_norm(self, path, x):
-        pre_norm = self.hparams.layer_preprocess_sequence == "n"
-        return self.norm(f"{path}/norm", x) if pre_norm else x
-
-    def embedding_norm(self, path, x):
-        if not self.hparams.embedding_norm:
+    def norm(self, path, x, is_used):
+        if not is_used:
             return x
-        return self.norm(f"{path}/input_norm", x)
-
-    def norm(self, path, x):
         x = x - x.mean(1, keepdims=True)
         deviation = np.sqrt(
             (x**2).mean(1, keepdims=True) + self.hparams.norm_epsilon
