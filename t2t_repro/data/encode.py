@@ -125,24 +125,19 @@ def encode_split(
     engine: engines.Engine,
     shard_pairs: int,
 ) -> dict[str, Any]:
-    """Write the missing shards of a split.
+    """Write the missing shards of a split; return its entry in the manifest.
 
     Args:
         folder: folder of the corpus.
         split: name of the split.
         pairs: all pairs of the split, in order.
-        text: the result of the first reading: "read", the number of pairs, and
-            "text_sha256".
+        text: "read" and "text_sha256" of the first reading.
         encoder: encoder of the pairs, which the engine calls.
         engine: as for generate().
         shard_pairs: S, the pairs of raw text of each shard.
 
-    Returns:
-        The split's entry in the manifest.
-
     Raises:
-        UserError: the text has changed since the first reading or since a
-            shard was made. Shards of other text are removed.
+        UserError: the text has changed; shards of other text are removed.
     """
     count = max(1, -(-text["read"] // shard_pairs))
     paths = [
@@ -150,14 +145,14 @@ def encode_split(
         for index in range(count)
     ]
     missing = {path for path in paths if not path.exists()}
-    if len(missing) < len(paths):
-        existing = len(paths) - len(missing)
+    if existing := len(paths) - len(missing):
         print(f"{split}: {existing} of {len(paths)} shards exist already.")
     checksums, source = Checksums(), iter(pairs)
-    chunks = _chunks_of_shards(source, paths, shard_pairs, checksums)
     tasks = (
         ((path, chunk), chunk if path in missing else None)
-        for path, chunk in chunks
+        for path, chunk in _chunks_of_shards(
+            source, paths, shard_pairs, checksums
+        )
     )
     with progress.bar(
         desc=f"encode {split}", total=text["read"], unit="pair"
@@ -166,24 +161,27 @@ def encode_split(
         mismatched = _write_shards(results, encoder.vocab_size, bar)
     is_same = checksums.hexdigests() == text["text_sha256"]
     if next(source, None) or not is_same:
-        _remove(missing)
-        raise errors.UserError(
+        raise _other_text(
+            missing,
             f"The raw text of {split!r} has changed since datagen first read "
             f"it. Restore that text, or remove {folder}, and run datagen "
-            "again."
+            "again.",
         )
     if mismatched:
-        _remove(mismatched)
-        raise errors.UserError(
-            f"{', '.join(path.name for path in mismatched)} in {folder} were "
-            "made from different text, and are removed. Run datagen again."
+        names = ", ".join(path.name for path in mismatched)
+        raise _other_text(
+            mismatched,
+            f"{names} in {folder} were made from different text, and are "
+            "removed. Run datagen again.",
         )
     return _split_entry(paths, text)
 
 
-def _remove(paths):
+def _other_text(paths, message):
+    """Remove shards of other text, and return the error."""
     for path in paths:
         path.unlink(missing_ok=True)
+    return errors.UserError(message)
 
 
 def _chunks_of_shards(source, paths, shard_pairs, checksums):

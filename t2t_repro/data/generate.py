@@ -230,15 +230,18 @@ def generate(
             engine,
             shard_pairs,
         )
-    train = contents["splits"]["train"]
+    _require_pairs(contents["splits"]["train"])
+    files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
+    os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
+    return contents
+
+
+def _require_pairs(train: Mapping[str, Any]) -> None:
     if not train["kept"]:
         raise errors.UserError(
             f"There is nothing to train on: all {train['read']:,} training "
             f"pairs were dropped: {train['dropped']}."
         )
-    files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
-    os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
-    return contents
 
 
 def changed_splits(

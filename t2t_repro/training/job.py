@@ -42,8 +42,7 @@ def train(
     Args:
         problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns it.
-        output_dir: folder of the run; its run.json records the settings. If it
-            is at a URL, each checkpoint is uploaded.
+        output_dir: folder of the run; at a URL, each checkpoint is uploaded.
         options: other settings, flags of the trainer; None: the defaults.
         data: folders of the data; None: the defaults.
         hparams_set: name of the hparams set, for run.json and reports.
@@ -53,8 +52,7 @@ def train(
         The exit code: 0, or 129, 130 or 143 after SIGHUP, Ctrl-C or SIGTERM.
 
     Raises:
-        UserError: a setting does not fit the model or the problem, the folder
-            holds another run, or a number is not finite.
+        UserError: settings or folder do not fit, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
@@ -66,26 +64,19 @@ def train(
     if storage.url_of(run_folder):
         observers.append(Uploads(run_folder))
     strategy = _choose_hardware(options)
-    optimizer.check(hparams)  # runs an update of a small matrix
-    _check_model(problem, hparams, options)
+    _check_by_running(problem, hparams, options)
     worker = devices.Worker(strategy)
-    common_settings = _common_settings(problem, hparams, options)
     with worker.report_lost_workers(), contextlib.ExitStack() as stack:
-        devices.require_same_flags(worker, common_settings)
+        devices.require_same_flags(
+            worker, _common_settings(problem, hparams, options)
+        )
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         if worker.is_chief:
             stack.enter_context(files.locked(run_folder))
             stack.enter_context(upload_at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
-            for note in notes_on_settings(
-                hparams_set,
-                hparams,
-                options,
-                task.plan.num_pairs,
-                problem.max_length,
-            ):
-                run_log.show(f"Note: {note}")
+            _show_notes(hparams_set, options, task, problem)
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -97,6 +88,17 @@ def train(
         ) | {"options": options.given()}
         _write_run_json(worker, run_folder, settings, task, options, strategy)
         return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+def _show_notes(hparams_set, options, task, problem):
+    for note in notes_on_settings(
+        hparams_set,
+        task.hparams,
+        options,
+        task.plan.num_pairs,
+        problem.max_length,
+    ):
+        run_log.show(f"Note: {note}")
 
 
 def _choose_hardware(options):
@@ -194,10 +196,11 @@ def _check(problem, hparams, options):
     )
 
 
-def _check_model(problem, hparams, options):
-    """Check the rules of a model that is not one of ours, which tests check."""
+def _check_by_running(problem, hparams, options):
+    """Run an update of a small matrix, and a small model of a user."""
+    optimizer.check(hparams)
     model = registry.models[hparams.model].value
-    if not model.__module__.startswith("t2t_repro."):
+    if not model.__module__.startswith("t2t_repro."):  # tests check ours
         model_check.check(
             hparams,
             devices.dtype_policy(options.mixed_precision),
