@@ -37,7 +37,7 @@ from importlib import metadata
 from typing import Any, NamedTuple, TypeVar, cast
 
 from t2t_repro import errors
-from t2t_repro.io import files
+from t2t_repro.io import arguments, files
 
 # Kinds of registries: of definitions, of hparams sets and of models.
 
@@ -169,6 +169,27 @@ class Registry(_Entries):
     def declare(self, name: str, target: str) -> None:
         """Enter "package.module.Class", which is imported at its first use."""
         self._entries[name] = Declared(name, target)
+
+    def construct(self, text: str, setting: str, *given: Any) -> Any:
+        """Call the definition that "name:key=value:key=value" names.
+
+        Args:
+            text: name and keyword arguments, as io.arguments reads them.
+            setting: where the text is, for errors, such as "hparam norm".
+            given: positional arguments.
+
+        Raises:
+            UserError: a name is unknown, or an argument wrong or missing.
+        """
+        name, _, values = text.partition(":")
+        definition = self[name].value
+        setting = f"{setting}={text}"
+        return arguments.construct(
+            definition,
+            arguments.parse(definition, values, setting, num_given=len(given)),
+            setting,
+            *given,
+        )
 
 
 class HParamsSets(Registry):

@@ -10,11 +10,12 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, hparam
+from t2t_repro.io import arguments
 from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
-from t2t_repro.training import arguments, schedules
+from t2t_repro.training import schedules
 
-_ARGUMENTS = "optimizer_arguments"
+_ARGUMENTS = "hparam optimizer_arguments"
 # Arguments of constructors that other settings determine.
 _ELSEWHERE = {
     "name": "the class itself",
@@ -136,7 +137,7 @@ def check(hparams: hparam.HParams) -> None:
         rate = float(schedules.learning_rate(hparams, 1))
         raise errors.UserError(
             f"The first update of {cls.__name__} is not finite, at a learning "
-            f"rate of {rate:.3g} and hparam {_ARGUMENTS}="
+            f"rate of {rate:.3g} and {_ARGUMENTS}="
             f"{hparams.optimizer_arguments!r}. Ftrl divides by the rate: "
             "choose a learning_rate_schedule that begins above 0, such as noam."
         )
@@ -157,7 +158,7 @@ def look_up(name: str) -> type:
         if "learning_rate" in arguments.parameters(cls)
     }
     own = {"adam": Adam, "adamw": Adam}
-    return arguments.look_up("optimizer", name, known | own)
+    return arguments.look_up("hparam optimizer", name, known | own)
 
 
 def build(

@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, hparam
+from t2t_repro.io import arguments
 from t2t_repro.runtime.keras_compat import Tensor
-from t2t_repro.training import arguments
 
-_ARGUMENTS = "learning_rate_schedule_arguments"
+_ARGUMENTS = "hparam learning_rate_schedule_arguments"
 _ELSEWHERE = {
     "initial_learning_rate": "learning_rate_constant",
     "name": "the class itself",
@@ -115,7 +115,7 @@ def build(
         )
     library = keras.optimizers.schedules
     known = arguments.subclasses(library, library.LearningRateSchedule)
-    cls = arguments.look_up("learning_rate_schedule", name, known)
+    cls = arguments.look_up("hparam learning_rate_schedule", name, known)
     text = hparams.learning_rate_schedule_arguments
     values = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
     return arguments.construct(
@@ -154,7 +154,7 @@ def check(hparams: hparam.HParams) -> None:
     if not (math.isfinite(highest) and highest > 0):
         raise errors.UserError(
             f"Learning rates of {cls.__name__} must be finite and above 0; the "
-            f"highest is {highest}. Correct hparam {_ARGUMENTS}="
+            f"highest is {highest}. Correct {_ARGUMENTS}="
             f"{hparams.learning_rate_schedule_arguments}."
         )
 

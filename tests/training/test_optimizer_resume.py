@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.io import arguments
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runtime import keras_compat
-from t2t_repro.training import arguments, optimizer
+from t2t_repro.training import optimizer
 
 VOCABULARY = "ab" * 32  # a sha256
 # All optimizers of the installed Keras except those that wrap others.

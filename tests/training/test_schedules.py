@@ -6,7 +6,8 @@ import keras
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.training import arguments, schedules
+from t2t_repro.io import arguments
+from t2t_repro.training import schedules
 
 UPDATES = (1, 100, 4_000, 8_000, 100_000)
 # Literals of 7 digits are 5e-7 off, float32's products as much; the rates of

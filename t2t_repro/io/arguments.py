@@ -1,20 +1,26 @@
-"""Arguments of library classes, and the classes by name.
+"""Arguments of classes and functions as text, and library classes by name.
 
 "momentum=0.9:nesterov=true" is two arguments. Each value has the type of the
-constructor's default.
+default, or else of the annotation.
 """
 
 import inspect
 import math
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from t2t_repro import errors
 
 # Arguments that take a list, whose items are joined by "/".
 _LISTS = ("boundaries", "values", "exclude_layers")
+# A value of the type of a parameter that has an annotation and no default.
+_OF_ANNOTATIONS = {
+    annotation: kind()
+    for kind in (bool, int, float, str)
+    for annotation in (kind, kind.__name__)
+}
 
 
 def snake_case(name: str) -> str:
@@ -33,7 +39,7 @@ def subclasses(module: types.ModuleType, base: type) -> dict[str, type]:
     }
 
 
-def look_up(hparam: str, name: str, known: Mapping[str, type]) -> type:
+def look_up(setting: str, name: str, known: Mapping[str, type]) -> type:
     """Return known[name].
 
     Raises:
@@ -41,87 +47,104 @@ def look_up(hparam: str, name: str, known: Mapping[str, type]) -> type:
     """
     if name not in known:
         raise errors.UserError(
-            f"hparam {hparam} has no {name!r}.{errors.hint(name, known)} "
+            f"{setting} has no {name!r}.{errors.hint(name, known)} "
             f"Known: {', '.join(sorted(known))}."
         )
     return known[name]
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a constructor."""
-    constructor: Any = cls
-    signature = inspect.signature(constructor.__init__)
-    _, *named = signature.parameters.values()  # without self
+def parameters(
+    target: Callable, num_given: int = 0
+) -> dict[str, inspect.Parameter]:
+    """Return the named parameters of a function, or of a class's constructor.
+
+    Those of the first `num_given` positional arguments are left out.
+    """
+    function: Any = target
+    if inspect.isclass(target):
+        function, num_given = function.__init__, num_given + 1  # and self
+    named = [*inspect.signature(function).parameters.values()][num_given:]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {p.name: p for p in named if p.kind not in variadic}
 
 
 def parse(
-    cls: type, text: str, hparam: str, elsewhere: Mapping[str, str]
+    target: Callable,
+    text: str,
+    setting: str,
+    elsewhere: Mapping[str, str] = types.MappingProxyType({}),
+    num_given: int = 0,
 ) -> dict[str, Any]:
-    """Convert "a=1:b=x", the text of an hparam, to a constructor's arguments.
+    """Convert "a=1:b=x" to keyword arguments of a class or function.
 
-    {argument: the hparam that sets it} of `elsewhere` are refused in the text.
+    Args:
+        target: the class or function.
+        text: the arguments. "s3://x" is one value.
+        setting: where the text is, for errors: "hparam optimizer_arguments".
+        elsewhere: {argument: the hparam that sets it}, refused in the text.
+        num_given: positional arguments that construct() gets.
 
     Raises:
         UserError: an argument that is unknown, set elsewhere, or given twice;
             a value of another type.
     """
-    named = parameters(cls)
+    named = parameters(target, num_given)
     known = [name for name in named if name not in elsewhere]
+    shown = ", ".join(known) or "none"
     values: dict[str, Any] = {}
-    for item in filter(None, text.split(":")):
+    for item in filter(None, re.split(r":(?!//)", text)):
         name, _, value = item.partition("=")
         if name in elsewhere:
             raise errors.UserError(
-                f"hparam {hparam} must not set {name}: {elsewhere[name]} does. "
-                f"Known: {', '.join(known)}."
+                f"{setting} must not set {name}: {elsewhere[name]} does. "
+                f"Known: {shown}."
             )
         if name not in known:
             raise errors.UserError(
-                f"hparam {hparam}: {cls.__name__} has no {name!r}."
-                f"{errors.hint(name, known)} Known: {', '.join(known)}."
+                f"{setting}: {target.__name__} has no {name!r}."
+                f"{errors.hint(name, known)} Known: {shown}."
             )
         if name in values:
-            raise errors.UserError(
-                f"hparam {hparam} gives {name} twice: {text!r}."
-            )
-        values[name] = _convert(hparam, name, value, named[name].default)
+            raise errors.UserError(f"{setting} gives {name} twice: {text!r}.")
+        values[name] = _convert(setting, name, value, named[name])
     return values
 
 
-def construct(cls: type, values: Mapping[str, Any], hparam: str) -> Any:
-    """Return cls(**values).
+def construct(
+    target: Callable, values: Mapping[str, Any], setting: str, *given: Any
+) -> Any:
+    """Return target(*given, **values).
 
     Raises:
-        UserError: an argument is missing, or the class refuses a value.
+        UserError: an argument is missing, or a value is refused.
     """
     missing = [
         name
-        for name, parameter in parameters(cls).items()
+        for name, parameter in parameters(target, len(given)).items()
         if parameter.default is parameter.empty and name not in values
     ]
     if missing:
         raise errors.UserError(
-            f"{cls.__name__} needs {' and '.join(missing)}. Add "
-            f"{':'.join(f'{name}=VALUE' for name in missing)} to hparam "
-            f"{hparam}."
+            f"{target.__name__} needs {' and '.join(missing)}. Add "
+            f"{':'.join(f'{name}=VALUE' for name in missing)} to {setting}."
         )
     try:
-        return cls(**values)
+        return target(*given, **values)
     except (TypeError, ValueError) as error:
-        raise refusal(cls, hparam, error) from error
+        raise refusal(target, setting, error) from error
 
 
-def refusal(cls: type, hparam: str, error: Exception) -> errors.UserError:
-    """Return the error of a class that refuses its arguments."""
+def refusal(
+    target: Callable, setting: str, error: Exception
+) -> errors.UserError:
+    """Return the error of a class or function that refuses its arguments."""
     return errors.UserError(
-        f"{cls.__name__} refuses its arguments: {str(error).rstrip('.')}. "
-        f"Correct hparam {hparam}."
+        f"{target.__name__} refuses its arguments: {str(error).rstrip('.')}. "
+        f"Correct {setting}."
     )
 
 
-def _convert(hparam, name, value, default):
+def _convert(setting, name, value, parameter):
     """Return the value of an argument, in the type of its default."""
     if name in _LISTS:
         items = [_number_or_text(item) for item in value.split("/")]
@@ -129,6 +152,9 @@ def _convert(hparam, name, value, default):
         if float in map(type, items) and str not in map(type, items):
             items = [float(item) for item in items]
         return items
+    default = parameter.default
+    if default is parameter.empty:
+        default = _OF_ANNOTATIONS.get(parameter.annotation, default)
     if default is None:
         truth = {"true": True, "false": False}
         return truth.get(value.lower(), _number_or_text(value))
@@ -144,7 +170,7 @@ def _convert(hparam, name, value, default):
     except (KeyError, ValueError):
         kind = "true or false" if isinstance(default, bool) else "a number"
         raise errors.UserError(
-            f"hparam {hparam}: {name} must be {kind}; got {value!r}."
+            f"{setting}: {name} must be {kind}; got {value!r}."
         ) from None
 
 

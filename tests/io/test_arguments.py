@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from t2t_repro import errors
-from t2t_repro.training import arguments
+from t2t_repro import errors, registry
+from t2t_repro.io import arguments
 
 
 class Base:
@@ -26,7 +26,9 @@ class WarmUp(Base):
 
 
 def parse(text, cls=Base):
-    return arguments.parse(cls, text, "toy_arguments", {"name": "the class"})
+    return arguments.parse(
+        cls, text, "hparam toy_arguments", {"name": "the class"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,9 +53,9 @@ def test_subclasses_have_snake_case_names():
 
 def test_unknown_name_is_refused_with_near_and_known_names():
     known = {"warm_up": WarmUp, "base": Base}
-    assert arguments.look_up("toy", "base", known) is Base
+    assert arguments.look_up("hparam toy", "base", known) is Base
     with pytest.raises(errors.UserError) as raised:
-        arguments.look_up("toy", "warmup", known)
+        arguments.look_up("hparam toy", "warmup", known)
     assert str(raised.value) == (
         "hparam toy has no 'warmup'. Did you mean warm_up? "
         "Known: base, warm_up."
@@ -138,5 +140,27 @@ def test_bad_arguments_are_refused(text, message):
 )
 def test_class_that_refuses_its_arguments_is_named(cls, values, message):
     with pytest.raises(errors.UserError) as raised:
-        arguments.construct(cls, values, "toy")
+        arguments.construct(cls, values, "hparam toy")
     assert str(raised.value).startswith(message)
+
+
+def test_values_without_default_have_the_types_of_annotations():
+    def of(first, file: str, count: int, scale: "float", rest, on: bool = True):
+        return first, file, count, scale, rest, on
+
+    text = "file=s3://a/1:count=2:scale=3:rest=4"
+    values = arguments.parse(of, text, "toy", num_given=1)
+    found = arguments.construct(of, values, "toy", None)
+    assert found == (None, "s3://a/1", 2, 3.0, 4, True)
+    with pytest.raises(errors.UserError, match="toy: of has no 'first'"):
+        arguments.parse(of, "first=1", "toy", num_given=1)
+
+
+def test_registered_definition_is_called_with_its_arguments():
+    things = registry.Registry("thing")
+    things.register("base")(Base)
+    thing = things.construct("base:power=2:loud=true", "hparam thing", 0.7)
+    assert (thing.given["rate"], thing.given["power"]) == (0.7, 2.0)
+    message = "hparam thing=base:x=1: Base has no 'x'.* Known: steps, power"
+    with pytest.raises(errors.UserError, match=message):
+        things.construct("base:x=1", "hparam thing", 0.7)
