@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import pathlib
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors, fields, registry
@@ -160,7 +160,7 @@ class Model(Translator):
 
 
 def load(
-    path: Path, usr_dir: Path | None = None, **server: Any
+    path: Path, usr_dir: Path | Sequence[Path] | None = None, **server: Any
 ) -> Model | ExportedModel | RemoteModel:
     """Load a model from a run, a checkpoint or an export, or ask a server.
 
@@ -169,7 +169,8 @@ def load(
             RUN/checkpoints/ckpt-1500; several, comma-separated, make an
             ensemble. Any of them may be a URL, s3:// or gs://. A server is
             http://HOST:PORT/v1/models/NAME or grpc://HOST:PORT/NAME.
-        usr_dir: folder of your own definitions; an export needs none.
+        usr_dir: folder of your own definitions, or several; an export needs
+            none.
         **server: fields of serving.connection.Options, such as token_file.
 
     Raises:
@@ -218,7 +219,7 @@ def train(
     *,
     problem_args: Mapping[str, Any] | None = None,
     hparams: Mapping[str, Any] | None = None,
-    usr_dir: Path | None = None,
+    usr_dir: Path | Sequence[Path] | None = None,
     **settings: Any,
 ) -> Model:
     """Train a model, or resume its training, and load it.
@@ -229,7 +230,7 @@ def train(
         output_dir: folder of the run.
         problem_args: arguments of the problem.
         hparams: values that differ from the set's.
-        usr_dir: folder of your own definitions.
+        usr_dir: folder of your own definitions, or several.
         **settings: fields of training.options.Options, such as
             train_steps=500, and of data.settings.Data, such as data_dir.
 

@@ -34,7 +34,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from t2t_repro import errors
 from t2t_repro.io import arguments, files
@@ -294,21 +294,21 @@ def _target(cls):
 # list.
 
 PACKAGE = "t2t_usr_dir"
-SHAPE = {"folder": str, "sha256": {str: str}}  # of "usr_dir" in run.json
+SHAPE = [{"folder": str, "sha256": {str: str}}]  # of stored_folders()
 # Group of the entry points of installed packages; each is a module.
 ENTRY_POINTS = "t2t_repro.definitions"
 _HELP = "my-problem-or-hparams-set-is-not-found"
 
 
-class Definitions(NamedTuple):
+class Folder(NamedTuple):
     """Modules of a folder, as they were read."""
 
-    folder: pathlib.Path  # absolute
+    path: pathlib.Path  # absolute
     sources: Mapping[str, bytes]  # by path in the folder: parts/__init__.py
 
     @property
     def checksums(self) -> dict[str, str]:
-        """{module: sha256}."""
+        """{file: sha256}."""
         return {
             name: hashlib.sha256(source).hexdigest()
             for name, source in self.sources.items()
@@ -317,57 +317,113 @@ class Definitions(NamedTuple):
     @property
     def stored(self) -> dict[str, Any]:
         """The folder with its checksums, for run.json."""
-        return {"folder": str(self.folder), "sha256": self.checksums}
+        return {"folder": str(self.path), "sha256": self.checksums}
 
 
-_imported: Definitions | None = None  # the last ones
-_is_named = False  # whether a user has named them; else they are of a run
+# Folders whose modules are one package. Each module is of one of them; the
+# __init__.py of each runs as that of the package.
+Definitions: TypeAlias = tuple[Folder, ...]
+_imported: Definitions = ()
+_named: Definitions = ()  # by a user; the others are of runs
 
 
-def read(folder: pathlib.Path) -> Definitions:
-    """Read the modules of a folder, and of the packages in it.
+def read(*paths: str | os.PathLike) -> Definitions:
+    """Read the modules of folders, and of the packages in them.
+
+    Text may have several paths, comma-separated.
 
     Raises:
-        UserError: it is no folder.
+        UserError: one is no folder, or two have a module of the same name.
     """
-    if not folder.is_dir():
-        raise errors.UserError(
-            f"--usr_dir must be a folder with Python modules; got {folder},"
-            " which is not a folder."
+    names = [
+        name
+        for path in paths
+        for name in (
+            [path] if isinstance(path, os.PathLike) else files.split_paths(path)
         )
-    folder = folder.absolute()
-    paths = sorted(_module_files(folder))
-    return Definitions(
-        folder,
-        {str(path.relative_to(folder)): path.read_bytes() for path in paths},
+        if str(name)
+    ]
+    definitions: Definitions = ()
+    for path in dict.fromkeys(files.expand_path(n).absolute() for n in names):
+        if not path.is_dir():
+            raise errors.UserError(
+                f"--usr_dir must be a folder with Python modules; got {path},"
+                " which is not a folder."
+            )
+        definitions = _with(definitions, _read(path))
+    return definitions
+
+
+def _read(path):
+    return Folder(
+        path,
+        {
+            str(file.relative_to(path)): file.read_bytes()
+            for file in sorted(_module_files(path))
+        },
     )
 
 
-def imported() -> Definitions | None:
-    """Return the last definitions that were imported, by a user or a run."""
+def _with(definitions, folder):
+    """Return definitions with one more folder; refuse equal modules."""
+    for other in definitions:
+        first, second = _by_module(other.sources), _by_module(folder.sources)
+        for name in first.keys() & second.keys():
+            raise errors.UserError(
+                f"Two folders of definitions have a module {name!r}: "
+                f"{other.path / first[name]} and {folder.path / second[name]}."
+                " Their modules form one package: rename one of the two."
+            )
+    return (*definitions, folder)
+
+
+def _by_module(names):
+    """Return {module: file} of the files of a folder, but its __init__.py."""
+    return {
+        name.removesuffix(".py").removesuffix("/__init__"): name
+        for name in names
+        if name != "__init__.py"
+    }
+
+
+def imported() -> Definitions:
+    """Return the definitions that are imported, of a user or of runs."""
     return _imported
 
 
-def stored_definitions() -> dict[str, Any] | None:
+def stored_definitions() -> Any:
     """Return the named definitions for run.json; None: there are none."""
-    return _imported.stored if _imported and _is_named else None
+    stored = [folder.stored for folder in _named]
+    # A run with one folder is as of before.
+    return (stored if len(stored) > 1 else stored[0]) if stored else None
 
 
-def definition_checksums() -> dict[str, str]:
-    """Return {module: sha256} of the named definitions; {}: none."""
-    return _imported.checksums if _imported and _is_named else {}
+def stored_folders(known: Any) -> list[dict[str, Any]]:
+    """Return the folders of a run.json's usr_dir, which is one or a list."""
+    return known if isinstance(known, list) else [known]
+
+
+def definition_checksums(known: Any = None) -> dict[str, str]:
+    """Return {file: sha256} of the named definitions, or of a run's usr_dir."""
+    if known is None:
+        known = stored_definitions() or []
+    result: dict[str, str] = {}
+    for folder in stored_folders(known):
+        for name, sha256 in folder["sha256"].items():
+            result[name] = result.get(name, "") + sha256  # several __init__.py
+    return result
 
 
 def checksums_of_class(definition: type) -> dict[str, str]:
-    """Return {module: sha256} of a class and its bases in the named folder."""
-    paths = {
-        getattr(sys.modules.get(base.__module__), "__file__", None)
-        for base in definition.__mro__
-    }
+    """Return {file: sha256} of a class and its bases in the named folders."""
+    used = {base.__module__ for base in definition.__mro__}
+    checksums = definition_checksums()
+    modules = {"": "__init__.py"} | _by_module(checksums)
     return {
-        name: checksum
-        for name, checksum in definition_checksums().items()
-        if _imported and str(_imported.folder / name) in paths
+        file: checksums[file]
+        for name, file in modules.items()
+        if f"{PACKAGE}.{name.replace('/', '.')}".rstrip(".") in used
+        and file in checksums
     }
 
 
@@ -390,12 +446,11 @@ def remember() -> None:
     Runs that name them need no flag here. Without a home folder, or if it
     cannot be written, a note says so.
     """
-    if not (known := stored_definitions()):
-        return
     try:
-        path = _entry(known)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, known)
+        for folder in _named:
+            path = _entry(folder.stored)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(path, folder.stored)
     except (OSError, errors.UserError) as error:
         print(
             f"Note: commands that open this run will need --usr_dir, since the "
@@ -404,53 +459,74 @@ def remember() -> None:
         )
 
 
-def load_stored_definitions(
-    known: Mapping[str, Any], run: pathlib.Path
-) -> None:
-    """Load the definitions of a run again, unless the user has named some.
+def load_stored_definitions(known: Any, run: pathlib.Path) -> None:
+    """Load the definitions of a run again, beside those that a user named.
 
     Args:
-        known: what stored() was when the run was trained.
+        known: what stored_definitions() was when the run was trained.
         run: folder of the run, for errors.
 
     Raises:
         UserError: see of_run().
     """
-    if not _is_named and not (_imported and _imported.stored == known):
-        _import(of_run(known, run))
+    loaded = [folder.stored for folder in _imported]
+    missing = [each for each in stored_folders(known) if each not in loaded]
+    if missing:
+        _import(_replacing(_imported, of_run(missing, run, _named)))
 
 
-def of_run(known: Mapping[str, Any], run: pathlib.Path) -> Definitions:
-    """Read the definitions that a run names, and print their folder.
+def of_run(
+    known: Any, run: pathlib.Path, named: Definitions = ()
+) -> Definitions:
+    """Read the definitions that a run names, and print their folders.
 
     Nothing is read that is not in the list of this computer.
 
     Args:
-        known: what stored() was when the run was trained; of SHAPE.
+        known: what stored_definitions() was when the run was trained; its
+            stored_folders() have SHAPE.
         run: folder of the run, for errors.
+        named: definitions of the user. A folder that has all files of one
+            of the run takes its place.
+
+    Returns:
+        Those of the user and of the run.
 
     Raises:
-        UserError: the list lacks them, or the folder is missing or has changed.
+        UserError: the list lacks a folder, or it is missing or has changed, and
+            the user has named none; or two have a module of the same name.
     """
-    folder = pathlib.Path(known["folder"])
-    if not _is_remembered(known):
-        reason = "no training on this computer has used them"
-    elif not folder.is_dir():
-        reason = "the folder is missing"
-    else:
-        definitions = read(folder)
-        changed = changed_definitions(known["sha256"], definitions.checksums)
-        if not changed:
-            print(f"Definitions: {folder}.", file=sys.stderr)
-            return definitions
-        reason = f"these files have changed: {', '.join(changed)}"
-    raise errors.UserError(
-        f"The definitions of {run} are not loaded from "
-        f"{known['folder']!r:.200}: {reason}. To use them as they are now, "
-        "name their folder with --usr_dir. Their Python code then runs with "
-        "your rights: read it first if it comes from others.",
-        see=_HELP,
-    )
+    result = named
+    for each in stored_folders(known):
+        path = pathlib.Path(each["folder"])
+        if any(
+            path == other.path or each["sha256"].keys() <= other.sources.keys()
+            for other in named
+        ):
+            continue
+        if not _is_remembered(each):
+            reason = "no training on this computer has used them"
+        elif not path.is_dir():
+            reason = "the folder is missing"
+        else:
+            folder = _read(path)
+            changed = changed_definitions(each["sha256"], folder.checksums)
+            if not changed:
+                result = _with(result, folder)
+                print(f"Definitions: {path}.", file=sys.stderr)
+                continue
+            reason = f"these files have changed: {', '.join(changed)}"
+        text = (
+            f"he definitions of {run} are not loaded from "
+            f"{each['folder']!r:.200}: {reason}. To use them as they are now, "
+            f"name their folder with --usr_dir{', too' if named else ''}. "
+            "Their Python code then runs with your rights: read it first if it "
+            "comes from others."
+        )
+        if not named:
+            raise errors.UserError(f"T{text}", see=_HELP)
+        print(f"Note: t{text}", file=sys.stderr)
+    return result
 
 
 def _is_remembered(known):
@@ -461,7 +537,7 @@ def _is_remembered(known):
 
 
 def _entry(known):
-    """Return the path at which the list has definitions.
+    """Return the path at which the list has a folder.
 
     Each entry is a file of its own, so that processes need no lock.
     """
@@ -481,20 +557,24 @@ def explain_import_error(error: Exception) -> str | None:
     Returns:
         None: the import of a folder did not raise the error.
     """
-    folder = next(
+    found = next(
         (
-            frame.f_locals["definitions"].folder
+            (frame.f_locals["definitions"], frame.f_locals["folder"].path)
             for frame, _ in traceback.walk_tb(error.__traceback__)
             if frame.f_code is _import.__code__
         ),
         None,
     )
-    if folder is None:
+    if found is None:
         return None
+    definitions, folder = found
     lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)
-        if pathlib.Path(line.filename).is_relative_to(folder)
+        if any(
+            pathlib.Path(line.filename).is_relative_to(each.path)
+            for each in definitions
+        )
     ]
     shown = traceback.format_list(lines)
     shown += traceback.format_exception_only(error)
@@ -524,14 +604,19 @@ def _load_installed():
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finder and loader of the modules of a folder, from what was read.
+    """Finder and loader of the modules of folders, from what was read.
 
     Python's own would take other files for them: compiled ones, and folders
     without __init__.py.
     """
 
     def __init__(self, definitions: Definitions):
-        self._definitions = definitions
+        self._folders = [folder.path for folder in definitions]
+        self._sources = {
+            path / name: source
+            for path, sources in definitions
+            for name, source in sources.items()
+        }
 
     def find_spec(
         self,
@@ -543,53 +628,81 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         package, *parts = fullname.split(".")
         if package != PACKAGE:
             return None
-        folder, sources = self._definitions
-        init = "/".join([*parts, "__init__.py"])
-        if not parts or init in sources:
-            return importlib.util.spec_from_file_location(
-                fullname,
-                folder / init,
-                loader=self,
-                submodule_search_locations=[str(folder.joinpath(*parts))],
-            )
-        if (name := "/".join(parts) + ".py") in sources:
-            return importlib.util.spec_from_file_location(
-                fullname, folder / name, loader=self
-            )
+        for folder in self._folders:
+            place = folder.joinpath(*parts)
+            if not parts or place / "__init__.py" in self._sources:
+                return importlib.util.spec_from_file_location(
+                    fullname,
+                    place / "__init__.py",
+                    loader=self,
+                    submodule_search_locations=[str(place)],
+                )
+            if (file := folder / f"{'/'.join(parts)}.py") in self._sources:
+                return importlib.util.spec_from_file_location(
+                    fullname, file, loader=self
+                )
         raise ModuleNotFoundError(
-            f"{folder} has no module {name}, nor a package of this name with "
-            "an __init__.py.",
+            f"{' and '.join(map(str, self._folders))} has no module "
+            f"{'/'.join(parts)}.py, nor a package of this name with an "
+            "__init__.py.",
             name=fullname,
         )
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the source of a module; __init__.py is optional."""
-        path = str(module.__file__)
-        name = str(pathlib.Path(path).relative_to(self._definitions.folder))
-        source = self._definitions.sources.get(name, b"")
-        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+        """Run the source of a module; that of PACKAGE is run by folder."""
+        if module.__name__ != PACKAGE:
+            self.run(module, pathlib.Path(str(module.__file__)))
+
+    def run(self, module: types.ModuleType, file: pathlib.Path) -> None:
+        """Run a file, if it was read, as the module."""
+        module.__file__ = str(file)
+        source = self._sources.get(file, b"")
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+
+
+def _replacing(definitions, others):
+    """Return `others`, with those definitions that share no module with them.
+
+    Runs of one process may have folders with modules of the same name: the last
+    ones are those that can be imported.
+    """
+    used = {name for folder in others for name in _by_module(folder.sources)}
+    paths = [folder.path for folder in others]
+    return others + tuple(
+        folder
+        for folder in definitions
+        if folder.path not in paths
+        and used.isdisjoint(_by_module(folder.sources))
+    )
 
 
 def _import(definitions):
-    """Import all modules of a folder as the package t2t_usr_dir.
+    """Import all modules of the folders as the package t2t_usr_dir.
 
-    Callers compare the definitions with the last ones: the classes of a second
-    import would be others than those of the first.
+    Modules that are imported already stay if all of their folders do: classes
+    of a second import would be others than those of the first.
     """
     global _imported
-    _imported = None
-    for name in list(sys.modules):  # modules of an earlier folder
-        if name.partition(".")[0] == PACKAGE:
-            del sys.modules[name]
+    known, _imported = _imported, ()
+    if not all(folder in definitions for folder in known):
+        known = ()
+    if not known:
+        for name in list(sys.modules):
+            if name.partition(".")[0] == PACKAGE:
+                del sys.modules[name]
+    finder = _Finder(definitions)
     sys.meta_path[:] = [
-        _Finder(definitions),
+        finder,
         *(each for each in sys.meta_path if not isinstance(each, _Finder)),
     ]
-    importlib.import_module(PACKAGE)
-    for name in definitions.sources:
-        module = name.removesuffix("/__init__.py").removesuffix(".py")
-        if module != "__init__" and not {*"/."} & {*module}:
-            importlib.import_module(f"{PACKAGE}.{module}")
+    package = importlib.import_module(PACKAGE)
+    for folder in definitions:
+        if folder in known:
+            continue
+        finder.run(package, folder.path / "__init__.py")
+        for name in _by_module(folder.sources):
+            if not {*"/."} & {*name}:
+                importlib.import_module(f"{PACKAGE}.{name}")
     _imported = definitions
 
 
@@ -653,29 +766,34 @@ def build_hparams(name: str) -> Any:
 
 
 def load_definitions(
-    usr_dir: str | os.PathLike | Definitions | None = None,
+    usr_dir: str | os.PathLike | Sequence[str | os.PathLike | Folder] | None = (
+        None
+    ),
 ) -> None:
     """Import every definition: ours, installed ones, and those in `usr_dir`.
 
     Args:
-        usr_dir: folder that a user names, or what was read from it.
+        usr_dir: folder that a user names; several, as a list or
+            comma-separated; or what was read from them.
 
     Raises:
         ImportError: from a definition, unchanged; nothing is skipped.
         UserError: `usr_dir` is not a folder, or an installed package cannot be
             imported.
     """
-    global _is_named
+    global _named
     for package in ("problems", "hparams"):
         import_modules(importlib.import_module(f"t2t_repro.{package}"))
-    if isinstance(usr_dir, (str, os.PathLike)):
-        path = files.expand_path(usr_dir)
-        usr_dir = read(path) if str(usr_dir) else None
-    _is_named = False
+    if usr_dir is None or isinstance(usr_dir, (str, os.PathLike)):
+        usr_dir = [usr_dir or ""]
+    if not all(isinstance(each, Folder) for each in usr_dir):
+        usr_dir = read(*cast(Sequence[str], usr_dir))
+    definitions = cast(Definitions, tuple(usr_dir))
+    _named = ()
     _load_installed()
-    if usr_dir and usr_dir != _imported:
-        _import(usr_dir)
-    _is_named = usr_dir is not None
+    if not all(folder in _imported for folder in definitions):
+        _import(_replacing(_imported, definitions))
+    _named = definitions
 
 
 def summary() -> str:

@@ -37,7 +37,7 @@ def usr_dir(tmp_path):
 def forget_imports():
     """Return to a process that has loaded no definitions of a user."""
     registry.load_definitions()
-    registry._imported = None
+    registry._imported = ()
     for name in list(sys.modules):
         if name.partition(".")[0] == registry.PACKAGE:
             del sys.modules[name]
@@ -109,7 +109,7 @@ def open_run(request):
 
     def repeat(run):
         known = flags.FlagValues()
-        flags.DEFINE_string("usr_dir", None, "", flag_values=known)
+        flags.DEFINE_multi_string("usr_dir", None, "", flag_values=known)
         known(["command"])
         return config_file.apply(run / "run.json", known)
 
@@ -158,15 +158,16 @@ def test_options_of_a_run_name_no_definitions(archive, usr_dir):
 def test_repeated_run_has_its_definitions(known, archive, usr_dir):
     edit(archive, usr_dir=known)
     flag_values = flags.FlagValues()
-    flags.DEFINE_string("usr_dir", None, "", flag_values=flag_values)
+    flags.DEFINE_multi_string("usr_dir", None, "", flag_values=flag_values)
     flag_values(["command"])
     registry.load_definitions(
         config_file.apply(archive / "run.json", flag_values)
     )
     assert loaded() == 1
     assert registry.stored_definitions() == known  # as if the user had named it
-    flag_values(["command", "--usr_dir=other"])
-    assert config_file.apply(archive / "run.json", flag_values) is None
+    flag_values(["command", f"--usr_dir={usr_dir}"])
+    (folder,) = config_file.apply(archive / "run.json", flag_values)
+    assert folder.stored == known
 
 
 def test_only_what_was_summed_is_imported(usr_dir):
@@ -220,6 +221,122 @@ def test_named_folder_replaces_the_stored_one(known, usr_dir):
     registry.load_definitions(usr_dir)
     registry.load_stored_definitions(known, usr_dir.parent / "run")
     assert loaded() == 2
+
+
+@pytest.fixture
+def other_dir(tmp_path):
+    """Return a second folder, which uses a module of the first."""
+    folder = tmp_path / "others"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from .mine import LOADED as FIRST\n")
+    (folder / "theirs.py").write_text("from . import mine\nLOADED = 3\n")
+    return folder
+
+
+def test_two_folders_are_one_package(usr_dir, other_dir):
+    (usr_dir / "__init__.py").write_text("BOTH = 1\n")
+    registry.load_definitions(f"{usr_dir},{other_dir}")
+    assert (loaded(), loaded("theirs")) == (1, 3)
+    package = sys.modules[registry.PACKAGE]
+    assert (package.BOTH, package.FIRST) == (1, 1)
+    stored = registry.stored_definitions()
+    assert [each["folder"] for each in stored] == [str(usr_dir), str(other_dir)]
+    before = registry.definition_checksums()
+    assert sorted(before) == [
+        "__init__.py",
+        "mine.py",
+        "parts/__init__.py",
+        "theirs.py",
+    ]
+    (other_dir / "__init__.py").write_text("FIRST = 4\n")
+    registry.load_definitions([usr_dir, other_dir])
+    assert package is not sys.modules[registry.PACKAGE]
+    now = registry.definition_checksums()
+    assert registry.changed_definitions(before, now) == ["__init__.py"]
+
+
+@pytest.mark.parametrize("file", ["mine.py", "mine/__init__.py"])
+def test_module_of_two_folders_is_refused(usr_dir, other_dir, file):
+    (other_dir / file).parent.mkdir(exist_ok=True)
+    (other_dir / file).write_text("")
+    both = f"{usr_dir / 'mine.py'} and {other_dir / file}"
+    with pytest.raises(errors.UserError, match=f"'mine': {re.escape(both)}"):
+        registry.load_definitions([usr_dir, other_dir])
+
+
+def test_named_and_stored_folders_are_merged(known, usr_dir, other_dir, capsys):
+    run = usr_dir.parent / "run"
+    (other_dir / "__init__.py").unlink()
+    (other_dir / "theirs.py").write_text("LOADED = 3\n")
+    registry.load_definitions(other_dir)
+    theirs = sys.modules[f"{registry.PACKAGE}.theirs"]
+    registry.load_stored_definitions(known, run)
+    assert (loaded(), loaded("theirs")) == (1, 3)
+    assert sys.modules[f"{registry.PACKAGE}.theirs"] is theirs
+    assert registry.stored_definitions()["folder"] == str(other_dir)
+    forget_imports()
+    registry.load_definitions(other_dir)
+    (usr_dir / "mine.py").write_text(MODULE.format(2))
+    registry.load_stored_definitions(known, run)
+    assert "mine.py. To use them as they are now" in capsys.readouterr().err
+    assert f"{registry.PACKAGE}.mine" not in sys.modules
+
+
+def test_module_of_a_named_and_a_stored_folder_is_refused(known, usr_dir):
+    other = usr_dir.parent / "others"
+    other.mkdir()
+    (other / "mine.py").write_text("")
+    registry.load_definitions(other)
+    with pytest.raises(errors.UserError, match="'mine': .*others.*definitions"):
+        registry.load_stored_definitions(known, usr_dir.parent / "run")
+
+
+def test_copy_of_a_stored_folder_takes_its_place(known, usr_dir):
+    copy = shutil.copytree(usr_dir, usr_dir.parent / "copy")
+    (copy / "mine.py").write_text(MODULE.format(2))
+    registry.load_definitions(copy)
+    registry.load_stored_definitions(known, usr_dir.parent / "run")
+    assert loaded() == 2
+
+
+def test_run_with_two_folders_is_opened(archive, usr_dir, other_dir):
+    registry.load_definitions([usr_dir, other_dir])
+    known = registry.stored_definitions()
+    edit(archive, usr_dir=known)
+    forget_imports()
+    with pytest.raises(errors.UserError, match="no training on this computer"):
+        Run.open(archive)
+    registry.load_definitions([usr_dir, other_dir])
+    registry.remember()
+    forget_imports()
+    Run.open(archive)
+    assert (loaded(), loaded("theirs")) == (1, 3)
+
+
+def test_flags_and_configurations_name_several_folders(
+    usr_dir, other_dir, tmp_path
+):
+    for folder in (usr_dir, other_dir):
+        name = folder.name
+        (folder / f"{name}.py").write_text(
+            "from t2t_repro import registry\n"
+            f"@registry.hparams_sets.register('set_of_{name}', parent='tiny')\n"
+            f"def define(tiny):\n    return tiny\n"
+        )
+    config = tmp_path / "flags.yaml"
+    config.write_text(f"usr_dir: [{usr_dir}, {other_dir}]\n")
+    for arguments in (
+        [f"--usr_dir={usr_dir}", f"--t2t_usr_dir={other_dir}"],
+        [f"--config={config}"],
+    ):
+        result = subprocess.run(
+            [sys.executable, "-m", "t2t_repro.show", "--registry_help"]
+            + arguments,
+            capture_output=True,
+            text=True,
+        )
+        for folder in (usr_dir, other_dir):
+            assert f"set_of_{folder.name}" in result.stdout, result.stderr
 
 
 def test_installed_packages_are_loaded(monkeypatch):

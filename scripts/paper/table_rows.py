@@ -374,10 +374,14 @@ def this_machine() -> str:
 def _given(*names):
     """Return the flags of these names that have a value."""
     return [
-        f"--{name}={flags.FLAGS[name].value}"
+        f"--{name}={value}"
         for name in names
-        if flags.FLAGS[name].value
+        for value in _values(flags.FLAGS[name].value)
     ]
+
+
+def _values(value):
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def _given_folders(*names):

@@ -20,8 +20,11 @@ from t2t_repro.io import progress
 from t2t_repro.problem import Problem
 from t2t_repro.runtime import tensorflow_import
 
-_USR_DIR = flags.DEFINE_string(
-    "usr_dir", None, "Folder of Python modules with your own definitions."
+_USR_DIR = flags.DEFINE_multi_string(
+    "usr_dir",
+    None,
+    "Folder of Python modules with your own definitions; several are "
+    "comma-separated, or each has the flag.",
 )
 flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
 _CONFIG = flags.DEFINE_string(
@@ -128,7 +131,7 @@ def _print_help(arguments, description, groups):
     """Print the help that is asked for; return whether there was any."""
     rest, help_requests = arguments
     definitions = config_file.apply(_CONFIG.value) if _CONFIG.value else None
-    registry.load_definitions(_USR_DIR.value or definitions)
+    registry.load_definitions(definitions or _USR_DIR.value)
     if help_requests:
         print(page(description, groups, sys.argv[0]), flush=True)
         if {*help_requests} & {*_HELPFULL_FLAGS}:

@@ -53,7 +53,7 @@ def apply(
         known: the flags of the command.
 
     Returns:
-        The definitions of a run.json, if --usr_dir names no others.
+        The definitions of a run.json and of --usr_dir.
 
     Raises:
         UserError: the file cannot be read, or a flag in it is unknown or has a
@@ -63,9 +63,14 @@ def apply(
     definitions = None
     if path.name == _RUN_JSON:
         run = files.read_json(path, _RUN)
-        if "usr_dir" in run and not known["usr_dir"].value:
-            files.require_json_shape(path, run["usr_dir"], registry.SHAPE)
-            definitions = registry.of_run(run["usr_dir"], path.parent)
+        if "usr_dir" in run:
+            stored = registry.stored_folders(run["usr_dir"])
+            files.require_json_shape(path, stored, registry.SHAPE)
+            definitions = registry.of_run(
+                stored,
+                path.parent,
+                registry.read(*known["usr_dir"].value or ()),
+            )
         repeated = _repeated(path, run)
         values = {flag: repeated[flag] for flag in repeated if flag in known}
     else:

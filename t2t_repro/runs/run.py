@@ -66,8 +66,9 @@ class Run:
         # Runs of earlier versions lack it.
         files.require_json_shape(path, settings.get("data", {}), {str: str})
         if "usr_dir" in settings:
-            files.require_json_shape(path, settings["usr_dir"], registry.SHAPE)
-            registry.load_stored_definitions(settings["usr_dir"], output_dir)
+            folders = registry.stored_folders(settings["usr_dir"])
+            files.require_json_shape(path, folders, registry.SHAPE)
+            registry.load_stored_definitions(folders, output_dir)
         try:
             problem = build_problem(
                 settings["problem"], settings["problem_arguments"]

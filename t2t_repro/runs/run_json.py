@@ -160,7 +160,8 @@ def _identity(known, settings):
 def _note_changed_definitions(known, settings):
     """Print which modules of --usr_dir have changed since the last session."""
     before, now = (
-        each.get("usr_dir", {}).get("sha256", {}) for each in (known, settings)
+        registry.definition_checksums(each.get("usr_dir", []))
+        for each in (known, settings)
     )
     changed = registry.changed_definitions(before, now)
     if before and now and changed:
