@@ -52,7 +52,7 @@ class Model(Translator):
         self._num_models = len(models)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            lambda hparams, num_models: BatchTranslator(
+            lambda hparams, num_models, rules: BatchTranslator(
                 models[:num_models], run.vocabularies, hparams
             )
         )
@@ -66,6 +66,8 @@ class Model(Translator):
         lines: Iterable[str],
         n_best: int = 1,
         target_language: str = "",
+        *,
+        prefixes: Iterable[str] | None = None,
         **search: Any,
     ) -> list[Translation]:
         """Translate lines; see Translator.
@@ -74,6 +76,7 @@ class Model(Translator):
             lines: one sentence each.
             n_best: as of a Translator.
             target_language: as of a Translator.
+            prefixes: as of a Translator.
             **search: fields of DecodeHParams, such as beam_size=8; the others
                 are those of the problem.
 
@@ -82,10 +85,16 @@ class Model(Translator):
                 max_input_length and long_inputs is "refuse".
         """
         lines = translation.require_lines(lines)
-        source, _ = self._normalizers(target_language)
+        source, target = self._normalizers(target_language)
         hparams = self._search(search | {"return_beams": n_best > 1}, n_best)
-        translator = self._translator(hparams, self._num_models)
-        translations = list(translator.translate(map(source, lines)))
+        translator = self._translator_of(hparams, self._num_models)
+        starts = [""] * len(lines)
+        if prefixes is not None:
+            starts = translation.require_lines(prefixes)
+            translation.require_same_number(lines, starts, "prefix", "prefixes")
+        translations = list(
+            translator.translate(map(source, lines), None, map(target, starts))
+        )
         if refused := translation.too_long(translations):
             raise errors.UserError(
                 translation.refused_message(refused, hparams.max_input_length)
@@ -101,7 +110,7 @@ class Model(Translator):
         source, target = self._normalizers(target_language)
         sources, targets = translation.require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
-        translator = self._translator(self.run.search, self._num_models)
+        translator = self._translator_of(self.run.search, self._num_models)
         return [score.total for score in translator.score(pairs)]
 
     def attention(
@@ -116,7 +125,7 @@ class Model(Translator):
         source, _ = self._normalizers(target_language)
         (line,) = translation.require_lines([line])
         hparams = self._search(search | {"return_beams": False})
-        return self._translator(hparams, 1).attention(source(line))
+        return self._translator_of(hparams, 1).attention(source(line))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any
@@ -152,6 +161,13 @@ class Model(Translator):
 
     def _normalizers(self, target_language):
         return self.run.problem.toward(target_language).normalizers
+
+    def _translator_of(self, hparams, num_models):
+        # A rule may have been defined again, as in a notebook.
+        rules = tuple(
+            registry.search_rules[name].value for name in hparams.rule_names
+        )
+        return self._translator(hparams, num_models, rules)
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.search, changes)

@@ -271,7 +271,8 @@ class DecodeHParams:
     )
     rules: str = setting(
         default="",
-        help="Search rules, joined by +; --registry_help lists them.",
+        help="Search rules, as name:key=value:key=value, joined by +; "
+        "--registry_help lists them.",
     )
     return_beams: bool = setting(
         default=False,
@@ -330,9 +331,14 @@ class DecodeHParams:
         fields.check(self, self.NOUN)
 
     @property
+    def rule_texts(self) -> list[str]:
+        """Name and arguments of each search rule: "name:key=value"."""
+        return [text for text in self.rules.split("+") if text]
+
+    @property
     def rule_names(self) -> list[str]:
         """Names of the search rules."""
-        return [name for name in self.rules.split("+") if name]
+        return [text.partition(":")[0] for text in self.rule_texts]
 
     @property
     def num_outputs(self) -> int:

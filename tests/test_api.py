@@ -8,13 +8,15 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import t2t_repro
-from t2t_repro import errors
-from t2t_repro.decoding import translation
+from t2t_repro import errors, registry
+from t2t_repro.decoding import rules, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.runs.run import Run
+from t2t_repro.text.vocabulary import EOS, PAD
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -75,11 +77,44 @@ def test_problem_without_a_name_is_not_trained(tmp_path):
 def test_few_searches_are_kept(run):
     model = t2t_repro.load(run.run.output_dir)
     kept = {
-        weakref.ref(model._translator(DecodeHParams(sampling_seed=seed), 1))
+        weakref.ref(model._translator_of(DecodeHParams(sampling_seed=seed), 1))
         for seed in range(9)
     }
     gc.collect()
     assert 0 < sum(each() is not None for each in kept) < 9
+
+
+def test_rule_that_is_defined_again_replaces_the_old_one(run, monkeypatch):
+    monkeypatch.setattr(registry.search_rules, "_entries", {})
+    found = []
+    for limit in (1, 3):
+
+        class AtMost(rules.Rule):
+            def __init__(self, vocabulary):
+                pass
+
+            def forced(self, step, state, limit=limit):
+                return tf.where(step.position < limit, PAD, EOS)
+
+        AtMost.__qualname__ = "AtMost"
+        registry.search_rules.register("at_most")(AtMost)
+        found += run.translate(SOURCES[-1:], rules="at_most")
+    first, second = (each.text for each in found)
+    assert len(first) < len(second)
+    assert second.startswith(first)
+
+
+def test_translations_begin_with_their_prefixes(run, export):
+    prefixes = [target[:2] for target in TARGETS[:2]]
+    found = run.translate(SOURCES[:2], prefixes=prefixes)
+    for each, prefix in zip(found, prefixes, strict=True):
+        assert each.text.startswith(prefix)
+    free = run.translate(SOURCES[:2])
+    assert run.translate(SOURCES[:2], prefixes=["", ""]) == free
+    with pytest.raises(errors.UserError, match="needs a prefix; got 2 .* 1 pr"):
+        run.translate(SOURCES[:2], prefixes=["a"])
+    with pytest.raises(errors.UserError, match="takes no prefixes: .*Load the"):
+        export.translate(SOURCES[:2], prefixes=prefixes)
 
 
 def test_n_best_begins_with_the_best(model):

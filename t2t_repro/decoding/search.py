@@ -97,15 +97,18 @@ def build_rules(
             rules.
 
     Raises:
-        UserError: a name is unknown, or its object is not a rule.
+        UserError: a name or an argument is unknown or wrong, or the object
+            of a name is not a rule.
     """
     result = rules.enabled(decode_hparams)
-    for name in decode_hparams.rule_names:
-        entry = registry.search_rules[name]
-        rule = entry.value(vocabulary)
+    setting = f"{decode_hparams.NOUN} rules"
+    for text in decode_hparams.rule_texts:
+        rule = registry.search_rules.construct(text, setting, vocabulary)
         if not isinstance(rule, rules.Rule):
+            name = text.partition(":")[0]
             raise errors.UserError(
-                f"The search rule {name!r} of {entry.file} must be a "
+                f"The search rule {name!r} of "
+                f"{registry.search_rules[name].file} must be a "
                 f"t2t_repro.decoding.rules.Rule; got {rule!r}."
             )
         result.append(rule)

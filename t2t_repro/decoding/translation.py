@@ -173,6 +173,7 @@ class Translator(Protocol):
         n_best: int = 1,
         target_language: str = "",
         *,
+        prefixes: Iterable[str] | None = None,
         distinct: bool = False,
     ) -> list[Translation]:
         """Translate lines.
@@ -182,6 +183,8 @@ class Translator(Protocol):
             n_best: translations of each line, at most the beams of the search.
             target_language: of a many-to-many model; "": each line begins with
                 a tag such as <2de>.
+            prefixes: start of the translation of each line, "" for any; only
+                of a run. None: any start.
             distinct: whether to drop, before the n best are chosen, outputs
                 with the text of a better one.
 
@@ -234,13 +237,19 @@ def require_pairs(
 ) -> tuple[list[str], list[str]]:
     """Return sources and targets as lists; refuse other numbers of targets."""
     pairs = require_lines(sources), require_lines(targets)
-    counts = tuple(map(len, pairs))
-    if counts[0] != counts[1]:
-        raise errors.UserError(
-            f"Each source needs a target; got {counts[0]:,} sources and "
-            f"{counts[1]:,} targets."
-        )
+    require_same_number(*pairs, "target", "targets")
     return pairs
+
+
+def require_same_number(
+    sources: Sequence[str], others: Sequence[str], one: str, many: str
+) -> None:
+    """Refuse more or fewer texts than sources, such as "prefix", "prefixes"."""
+    if len(sources) != len(others):
+        raise errors.UserError(
+            f"Each source needs a {one}; got {len(sources):,} sources and "
+            f"{len(others):,} {many}."
+        )
 
 
 def too_long(

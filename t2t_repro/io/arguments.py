@@ -128,6 +128,8 @@ def construct(
             f"{target.__name__} needs {' and '.join(missing)}. Add "
             f"{':'.join(f'{name}=VALUE' for name in missing)} to {setting}."
         )
+    if not values:  # the error, if any, is not about them
+        return target(*given)
     try:
         return target(*given, **values)
     except (TypeError, ValueError) as error:

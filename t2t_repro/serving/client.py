@@ -87,12 +87,18 @@ class SignatureTranslator(Translator):
         n_best: int = 1,
         target_language: str = "",
         distinct: bool = False,
+        prefixes: Iterable[str] | None = None,
     ) -> list[Translation]:
         """Translate lines; see Translator.
 
         Lines that are longer than max_input_length are truncated, and those
-        that no batch has stay blank.
+        that no batch has stay blank. Prefixes are refused.
         """
+        if prefixes is not None:
+            raise errors.UserError(
+                f"{self} takes no prefixes: the signatures of an export have "
+                "no input for them. Load the run, or omit prefixes."
+            )
         lines = translation.require_lines(lines)
         lines = self.add_tags(lines, target_language)
         found = [Translation([""], [0.0])] * len(lines)

@@ -174,6 +174,31 @@ def test_registered_object_must_be_rule(register):
         search.build_rules(hparam.DecodeHParams(rules="number"))
 
 
+def test_rules_are_called_with_their_arguments(register, vocabulary):
+    @register("bonus")
+    class Bonus(rules.Rule):
+        def __init__(self, vocabulary, word: str, by: float = 1.0):
+            self.given = vocabulary, word, by
+
+    def build(text):
+        hparams = hparam.DecodeHParams(rules=text)
+        return search.build_rules(hparams, vocabulary).rules[2:]
+
+    found = build("bonus:word=7+bonus:by=3:word=s3://x")
+    assert [rule.given for rule in found] == [
+        (vocabulary, "7", 1.0),
+        (vocabulary, "s3://x", 3.0),
+    ]
+    for text, message in (
+        ("bonus", "Bonus needs word. Add word=VALUE to decode hparam rules=b"),
+        ("bonus:wrd=x", "Did you mean word\\? Known: word, by"),
+        ("bonus:word=x:by=y", "by must be a number; got 'y'"),
+        ("bonos:word=x", "Unknown search rule 'bonos'. Did you mean 'bonus'"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            build(text)
+
+
 @pytest.mark.parametrize("min_length", [0, 1])
 def test_default_settings_add_no_rules(min_length):
     hparams = hparam.DecodeHParams(min_length=min_length)
