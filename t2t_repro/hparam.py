@@ -274,6 +274,11 @@ class DecodeHParams:
         help="Search rules, as name:key=value:key=value, joined by +; "
         "--registry_help lists them.",
     )
+    rerank: str = setting(
+        default="",
+        help="Reranker of all beams or samples, NAME:key=value, such as "
+        "mbr:metric=bleu; --registry_help lists them.",
+    )
     return_beams: bool = setting(
         default=False,
         help="Return all beams, or as many samples, instead of the best one.",
@@ -329,6 +334,13 @@ class DecodeHParams:
 
     def __post_init__(self) -> None:
         fields.check(self, self.NOUN)
+        fields.require(
+            self,
+            self.NOUN,
+            "rerank",
+            not self.rerank or self.beam_size > 1,
+            "empty where beam_size is 1, with which there is one candidate",
+        )
 
     @property
     def rule_texts(self) -> list[str]:

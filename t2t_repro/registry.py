@@ -10,6 +10,7 @@ A definition registers itself when its module is imported:
     @metrics.register("word_accuracy")
     @callbacks.register("csv_tracker")
     @pair_filters.register("no_urls")
+    @rerankers.register("shortest")
 
 Built-in models, metrics, vocabularies and filters are declared instead, so that
 their names are known without importing them: models with their hparams, the
@@ -723,6 +724,7 @@ search_rules = Registry("search rule")
 vocabularies = Registry("vocabulary type")
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
+rerankers = Registry("reranker")  # subclasses of decoding.reranking.Reranker
 
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
@@ -740,6 +742,7 @@ _BUILT_IN = {
         "character_ratio=CharacterRatio word_ratio=WordRatio letters=Letters "
         "script=Script different=Different language=Language unique=Unique",
     },
+    rerankers: {"decoding.reranking": "mbr=MinimumBayesRisk"},
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
@@ -808,6 +811,7 @@ def summary() -> str:
         vocabularies,
         callbacks,
         pair_filters,
+        rerankers,
     ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data.batches import one_sentence_per_row
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import reranking, score, search
 from t2t_repro.decoding.score import (
     TargetScore,
     fragments,
@@ -223,12 +223,15 @@ class BatchTranslator:
                 then faster.
 
         Raises:
-            UserError: a search rule is unknown, or it needs attention and a
-                model has none.
+            UserError: a search rule or the reranker is unknown or wrong, a
+                rule needs attention and a model has none, or what is reranked
+                is to be aligned.
         """
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
+        self._reranker = reranking.build(decode_hparams, bool(aligner))
+        search_hparams = reranking.search_of(self._reranker, decode_hparams)
         self._aligner, self._split = aligner, split
         self._num_shards, self._one_sentence = num_shards, one_sentence
         rule = search.build_rules(decode_hparams, self._target)
@@ -241,7 +244,7 @@ class BatchTranslator:
             lambda inputs, prefixes, constants: search.search(
                 models,
                 inputs,
-                decode_hparams,
+                search_hparams,
                 prefixes,
                 constants=constants,
                 rule=rule,
@@ -316,8 +319,13 @@ class BatchTranslator:
                 f"{len(ids) - 1} in {line[:80]!r}."
             )
         inputs, no_prefix = pad_rows([ids]), pad_rows([[]])
-        found = self._search(inputs, no_prefix, self._constants).ids[0, 0]
-        targets = tf.boolean_mask(found, found != PAD)[None]
+        found, scores = self._search(inputs, no_prefix, self._constants)
+        best = 0
+        if self._reranker:
+            texts = self._target.decode(found[0].numpy())
+            beams = Translation.of_beams(texts, scores[0].numpy().tolist())
+            best = self._reranker.order([line], [beams])[0][0][0]
+        targets = tf.boolean_mask(found[0, best], found[0, best] != PAD)[None]
         batch = one_sentence_per_row(inputs, targets)
         weights = model.attention_weights(batch)
         output_ids = targets[0].numpy().tolist()
@@ -370,6 +378,12 @@ class BatchTranslator:
         for i, row in enumerate(rows):
             parts[row.line].append(found.get(i))
         translations = list(map(self._join, parts, refused))
+        if self._reranker:
+            self._rerank(translations, [line for line, _ in pairs], parts)
+        if self._hparams.distinct:
+            translations = [
+                found and found.distinct() for found in translations
+            ]
         if len(found) < len(rows):
             raise Stopped(translations)
         return translations
@@ -379,8 +393,18 @@ class BatchTranslator:
         if None in parts:
             return None
         outputs, is_aligned = self._hparams.num_outputs, bool(self._aligner)
-        joined = join(parts, outputs, is_aligned)._replace(too_long=refused)
-        return joined.distinct() if self._hparams.distinct else joined
+        return join(parts, outputs, is_aligned)._replace(too_long=refused)
+
+    def _rerank(self, translations, lines, parts):
+        """Replace the finished translations of lines that are not blank."""
+        chosen = [
+            i for i, found in enumerate(translations) if found and parts[i]
+        ]
+        reranked = self._reranker.rerank(
+            [lines[i] for i in chosen], [translations[i] for i in chosen]
+        )
+        for i, found in zip(chosen, reranked, strict=True):
+            translations[i] = found.best(self._hparams.num_outputs)
 
     def _rows(
         self, pairs: Sequence[tuple[str, str]]

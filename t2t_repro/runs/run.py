@@ -359,9 +359,10 @@ class Run:
 
 def _same_best(*searches):
     """Return whether two searches have the same best outputs."""
-    complete = (
+    first, second = (
         fields.with_defaults(hparam.DecodeHParams, search)
-        | {"return_beams": False, "distinct": False, "raw_scores": False}
+        | {"return_beams": False, "distinct": False}
         for search in searches
     )
-    return next(complete) == next(complete)
+    ignored = {} if first["rerank"] else {"raw_scores": False}
+    return first | ignored == second | ignored

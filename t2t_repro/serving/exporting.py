@@ -59,9 +59,15 @@ def write(
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
         )
+    hparams = decode_hparams or run.search
+    if hparams.rerank:
+        raise errors.UserError(
+            "The graph of an export has a search without reranking; got "
+            f"rerank={hparams.rerank}. Say --decode_hparams=rerank= to export "
+            "without it, or translate with decoder."
+        )
     paths = run.checkpoints(checkpoint_path)
     models = run.models(paths)
-    hparams = decode_hparams or run.search
     card = _card(run, paths, hparams)
     write_format, name = FORMATS[format]
     folder = write_format(

@@ -1,0 +1,137 @@
+"""Reranking: minimum Bayes risk by brute force, and what translators return."""
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from t2t_repro import errors, hparam, problem, registry
+from t2t_repro.decoding import reranking
+from t2t_repro.decoding.reranking import Reranker
+from t2t_repro.decoding.translation import Translation
+from t2t_repro.runs.run import Run
+from t2t_repro.serving import exporting
+
+CANDIDATES = Translation(
+    [
+        "the cat sat on the mat",
+        "a cat sat on the mat today",
+        "the dog ran",
+        "a cat sat on the mat today",
+    ],
+    [-1.0, -2.0, -3.0, -4.0],
+)
+LINES = ["two birds sing", "", "the cat sat on the mat"]
+
+
+def sentence_bleu(text, reference):
+    return sacrebleu.sentence_bleu(text, [reference]).score
+
+
+def sentence_chrf(text, reference):
+    return sacrebleu.sentence_chrf(text, [reference]).score
+
+
+def negative_ter(text, reference):
+    return -sacrebleu.sentence_ter(text, [reference]).score
+
+
+@pytest.mark.parametrize(
+    ("settings", "utility"),
+    [
+        ("mbr", sentence_chrf),
+        ("mbr:metric=bleu", sentence_bleu),
+        ("mbr:metric=ter", negative_ter),
+    ],
+)
+def test_minimum_bayes_risk_is_the_mean_over_all_candidates(settings, utility):
+    """sacreBLEU's own functions of sentences, of every pair."""
+    texts = CANDIDATES.texts
+    means = [np.mean([utility(a, b) for b in texts]) for a in texts]
+    order = sorted(range(len(texts)), key=lambda k: -means[k])
+    reranker = reranking.build(hparam.DecodeHParams(rerank=settings))
+    (found,) = reranker.rerank([""], [CANDIDATES])
+    assert found.texts == [texts[k] for k in order]
+    assert found.scores == pytest.approx([means[k] for k in order])
+
+
+class Longest(Reranker):
+    """Most characters."""
+
+    needs_log_probs = True
+
+    def score(self, source, candidates):
+        self.seen = source, candidates
+        return [len(text) for text in candidates.texts]
+
+
+@pytest.fixture
+def longest(monkeypatch):
+    entries = dict(registry.rerankers._entries)
+    monkeypatch.setattr(registry.rerankers, "_entries", entries)
+    registry.rerankers.register("longest")(Longest)
+
+
+@pytest.mark.parametrize("sampling_temp", [0.0, 1.0])
+def test_translators_rerank_all_outputs_of_a_line(
+    longest, translator_of, sampling_temp
+):
+    settings = {"sampling_temp": sampling_temp, "beam_size": 4}
+    beams = list(translator_of(**settings, return_beams=True).translate(LINES))
+    every = translator_of(**settings, return_beams=True, rerank="longest")
+    one = translator_of(**settings, rerank="longest")
+    found = list(every.translate(LINES))
+    for line, before, after in zip(LINES, beams, found, strict=True):
+        if not line:
+            assert after == before
+            continue
+        assert after.texts == sorted(before.texts, key=len, reverse=True)
+        assert after.scores == [len(text) for text in after.texts]
+    best = list(one.translate(LINES))
+    assert best == [translation.best(1) for translation in found]
+    source, candidates = every._reranker.seen
+    raw = translator_of(**settings, return_beams=True, raw_scores=True)
+    assert candidates == list(raw.translate(LINES))[LINES.index(source)]
+
+
+def test_attention_is_that_of_the_reranked_translation(longest, translator_of):
+    translator = translator_of(beam_size=4, rerank="longest")
+    (expected,) = translator.translate(LINES[:1])
+    assert translator.attention(LINES[0]).outputs == expected.text
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, np.nan, 0.0, 0.0]])
+def test_scores_of_another_number_or_none_are_refused(values):
+    class Wrong(Reranker):
+        def score(self, source, candidates):
+            return values
+
+    with pytest.raises(errors.UserError, match="Wrong must return a number"):
+        Wrong().rerank([""], [CANDIDATES])
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("mrb", "Unknown reranker 'mrb'. Did you mean 'mbr'"),
+        ("mbr:metrics=chrf", "has no 'metrics'"),
+        ("mbr:metric=chrff", "Unknown metric 'chrff'"),
+        ("mbr:metric=length_ratio", "cannot rerank"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(settings, complaint):
+    with pytest.raises(errors.UserError, match=complaint):
+        reranking.build(hparam.DecodeHParams(rerank=settings))
+
+
+def test_alignments_and_exports_are_refused(tmp_path):
+    hparams = hparam.DecodeHParams(rerank="mbr")
+    with pytest.raises(errors.UserError, match="alignments.*got rerank=mbr"):
+        reranking.build(hparams, is_aligned=True)
+    run = Run(tmp_path, {}, problem.scoring_problem(("en", "de")), None)
+    with pytest.raises(errors.UserError, match="export.*got rerank=mbr"):
+        exporting.write(run, decode_hparams=hparams)
+
+
+def test_one_candidate_cannot_be_reranked():
+    with pytest.raises(errors.UserError, match="empty where beam_size is 1"):
+        hparam.DecodeHParams(beam_size=1, rerank="mbr")
