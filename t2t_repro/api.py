@@ -52,7 +52,7 @@ class Model(Translator):
         self._num_models = len(models)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            lambda hparams, num_models, rules: BatchTranslator(
+            lambda hparams, num_models, definitions: BatchTranslator(
                 models[:num_models], run.vocabularies, hparams
             )
         )
@@ -163,11 +163,11 @@ class Model(Translator):
         return self.run.problem.toward(target_language).normalizers
 
     def _translator_of(self, hparams, num_models):
-        # A rule may have been defined again, as in a notebook.
-        rules = tuple(
-            registry.search_rules[name].value for name in hparams.rule_names
-        )
-        return self._translator(hparams, num_models, rules)
+        # They may have been defined again, as in a notebook.
+        named = [registry.search_rules[name] for name in hparams.rule_names]
+        named += [registry.rerankers[name] for name in hparams.reranker_names]
+        definitions = tuple(entry.value for entry in named)
+        return self._translator(hparams, num_models, definitions)
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.search, changes)

@@ -60,6 +60,11 @@ class TextOptions:
     language: str | None = setting(
         default=None, help=_LANGUAGE.format("translations")
     )
+    metrics: common_flags.List = setting(
+        default=(),
+        help="Metrics, comma-separated, in place of the problem's, the first "
+        "one as the headline; --registry_help lists them.",
+    )
     tokenized: bool = setting(
         default=False,
         help="Take translations and references as tokenized text.",
@@ -133,6 +138,7 @@ def _read_texts() -> Texts:
     problem = _of_languages(problem, test_set, options)
     if options.tokenized:
         problem = problem.changed(tokenized=True)
+    problem = problem.with_metrics(options.metrics)
     run = run and dataclasses.replace(run, problem=problem)
     return Texts(problem, test_set, translations, baseline, run, model)
 

@@ -353,6 +353,11 @@ class DecodeHParams:
         return [text.partition(":")[0] for text in self.rule_texts]
 
     @property
+    def reranker_names(self) -> list[str]:
+        """Name of the reranker; []: there is none."""
+        return [self.rerank.partition(":")[0]] if self.rerank else []
+
+    @property
     def num_outputs(self) -> int:
         """Number of outputs of a sentence: beams, samples, or one."""
         return self.beam_size if self.return_beams else 1

@@ -109,6 +109,21 @@ class Problem(CorpusSettings):
         vars(changed).update(attributes)
         return changed
 
+    def with_metrics(self: _Problem, names: Iterable[str]) -> _Problem:
+        """Return a copy whose translations have other metrics; (): the same.
+
+        Raises:
+            UserError: a name is not that of a metric.
+        """
+        if isinstance(names, str):
+            names = names.split(",")
+        if not names:
+            return self
+        metrics = tuple(dict.fromkeys(names))
+        changed = self.changed(metrics=metrics, reversed_metrics=metrics)
+        changed.suite.check(self.requested_name)
+        return changed
+
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "Problem":

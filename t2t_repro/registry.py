@@ -416,8 +416,12 @@ def definition_checksums(known: Any = None) -> dict[str, str]:
 
 
 def checksums_of_class(definition: type) -> dict[str, str]:
-    """Return {file: sha256} of a class and its bases in the named folders."""
-    used = {base.__module__ for base in definition.__mro__}
+    """Return {file: sha256} of a class and its bases in the named folders.
+
+    A definition may be a function, too.
+    """
+    bases = getattr(definition, "__mro__", [definition])
+    used = {base.__module__ for base in bases}
     checksums = definition_checksums()
     modules = {"": "__init__.py"} | _by_module(checksums)
     return {

@@ -295,8 +295,8 @@ def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     values = fields.override(problem.search, flags.FLAGS.decode_hparams)
     for name in values.rule_names:
         registry.search_rules[name]  # an unknown one is refused here
-    if values.rerank:
-        registry.rerankers[values.rerank.partition(":")[0]]  # the same
+    for name in values.reranker_names:
+        registry.rerankers[name]
     return values
 
 

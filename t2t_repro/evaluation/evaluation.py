@@ -8,15 +8,18 @@ evaluation.evaluate_checkpoints(run, "validation")
 Only what translates imports TensorFlow: scoring of translations begins at once.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import sys
+import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_repro import errors, fields, hparam, prepare, registry
 from t2t_repro.data import manifest
-from t2t_repro.decoding import translation
+from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
 from t2t_repro.io import files, storage
 from t2t_repro.metrics import scores
@@ -37,6 +40,7 @@ class Settings:
     checkpoint_path: Checkpoints = None  # argument of Run.checkpoints()
     # Settings of the search; None: the problem's.
     decode_hparams: hparam.DecodeHParams | None = None
+    metrics: Sequence[str] = ()  # names, in place of the problem's
     samples: int = 1_000  # for intervals and tests; 1: compute neither
 
 
@@ -57,10 +61,10 @@ def evaluate(
     baseline: Sequence[str] | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Score translations in the metrics that their problem names.
+    """Score translations, by default in the metrics that their problem names.
 
-    Translations by a run are stored with their scores in its folder, if it can
-    be written.
+    Translations by a run are stored in its folder, if it can be written, before
+    they are scored, and then their scores.
 
     Args:
         subject: the run that translates, or the problem of `translations`.
@@ -78,6 +82,7 @@ def evaluate(
     given = Settings(**settings)
     run = None if isinstance(subject, Problem) else subject
     task = subject if isinstance(subject, Problem) else subject.problem
+    task = task.with_metrics(given.metrics)
     test_set = open_test_set(run, task, test_set, given.data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
@@ -101,12 +106,38 @@ def evaluate(
         given.checkpoint_path,
         given.decode_hparams or task.search,
     )
-    result = score(translations, *compared)
+    path = name and run.store_translations(name, translations)
+    with _kept(translations, path):
+        result = score(translations, *compared)
     result = result._replace(details=details | result.details)
     if name is not None:
-        scores = result.scores | result.details
-        run.store_translations(name, translations, scores)
+        run.store_scores(name, result.scores | result.details)
     return result
+
+
+@contextlib.contextmanager
+def _kept(translations, path=None):
+    """Say where translations are if they cannot be scored.
+
+    `path` is their file; None: it is written if it is needed.
+    """
+    try:
+        yield
+    except Exception as error:  # of a metric
+        if not path:
+            folder = tempfile.mkdtemp(prefix="t2t_translations_")
+            path = pathlib.Path(folder) / "translations.txt"
+            files.write_text(path, "".join(f"{x}\n" for x in translations))
+        text = str(error)
+        if not isinstance(error, errors.UserError):
+            text = (
+                f"A metric has raised an exception.\n{traceback.format_exc()}"
+            )
+        raise errors.UserError(
+            f"{text.rstrip()}\nThe translations are stored in {path}. Correct "
+            f"the metric, or name others with --metrics, and score them with "
+            f"--translations={path}."
+        ) from error
 
 
 def evaluate_checkpoints(
@@ -115,6 +146,7 @@ def evaluate_checkpoints(
     *,
     data_dir: Path | None = None,
     decode_hparams: hparam.DecodeHParams | None = None,
+    metrics: Sequence[str] = (),
     samples: int = 1_000,
 ) -> CheckpointScores:
     """Score those checkpoints of a run that have not been scored yet.
@@ -129,6 +161,7 @@ def evaluate_checkpoints(
     from t2t_repro.decoding import translate
     from t2t_repro.runtime import devices
 
+    run = dataclasses.replace(run, problem=run.problem.with_metrics(metrics))
     suite = run.problem.suite
     test_set = open_test_set(run, run.problem, test_set, data_dir)
     if test_set.sources is None or test_set.name is None:
@@ -159,7 +192,8 @@ def evaluate_checkpoints(
                 continue
             translator.refresh_weights()
             texts = _best_texts(translator, test_set.sources, hparams)
-            result = score(texts, test_set, suite, samples=samples)
+            with _kept(texts):
+                result = score(texts, test_set, suite, samples=samples)
             step = checkpoint_files.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
@@ -185,7 +219,15 @@ def _settings_of_scores(problem, test_set, hparams):
     # Absent, as in earlier versions, if it is as the problem has it.
     if problem.tokenized != type(problem).tokenized:
         settings["tokenized"] = problem.tokenized
-    return settings
+    used = [registry.metrics[name] for name in problem.suite.names]
+    used += [registry.search_rules[name] for name in hparams.rule_names]
+    used += [registry.rerankers[name] for name in hparams.reranker_names]
+    code = {}
+    for entry in used:
+        code |= registry.checksums_of_class(entry.value)
+    reranker = reranking.build(hparams)
+    others = {"definitions": code, "reranker": reranker and reranker.settings}
+    return settings | {name: dict(x) for name, x in others.items() if x}
 
 
 def _restore(run, model, path, stored):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, registry
+from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 
@@ -192,7 +192,7 @@ class CheckpointScores:
         self.entries: list[dict[str, Any]] = []
         if self._path.exists():
             stored = files.read_json(self._path, _SCORES_SHAPE)
-            if stored["settings"] == self._settings:
+            if _complete(stored["settings"]) == _complete(self._settings):
                 self.entries = stored["checkpoints"]
 
     def has(self, step: int, sha256: str) -> bool:
@@ -237,6 +237,14 @@ class CheckpointScores:
             mark = "*" if scores[0] == best else " "
             lines.append(f"{entry['step']:>9,} {mark} {cells}")
         return "\n".join(lines)
+
+
+def _complete(settings):
+    """Return settings with those of the search that came later."""
+    search = settings.get("decode_hparams", {})
+    return settings | {
+        "decode_hparams": fields.with_defaults(hparam.DecodeHParams, search)
+    }
 
 
 def score_curves(

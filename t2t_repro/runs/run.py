@@ -301,14 +301,20 @@ class Run:
         return self.translations_folder / f"{name}.txt"
 
     def store_translations(
-        self, name: str, translations: Sequence[str], scores: dict[str, Any]
-    ) -> None:
-        """Write the translations of a test set, and their scores."""
+        self, name: str, translations: Sequence[str]
+    ) -> pathlib.Path:
+        """Write the translations of a test set, in place of earlier scores."""
         path = self.translations_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        _scores_file(path).unlink(missing_ok=True)
         files.write_text(path, "".join(f"{line}\n" for line in translations))
+        return path
+
+    def store_scores(self, name: str, scores: dict[str, Any]) -> None:
+        """Write the scores of the stored translations of a test set."""
+        path = self.translations_file(name)
         files.write_json(
-            path.with_name(f"{path.stem}.json"),
+            _scores_file(path),
             scores | {_TRANSLATIONS_SHA256: files.sha256(path)},
             with_checksum=True,
         )
@@ -355,6 +361,10 @@ class Run:
             and stored.get("checkpoints_sha256", checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
+
+
+def _scores_file(translations):
+    return translations.with_name(f"{translations.stem}.json")
 
 
 def _same_best(*searches):

@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import sys
 
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.runs import checkpoint_files, checkpoints, history
@@ -125,6 +127,61 @@ def test_scores_of_tokens_are_others_than_of_text(run, restored, monkeypatch):
     monkeypatch.setitem(vars(run.problem), "tokenized", True)
     evaluation.evaluate_checkpoints(run, TEXT, samples=1)
     assert restored == 2 * ["ckpt-1", "ckpt-2"]
+
+
+@pytest.fixture
+def usr_dir(tmp_path, monkeypatch):
+    """A folder, whose definitions are forgotten after the test."""
+    entries = dict(registry.metrics._entries)
+    monkeypatch.setattr(registry.metrics, "_entries", entries)
+    (tmp_path / "definitions").mkdir()
+    yield tmp_path / "definitions"
+    registry.load_definitions()
+    for name in list(sys.modules):
+        if name.partition(".")[0] == registry.PACKAGE:
+            del sys.modules[name]
+
+
+METRIC = """\
+from t2t_repro.metrics.translation import ExactMatch
+from t2t_repro.registry import metrics
+
+@metrics.register("own")
+class Own(ExactMatch):
+    pass
+"""
+
+
+@pytest.mark.parametrize("settings", [{}, {"rerank": "mbr:metric=own"}])
+def test_scores_are_computed_again_after_the_code_of_a_metric_changed(
+    run, restored, usr_dir, settings
+):
+    def evaluate(code, metrics=("ter",) if settings else ("own",)):
+        (usr_dir / "own.py").write_text(code)
+        registry.load_definitions(usr_dir)
+        evaluation.evaluate_checkpoints(
+            run,
+            TEXT,
+            decode_hparams=DecodeHParams(**settings),
+            metrics=metrics,
+            samples=1,
+        )
+        return len(restored)
+
+    assert evaluate(METRIC) == evaluate(METRIC) == 2
+    (usr_dir / "other.py").touch()
+    assert evaluate(METRIC) == 2
+    assert evaluate(METRIC + "# changed") == evaluate(METRIC + "# changed") == 4
+
+
+def test_scores_before_a_setting_of_the_search_was_added_stay(run, restored):
+    evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    path = run.output_dir / "checkpoint_scores" / "test.json"
+    stored = json.loads(path.read_text())
+    del stored["settings"]["decode_hparams"]["rerank"]
+    path.write_text(json.dumps(stored))
+    evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    assert restored == ["ckpt-1", "ckpt-2"]
 
 
 def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):

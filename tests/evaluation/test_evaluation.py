@@ -2,6 +2,8 @@
 
 import errno
 import pathlib
+import re
+import shutil
 import sys
 
 import pytest
@@ -10,6 +12,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
+from t2t_repro.metrics.metric import Metric
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.reports import reporting
 from t2t_repro.runs.run import Run
@@ -137,6 +140,50 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     scores.write_text(scores.read_text().replace('"bleu": ', '"bleu": 1'))
     with pytest.raises(errors.UserError, match="json is damaged"):
         run.stored_scores()
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """The name of a metric that raises an exception."""
+
+    class Failing(Metric):
+        def statistics(self, hypotheses, references, sources=None):
+            raise ZeroDivisionError("of this metric")
+
+        def aggregate(self, totals):
+            return 0.0
+
+    entries = dict(registry.metrics._entries)
+    monkeypatch.setattr(registry.metrics, "_entries", entries)
+    registry.metrics.register("failing")(Failing)
+    return "failing"
+
+
+def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
+    captions, failing, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    run = Run(tmp_path, {}, captions, None)
+    texts = test_sets.TestSet(LINES, [LINES], "test")
+    names = ("exact_match", "chrf")
+    result = evaluation.evaluate(run, texts, metrics=names, samples=1)
+    assert tuple(result.scores) == (*names, "signature")
+    assert run.stored_scores()["test"]["chrf"] == result.scores["chrf"]
+    path = run.translations_file("test")
+    path.write_text("")
+    message = f"ZeroDivisionError: of this metric(?s:.*)stored in {path}"
+    with pytest.raises(errors.UserError, match=message):
+        evaluation.evaluate(run, texts, metrics=[failing], samples=1)
+    assert path.read_text().splitlines() == LINES
+    assert run.stored_scores() == {}  # no scores of other translations
+    unnamed = texts._replace(name=None)
+    with pytest.raises(errors.UserError, match="stored in") as raised:
+        evaluation.evaluate(run, unnamed, metrics=[failing], samples=1)
+    kept = re.search(r"--translations=(.*)\.$", str(raised.value))[1]
+    assert pathlib.Path(kept).read_text().splitlines() == LINES
+    shutil.rmtree(pathlib.Path(kept).parent)
+    with pytest.raises(errors.UserError, match="Unknown metric 'chrff'"):
+        evaluation.evaluate(run, texts, metrics=["chrff"])
 
 
 class _Corpus:
