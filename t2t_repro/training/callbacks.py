@@ -11,6 +11,7 @@ class Printer(Callback):
 import contextlib
 import logging
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,6 +26,17 @@ class Callback:
     Callbacks run in the first worker, between two steps. Their time is not part
     of any rate.
     """
+
+    stop_reason: str | None = None  # that of request_stop()
+
+    def request_stop(self, reason: str) -> None:
+        """End the training after this step, with a checkpoint and status 0.
+
+        `reason` is printed. Any method may call it. In on_checkpoint_begin()
+        and on_checkpoint_saved() it is too late for their step: the next one is
+        the last.
+        """
+        self.stop_reason = reason
 
     def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
         """Prepare for the steps after `step`, which are those of a session.
@@ -41,6 +53,13 @@ class Callback:
 
     def on_epoch_end(self, epoch: int, step: int) -> None:
         """Observe the end of an epoch, after its last step."""
+
+    def on_step_end(self, step: int, values: Mapping[str, float]) -> None:
+        """Observe the loss, learning_rate and gradient_norm of a step.
+
+        They are fetched only if a callback overrides this method: the host
+        then waits for the device after each step.
+        """
 
     def on_validation_end(self, step: int, results: Mapping[str, Any]) -> None:
         """Observe results: loss, perplexity, and others of validation.json."""
@@ -95,11 +114,29 @@ class Callbacks:
         if step == 1 or self._epoch(step - 1) != epoch:
             self.call("on_epoch_begin", epoch, step)
 
-    def step_end(self, step: int) -> None:
-        """Call on_epoch_end() if `step` is the last of an epoch."""
+    def step_end(
+        self, step: int, values: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Call on_step_end() and, after the last step of one, on_epoch_end().
+
+        The function returns what on_step_end() observes.
+        """
+        if any(
+            type(callback).on_step_end is not Callback.on_step_end
+            for callback in self._callbacks
+        ):
+            self.call("on_step_end", step, values())
         epoch = self._epoch(step)
         if self._epoch(step + 1) != epoch:
             self.call("on_epoch_end", epoch, step)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Which callback has requested a stop, and why; None: none has."""
+        for callback in self._callbacks:
+            if callback.stop_reason is not None:
+                return f"callback {_name(callback)}: {callback.stop_reason}"
+        return None
 
     def _epoch(self, step):
         """Return the epoch of the first pair of a step, both from 1."""
@@ -124,15 +161,16 @@ def _name(callback):
     return type(callback).__qualname__
 
 
-def build(names: str | None) -> list[Callback]:
-    """Build the registered callbacks of "name,name".
+def build(text: str | None) -> list[Callback]:
+    """Build the registered callbacks of "name+name:key=value:key=value".
+
+    A comma may precede a name, too.
 
     Raises:
-        UserError: a name is unknown, or not that of a Callback class.
+        UserError: a name is unknown, or not that of a Callback class; an
+            argument is wrong or missing.
     """
-    classes = [
-        registry.callbacks.subclass(name, Callback)
-        for name in (names or "").split(",")
-        if name
-    ]
-    return [cls() for cls in classes]
+    items = list(filter(None, re.split(r"[+,]", text or "")))
+    for item in items:
+        registry.callbacks.subclass(item.partition(":")[0], Callback)
+    return [registry.callbacks.construct(item, "--callbacks") for item in items]

@@ -120,8 +120,8 @@ class Options:
     )
     callbacks: str | None = setting(
         default=None,
-        help="Names of registered callbacks, comma-separated, such as a "
-        "tracker of a --usr_dir.",
+        help="Registered callbacks, joined by +, with their arguments, such as "
+        "a tracker of a --usr_dir: tracker:project=x+other.",
     )
     profile: bool = setting(
         default=False,

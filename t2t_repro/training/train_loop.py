@@ -30,6 +30,7 @@ from t2t_repro.training import (
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options
+from t2t_repro.training.step import Outcome
 from t2t_repro.training.task import Task
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.train_session import Session
@@ -132,6 +133,7 @@ class _Loop:
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
         )
         self.stop_signals, self.stops = StopSignals(), False
+        self.is_stop_requested = False  # by a callback
         self.saved_at = time.monotonic()
 
     def run(self, owes_validation: bool) -> int:
@@ -192,7 +194,16 @@ class _Loop:
         self.log.step_done(outcome, self.train_step.compilations)
         if notice := self.train_step.retrace_notice:
             self.log.write(f"step {step:,}: {notice}", logging.WARNING)
-        self.callbacks.step_end(step)
+        self.callbacks.step_end(step, lambda: self._values(step, outcome))
+
+    def _values(self, step: int, outcome: Outcome) -> dict[str, float]:
+        """Return what callbacks observe of a step."""
+        sums, hparams = outcome.sums, self.session.task.hparams
+        return {
+            "loss": float(sums.smoothed) / float(sums.tokens),
+            "learning_rate": float(schedules.learning_rate(hparams, step)),
+            "gradient_norm": float(outcome.gradient_norm),
+        }
 
     def _finish_step(self, step: int) -> int | None:
         """Save and validate if due; return the exit code if the run ends here.
@@ -201,7 +212,8 @@ class _Loop:
         than the time from a signal to a kill. After a signal the next session
         validates.
         """
-        received, is_last = self._stop_signal(), step == self.last_step
+        received = self._stop_signal()
+        is_last = step == self.last_step or self.is_stop_requested
         scheduled = self._checkpoint_due(step)
         if is_saved := bool(scheduled or is_last or received):
             self._save(step, scheduled)
@@ -241,13 +253,25 @@ class _Loop:
         return code
 
     def _stop_signal(self) -> int:
-        """Return the signal that any worker has received, or 0."""
-        number = max(self.worker.gather(self.stop_signals.received))
-        if number and not self.stops:
-            name = signal.Signals(number).name
+        """Return the signal that any worker has received, or 0.
+
+        Note, too, whether a callback has requested a stop.
+        """
+        reason = self.callbacks.stop_reason
+        # One exchange for both: it takes place after each step.
+        numbers = self.worker.gather(
+            2 * self.stop_signals.received + (reason is not None)
+        )
+        number = max(numbers) // 2
+        self.is_stop_requested |= any(each % 2 for each in numbers)
+        if not self.stops and (number or reason is not None):
+            cause, hint = f"The {reason}", ""
+            if number:
+                cause = signal.Signals(number).name
+                hint = " A second signal stops at once."
             self.log.write(
-                f"{name}: stopping after step {self.state.step:,}, with a "
-                "checkpoint. A second signal stops at once."
+                f"{cause}: stopping after step {self.state.step:,}, with a "
+                f"checkpoint.{hint}"
             )
             self.stops = True
         return number
@@ -274,7 +298,8 @@ class _Loop:
         stops_early = self.worker.broadcast(stops)
         is_validated = self.worker.broadcast(results is not None)
         received = self._stop_signal()
-        if step == self.last_step and is_validated:
+        is_last = step == self.last_step or self.is_stop_requested
+        if is_last and is_validated:
             return 0
         return exit_code(received) if received or stops_early else None
 

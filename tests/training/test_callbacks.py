@@ -6,7 +6,7 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.runs import run_log
-from t2t_repro.training import callbacks
+from t2t_repro.training import callbacks, schedules
 
 
 class Recorder(callbacks.Callback):
@@ -55,7 +55,7 @@ def test_epochs_begin_with_their_first_whole_step():
     observers = observed(recorder)
     for step in range(1, 9):
         observers.step_begin(step)
-        observers.step_end(step)
+        observers.step_end(step, lambda: pytest.fail("not observed"))
     assert recorder.calls == [
         ("epoch", 1, 1),
         ("epoch end", 1, 3),
@@ -80,6 +80,73 @@ def test_loop_calls_callbacks_in_order(runs, fake_steps, tmp_path):
         ("saved", 4),
         "end",
     ]
+
+
+class Stopping(Recorder):
+    """Callback that requests a stop at a step, in one of its methods."""
+
+    def __init__(self, method: str, at: int, patience=1.5):
+        super().__init__()
+        self.method, self.at, self.patience = method, at, patience
+
+    def on_step_end(self, step, values):
+        self.calls.append((step, values))
+        self._stop("on_step_end", step)
+
+    def on_validation_end(self, step, results):
+        super().on_validation_end(step, results)
+        self._stop("on_validation_end", step)
+
+    def _stop(self, method, step):
+        if (method, step) == (self.method, self.at):
+            self.request_stop("the budget is spent")
+
+
+def test_step_has_its_loss_rate_and_gradient(runs, fake_steps, tmp_path):
+    fake_steps(lambda number, _: 1.0 + number)
+    observer = Stopping("", 0)
+    runs.train(tmp_path, callbacks=[observer], train_steps=3, eval_every=0)
+    steps = [call for call in observer.calls if isinstance(call[1], dict)]
+    assert steps == [
+        (
+            step,
+            {
+                "loss": 1.0 + step,
+                "learning_rate": float(
+                    schedules.learning_rate(runs.hparams, step)
+                ),
+                "gradient_norm": 1.0,
+            },
+        )
+        for step in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "at", "last", "validated"),
+    [
+        ("on_step_end", 3, 3, []),
+        ("on_step_end", 4, 4, [4]),  # a validation that is due is not left out
+        ("on_validation_end", 4, 4, [4]),
+    ],
+)
+def test_requested_stop_saves_and_says_why(
+    runs, fake_steps, tmp_path, caplog, method, at, last, validated
+):
+    fake_steps()
+    observer = Stopping(method, at)
+    settings = {"eval_every": 4, "save_checkpoints_steps": 100}
+    code, _ = runs.train(
+        tmp_path, callbacks=[Recorder(), observer], train_steps=8, **settings
+    )
+    assert code == 0 and runs.saved_steps(tmp_path) == [last]
+    assert [
+        step for kind, step, *_ in observer.calls[:-1] if kind == "validation"
+    ] == validated
+    assert "callback Stopping: the budget is spent" in caplog.text
+    # The same command trains on.
+    runs.train(tmp_path, train_steps=8, **settings)
+    assert runs.saved_steps(tmp_path)[-1] == 8
 
 
 def test_error_is_logged_with_its_name_and_training_continues(
@@ -117,9 +184,21 @@ def test_registered_callbacks_are_built_by_name(monkeypatch):
     monkeypatch.setattr(registry.callbacks, "_entries", {})
     registry.callbacks.register("recorder")(Recorder)
     registry.callbacks.register("function")(observed)
+    registry.callbacks.register("stopping")(Stopping)
     assert callbacks.build(None) == []
     (built,) = callbacks.build("recorder")
     assert isinstance(built, Recorder)
+    one, other, third = callbacks.build(
+        "stopping:method=on_step_end:at=3:patience=2+recorder,recorder"
+    )
+    assert (one.method, one.at, one.patience) == ("on_step_end", 3, 2.0)
+    assert isinstance(other, Recorder) and isinstance(third, Recorder)
+    with pytest.raises(
+        errors.UserError, match="Add method=VALUE to --callbacks="
+    ):
+        callbacks.build("stopping:at=3")
+    with pytest.raises(errors.UserError, match="no 'patiense'. .*patience"):
+        callbacks.build("stopping:patiense=3")
     with pytest.raises(errors.UserError, match="Unknown callback 'record'"):
         callbacks.build("record")
     message = "'function' of .* must be a subclass"
