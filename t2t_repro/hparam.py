@@ -69,7 +69,8 @@ class HParams:
         help="Probability that is spread over the other V - 1 subwords.",
     )
     optimizer: str = setting(
-        help="Class of keras.optimizers in snake case: adam, adamw, rmsprop."
+        help="Class of keras.optimizers in snake case, such as adam, adamw or "
+        "rmsprop; or a registered optimizer."
     )
     optimizer_arguments: str = setting(
         _ARGUMENTS,
@@ -104,13 +105,15 @@ class HParams:
     )
     learning_rate_schedule: str = setting(
         help="noam, a product of factors such as "
-        "constant*linear_warmup*rsqrt_decay, or a class of "
-        "keras.optimizers.schedules in snake case: cosine_decay."
+        "constant*linear_warmup*rsqrt_decay, a class of "
+        "keras.optimizers.schedules in snake case: cosine_decay, or a "
+        "registered schedule."
     )
     learning_rate_schedule_arguments: str = setting(
         _ARGUMENTS,
         default="",
-        help="Arguments of a Keras schedule: alpha=0.1:warmup_steps=1000.",
+        help="Arguments of a schedule of Keras, or a registered one: "
+        "alpha=0.1:warmup_steps=1000.",
     )
     learning_rate_constant: float = setting(
         above(0),

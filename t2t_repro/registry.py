@@ -9,6 +9,8 @@ A definition registers itself when its module is imported:
     @vocabularies.register("characters")
     @metrics.register("word_accuracy")
     @callbacks.register("csv_tracker")
+    @schedules.register("one_cycle")
+    @optimizers.register("sign_sgd")
     @pair_filters.register("no_urls")
     @rerankers.register("shortest")
 
@@ -729,7 +731,10 @@ vocabularies = Registry("vocabulary type")
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 rerankers = Registry("reranker")  # subclasses of decoding.reranking.Reranker
-
+# Functions (updates done, hparams, …), and subclasses of Keras's schedules.
+schedules = Registry("learning-rate schedule")
+# Subclasses of keras.optimizers.Optimizer, and functions that return one.
+optimizers = Registry("optimizer")
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
 # Built-in definitions, as name=Class, which are imported at their first use.
@@ -814,6 +819,8 @@ def summary() -> str:
         search_rules,
         vocabularies,
         callbacks,
+        schedules,
+        optimizers,
         pair_filters,
         rerankers,
     ):

@@ -204,7 +204,12 @@ def tiny_hparams():
 def toys():
     """Register the models and sets of tests/toys, for one module of tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for known in (registry.models, registry.hparams_sets):
+        for known in (
+            registry.models,
+            registry.hparams_sets,
+            registry.schedules,
+            registry.optimizers,
+        ):
             patch.setattr(known, "_entries", dict(known._entries))
         for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
             runpy.run_path(str(path))

@@ -4,6 +4,7 @@
 default, or else of the annotation.
 """
 
+import functools
 import inspect
 import math
 import re
@@ -39,18 +40,38 @@ def subclasses(module: types.ModuleType, base: type) -> dict[str, type]:
     }
 
 
-def look_up(setting: str, name: str, known: Mapping[str, type]) -> type:
-    """Return known[name].
+def look_up(
+    setting: str,
+    name: str,
+    known: Mapping[str, Callable],
+    own: Mapping[str, Callable] = types.MappingProxyType({}),
+) -> Callable:
+    """Return known[name], a library's, or own[name], a user's.
 
     Raises:
-        UserError: unknown name, with near and known names.
+        UserError: the name is unknown, with near and known names, or is that
+            of both.
     """
+    if name in own and name in known:
+        raise errors.UserError(
+            f"{setting}={name} is the name of a library's definition, and of "
+            f"{own[name].__module__}.{own[name].__qualname__}. Register yours "
+            "with another name."
+        )
+    known = {**known, **own}
     if name not in known:
         raise errors.UserError(
             f"{setting} has no {name!r}.{errors.hint(name, known)} "
             f"Known: {', '.join(sorted(known))}."
         )
     return known[name]
+
+
+def takes_others(target: Callable) -> bool:
+    """Return whether a class or function has a parameter **kwargs."""
+    return inspect.Parameter.VAR_KEYWORD in (
+        each.kind for each in inspect.signature(target).parameters.values()
+    )
 
 
 def parameters(
@@ -118,9 +139,33 @@ def construct(
     Raises:
         UserError: an argument is missing, or a value is refused.
     """
+    _require_all(target, values, setting, len(given))
+    if not values:  # the error, if any, is not about them
+        return target(*given)
+    try:
+        return target(*given, **values)
+    except (TypeError, ValueError) as error:
+        raise refusal(target, setting, error) from error
+
+
+def bind(
+    target: Callable, text: str, setting: str, num_given: int
+) -> functools.partial:
+    """Return a function of `num_given` arguments; `text` has the others.
+
+    Raises:
+        UserError: an argument is wrong or missing.
+    """
+    values = parse(target, text, setting, num_given=num_given)
+    _require_all(target, values, setting, num_given)
+    return functools.partial(target, **values)
+
+
+def _require_all(target, values, setting, num_given):
+    """Raise a UserError that names the missing arguments."""
     missing = [
         name
-        for name, parameter in parameters(target, len(given)).items()
+        for name, parameter in parameters(target, num_given).items()
         if parameter.default is parameter.empty and name not in values
     ]
     if missing:
@@ -128,12 +173,6 @@ def construct(
             f"{target.__name__} needs {' and '.join(missing)}. Add "
             f"{':'.join(f'{name}=VALUE' for name in missing)} to {setting}."
         )
-    if not values:  # the error, if any, is not about them
-        return target(*given)
-    try:
-        return target(*given, **values)
-    except (TypeError, ValueError) as error:
-        raise refusal(target, setting, error) from error
 
 
 def refusal(

@@ -480,7 +480,9 @@ def _entries(
             raise errors.UserError(
                 f"The optimizer {type(optimizer).__name__} cannot be used: its "
                 f"variable {variable.path} has a number for a name, and would "
-                "be missing from checkpoints."
+                "be missing from checkpoints. Keep variables in attributes: a "
+                "list with an item for each weight, in their order, or one "
+                "variable each."
             )
         elif index is None:
             yield f"optimizer/{held_by.strip('_')}", None, variable

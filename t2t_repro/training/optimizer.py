@@ -1,15 +1,15 @@
-"""Optimizers: the paper's Adam (section 5.3), and Keras's by name."""
+"""Optimizers: the paper's Adam (section 5.3), Keras's, and registered ones."""
 
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import errors, hparam
+from t2t_repro import errors, hparam, registry
 from t2t_repro.io import arguments
 from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
@@ -143,8 +143,10 @@ def check(hparams: hparam.HParams) -> None:
         )
 
 
-def look_up(name: str) -> type:
-    """Return the class of an optimizer: "adam", "rmsprop", "nadam".
+def look_up(name: str) -> Callable:
+    """Return the class of an optimizer, or a registered function.
+
+    Names are Keras's, such as "adam" and "rmsprop", and registered ones.
 
     Raises:
         UserError: unknown name, with near and known names.
@@ -152,13 +154,14 @@ def look_up(name: str) -> type:
     library = keras.optimizers
     found = arguments.subclasses(library, library.Optimizer)
     # Classes without a rate wrap other optimizers.
-    known = {
+    known: dict[str, Callable] = {
         key: cls
         for key, cls in found.items()
         if "learning_rate" in arguments.parameters(cls)
     }
-    own = {"adam": Adam, "adamw": Adam}
-    return arguments.look_up("hparam optimizer", name, known | own)
+    own: dict[str, Callable] = {"adam": Adam, "adamw": Adam}
+    registered = {entry.name: entry.value for entry in registry.optimizers}
+    return arguments.look_up("hparam optimizer", name, known | own, registered)
 
 
 def build(
@@ -182,6 +185,12 @@ def build(
     optimizer = arguments.construct(
         cls, _with_defaults(cls, values, hparams), _ARGUMENTS
     )
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise errors.UserError(
+            f"hparam optimizer={hparams.optimizer} must be a subclass of "
+            "keras.optimizers.Optimizer, or a function that returns one; "
+            f"{cls.__name__} returned {optimizer!r:.80}."
+        )
     if isinstance(optimizer, Adam):
         optimizer.xla = xla
     # Only matrices decay: no biases, and no scales of layer normalisation.
@@ -228,7 +237,24 @@ def _with_defaults(cls, values, hparams):
     if "exclude_layers" in named:
         excluded = values.get("exclude_layers", ())
         values = values | {"exclude_layers": [_NOT_A_KERNEL, *excluded]}
+    if hparams.optimizer in registry.optimizers:
+        defaults = _taken(cls, defaults)
     return defaults | values
+
+
+def _taken(cls, defaults):
+    """Leave out what a registered class or function need not take."""
+    if arguments.takes_others(cls):
+        return defaults
+    named = arguments.parameters(cls)
+    for name, value in defaults.items():
+        if value and name not in named:
+            raise errors.UserError(
+                f"{cls.__name__} has no argument {name}, which hparam "
+                f"{_ELSEWHERE[name]} sets. Give it this argument, or **kwargs, "
+                "and hand it to keras.optimizers.Optimizer."
+            )
+    return {name: defaults[name] for name in named if name in defaults}
 
 
 def reset_weight_copies(

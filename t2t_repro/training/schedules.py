@@ -1,6 +1,8 @@
-"""Learning-rate schedules: of section 5.3, of tensor2tensor and of Keras."""
+"""Learning-rate schedules: of section 5.3, tensor2tensor, Keras and users."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -8,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import errors, hparam
+from t2t_repro import errors, hparam, registry
 from t2t_repro.io import arguments
 from t2t_repro.runtime.keras_compat import Tensor
 
@@ -89,6 +91,22 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
+class FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Schedule of a registered function (updates done, hparams)."""
+
+    def __init__(self, function: functools.partial, hparams: hparam.HParams):
+        """Take the function, with its other arguments, and the hparams."""
+        self.function, self.hparams = function, hparams
+
+    def __call__(self, iterations: Tensor) -> Tensor:
+        """Return [] float32 for Keras's iterations, 0 at the first update."""
+        done = ops.cast(iterations, "float32")
+        return ops.cast(self.function(done, self.hparams), "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
 class PeakRate(NamedTuple):
     """Highest learning rate of a training run."""
 
@@ -102,10 +120,10 @@ def build(
     """Build the schedule that hparams.learning_rate_schedule names.
 
     Raises:
-        UserError: unknown schedule, or wrong arguments of one of Keras's.
+        UserError: unknown schedule, or wrong arguments of one that is not ours.
     """
     name = hparams.learning_rate_schedule
-    if hparam.is_own_schedule(name):
+    if hparam.is_own_schedule(name) and name not in registry.schedules:
         return Schedule(
             name,
             hparams.learning_rate_constant,
@@ -115,8 +133,13 @@ def build(
         )
     library = keras.optimizers.schedules
     known = arguments.subclasses(library, library.LearningRateSchedule)
-    cls = arguments.look_up("hparam learning_rate_schedule", name, known)
+    known |= dict.fromkeys(("noam", *hparam.SCHEDULE_FACTORS), Schedule)
+    own = {entry.name: entry.value for entry in registry.schedules}
+    cls = arguments.look_up("hparam learning_rate_schedule", name, known, own)
     text = hparams.learning_rate_schedule_arguments
+    if not isinstance(cls, type):
+        function = arguments.bind(cls, text, _ARGUMENTS, num_given=2)
+        return FunctionSchedule(function, hparams)
     values = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
     return arguments.construct(
         cls, _with_defaults(cls, values, hparams), _ARGUMENTS
@@ -145,9 +168,14 @@ def check(hparams: hparam.HParams) -> None:
     Raises:
         UserError: names the setting, what was given and what is known.
     """
-    cls = type(build(hparams))
+    schedule = build(hparams)
+    cls: Callable = type(schedule)
+    if isinstance(schedule, FunctionSchedule):
+        cls = schedule.function.func
     try:
-        learning_rate(hparams, 1)  # errors are shorter here than in peak()
+        rate = learning_rate(hparams, 1)  # errors are shorter than in peak()
+        if rate.shape != ():
+            raise ValueError(f"a rate is one number, not of {rate.shape}")
         highest = peak(hparams).rate
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error

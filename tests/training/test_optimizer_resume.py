@@ -89,7 +89,7 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def training_of(tiny_hparams):
+def training_of(toys, tiny_hparams):
     """Return a function of settings that returns a Training."""
 
     def make(policy="float32", **settings):
@@ -112,6 +112,7 @@ def training_of(tiny_hparams):
         ("adagrad", "mixed_float16", {}),
         ("nadam", "mixed_float16", {"ema_decay": 0.5}),
         ("lamb", "float32", COSINE),
+        ("sign_sgd", "mixed_float16", {"ema_decay": 0.5}),
     ],
 )
 def test_resume_is_bit_identical(training_of, tmp_path, name, policy, settings):
