@@ -2,8 +2,11 @@
 
     t2t doctor
     t2t doctor --output_dir=… --json
+    t2t doctor --hparams_set=… --usr_dir=…
 
-The exit status is 1 if something does not work, else 0.
+With --hparams_set it checks the rules of the model in float32 and in bfloat16,
+with two vocabularies if --problem has them. The exit status is 1 if something
+does not work, else 0.
 """
 
 import dataclasses
@@ -21,6 +24,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.fields import setting
 from t2t_repro.io import extras, files, storage
@@ -47,7 +51,11 @@ _LABELS = {
 
 
 def main() -> int:
+    # Mistakes in flags answer at once.
+    model = _model() if flags.FLAGS["hparams_set"].value else None
     found = diagnose(_folders())
+    if model:
+        _check_model(found, *model)
     if common_flags.field_values(Options).json:
         print(json.dumps(found._asdict(), default=str))
     else:
@@ -63,6 +71,34 @@ def _folders():
     if flags.FLAGS["output_dir"].present:
         folders.append(common_flags.output_dir())
     return folders
+
+
+def _model():
+    """Return the hparams that flags name, and whether vocabularies differ."""
+    hparams = common_flags.hparams()
+    if not flags.FLAGS["problem"].value:
+        return hparams, False
+    return hparams, common_flags.problem().separate_vocabularies
+
+
+def _check_model(found, hparams, separate):
+    """Add to a diagnosis whether the model follows the rules of models."""
+    from t2t_repro.models import seq2seq
+    from t2t_repro.training import model_check
+
+    result = found.facts["model"] = {"name": hparams.model}
+    policies = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+    if cpu.ONEDNN_LIMIT in os.environ:  # it ends the process in bfloat16
+        del policies["bfloat16"]
+    for name, policy in policies.items():
+        try:
+            model_check.check(hparams, policy, separate)
+            result[name] = "follows the rules of docs/models.md"
+        except errors.UserError as error:
+            result[name] = "breaks a rule"
+            found.problems.append(f"In {name}: {error}")
+    cls = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
+    found.advice.extend(seq2seq.notes_of(cls))
 
 
 def _lines(found):
@@ -375,4 +411,10 @@ def _advice_on_cpu(
 
 
 if __name__ == "__main__":
-    command_line.run(main, {"Folders": ("data_dir", "output_dir")})
+    command_line.run(
+        main,
+        {
+            "Folders": ("data_dir", "output_dir"),
+            "Model": ("hparams_set", "hparams", "problem", "problem_args"),
+        },
+    )

@@ -524,15 +524,15 @@ def of_run(
                 continue
             reason = f"these files have changed: {', '.join(changed)}"
         text = (
-            f"he definitions of {run} are not loaded from "
+            f"The definitions of {run} are not loaded from "
             f"{each['folder']!r:.200}: {reason}. To use them as they are now, "
             f"name their folder with --usr_dir{', too' if named else ''}. "
             "Their Python code then runs with your rights: read it first if it "
             "comes from others."
         )
         if not named:
-            raise errors.UserError(f"T{text}", see=_HELP)
-        print(f"Note: t{text}", file=sys.stderr)
+            raise errors.UserError(text, see=_HELP)
+        print(f"Note: {text}", file=sys.stderr)
     return result
 
 

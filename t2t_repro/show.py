@@ -41,6 +41,7 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.models import seq2seq
     from t2t_repro.training import optimizer
 
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
@@ -48,13 +49,13 @@ def main() -> None:
     if common_flags.field_values(Options).yaml:
         print(common_flags.configuration(), end="")
         return
-    model = registry.models[hparams.model].value
+    model = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
     for line in (
         *_differences(name, hparams),
         json.dumps(dataclasses.asdict(hparams), indent=2),
         *_schedule(hparams),
         *_cost(name, hparams),
-        *(f"note: {note}" for note in model.notes),
+        *(f"note: {note}" for note in seq2seq.notes_of(model)),
     ):
         print(line)
 

@@ -1,9 +1,11 @@
 """Construction of models from settings, with or without values of weights."""
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import keras
 from keras import ops
 
 from t2t_repro import errors
@@ -39,9 +41,10 @@ def build(
     check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)
     model.recompute_grad = recompute_grad
-    model(_one_sentence())
-    _check_random_numbers(model)
-    _check_paths(model)
+    with _explained(type(model), hparams.model):
+        model(_one_sentence())
+        _check_random_numbers(model)
+        _check_paths(model)
     return model
 
 
@@ -95,8 +98,48 @@ def _new(
     kwargs = {}
     if source_vocab_size not in (None, vocab_size):
         kwargs["source_vocab_size"] = source_vocab_size
-    with keras_compat.fresh_names():
+    with keras_compat.fresh_names(), _explained(cls, hparams.model):
         return cls(hparams, vocab_size, dtype=dtype, **kwargs)
+
+
+@contextlib.contextmanager
+def _explained(cls: type[Seq2Seq], name: str) -> Iterator[None]:
+    """Explain errors of Keras and Python that do not say what is wrong."""
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        if reason := _reason(cls, str(error)):
+            raise errors.UserError(
+                f"The model {name!r} cannot be built: {reason}"
+            ) from error
+        raise
+
+
+def _reason(cls, message):
+    """Return what a model does wrong, and what to do; None: unknown."""
+    if "cannot add new elements of state" in message:
+        return (
+            "hidden_states() or another method makes a layer or a weight when "
+            "it is called. Make all in __init__()."
+        )
+    if "unexpected keyword argument 'source_vocab_size'" in message:
+        return (
+            "its __init__() does not take source_vocab_size, which is given "
+            "if each side has a vocabulary. Take **kwargs, and pass them to "
+            "super().__init__()."
+        )
+    found = re.search(r"property '(\w+)' of|`Model\.(\w+)` attribute", message)
+    names = {name for name in found.groups() if name} if found else set()
+    for base in () if found else cls.__mro__[: cls.__mro__.index(Seq2Seq)]:
+        if not base.__module__.startswith("t2t_repro."):
+            names |= vars(base).keys() - vars(Seq2Seq).keys()
+    names = {n for n in names & {*dir(keras.Model)} if not n.startswith("__")}
+    if not names:
+        return None
+    return (
+        f"keras.Model has {', '.join(sorted(names))}, too, with another "
+        f"meaning. Use another name. Python says: {message.splitlines()[0]}"
+    )
 
 
 def _one_sentence() -> dict[str, Any]:
@@ -107,13 +150,27 @@ def _one_sentence() -> dict[str, Any]:
 
 def _check_random_numbers(model: Seq2Seq) -> None:
     """Refuse Keras's seed generators: their numbers depend on the replica."""
+    name, layers = model.hparams.model, keras_compat.all_layers(model)
+    for layer in filter(keras_compat.has_seed_generator, layers):
+        within = [
+            each.name
+            for each in layers[1:]
+            if any(layer is part for part in keras_compat.all_layers(each))
+        ]
+        raise errors.UserError(
+            f"The model {name!r} has the layer {'/'.join(within)} "
+            f"({type(layer).__name__}), whose random numbers are those of a "
+            "seed generator of Keras: they depend on the batch and on the "
+            "number of devices. Use Dropout, uniform or normal of "
+            "t2t_repro.layers.randomness instead, or a rate of 0."
+        )
     weights = {id(weight) for weight in model.weights}
     for variable in model.variables:
         if id(variable) not in weights:
             raise errors.UserError(
-                f"The model {model.hparams.model!r} has the variable "
-                f"{variable.path}, which is not a weight. A state of random "
-                "numbers is not allowed: use layers.randomness."
+                f"The model {name!r} has the variable {variable.path}, which "
+                "is not a weight, but a state of a metric or of random "
+                "numbers. Use add_weight() for what a checkpoint stores."
             )
 
 
@@ -129,10 +186,18 @@ def by_path(items: Iterable[Any]) -> dict[str, Any]:
     for item in items:
         path = item.path.partition("/")[2]
         if path in result:
+            paths = result[path].path, item.path
+            remedy = "Give each layer a unique name"
+            if len({path.partition("/")[0] for path in paths}) > 1:
+                remedy = (
+                    "They were built outside the model's call, so that their "
+                    "paths lack its name. Omit layer.build() in __init__(): "
+                    "the first call builds them"
+                )
             raise errors.UserError(
                 f"The model has two items with the path {path}: "
-                f"{result[path].path} and {item.path}. Give each layer a "
-                "unique name: checkpoints store weights by their paths."
+                f"{' and '.join(paths)}. {remedy}: checkpoints store weights "
+                "by their paths."
             )
         result[path] = item
     return result

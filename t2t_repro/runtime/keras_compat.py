@@ -81,6 +81,11 @@ def all_layers(layer: keras.Layer) -> list[keras.Layer]:
     return list(layer._flatten_layers())
 
 
+def has_seed_generator(layer: keras.Layer) -> bool:
+    """Return whether a layer itself has a seed generator."""
+    return bool(layer._seed_generators)
+
+
 def optimizer_variables(
     optimizer: keras.optimizers.Optimizer,
 ) -> Iterator[tuple]:

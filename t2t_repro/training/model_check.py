@@ -8,6 +8,7 @@ vocabularies, and compares its results with each other.
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from unittest import mock
@@ -24,6 +25,7 @@ from t2t_repro.layers import randomness
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
+from t2t_repro.runtime import keras_compat
 from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.training.step import batch_loss
 
@@ -114,18 +116,45 @@ def check(
             dtype,
             source_vocab_size=_INPUTS if separate else None,
         )
-        subject = _subject(model)
-        for rule in _RULES:
-            try:
-                rule(subject)
-            except Violation as violation:
-                raise errors.UserError(
-                    f"The model {hparams.model!r} breaks a rule of "
-                    f"docs/models.md: {violation}."
-                ) from violation
+        subject = _subject(model, _INPUTS if separate else _TARGETS)
+        try:
+            for rule in _RULES:
+                _apply(rule, subject)
+        except Violation as violation:
+            raise errors.UserError(
+                f"The model {hparams.model!r} breaks a rule of "
+                f"docs/models.md: {violation}."
+            ) from violation
 
 
-def _subject(model: Seq2Seq) -> _Subject:
+def _apply(rule: Callable[[_Subject], None], subject: _Subject) -> None:
+    """Check a rule, and that it is broken by no weights that are new."""
+    known = {weight.path for weight in subject.model.weights}
+    try:
+        rule(subject)
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"= (\d+) is not in (\[.*?\))", str(error))
+        if found is None:
+            raise
+        raise Violation(
+            "inputs have ids below source_vocab_size, and targets below "
+            f"vocab_size; {found[1]} is refused, since a layer takes "
+            f"{found[2]}. Pass source_vocab_size to super().__init__(), and "
+            "give it to the embedding of inputs"
+        ) from error
+    finally:
+        if new := [
+            w.path for w in subject.model.weights if w.path not in known
+        ]:
+            raise Violation(
+                "all weights are made by __init__() and the first call of "
+                f"hidden_states(); {', '.join(new)} appeared only later, and "
+                "would be neither trained nor stored. Call the layer in "
+                "hidden_states(), too, or build it in build()"
+            )
+
+
+def _subject(model: Seq2Seq, source_vocab_size: int) -> _Subject:
     """Return the model with random biases and gains, and its two pairs."""
     generator = np.random.default_rng(0)
     for weight in model.weights:
@@ -135,11 +164,11 @@ def _subject(model: Seq2Seq) -> _Subject:
     inputs, targets = (
         generator.integers(2, size, (2, length), np.int32)
         for size, length in (
-            (model.source_vocab_size, 6),
+            (source_vocab_size, 6),
             (model.vocab_size, 5),
         )
     )
-    inputs[0, 1], targets[0, 1] = model.source_vocab_size - 1, _TARGETS - 1
+    inputs[0, 1], targets[0, 1] = source_vocab_size - 1, _TARGETS - 1
     inputs[0, -1] = targets[0, -1] = 1  # EOS
     inputs[1, 3:], targets[1, 3:] = (1, 0, 0), (1, 0)
     dtype = model.compute_dtype
@@ -151,8 +180,17 @@ def _subject(model: Seq2Seq) -> _Subject:
 
 def _check_logits(subject: _Subject) -> None:
     batch = batches.one_sentence_per_row(subject.inputs, subject.targets)
-    with _outputs_of_layers() as layers:
+    called: list[keras.layers.Layer] = []
+    with _outputs_of_layers(called) as layers:
         logits = subject.logits(batch)
+    known = {*map(id, keras_compat.all_layers(subject.model))}
+    for layer in called:
+        if id(layer) not in known and layer.weights:
+            raise Violation(
+                "all layers are made by __init__() as attributes of a layer; "
+                f"{layer.path} is none, and its weights would be neither "
+                "trained nor stored"
+            )
     expected = (*subject.targets.shape, subject.model.vocab_size)
     if logits.shape != expected or logits.dtype != np.float32:
         raise Violation(
@@ -392,18 +430,22 @@ _RULES: tuple[Callable[[_Subject], None], ...] = (
 
 
 @contextlib.contextmanager
-def _outputs_of_layers() -> Iterator[dict[str, np.ndarray]]:
+def _outputs_of_layers(
+    called: list[keras.layers.Layer] | None = None,
+) -> Iterator[dict[str, np.ndarray]]:
     """Record {path: output} of the layers, in the order of their calls.
 
     Of a layer that is called more than once, the last call counts. Embeddings
     are left out, whose outputs a full pass shifts, and outputs that are no
-    tensors.
+    tensors. All layers are appended to `called`.
     """
     outputs: dict[str, np.ndarray] = {}
     call = keras.layers.Layer.__call__
 
     def recording_call(layer, *args, **kwargs):
         output = call(layer, *args, **kwargs)
+        if called is not None:
+            called.append(layer)
         if ops.is_tensor(output) and not isinstance(layer, Embedding):
             outputs[layer.path or layer.name] = np.asarray(
                 ops.cast(output, "float32")

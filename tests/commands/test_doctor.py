@@ -1,6 +1,7 @@
 """The doctor's report of simulated machines, and of this one."""
 
 import json
+import pathlib
 import re
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from t2t_repro import doctor
 
 GIGABYTE = 10**9
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def facts(**changes):
@@ -134,3 +136,29 @@ def test_driver_that_fails_has_no_gpus(monkeypatch, tmp_path, end, found):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert doctor._driver() == found
+
+
+@pytest.mark.parametrize("step", ["step", "1"])
+def test_doctor_checks_a_model(run, tmp_path, step):
+    gru = (ROOT / "tests" / "toys" / "gru.py").read_text("utf-8")
+    (tmp_path / "mine.py").write_text(
+        gru.replace("toy_gru", "mine").replace(
+            "def decode_step(self, ids, step, state):",
+            f"def decode_step(self, ids, step, state):\n        step = {step}",
+        )
+    )
+    arguments = (f"--usr_dir={tmp_path}", "--hparams_set=mine")
+    result = run("doctor", *arguments, "--json")
+    found = json.loads(result.stdout)
+    model = found["facts"]["model"]
+    if step == "step":
+        assert (result.returncode, found["problems"]) == (0, [])
+        assert model["bfloat16"] == "follows the rules of docs/models.md"
+        return
+    assert result.returncode == 1
+    assert model == {
+        "name": "mine",
+        "float32": "breaks a rule",
+        "bfloat16": "breaks a rule",
+    }
+    assert "In float32: The model 'mine' breaks a" in found["problems"][0]

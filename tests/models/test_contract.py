@@ -372,7 +372,7 @@ class _Pair(keras.layers.Layer):
     [
         (
             lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
-            "which is not a weight.*layers.randomness",
+            r"keras_dropout \(Dropout\).*Use Dropout.*layers.randomness",
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
@@ -381,6 +381,12 @@ class _Pair(keras.layers.Layer):
         (
             lambda: _Pair(name="pair"),
             "two items with the path pair/same/kernel",
+        ),
+        (
+            lambda: keras.layers.MultiHeadAttention(
+                2, 4, dropout=0.1, name="a"
+            ),
+            r"the layer a/dropout \(Dropout\)",
         ),
     ],
 )
@@ -395,6 +401,101 @@ def test_layer_that_violates_a_rule_is_named(
     hparams = dataclasses.replace(tiny_hparams, model="broken")
     with pytest.raises(errors.UserError, match=message):
         building.build(hparams, V)
+
+
+class _BuiltApart(transformer.Transformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.apart = [keras.layers.Dense(4, name=name) for name in "ab"]
+        for layer in self.apart:
+            layer.build((None, 4))
+
+
+class _LayerOfACall(transformer.Transformer):
+    def hidden_states(self, batch, rng=None):
+        self.late = keras.layers.Dense(4, name="late")
+        return super().hidden_states(batch, rng)
+
+
+class _AttributeOfKeras(transformer.Transformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.metrics = ()
+
+
+class _PropertyOfKeras(transformer.Transformer):
+    @property
+    def loss(self):
+        return 1
+
+
+class _MethodOfKeras(transformer.Transformer):
+    def variables(self):
+        return ()
+
+
+class _OneVocabulary(transformer.Transformer):
+    def __init__(self, hparams, vocab_size, dtype):
+        super().__init__(hparams, vocab_size, dtype=dtype)
+
+
+@pytest.fixture
+def hparams_of(monkeypatch, tiny_hparams):
+    """A function that registers a model, and returns its hparams."""
+    monkeypatch.setattr(registry.models, "_entries", {})
+
+    def register(cls):
+        registry.models.register("mine", hparams=type(tiny_hparams))(cls)
+        return dataclasses.replace(
+            tiny_hparams,
+            model="mine",
+            shared_embedding_and_softmax_weights=False,
+        )
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (_BuiltApart, "kernel: a/kernel and b/kernel. They were built outside"),
+        (_LayerOfACall, "makes a layer .* when it is called. Make all in"),
+        (_AttributeOfKeras, "keras.Model has metrics, too.*another name"),
+        (_PropertyOfKeras, "keras.Model has loss, too.*another name"),
+        (_MethodOfKeras, "keras.Model has variables, too.*another name"),
+        (_OneVocabulary, "does not take source_vocab_size.*[*][*]kwargs"),
+    ],
+)
+def test_mistake_that_keras_does_not_explain_is_explained(
+    hparams_of, cls, message
+):
+    with pytest.raises(errors.UserError, match=f"(?s){message}"):
+        building.build(hparams_of(cls), V, source_vocab_size=SOURCE_V)
+
+
+def test_other_errors_of_a_model_stay_as_they_are(hparams_of):
+    class Wrong(transformer.Transformer):
+        def hidden_states(self, batch, rng=None):
+            raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match="of the user"):
+        building.build(hparams_of(Wrong), V)
+
+
+def test_flops_of_another_arithmetic_are_noted(toys):
+    class Mine(transformer.Transformer):
+        notes = ("first",)
+
+        def decode_step(self, *args):
+            return super().decode_step(*args)
+
+    first, second = seq2seq.notes_of(Mine)
+    assert first == "first"
+    assert "Mine has its own decode_step, but inherits flops()" in second
+    Mine.flops = lambda *lengths: 1.0
+    assert seq2seq.notes_of(Mine) == ("first",)
+    for entry in registry.models:
+        assert seq2seq.notes_of(entry.value) == entry.value.notes
 
 
 def test_registered_object_must_be_model_class(monkeypatch, tiny_hparams):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -76,6 +77,27 @@ class StateNeverCompacted(Transformer):
         return state
 
 
+class LayerOfTheStep(Transformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.late = keras.layers.Dense(4, name="late")
+
+    def start_decoding(self, *args):
+        self.late(ops.zeros((1, 4)))
+        return super().start_decoding(*args)
+
+
+class LayerOfEachCall(Transformer):
+    def hidden_states(self, batch, rng=None):
+        x = states(self, batch, rng)
+        return HiddenStates(keras.layers.Dense(x.shape[-1], name="new")(x))
+
+
+class OneVocabulary(Transformer):
+    def __init__(self, hparams, vocab_size, source_vocab_size=None, **kwargs):
+        super().__init__(hparams, vocab_size, **kwargs)
+
+
 @pytest.fixture
 def like_tiny(monkeypatch):
     """Return a function that registers a model; it returns its hparams."""
@@ -100,12 +122,23 @@ def like_tiny(monkeypatch):
         (UnusedWeight, "it does not depend on transformer/unused"),
         (InputsChangedInSteps, r"logits of decode_step\(\).*at step 0"),
         (BeamsKeptInPlace, r"logits of decode_step\(\).*at step 2"),
+        (LayerOfTheStep, r"weights are made .*; late/kernel, late/bias app"),
+        (LayerOfEachCall, "layers are made by .*; transformer/new is none"),
         (StateNeverCompacted, r"logits of decode_step\(\).*at step 2"),
     ],
 )
 def test_rule_that_a_model_breaks_is_named(like_tiny, cls, message):
     with pytest.raises(errors.UserError, match=f"'mine' breaks .*{message}"):
         model_check.check(like_tiny(cls))
+
+
+def test_model_that_ignores_source_vocab_size_is_refused(like_tiny):
+    hparams = dataclasses.replace(
+        like_tiny(OneVocabulary), shared_embedding_and_softmax_weights=False
+    )
+    model_check.check(hparams)
+    with pytest.raises(errors.UserError, match="30 is refused, .*source_vocab"):
+        model_check.check(hparams, separate=True)
 
 
 def test_layer_whose_outputs_differ_is_named(toys, monkeypatch):
