@@ -383,8 +383,8 @@ class _Pair(keras.layers.Layer):
             "two items with the path pair/same/kernel",
         ),
         (
-            lambda: keras.layers.MultiHeadAttention(
-                2, 4, dropout=0.1, name="a"
+            lambda: keras.Sequential(
+                [keras.layers.Dropout(0.5, name="dropout")], name="a"
             ),
             r"the layer a/dropout \(Dropout\)",
         ),
