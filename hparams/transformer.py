@@ -11,7 +11,9 @@ from t2t_repro.hparam import (
     MAX_WIDTH,
     HParams,
 )
-from t2t_repro.registry import hparams_sets, models
+from t2t_repro.registry import hparams_sets, models, norms
+
+_NO_FORMULA = ("emb", "none", "rotary")  # of positions that are added
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,13 @@ class TransformerHParams(HParams):
         help="Width F of the feed-forward network's hidden layer.",
     )
     num_heads: int = setting(at_least(1), MAX_WIDTH, help="Attention heads H.")
+    num_key_value_heads: int = setting(
+        at_least(0),
+        MAX_WIDTH,
+        default=0,
+        help="Heads of keys and values, which groups of query heads share; 0: "
+        "num_heads.",
+    )
     num_hidden_layers: int = setting(
         at_least(1),
         MAX_LAYERS,
@@ -44,12 +53,14 @@ class TransformerHParams(HParams):
     attention_key_channels: int = setting(
         at_least(0),
         MAX_INNER_WIDTH,
-        help="Width of the keys of all heads together; 0: hidden_size.",
+        help="Width of the queries of all heads together, and of the keys "
+        "without grouped queries; 0: hidden_size.",
     )
     attention_value_channels: int = setting(
         at_least(0),
         MAX_INNER_WIDTH,
-        help="Width of the values of all heads together; 0: hidden_size.",
+        help="Width of the outputs of all heads together, and of the values "
+        "without grouped queries; 0: hidden_size.",
     )
     attention_type: str = setting(
         one_of("dot_product", "dot_product_unscaled", "additive"),
@@ -72,9 +83,12 @@ class TransformerHParams(HParams):
         "this; 0: all positions.",
     )
     pos: str = setting(
-        one_of("sinusoids", "sines_then_cosines", "timing", "emb", "none"),
+        one_of(
+            "sinusoids", "sines_then_cosines", "timing", "emb", "none", "rotary"
+        ),
         help="Positional encoding: the paper's sinusoids, interleaved or all "
-        "sines first; tensor2tensor's; a learned one; or none.",
+        "sines first; tensor2tensor's; a learned one; none; or rotary: "
+        "self-attention rotates queries and keys.",
     )
     first_position: int = setting(
         at_least(0),
@@ -137,17 +151,23 @@ class TransformerHParams(HParams):
     )
     layer_preprocess_sequence: str = setting(
         one_of("none", "n"),
-        help="Before a sublayer; n: layer normalization.",
+        help="Before a sublayer; n: normalization.",
     )
     layer_postprocess_sequence: str = setting(
         one_of("dan", "da"),
         help="After a sublayer; d: dropout, a: addition of the residual, n: "
-        "layer normalization.",
+        "normalization.",
+    )
+    norm: str = setting(
+        default="layer",  # section 3.1
+        help="Normalization: layer, rms (without mean and bias), or a class of "
+        "your own, perhaps with arguments, name:key=value; --registry_help "
+        "lists them.",
     )
     norm_epsilon: float = setting(
         above(0),
         default=1e-6,  # tensor2tensor's
-        help="epsilon of layer normalization.",
+        help="epsilon of normalization.",
     )
     layer_prepostprocess_dropout: float = setting(
         fraction(),
@@ -175,15 +195,38 @@ class TransformerHParams(HParams):
                 f"a multiple of num_heads ({self.num_heads})",
             )
         self._require(
+            "num_key_value_heads",
+            self.num_heads % (self.num_key_value_heads or 1) == 0,
+            f"0 or a divisor of num_heads ({self.num_heads})",
+        )
+        norms[self.norm.partition(":")[0]]  # suggests near names
+        self._require(
             "first_position",
-            not self.first_position or self.pos not in ("emb", "none"),
+            not self.first_position or self.pos not in _NO_FORMULA,
             f"0 where pos is {self.pos}: it has no formula",
         )
+        if self.pos == "rotary":
+            self._check_rotary()
         self._require(
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",
             "0 where attention_type is additive: it is of dot products",
         )
+
+    def _check_rotary(self) -> None:
+        size = (
+            self.attention_key_channels or self.hidden_size
+        ) // self.num_heads
+        for name, is_possible, rule in (
+            ("attention_key_channels", size % 2 == 0, "even for each head"),
+            (
+                "attention_type",
+                self.attention_type != "additive",
+                "a dot product",
+            ),
+            ("max_relative_position", not self.max_relative_position, "0"),
+        ):
+            self._require(name, is_possible, f"{rule} where pos is rotary")
 
     @property
     def encoder_layers(self) -> int:

@@ -13,6 +13,7 @@ A definition registers itself when its module is imported:
     @optimizers.register("sign_sgd")
     @pair_filters.register("no_urls")
     @rerankers.register("shortest")
+    @norms.register("scale")
 
 Built-in models, metrics, vocabularies and filters are declared instead, so that
 their names are known without importing them: models with their hparams, the
@@ -737,6 +738,7 @@ schedules = Registry("learning-rate schedule")
 optimizers = Registry("optimizer")
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
+norms = Registry("norm")  # layers of one vector, called with epsilon
 # Built-in definitions, as name=Class, which are imported at their first use.
 _BUILT_IN = {
     vocabularies: {
@@ -752,6 +754,7 @@ _BUILT_IN = {
         "script=Script different=Different language=Language unique=Unique",
     },
     rerankers: {"decoding.reranking": "mbr=MinimumBayesRisk"},
+    norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
@@ -823,6 +826,7 @@ def summary() -> str:
         optimizers,
         pair_filters,
         rerankers,
+        norms,
     ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:

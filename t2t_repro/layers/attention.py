@@ -6,7 +6,8 @@ Cache.visible_mask of models/transformer_stack.py replaces them.
 
 A compatibility function of queries and keys (section 3.2.1) is a layer, called
 on query [B, H, T, K] and key [B, H, L, K], that returns the logits
-[B, H, T, L].
+[B, H, T, L]. Keys and values may have fewer heads, [B, G, L, K], which H / G
+consecutive heads of queries share.
 """
 
 import functools
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import dense
+from t2t_repro.layers import dense, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime.keras_compat import Tensor
@@ -73,6 +74,18 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))
 
 
+def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply x [B, H, T, M] by y [B, G, M, N]; H / G heads share one of y."""
+    heads, groups = x.shape[1], y.shape[1]
+    if heads == groups:
+        return ops.matmul(x, y)
+    length, size = ops.shape(x)[2:]
+    rows = ops.reshape(x, (-1, groups, heads // groups * length, size))
+    return ops.reshape(
+        ops.matmul(rows, y), (-1, heads, length, ops.shape(y)[3])
+    )
+
+
 class DotProduct(keras.layers.Layer):
     """Scaled dot product of equation 1: q · k / sqrt(K)."""
 
@@ -81,7 +94,8 @@ class DotProduct(keras.layers.Layer):
         return query * query.shape[-1] ** -0.5
 
     def call(self, query: Tensor, key: Tensor) -> Tensor:
-        return ops.matmul(self.scale(query), ops.transpose(key, (0, 1, 3, 2)))
+        transposed = ops.transpose(key, (0, 1, 3, 2))
+        return grouped_matmul(self.scale(query), transposed)
 
 
 class UnscaledDotProduct(DotProduct):
@@ -105,6 +119,8 @@ class Additive(keras.layers.Layer):
         self.weight = self.add_weight(name="weight", shape=(heads, size))
 
     def call(self, query: Tensor, key: Tensor) -> Tensor:
+        if query.shape[1] != key.shape[1]:
+            key = ops.repeat(key, query.shape[1] // key.shape[1], axis=1)
         sums = query[:, :, :, None] + key[:, :, None]  # [B, H, T, L, K]
         weight = ops.cast(self.weight, query.dtype)[:, None, None]
         # XLA fuses the sum with the tanh; it could not fuse a matrix product.
@@ -122,8 +138,8 @@ COMPATIBILITIES: dict[str, type[keras.layers.Layer]] = {
 class KeyValues(NamedTuple):
     """Keys and values that lie in one array and that a step attends to."""
 
-    key: Tensor  # [B, H, L, K]
-    value: Tensor  # [B, H, L, K]
+    key: Tensor  # [B, G, L, K]
+    value: Tensor  # [B, G, L, K]
     length: Tensor | int  # L, computed once for all layers
     distances: Tensor | None = None  # [B, L] int32; None: not needed
 
@@ -140,8 +156,12 @@ class MultiHeadAttention(dense.Composite):
 
     Queries come from x [B, T, D]. Keys and values come from `memory`
     [B, L, D], or in decoding from a cache that the caller keeps. Keys and
-    values may differ in size. Without `use_bias`, the projections have no
-    bias, as in tensor2tensor.
+    values may differ in size, and have fewer heads than queries (grouped
+    queries: Ainslie et al. 2023, arXiv 2305.13245). Without `use_bias`, the
+    projections have no bias, as in tensor2tensor.
+
+    Subclasses may override at_positions(), logits() and weighted_sum(), which
+    the full pass and the steps of a search share.
 
     Masks are explicit arguments: bool, broadcast to [B, H, T, L], True where
     the query may attend to the key.
@@ -150,7 +170,7 @@ class MultiHeadAttention(dense.Composite):
     def __init__(
         self,
         hidden_size: int,
-        num_heads: int,
+        num_heads: int | tuple[int, int],
         key_channels: int,
         value_channels: int,
         attention_type: str,
@@ -162,9 +182,9 @@ class MultiHeadAttention(dense.Composite):
 
         Args:
             hidden_size: D.
-            num_heads: H.
-            key_channels: total size of the keys of all heads, H * K.
-            value_channels: total size of the values of all heads.
+            num_heads: H, or also the heads G of keys and values, a divisor.
+            key_channels: total size of the queries of all heads, H * K.
+            value_channels: total size of the outputs of all heads.
             attention_type: a key of COMPATIBILITIES.
             dropout_rate: share of the attention weights that is dropped.
             use_bias: whether the projections have biases.
@@ -172,16 +192,23 @@ class MultiHeadAttention(dense.Composite):
         """
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.num_heads = num_heads
+        if isinstance(num_heads, int):
+            num_heads = num_heads, num_heads
+        self.num_heads, self.num_key_value_heads = num_heads
         self.key_channels = key_channels
         self.value_channels = value_channels
         self.attention_type = attention_type
         self.use_bias = use_bias
-        for name, size in (
-            ("query", key_channels),
-            ("key", key_channels),
-            ("value", value_channels),
-            ("output_projection", hidden_size),
+        # Widths of queries, keys and values of all their heads.
+        self.channels = (
+            key_channels,
+            key_channels // self.num_heads * self.num_key_value_heads,
+            value_channels // self.num_heads * self.num_key_value_heads,
+        )
+        for name, size in zip(
+            ("query", "key", "value", "output_projection"),
+            (*self.channels, hidden_size),
+            strict=True,
         ):
             projection = self.new_layer(
                 dense.Dense, size, use_bias=use_bias, name=name
@@ -192,20 +219,23 @@ class MultiHeadAttention(dense.Composite):
         )
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 
-    def split_heads(self, x: Tensor, length: Tensor | int) -> Tensor:
-        """Split x [B, T, H * K] or [B * T, H * K] to [B, H, T, K].
+    def at_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """Return what represents queries or keys x [B, N, T, K] in logits().
 
-        `length` is T, which may also count beams.
+        Positions [T] or [] are indices in the row; None in cross-attention.
+        Within a sentence of a packed row, their differences are those of
+        positions in the sentence.
         """
-        head_size = x.shape[-1] // self.num_heads
-        x = ops.reshape(x, (-1, length, self.num_heads, head_size))
-        return ops.transpose(x, (0, 2, 1, 3))
+        return x
 
-    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [B, H, L, K] of `memory` [B, L, D]."""
-        length = ops.shape(memory)[1]
-        key = self.split_heads(self.key(memory), length)
-        return key, self.split_heads(self.value(memory), length)
+    def project_memory(
+        self, memory: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return keys and values [B, G, L, K] of `memory` [B, L, D]."""
+        length, groups = ops.shape(memory)[1], self.num_key_value_heads
+        key = _split_heads(self.key(memory), length, groups)
+        value = _split_heads(self.value(memory), length, groups)
+        return self.at_positions(key, positions), value
 
     def logits(
         self, query: Tensor, key: Tensor, distances: Tensor | None = None
@@ -221,7 +251,7 @@ class MultiHeadAttention(dense.Composite):
         self, weights: Tensor, value: Tensor, distances: Tensor | None = None
     ) -> Tensor:
         """Return the values' sum [B, H, T, K], weighted by [B, H, T, L]."""
-        return ops.matmul(weights, value)
+        return grouped_matmul(weights, value)
 
     def call(
         self,
@@ -237,9 +267,12 @@ class MultiHeadAttention(dense.Composite):
         Returns:
             output [B, T, D]; weights [B, H, T, L] float32, before dropout.
         """
+        length = ops.shape(x)[1]
+        positions = ops.arange(length) if memory is None else None
         memory = x if memory is None else memory
-        key, value = self.project_memory(memory)
-        query = self.split_heads(self.query(x), ops.shape(x)[1])
+        key, value = self.project_memory(memory, positions)
+        query = _split_heads(self.query(x), length, self.num_heads)
+        query = self.at_positions(query, positions)
         context, weights = self.attend(query, key, value, mask, rng)
         batch, _, length, _ = ops.shape(context)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
@@ -271,17 +304,33 @@ class MultiHeadAttention(dense.Composite):
         )
 
     def project_step(
-        self, x: Tensor, num_beams: int, kernels: StepKernels, with_memory: bool
+        self,
+        x: Tensor,
+        num_beams: int,
+        kernels: StepKernels,
+        with_memory: bool,
+        position: Tensor | None = None,
     ) -> list[Tensor]:
         """Return the query [B, H, W, K] of x [B * W, D], or also key and value.
 
-        `kernels` is the result of step_kernels(with_memory).
+        `kernels` is the result of step_kernels(with_memory); `position` [] that
+        of all queries, None in cross-attention.
         """
-        sizes = (self.key_channels, self.key_channels, self.value_channels)
         outputs = dense.project_and_split(
-            x, kernels.inputs, sizes[: 3 if with_memory else 1]
+            x, kernels.inputs, self.channels[: 3 if with_memory else 1]
         )
-        return [self.split_heads(x, num_beams) for x in outputs]
+        groups = self.num_key_value_heads
+        query, *key_value = (
+            _split_heads(x, num_beams, heads)
+            for x, heads in zip(
+                outputs, (self.num_heads, groups, groups), strict=False
+            )
+        )
+        query = self.at_positions(query, position)
+        if not with_memory:
+            return [query]
+        key, value = key_value
+        return [query, self.at_positions(key, position), value]
 
     def step(
         self,
@@ -378,6 +427,38 @@ class RelativeAttention(MultiHeadAttention):
         # a look-up would add T * L vectors to 2 M + 1 rows one by one.
         one_hot = ops.one_hot(rows, 2 * limit + 1, dtype=keys.dtype)
         return ops.matmul(one_hot, ops.cast(table, keys.dtype)), axes
+
+
+class RotaryAttention(MultiHeadAttention):
+    """Self-attention whose queries and keys are rotated by their positions.
+
+    Su et al. 2021 (arXiv 2104.09864), section 3.2.2: position p turns the pair
+    of components i and i + K / 2 by p / 10000^(2i/K), so that the product of a
+    query and a key depends on their distance. The paper pairs neighbours, which
+    is the same up to the order of components. These are the pairs of Llama.
+    """
+
+    def at_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        half = x.shape[-1] // 2
+        angles = embedding.angles(
+            positions, ops.arange(half, dtype="float32") / half
+        )
+        sine, cosine = ops.sin(angles), ops.cos(angles)
+        first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+        rotated = ops.concatenate(
+            [first * cosine - second * sine, second * cosine + first * sine],
+            axis=-1,
+        )
+        return ops.cast(rotated, x.dtype)
+
+
+def _split_heads(x: Tensor, length: Tensor | int, heads: int) -> Tensor:
+    """Split x [B, T, H * K] or [B * T, H * K] to [B, H, T, K].
+
+    `length` is T, which may also count beams.
+    """
+    x = ops.reshape(x, (-1, length, heads, x.shape[-1] // heads))
+    return ops.transpose(x, (0, 2, 1, 3))
 
 
 def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:

@@ -257,7 +257,9 @@ class DilatedStack(dense.Composite):
 
 
 def _norm(name: str, dtype: Any) -> keras.layers.Layer:
-    return sublayers.norm_or_identity(True, sublayers.EPSILON, name, dtype)
+    return sublayers.norm_or_identity(
+        True, sublayers.EPSILON, name=name, dtype=dtype
+    )
 
 
 class ConvolutionalGru(keras.layers.Layer):

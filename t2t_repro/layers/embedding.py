@@ -139,6 +139,12 @@ class _Positions(keras.layers.Layer):
         return x + ops.cast(self.encode(position), x.dtype)
 
 
+def angles(positions: Tensor, exponents: Tensor) -> Tensor:
+    """Return position / 10000^exponent, […, N] float32, of […] and [N]."""
+    rates = ops.exp(-math.log(MAX_WAVELENGTH) * exponents)
+    return ops.cast(positions, "float32")[..., None] * rates
+
+
 class _Formula(_Positions):
     """Base class of encodings that are a formula of the position.
 
@@ -153,9 +159,7 @@ class _Formula(_Positions):
     def _angles(self, positions: Tensor) -> Tensor:
         """Return pos / 10000^exponent, […, D / 2] float32, of [...]."""
         exponents = self._exponents(self.hidden_size // 2)
-        rates = ops.exp(-math.log(MAX_WAVELENGTH) * exponents)
-        numbers = ops.cast(positions + self.first_position, "float32")
-        return numbers[..., None] * rates
+        return angles(positions + self.first_position, exponents)
 
     def _exponents(self, half: int) -> Tensor:
         return ops.arange(half, dtype="float32") / half  # 2i / D
@@ -211,7 +215,7 @@ class LearnedPositions(_Positions):
 
 
 class NoPositions(keras.layers.Layer):
-    """Identity, for models whose relative positions are enough."""
+    """Identity, for models whose attention alone knows positions, or none."""
 
     def call(self, x: Tensor, positions: Tensor) -> Tensor:
         return x
@@ -235,7 +239,7 @@ def build(
     There are `max_length` learned positions; a formula has the number
     `first_position` for the first one.
     """
-    if pos == "none":
+    if pos in ("none", "rotary"):
         return NoPositions(**kwargs)
     if pos == "emb":
         return LearnedPositions(max_length, **kwargs)

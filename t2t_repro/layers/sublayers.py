@@ -1,7 +1,7 @@
 """Feed-forward networks, and the residual connections around sublayers.
 
 This is the only module that orders norm, dropout and addition. The orders have
-the names of tensor2tensor's sequences: n for layer normalization, d for
+the names of tensor2tensor's sequences: n for normalization, d for
 dropout, a for the addition of x.
 
     before  after
@@ -16,6 +16,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_repro import registry
+from t2t_repro.io import arguments
 from t2t_repro.layers import dense
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
@@ -115,6 +117,7 @@ class Residual(dense.Composite):
         postprocess_sequence: str,
         dropout_rate: float,
         epsilon: float = EPSILON,
+        norm: str = "layer",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -123,11 +126,16 @@ class Residual(dense.Composite):
             norm_or_identity,
             preprocess_sequence == "n",
             epsilon,
+            norm,
             name="input_norm",
         )
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
         self.norm = self.new_layer(
-            norm_or_identity, "n" in postprocess_sequence, epsilon, name="norm"
+            norm_or_identity,
+            "n" in postprocess_sequence,
+            epsilon,
+            norm,
+            name="norm",
         )
 
     def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
@@ -146,12 +154,34 @@ class Residual(dense.Composite):
 
 
 def norm_or_identity(
-    use_norm: bool, epsilon: float, name: str, dtype: Any
+    use_norm: bool, epsilon: float, norm: str = "layer", **kwargs: Any
 ) -> keras.layers.Layer:
-    """Return a layer normalization, or an identity layer."""
+    """Return an identity layer, or the norm that `norm` names.
+
+    It is the name of a registered class, which may have arguments:
+    "name:key=value".
+    """
     if not use_norm:
-        return keras.layers.Identity(name=name, dtype=dtype)
-    # Keras computes its mean and variance in float32 at least.
-    return keras.layers.LayerNormalization(
-        epsilon=epsilon, name=name, dtype=dtype
+        return keras.layers.Identity(**kwargs)
+    name, _, values = norm.partition(":")
+    norm_class = registry.norms.subclass(name, keras.layers.Layer)
+    setting = f"hparam norm={norm}"
+    given = {"epsilon": epsilon, **kwargs}
+    values = arguments.parse(
+        norm_class, values, setting, {"epsilon": "norm_epsilon"}
     )
+    return arguments.construct(norm_class, given | values, setting)
+
+
+# Keras computes means and variances in float32 at least.
+
+
+class LayerNorm(keras.layers.LayerNormalization):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, of each vector."""
+
+
+class RmsNorm(keras.layers.RMSNormalization):
+    """x / sqrt(mean of squares + epsilon) * scale, of each vector.
+
+    Zhang and Sennrich 2019 (arXiv 1910.07467), equation 4.
+    """

@@ -18,7 +18,6 @@ from typing import Any
 from keras import ops
 
 from t2t_repro.layers import attention, dense
-from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.mixture_of_experts import BalanceLosses, MixtureOfExperts
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
@@ -198,7 +197,7 @@ class _MoeLayer:
 
     ffn: Any
 
-    def _new_ffn(self, hparams: Any) -> MixtureOfExperts:
+    def _new_ffn(self, hparams: Any, parts: Any) -> MixtureOfExperts:
         return _new_mixture(hparams, self)
 
     def _end(
@@ -214,12 +213,6 @@ class MoeEncoderLayer(_MoeLayer, EncoderLayer):
 
 class MoeDecoderLayer(_MoeLayer, DecoderLayer):
     """Self-attention, cross-attention and mixture of experts."""
-
-    def _ffn_kernels(self) -> tuple[Projection, ...]:
-        return ()
-
-    def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
-        return self.ffn(x)[0]
 
 
 class TransformerMoe(_BalancedModel, Transformer):

@@ -1,5 +1,6 @@
 """The Transformer (section 3): encoder, decoder, and one step of decoding."""
 
+import functools
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from t2t_repro.models.transformer_stack import (
     DecoderLayer,
     EncoderLayer,
     LayerKernels,
+    Parts,
     Stack,
 )
 from t2t_repro.runtime.keras_compat import Tensor
@@ -43,6 +45,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
                 Stack,
                 [self._layer_class(plain, i) for i in range(count)],
                 hparams,
+                self.parts(),
                 name=name,
             )
             for name, plain, count in (
@@ -50,6 +53,16 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
                 ("decoder", DecoderLayer, hparams.decoder_layers),
             )
         )
+
+    def parts(self) -> Parts:
+        """Return the classes of sublayers, which subclasses may replace."""
+        reach = self.hparams.max_relative_position
+        if self.hparams.pos == "rotary":
+            return Parts(self_attention=attention.RotaryAttention)
+        if not reach:
+            return Parts()
+        relative = attention.RelativeAttention
+        return Parts(functools.partial(relative, max_relative_position=reach))
 
     def _layer_class(self, plain: type, layer: int) -> type:
         """Return the class of a layer, counted from 0."""
@@ -251,7 +264,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         for layer, kernels, layer_cache in zip(
             self.decoder.layers,
             layer_kernels,
-            cache.layers(distances),
+            cache.layers(distances, step),
             strict=True,
         ):
             x, (key, value), layer_weights = layer.step(
@@ -278,9 +291,9 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
     def flops(self, source_length: float, target_length: float) -> float:
         """Return multiplications and additions of one pair's forward pass.
 
-        Products count whole, masked or not. The count omits norms, softmax and
-        dropout (about 1%), and the masked attention between sentences of a
-        packed row.
+        Products count whole, masked or not. The count omits norms, softmax,
+        rotations and dropout (about 1%), and the masked attention between
+        sentences of a packed row.
         """
         hparams, d = self.hparams, self.hparams.hidden_size
         keys = hparams.attention_key_channels or d
@@ -296,6 +309,8 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         # Relative positions: the same products with vectors of distances.
         self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
         queries = memory = d * (keys + values)
+        if hparams.num_key_value_heads:
+            memory = memory * hparams.num_key_value_heads // hparams.num_heads
         encoder_layer = source_length * (
             queries + memory + source_length * self_pair + ffn
         )

@@ -15,6 +15,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.layers.attention import MultiHeadAttention, RelativeAttention
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.sublayers import RmsNorm
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_stack import Stack
 
@@ -40,17 +41,7 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
     """
     hparams = model.hparams
     _check_supported(hparams)
-    attention = model.encoder.layers[0].self_attention.sublayer
-    settings = {
-        "num_heads": hparams.num_heads,
-        "pre_norm": hparams.layer_preprocess_sequence == "n",
-        "layernorm_embedding": hparams.embedding_norm,
-        "relative_position": hparams.max_relative_position > 0,
-        "head_dim": _head_size(attention),
-        "activation": getattr(
-            specs.common_spec.Activation, _ACTIVATIONS[hparams.ffn_activation]
-        ),
-    }
+    settings = _settings(model, specs)
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(
             num_layers=hparams.encoder_layers, **settings
@@ -76,7 +67,7 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
         (spec.decoder, model.targets_positions, None),
     ):
         side.scale_embeddings = hparams.multiply_embedding_mode != "none"
-        if not hparams.max_relative_position:
+        if hasattr(side, "position_encodings"):
             encodings = _positions(layer, max_positions, hparams.hidden_size)
             if bias is not None:  # added to all positions
                 encodings += bias.numpy()
@@ -85,6 +76,30 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
     _stack(spec.decoder, model.decoder)
     spec.config.layer_norm_epsilon = hparams.norm_epsilon
     return spec
+
+
+def _settings(model: Seq2Seq, specs: ModuleType) -> dict[str, Any]:
+    """Return the arguments of encoder and decoder, without their layers."""
+    hparams = model.hparams
+    attention = model.encoder.layers[0].self_attention.sublayer
+    settings = {
+        "num_heads": hparams.num_heads,
+        "pre_norm": hparams.layer_preprocess_sequence == "n",
+        "layernorm_embedding": hparams.embedding_norm,
+        "relative_position": hparams.max_relative_position > 0,
+        "head_dim": _head_size(attention),
+        "rms_norm": hparams.norm == "rms",
+        "num_heads_kv": hparams.num_key_value_heads or None,
+        "activation": getattr(
+            specs.common_spec.Activation, _ACTIVATIONS[hparams.ffn_activation]
+        ),
+    }
+    if hparams.pos == "rotary":  # the keys' own size, without padding
+        settings |= {
+            "rotary_dim": attention.key_channels // hparams.num_heads,
+            "rotary_interleave": False,
+        }
+    return settings
 
 
 def _check_supported(hparams: Any) -> None:
@@ -106,6 +121,7 @@ def _check_supported(hparams: Any) -> None:
             "a dot product",
         ),
         ("restricted_attention", not hparams.restricted_attention, "0"),
+        ("norm", hparams.norm in ("layer", "rms"), "'layer' or 'rms'"),
         (
             "pos",
             hparams.pos == "none" or not hparams.max_relative_position,
@@ -113,8 +129,9 @@ def _check_supported(hparams: Any) -> None:
         ),
         (
             "inputs_bias",
-            not hparams.inputs_bias or not hparams.max_relative_position,
-            "false where positions are relative",
+            not hparams.inputs_bias
+            or not (hparams.max_relative_position or hparams.pos == "rotary"),
+            "false where positions are relative or rotary",
         ),
         (
             "layer_postprocess_sequence",
@@ -158,19 +175,22 @@ def _stack(spec: Any, stack: Stack) -> None:
         _dense(layer_spec.ffn.linear_0, ffn.filter)
         _dense(layer_spec.ffn.linear_1, ffn.output_projection)
     if stack.input_norm.weights:
-        _gamma_and_beta(spec.layernorm_embedding, stack.input_norm)
+        _copy_norm(spec.layernorm_embedding, stack.input_norm)
     if stack.norm.weights:
-        _gamma_and_beta(spec.layer_norm, stack.norm)
+        _copy_norm(spec.layer_norm, stack.norm)
 
 
 def _norm(spec: Any, block: keras.layers.Layer) -> None:
     """Copy a residual's only norm, before or after its sublayer."""
     (norm,) = (n for n in (block.input_norm, block.norm) if n.weights)
-    _gamma_and_beta(spec, norm)
+    _copy_norm(spec, norm)
 
 
-def _gamma_and_beta(spec: Any, norm: keras.layers.Layer) -> None:
-    spec.gamma, spec.beta = norm.gamma.numpy(), norm.beta.numpy()
+def _copy_norm(spec: Any, norm: keras.layers.Layer) -> None:
+    if isinstance(norm, RmsNorm):
+        spec.gamma = norm.scale.numpy()
+    else:
+        spec.gamma, spec.beta = norm.gamma.numpy(), norm.beta.numpy()
 
 
 def _dense(spec: Any, dense: keras.layers.Layer) -> None:
@@ -186,17 +206,22 @@ def _attention(
     `products` are the names of the projections that share one.
     """
     size, heads = _head_size(attention), attention.num_heads
+    groups = attention.num_key_value_heads
     *inputs, output = spec.linear
     for linear, names in zip(inputs, products, strict=True):
-        layers = [getattr(attention, name) for name in names]
+        layers = [
+            (getattr(attention, name), heads if name == "query" else groups)
+            for name in names
+        ]
         kernels = [
-            _pad_heads(layer.kernel.numpy(), heads, size) for layer in layers
+            _pad_heads(layer.kernel.numpy(), count, size)
+            for layer, count in layers
         ]
         linear.weight = np.concatenate(kernels, axis=1).T
         if attention.use_bias:
             biases = [
-                _pad_heads(layer.bias.numpy()[None], heads, size)[0]
-                for layer in layers
+                _pad_heads(layer.bias.numpy()[None], count, size)[0]
+                for layer, count in layers
             ]
             linear.bias = np.concatenate(biases)
     kernel = attention.output_projection.kernel.numpy()

@@ -5,7 +5,8 @@ self-attention in decoding. Here `hparams` are a TransformerHParams of
 hparams/transformer.py.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,13 +16,24 @@ from t2t_repro.layers import dense, sublayers
 from t2t_repro.layers.attention import (
     KeyValues,
     MultiHeadAttention,
-    RelativeAttention,
     StepKernels,
 )
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.layers.sublayers import FeedForward
 from t2t_repro.runtime.keras_compat import Tensor
+
+
+class Parts(NamedTuple):
+    """Classes of the sublayers of each layer.
+
+    Each is called with the arguments of the class that it replaces, by name.
+    Only `feed_forward` may lack step_kernels(): steps then call it.
+    """
+
+    self_attention: Callable[..., MultiHeadAttention] = MultiHeadAttention
+    cross_attention: Callable[..., MultiHeadAttention] = MultiHeadAttention
+    feed_forward: Callable[..., keras.layers.Layer] = FeedForward
 
 
 class LayerKernels(NamedTuple):
@@ -38,6 +50,7 @@ class LayerCache(NamedTuple):
     past: KeyValues  # positions that no longer change
     recent: KeyValues  # the positions since, with empty entries
     memory: KeyValues  # the source
+    position: Tensor  # [] int32, of the step
 
 
 class _Layer(dense.Composite):
@@ -50,39 +63,33 @@ class _Layer(dense.Composite):
     self_attention: sublayers.Residual
     cross_attention: sublayers.Residual
 
-    def __init__(self, hparams: Any, **kwargs: Any) -> None:
+    def __init__(self, hparams: Any, parts: Parts, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        size, heads = hparams.hidden_size, hparams.num_heads
+        heads = heads, hparams.num_key_value_heads or heads
         for name in self.attentions:
-            attention = self._new_attention(hparams, name)
+            attention = self.new_layer(
+                getattr(parts, name),
+                hidden_size=size,
+                num_heads=heads,
+                key_channels=hparams.attention_key_channels or size,
+                value_channels=hparams.attention_value_channels or size,
+                attention_type=hparams.attention_type,
+                dropout_rate=hparams.attention_dropout,
+                use_bias=hparams.attention_bias,
+                name="multihead_attention",
+            )
             setattr(self, name, self._new_residual(hparams, name, attention))
-        ffn = self._new_ffn(hparams)
+        ffn = self._new_ffn(hparams, parts)
         self.ffn = self._new_residual(hparams, "ffn", ffn)
 
-    def _new_attention(self, hparams: Any, name: str) -> MultiHeadAttention:
-        size, reach = hparams.hidden_size, hparams.max_relative_position
-        settings = {
-            "num_heads": hparams.num_heads,
-            "key_channels": hparams.attention_key_channels or size,
-            "value_channels": hparams.attention_value_channels or size,
-            "attention_type": hparams.attention_type,
-            "dropout_rate": hparams.attention_dropout,
-            "use_bias": hparams.attention_bias,
-            "name": "multihead_attention",
-        }
-        if reach and name == "self_attention":
-            settings["max_relative_position"] = reach
-            return self.new_layer(
-                RelativeAttention, hidden_size=size, **settings
-            )
-        return self.new_layer(MultiHeadAttention, size, **settings)
-
-    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+    def _new_ffn(self, hparams: Any, parts: Parts) -> keras.layers.Layer:
         return self.new_layer(
-            FeedForward,
-            hparams.hidden_size,
-            hparams.filter_size,
-            hparams.relu_dropout,
-            hparams.ffn_activation,
+            parts.feed_forward,
+            hidden_size=hparams.hidden_size,
+            filter_size=hparams.filter_size,
+            dropout_rate=hparams.relu_dropout,
+            activation=hparams.ffn_activation,
             name="feed_forward",
         )
 
@@ -96,6 +103,7 @@ class _Layer(dense.Composite):
             hparams.layer_postprocess_sequence,
             hparams.layer_prepostprocess_dropout,
             hparams.norm_epsilon,
+            hparams.norm,
             name=name,
         )
 
@@ -150,14 +158,12 @@ class DecoderLayer(_Layer):
 
     def step_kernels(self) -> LayerKernels:
         """Return what steps multiply with."""
+        ffn = self.ffn.sublayer
         return LayerKernels(
             self.self_attention.sublayer.step_kernels(with_memory=True),
             self.cross_attention.sublayer.step_kernels(with_memory=False),
-            self._ffn_kernels(),
+            ffn.step_kernels() if hasattr(ffn, "step_kernels") else (),
         )
-
-    def _ffn_kernels(self) -> tuple[Projection, ...]:
-        return self.ffn.sublayer.step_kernels()
 
     def step(
         self,
@@ -174,8 +180,8 @@ class DecoderLayer(_Layer):
             x: [B * W, D].
             kernels: result of step_kernels().
             cache: keys and values of previous positions and of the source.
-            rows: [B * H, 1] int32, rows of `cache.recent` as an array
-                [B * H * positions, W * K] to which this position is written.
+            rows: [B * G, 1] int32, rows of `cache.recent` as an array
+                [B * G * positions, W * K] to which this position is written.
             self_mask: [B, 1, W, L], where L counts past and recent entries.
             cross_mask: [B, 1, 1, L], where L counts source positions.
 
@@ -186,7 +192,11 @@ class DecoderLayer(_Layer):
         recent = cache.recent
         block, beams = self.self_attention, self_mask.shape[2]
         query, key, value = block.sublayer.project_step(
-            block.input_norm(x), beams, kernels.self_attention, with_memory=True
+            block.input_norm(x),
+            beams,
+            kernels.self_attention,
+            with_memory=True,
+            position=cache.position,
         )
         key = _write_rows(recent.key, key, rows, recent.length)
         value = _write_rows(recent.value, value, rows, recent.length)
@@ -211,6 +221,9 @@ class DecoderLayer(_Layer):
         return x, (key, value), weights
 
     def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
+        if not kernels:
+            y = self.ffn(x)  # a mixture of experts returns losses, too
+            return y[0] if isinstance(y, tuple) else y
         y = self.ffn.sublayer.step(self.ffn.input_norm(x), kernels)
         return self.ffn.add(x, y)
 
@@ -218,7 +231,7 @@ class DecoderLayer(_Layer):
 def _write_rows(
     old: Tensor, new: Tensor, rows: Tensor, entries: Tensor | int
 ) -> Tensor:
-    """Return a copy of `old` [B, H, S, K] with `new` [B, H, W, K] at `rows`.
+    """Return a copy of `old` [B, G, S, K] with `new` [B, G, W, K] at `rows`.
 
     A row of S entries holds the W of one position. (ops.slice_update would
     become an XLA operation in TensorFlow's graph, and TF Serving has no XLA
@@ -242,6 +255,7 @@ class Stack(dense.Composite):
         self,
         layer_classes: Sequence[type[keras.layers.Layer]],
         hparams: Any,
+        parts: Parts,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -249,19 +263,21 @@ class Stack(dense.Composite):
             sublayers.norm_or_identity,
             hparams.embedding_norm,
             hparams.norm_epsilon,
+            hparams.norm,
             name="input_norm",
         )
         self.dropout = self.new_layer(
             Dropout, hparams.layer_prepostprocess_dropout, name="dropout"
         )
         self.layers = [
-            self.new_layer(layer_class, hparams, name=f"layer_{i}")
+            self.new_layer(layer_class, hparams, parts, name=f"layer_{i}")
             for i, layer_class in enumerate(layer_classes)
         ]
         self.norm = self.new_layer(
             sublayers.norm_or_identity,
             hparams.layer_preprocess_sequence == "n",
             hparams.norm_epsilon,
+            hparams.norm,
             name="norm",
         )
 
@@ -328,12 +344,12 @@ class Cache(NamedTuple):
     entries for each recent position.
     """
 
-    keys: tuple  # recent: one per decoder layer, [B, H, recent entries, K]
+    keys: tuple  # recent: one per decoder layer, [B, G, recent entries, K]
     values: tuple  # the same
-    past_keys: tuple  # one per decoder layer, [B, H, past entries, K]
+    past_keys: tuple  # one per decoder layer, [B, G, past entries, K]
     past_values: tuple  # the same
     positions: Tensor  # [B, S] int32, position of each entry, from 0
-    memory_keys: tuple  # source: one per decoder layer, [B, H, L, K]
+    memory_keys: tuple  # source: one per decoder layer, [B, G, L, K]
     memory_values: tuple  # the same
     memory_mask: Tensor  # [B, 1, 1, L] bool
 
@@ -405,14 +421,14 @@ class Cache(NamedTuple):
     def write_rows(self, step: Tensor, beams: int) -> Tensor:
         """Return the rows to which keys and values of `step` are written.
 
-        They are [B * H, 1] of an array [B * H * recent positions, W * K].
+        They are [B * G, 1] of an array [B * G * recent positions, W * K].
         """
         batch, heads = ops.shape(self.keys[0])[:2]
         capacity = self._capacity(beams)
         return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
 
-    def layers(self, distances: Tensor) -> Iterator[LayerCache]:
-        """Yield the LayerCache of each layer.
+    def layers(self, distances: Tensor, step: Tensor) -> Iterator[LayerCache]:
+        """Yield the LayerCache of each layer at `step`.
 
         Distances are those of visible_mask().
         """
@@ -429,7 +445,7 @@ class Cache(NamedTuple):
             [KeyValues(*pair, *rest) for pair in zip(keys, values, strict=True)]
             for keys, values, *rest in arrays
         )
-        return map(LayerCache, *of_layers)
+        return map(LayerCache, *of_layers, itertools.repeat(step))
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.

@@ -17,16 +17,19 @@ from t2t_repro.models import building
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "hparams_sets.json"
 STORED = json.loads(FILE.read_text())
-# Choices of the required fields; those without a set are of imported models.
+# Choices of the required fields.
 CHOICES = {
     "attention_type": ("dot_product", "dot_product_unscaled", "additive"),
-    "pos": ("sinusoids", "sines_then_cosines", "timing", "emb", "none"),
+    "pos": (
+        *("sinusoids", "sines_then_cosines", "timing", "emb", "none"),
+        "rotary",
+    ),
     "layer_preprocess_sequence": ("none", "n"),
     "layer_postprocess_sequence": ("dan", "da"),
     "batching": ("bucketed", "packed"),
     "batch_unit": ("real_tokens", "slots"),
 }
-OF_IMPORTED_MODELS = {"sines_then_cosines"}
+WITHOUT_SET = {"sines_then_cosines", "rotary"}
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -64,7 +67,7 @@ def test_required_fields_have_choices_that_sets_use(build):
     ]
     for name, choices in CHOICES.items():
         used = {getattr(values, name) for values in sets}
-        assert used == set(choices) - OF_IMPORTED_MODELS
+        assert used == set(choices) - WITHOUT_SET
 
 
 @pytest.mark.parametrize("name", ["gnmt_small", "deep_att_small"])

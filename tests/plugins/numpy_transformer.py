@@ -21,6 +21,15 @@ ACTIVATIONS = {
 }
 
 
+def rotated(x):
+    """Turn pairs of x [T, K], complex numbers, by angles of positions."""
+    half = x.shape[1] // 2
+    rates = 10_000.0 ** -(np.arange(half) / half)
+    turns = np.exp(1j * np.arange(len(x))[:, None] * rates)
+    numbers = (x[:, :half] + 1j * x[:, half:]) * turns
+    return np.concatenate([numbers.real, numbers.imag], 1)
+
+
 class NumpyTransformer:
     """Sections 3.1 to 3.5 and variants in float64, pair by pair."""
 
@@ -93,7 +102,7 @@ class NumpyTransformer:
             table[row, cosine] = math.cos(angle)
         if pos == "emb":
             return self.weights[f"{name}/table"][:length]
-        return 0 * table if pos == "none" else table
+        return 0 * table if pos in ("none", "rotary") else table
 
     def self_attention(self, path, x, keys=None):
         """Attend to earlier positions, or to those where `keys` is True."""
@@ -105,7 +114,8 @@ class NumpyTransformer:
         path = f"{path}/self_attention"
         mask = np.reshape(visible, (len(x), len(x)))
         normed = self.before(path, x)
-        y, weights = self.attend(path, normed, normed, mask)
+        rotate = rotated if self.hparams.pos == "rotary" else None
+        y, weights = self.attend(path, normed, normed, mask, rotate)
         return self.after(path, x + y), weights
 
     def cross_attention(self, path, x, memory, keys):
@@ -114,23 +124,25 @@ class NumpyTransformer:
         y, weights = self.attend(path, self.before(path, x), memory, mask)
         return self.after(path, x + y), weights
 
-    def attend(self, path, x, memory, mask):
+    def attend(self, path, x, memory, mask, rotate=None):
         path = f"{path}/multihead_attention"
-        heads = {
-            name: np.split(
-                self.project(f"{path}/{name}", array),
-                self.hparams.num_heads,
-                axis=1,
+        count = self.hparams.num_heads
+        groups = self.hparams.num_key_value_heads or count
+        heads = [
+            np.split(self.project(f"{path}/{name}", array), parts, axis=1)
+            for name, array, parts in (
+                ("query", x, count),
+                ("key", memory, groups),
+                ("value", memory, groups),
             )
-            for name, array in (
-                ("query", x),
-                ("key", memory),
-                ("value", memory),
-            )
-        }
+        ]
         contexts, all_weights = [], []
-        for head in range(self.hparams.num_heads):
-            query, key, value = (heads[name][head] for name in heads)
+        for head in range(count):
+            query, key, value = (
+                parts[head * len(parts) // count] for parts in heads
+            )
+            if rotate:
+                query, key = rotate(query), rotate(key)
             logits = np.full(mask.shape, -np.inf)
             for i, j in np.argwhere(mask):
                 logits[i, j] = self.compatibility(
@@ -190,9 +202,12 @@ class NumpyTransformer:
     def norm(self, path, x, is_used):
         if not is_used:
             return x
-        x = x - x.mean(1, keepdims=True)
+        is_rms = self.hparams.norm == "rms"
+        x = x if is_rms else x - x.mean(1, keepdims=True)
         deviation = np.sqrt(
             (x**2).mean(1, keepdims=True) + self.hparams.norm_epsilon
         )
+        if is_rms:
+            return x / deviation * self.weights[f"{path}/scale"]
         gain, bias = self.weights[f"{path}/gamma"], self.weights[f"{path}/beta"]
         return x / deviation * gain + bias

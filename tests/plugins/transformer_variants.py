@@ -10,6 +10,8 @@ PRE_NORM = {
 }
 SIZES = {"attention_key_channels": 6, "attention_value_channels": 20}
 RELATIVE = {"pos": "none", "max_relative_position": 2}
+ROTARY = {"pos": "rotary"}
+GROUPED = {"num_key_value_heads": 1}
 APART = {"shared_embedding_and_softmax_weights": False}
 VARIANTS = {
     "default": {"num_hidden_layers": 2},
@@ -40,6 +42,16 @@ VARIANTS = {
     | {"learned_start": True, "softmax_bias": True, "embedding_norm": True}
     | {"multiply_embedding_mode": "none", "ffn_activation": "gelu_tanh"}
     | {"pos": "sines_then_cosines", "first_position": 2},
+    "rms": {"norm": "rms", "norm_epsilon": 0.1},
+    "rotary": ROTARY,
+    "grouped": {"num_heads": 4, "num_key_value_heads": 2},
+    "one_key_head": GROUPED | RELATIVE | {"attention_bias": True},
+    "modern": ROTARY
+    | GROUPED
+    | PRE_NORM
+    | {"attention_key_channels": 12, "attention_value_channels": 20}
+    | {"norm": "rms", "ffn_activation": "swiglu", "embedding_norm": True}
+    | {"restricted_attention": 3, "num_hidden_layers": 2},
     "inputs_bias": {"inputs_bias": True},
     "hidden_eos": {"encode_eos": False},
     "gelu_sigmoid": {"ffn_activation": "gelu_sigmoid", "embedding_norm": True},
@@ -51,7 +63,8 @@ VARIANTS = {
     | {"attention_type": "dot_product_unscaled"},
     "additive_together": SIZES
     | APART
-    | {"attention_type": "additive", "restricted_attention": 2},
+    | {"attention_type": "additive", "restricted_attention": 2}
+    | GROUPED,
 }
 
 INPUTS = np.array([[5, 6, 7, 8, 1, 0, 0], [9, 1, 0, 0, 0, 0, 0]], np.int32)

@@ -33,6 +33,7 @@ REFUSED = {  # variant: a pattern of the message
         name: f"hparam ffn_activation must be one of .* got '{name}'"
         for name in ("glu", "reglu", "geglu", "swiglu")
     },
+    "modern": "hparam ffn_activation must be one of .* got 'swiglu'",
 }
 SUPPORTED = {
     name: changes for name, changes in VARIANTS.items() if name not in REFUSED
@@ -59,6 +60,9 @@ COMBINATIONS = {
     | VARIANTS["hidden_eos"],
     "imported": VARIANTS["imported"],
     "gelu_sigmoid": VARIANTS["gelu_sigmoid"] | VARIANTS["learned_start"],
+    # CTranslate2 rotates the first components of a padded key only.
+    "rotary_grouped_rms": VARIANTS["modern"]
+    | {"ffn_activation": "relu", "restricted_attention": 0},
 }
 CASES = [
     *(pytest.param(COMBINATIONS[name], id=name) for name in COMBINATIONS),
@@ -233,6 +237,7 @@ def test_unsupported_vocabularies_are_refused(
             VARIANTS["relative"] | VARIANTS["inputs_bias"],
             "inputs_bias must be false",
         ),
+        (VARIANTS["rotary"] | {"inputs_bias": True}, "inputs_bias must be"),
     ],
 )
 def test_unsupported_option_is_named(export, tmp_path, changes, message):
