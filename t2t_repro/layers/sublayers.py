@@ -163,12 +163,12 @@ def norm_or_identity(
     """
     if not use_norm:
         return keras.layers.Identity(**kwargs)
-    name, _, values = norm.partition(":")
+    name, _, text = norm.partition(":")
     norm_class = registry.norms.subclass(name, keras.layers.Layer)
     setting = f"hparam norm={norm}"
     given = {"epsilon": epsilon, **kwargs}
     values = arguments.parse(
-        norm_class, values, setting, {"epsilon": "norm_epsilon"}
+        norm_class, text, setting, {"epsilon": "norm_epsilon"}
     )
     return arguments.construct(norm_class, given | values, setting)
 

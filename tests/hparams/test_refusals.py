@@ -12,6 +12,21 @@ REFUSED = {  # set: (changes, pattern of the message)
             {"attention_type": "additive", "max_relative_position": 4},
             "must be 0 where attention_ty",
         ),
+        (
+            {"pos": "rotary", "attention_key_channels": 12},
+            "attention_key_channels must be even for each head where pos",
+        ),
+        (
+            {"pos": "rotary", "attention_type": "additive"},
+            "attention_type must be a dot product where pos is rotary",
+        ),
+        (
+            {"pos": "rotary", "max_relative_position": 4},
+            "max_relative_position must be 0 where pos is rotary",
+        ),
+        ({"pos": "rotary", "first_position": 2}, "it has no formula"),
+        ({"num_key_value_heads": 3}, r"0 or a divisor of num_heads \(4\)"),
+        ({"norm": "rsm"}, "Unknown norm 'rsm'.*rms"),
     ],
     "bytenet_tiny": [
         ({"hidden_size": 7}, "hidden_size.*even"),

@@ -244,6 +244,7 @@ def test_paths_are_independent_of_earlier_models(build, name):
     [(name, dtype) for name in ROW_MODELS for dtype in TOLERANCES]
     + [
         ("together", "mixed_bfloat16"),
+        ("modern", "mixed_bfloat16"),
         ("additive_together", "mixed_float16"),
     ],
 )

@@ -1,5 +1,6 @@
 """Tests of initial values of the Transformer's weights."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -22,3 +23,24 @@ def test_initial_weights_follow_their_initializers(tiny_hparams, vocab_size):
         else:  # the embedding: 320 values of deviation 16^-0.5
             assert weight.path.endswith("embedding/weight")
             assert value.std() == pytest.approx(0.25, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fewer", "fewer_products"),
+    [
+        # 2 + 2 * 2 attentions lose one of two heads: 2 * 16 * 8 weights for
+        # 2 * 5 tokens in the encoder, and 2 * (7 + 5) in the decoder.
+        ({"num_key_value_heads": 1}, 6 * 256, (2 * 5 + 2 * (7 + 5)) * 256),
+        ({"norm": "rms"}, 2 * (2 + 3) * 16, 0),  # biases of norms
+        ({"pos": "rotary"}, 0, 0),
+    ],
+)
+def test_parameters_and_flops_of_variants(
+    tiny_hparams, changes, fewer, fewer_products
+):
+    plain, model = (
+        building.build_abstract(dataclasses.replace(tiny_hparams, **each), 20)
+        for each in ({}, changes)
+    )
+    assert plain.count_params() - model.count_params() == fewer
+    assert plain.flops(5, 7) - model.flops(5, 7) == 2 * fewer_products

@@ -14,13 +14,18 @@ from t2t_repro.models import building, transformer_stack
 from t2t_repro.runtime import graph
 from t2t_repro.training import step
 
-
-@pytest.fixture(scope="module")
-def models(tiny_hparams, vocab_size):
-    """Two models of equal weights: the second recomputes activations."""
+SETTINGS = {
     # Only attention reads the weights of relative positions.
+    "relative": {"max_relative_position": 4},
+    "rotary": {"pos": "rotary", "norm": "rms", "num_key_value_heads": 1},
+}
+
+
+@pytest.fixture(scope="module", params=SETTINGS.values(), ids=SETTINGS)
+def models(request, tiny_hparams, vocab_size):
+    """Two models of equal weights: the second recomputes activations."""
     hparams = dataclasses.replace(
-        tiny_hparams, max_relative_position=4, num_hidden_layers=1
+        tiny_hparams, num_hidden_layers=1, **request.param
     )
     stored = building.build(hparams, vocab_size)
     recomputed = building.build(hparams, vocab_size, recompute_grad=True)
