@@ -753,7 +753,10 @@ _BUILT_IN = {
         "character_ratio=CharacterRatio word_ratio=WordRatio letters=Letters "
         "script=Script different=Different language=Language unique=Unique",
     },
-    rerankers: {"decoding.reranking": "mbr=MinimumBayesRisk"},
+    rerankers: {
+        "decoding.reranking": "mbr=MinimumBayesRisk",
+        "evaluation.noisy_channel": "channel=NoisyChannel",
+    },
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "

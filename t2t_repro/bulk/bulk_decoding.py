@@ -22,7 +22,7 @@ from t2t_repro.bulk.translation_folder import (
     TranslationFolder,
 )
 from t2t_repro.data import engines
-from t2t_repro.decoding import translation
+from t2t_repro.decoding import reranking, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
 from t2t_repro.runs import checkpoint_files
@@ -63,6 +63,7 @@ class RunModel(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """Checkpoints, and all that changes their outputs."""
         paths = list(self.checkpoint_paths)
+        reranker = reranking.build(self.decode_hparams)
         return {
             "model": "run",
             "checkpoints": checkpoint_files.names(paths),
@@ -71,6 +72,7 @@ class RunModel(NamedTuple):
             "split_sentences": self.split_sentences,
             "target_language": self.target_language,
             # Absent, as in earlier versions, if there are none.
+            **({"reranker": dict(reranker.settings)} if reranker else {}),
             **({"usr_dir": dict(self.definitions)} if self.definitions else {}),
         }
 

@@ -38,7 +38,8 @@ class Reranker(abc.ABC):
         """Return a score for each candidate, the highest for the best.
 
         Args:
-            source: the line, as the model reads it.
+            source: the line, as the model reads it, but without the tag of a
+                language.
             candidates: texts and scores of all beams or samples, best first.
         """
 

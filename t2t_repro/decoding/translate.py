@@ -401,7 +401,8 @@ class BatchTranslator:
             i for i, found in enumerate(translations) if found and parts[i]
         ]
         reranked = self._reranker.rerank(
-            [lines[i] for i in chosen], [translations[i] for i in chosen]
+            [self._source.split_tag(lines[i])[1] for i in chosen],
+            [translations[i] for i in chosen],
         )
         for i, found in zip(chosen, reranked, strict=True):
             translations[i] = found.best(self._hparams.num_outputs)

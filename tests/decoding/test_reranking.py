@@ -1,13 +1,17 @@
 """Reranking: minimum Bayes risk by brute force, and what translators return."""
 
+import types
+
 import numpy as np
 import pytest
 import sacrebleu
+import tensorflow as tf
 
 from t2t_repro import errors, hparam, problem, registry
-from t2t_repro.decoding import reranking
+from t2t_repro.decoding import reranking, score
 from t2t_repro.decoding.reranking import Reranker
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.evaluation import noisy_channel
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import exporting
 
@@ -91,6 +95,46 @@ def test_translators_rerank_all_outputs_of_a_line(
     source, candidates = every._reranker.seen
     raw = translator_of(**settings, return_beams=True, raw_scores=True)
     assert candidates == list(raw.translate(LINES))[LINES.index(source)]
+
+
+def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
+    translator_of, vocabularies, model, monkeypatch
+):
+    reverse = types.SimpleNamespace(
+        problem=problem.scoring_problem(("de", "en")),
+        checkpoints=lambda: [],
+        models=lambda paths: [model],
+        vocabularies=vocabularies,
+    )
+    opened = types.SimpleNamespace(open={"rev": reverse}.get)
+    monkeypatch.setattr(noisy_channel, "Run", opened)
+
+    def reverse_log_prob(source, text):
+        ids, targets = (
+            score.pad_rows(vocabulary.encode([line]))
+            for vocabulary, line in zip(
+                vocabularies, (text, source), strict=True
+            )
+        )
+        return tf.reduce_sum(score.subword_log_probs([model], ids, targets))
+
+    settings = {"return_beams": True, "beam_size": 3}
+    beams = translator_of(**settings, raw_scores=True).translate(LINES)
+    text = "channel:run=rev:weight=0.5:length=20"
+    found = translator_of(**settings, rerank=text).translate(LINES)
+    for line, before, after in zip(LINES, beams, found, strict=True):
+        expected = {
+            text: log_prob
+            + 0.5 * reverse_log_prob(line, text).numpy()
+            + 20 * len(text.split())
+            for text, log_prob in zip(before.texts, before.scores, strict=True)
+            if line
+        }
+        if line:
+            ranked = sorted(expected, key=expected.__getitem__, reverse=True)
+            assert after.texts == ranked
+            scores = [expected[text] for text in ranked]
+            assert after.scores == pytest.approx(scores, rel=1e-5)
 
 
 def test_attention_is_that_of_the_reranked_translation(longest, translator_of):
