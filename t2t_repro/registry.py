@@ -15,9 +15,9 @@ A definition registers itself when its module is imported:
     @rerankers.register("shortest")
     @norms.register("scale")
 
-Built-in models, metrics, vocabularies and filters are declared instead, so that
-their names are known without importing them: models with their hparams, the
-others in a table at the end of this module.
+Built-in models, metrics and the like are declared instead, so that their names
+are known without importing them: models with their hparams, the others in a
+table at the end of this module.
 
 Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
 """
@@ -758,6 +758,7 @@ _BUILT_IN = {
         "evaluation.noisy_channel": "channel=NoisyChannel",
     },
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
+    search_rules: {"decoding.forbidden": "forbid=Forbid"},
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "

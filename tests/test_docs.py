@@ -205,7 +205,7 @@ def test_values_in_hparams_page_equal_those_of_base():
         (
             "searching.md",
             "## Rules",
-            ["decoding/rules.py", "decoding/rules.py"],
+            ["decoding/rules.py", "decoding/forbidden.py"],
         ),
         (
             "problems.md",

@@ -1,8 +1,7 @@
 """Rules and penalties of a search: what restricts or scores its candidates.
 
-Beam search, greedy search and sampling call the same rules at every step. The
-built-in ones are in builtin_rules.py. A user's rule is a subclass of Rule;
-docs/searching.md shows one.
+Beam search, greedy search and sampling call the same rules at every step. A
+user's rule is a subclass of Rule; docs/searching.md shows one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,0 +1,219 @@
+"""The search rule forbid, compared with all outputs of tiny vocabularies."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from search_tables import every_output, model_of, outputs, random_table
+
+from t2t_repro import errors
+from t2t_repro.decoding import (
+    beam_search,
+    forbidden,
+    rules,
+    sampling,
+)
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.serving import served_model
+from t2t_repro.text.vocabulary import EOS, Vocabulary
+
+LIMIT = 5
+
+
+class Spelled(Vocabulary):
+    """Vocabulary whose pieces are joined."""
+
+    def __init__(self, *texts, separator=""):
+        super().__init__(b"")
+        self._texts, self._separator = ["", "", *texts], separator
+
+    @property
+    def size(self):
+        return len(self._texts)
+
+    def encode(self, lines):
+        return [[EOS] for _ in lines]
+
+    def join(self, rows):
+        return [self._separator.join(self.pieces(row)).strip() for row in rows]
+
+    def pieces(self, ids):
+        return [self._texts[i] for i in ids]
+
+
+def has_phrase(text, phrases, whole_words):
+    """Return whether a phrase occurs, by a regular expression."""
+
+    def pattern(phrase):
+        begins = r"(?<!\w)" if re.match(r"\w", phrase) else ""
+        ends = r"(?!\w)" if re.search(r"\w$", phrase) else ""
+        escaped = re.escape(phrase)
+        return begins + escaped + ends if whole_words else escaped
+
+    text = " ".join(text.split())
+    return any(re.search(pattern(phrase), text) for phrase in phrases)
+
+
+def forbid(folder, vocabulary, phrases, **settings):
+    file = folder / "words.txt"
+    file.write_text("".join(f"{phrase}\n" for phrase in phrases), "utf-8")
+    return forbidden.Forbid(vocabulary, str(file), **settings)
+
+
+CASES = [
+    # Texts of three subwords, phrases, whether they are whole words.
+    ((" a", "b", " ab"), ["a", "abb"], True),
+    ((" a", "a", " "), ["a", "aa", "a aa"], True),
+    (("a", "b", "ab"), ["aba", "bb"], False),
+    (("a", ".", " "), ["a.", ". a", "aa"], True),
+    (("a ", "b", "-"), ["a b", "b-"], True),
+    (("ab", "ba", " "), ["ab", "baab", "abba ba"], True),
+]
+
+
+@pytest.mark.parametrize(("texts", "phrases", "whole_words"), CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_outputs_are_the_best_without_phrases(
+    tmp_path, texts, phrases, whole_words, seed
+):
+    vocabulary = Spelled(*texts)
+    rule = rules.CombinedRule(
+        [
+            rules.LengthLimit(),
+            forbid(tmp_path, vocabulary, phrases, whole_words=whole_words),
+        ]
+    )
+    table = random_table(seed)
+    allowed = {
+        ids: score
+        for ids, score in every_output(table, LIMIT, 0.6).items()
+        if not has_phrase(vocabulary.decode([ids])[0], phrases, whole_words)
+    }
+    beams = 3**LIMIT  # all hypotheses
+    hparams = DecodeHParams(beams, 0.6, return_beams=True)
+    sentences = rules.sentences(tf.constant([LIMIT]))
+    found = dict(
+        outputs(
+            beam_search.beam_search(
+                model_of(table, beams), sentences, rule, LIMIT, hparams
+            )
+        )
+    )
+    assert found.keys() == allowed.keys()
+    for ids, score in found.items():
+        assert score == pytest.approx(allowed[ids], rel=1e-4)
+    for find, width in ((sampling.greedy_search, 1), (sampling.sample, 8)):
+        hparams = DecodeHParams(
+            width, return_beams=True, sampling_temp=2.0, sampling_seed=seed
+        )
+        model = model_of(table, width)
+        rows = outputs(find(model, sentences, rule, LIMIT, hparams))
+        assert len(rows) == width
+        assert {ids for ids, _ in rows} <= allowed.keys()
+
+
+def allowed_at(rule, rows, limit=99):
+    """Return [rows, T + 1, V]: which subwords may come at each position."""
+    ids = tf.constant(np.pad(rows, ((0, 0), (0, 1)))[:, None], tf.int32)
+    sentences = rules.sentences(tf.fill([len(rows)], limit))
+    state = rule.start(sentences, 1)
+    allowed = []
+    for position in range(ids.shape[-1]):
+        step = rules.SearchStep(tf.constant(position), ids, sentences)
+        state = rule.advance(step, state)
+        scores = rule.score(tf.zeros((len(rows), 1, rule._size)), step, state)
+        allowed.append(scores.numpy()[:, 0] == 0)
+    return np.stack(allowed, 1)
+
+
+def ids_of(vocabulary):
+    pieces = vocabulary.pieces(range(vocabulary.size))
+    return {piece: i for i, piece in enumerate(pieces)}
+
+
+@pytest.mark.parametrize("ignore_case", [False, True])
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_subwords_are_forbidden_in_every_segmentation(
+    tmp_path, vocabulary, whole_words, ignore_case
+):
+    """Any subwords and bytes: a row is allowed if its text has no phrase."""
+    phrases = ["do", "a d", "\u00fc", "x."]
+    settings = {"whole_words": whole_words, "ignore_case": ignore_case}
+    rule = forbid(tmp_path, vocabulary, phrases, **settings)
+    spelled = {f"<0x{byte:02X}>" for byte in "\u00fcdo".encode()}
+    signs = {*"\u2581ADdogx."}
+    kept = [
+        i
+        for piece, i in ids_of(vocabulary).items()
+        if piece in spelled or {*piece} <= signs
+    ]
+    rows = np.random.default_rng(1).choice(kept, (1000, 5))
+    ended = np.pad(rows, ((0, 0), (0, 1)), constant_values=EOS)
+    allowed = allowed_at(rule, rows)
+    found = np.take_along_axis(allowed, ended[..., None], 2).all((1, 2))
+    texts = vocabulary.decode(rows.tolist())
+    if ignore_case:
+        texts = [text.casefold() for text in texts]
+    expected = [not has_phrase(text, phrases, whole_words) for text in texts]
+    assert found.tolist() == expected
+    assert 50 < sum(expected) < 950
+
+
+def test_bytes_spell_forbidden_words(tmp_path, vocabulary):
+    rule = forbid(tmp_path, vocabulary, ["\u00fc"])
+    ids = ids_of(vocabulary)
+    space, first, second, other, letter = (
+        ids[piece] for piece in ("\u2581", "<0xC3>", "<0xBC>", "<0xC4>", "d")
+    )
+    row = np.array([[space, first, second]])
+    half, end = allowed_at(rule, row)[0, 2:]
+    assert half[[EOS, second, letter]].all()
+    # A byte of another character is no letter.
+    assert end[[EOS, space, other, letter]].tolist() == [False] * 3 + [True]
+    # No place would be left for a letter.
+    (half,) = allowed_at(rule, row, limit=4)[:, 2]
+    assert half[[EOS, second, letter]].tolist() == [True, False, True]
+
+
+def test_words_of_a_list_are_forbidden_as_a_whole(tmp_path):
+    vocabulary = Spelled("the", "cat", "cats", separator=" ")
+    assert forbidden.spell(vocabulary)[2:] == [" the ", " cat ", " cats "]
+    rule = forbid(tmp_path, vocabulary, ["the cat", "cats cats"])
+    after_the, after_cats = allowed_at(rule, np.array([[2], [4]]))[:, 1]
+    assert after_the.tolist() == [True, True, True, False, True]
+    assert after_cats.tolist() == [True, True, True, True, False]
+
+
+def test_file_and_vocabulary_are_checked(tmp_path):
+    with pytest.raises(errors.UserError, match="has no text. Write a word"):
+        forbid(tmp_path, Spelled("a", "b"), ["", "  "])
+    with pytest.raises(errors.UserError, match="There is no file"):
+        forbidden.Forbid(Spelled("a", "b"), str(tmp_path / "no.txt"))
+
+    class Contextual(Spelled):
+        def join(self, rows):
+            return [
+                "".join(self.pieces(row)).replace("ab", "X") for row in rows
+            ]
+
+    with pytest.raises(errors.UserError, match="Contextual spells .*otherwise"):
+        forbid(tmp_path, Contextual("a", "b"), ["a"])
+
+
+def test_translator_and_export_forbid_the_same(
+    tmp_path, model, vocabularies, translator_of
+):
+    lines = ["A dog runs.", "A cat sleeps."]
+    free = list(translator_of(beam_size=3).translate(lines))
+    words = sorted({w for t in free for w in re.findall(r"\w+", t.text)})
+    assert words
+    file = tmp_path / "words.txt"
+    file.write_text("\n".join(words), "utf-8")
+    setting = f"forbid:file={file}"
+    found = list(translator_of(beam_size=3, rules=setting).translate(lines))
+    assert not any(has_phrase(t.text, words, True) for t in found)
+    hparams = DecodeHParams(beam_size=3, extra_length=4, rules=setting)
+    served = served_model.ServedModel([model], vocabularies, hparams, "float32")
+    texts = served.translate(tf.constant(lines))["outputs"].numpy()
+    assert [text.decode() for text in texts] == [t.text for t in found]
