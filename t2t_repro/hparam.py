@@ -68,6 +68,15 @@ class HParams:
         fraction(),
         help="Probability that is spread over the other V - 1 subwords.",
     )
+    loss: str = setting(
+        fields.Constraint(
+            "a name, and arguments :name=value",
+            lambda text: bool(re.fullmatch(r"\w+(:\w+=.+)?", text)),
+        ),
+        default="cross_entropy",
+        help="What is minimized: cross_entropy, with label_smoothing, or a "
+        "registered loss with its arguments: focal:gamma=2.",
+    )
     optimizer: str = setting(
         help="Class of keras.optimizers in snake case, such as adam, adamw or "
         "rmsprop; or a registered optimizer."

@@ -11,6 +11,7 @@ A definition registers itself when its module is imported:
     @callbacks.register("csv_tracker")
     @schedules.register("one_cycle")
     @optimizers.register("sign_sgd")
+    @losses.register("focal")
     @pair_filters.register("no_urls")
     @rerankers.register("shortest")
     @norms.register("scale")
@@ -92,7 +93,8 @@ class Declared:
         return next(
             (ast.get_docstring(node) or "").partition("\n")[0]
             for node in ast.parse(source).body
-            if isinstance(node, ast.ClassDef) and node.name == name
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+            and node.name == name
         )
 
 
@@ -736,11 +738,13 @@ rerankers = Registry("reranker")  # subclasses of decoding.reranking.Reranker
 schedules = Registry("learning-rate schedule")
 # Subclasses of keras.optimizers.Optimizer, and functions that return one.
 optimizers = Registry("optimizer")
+losses = Registry("loss function")  # see training.losses
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
 norms = Registry("norm")  # layers of one vector, called with epsilon
 # Built-in definitions, as name=Class, which are imported at their first use.
 _BUILT_IN = {
+    losses: {"training.losses": "cross_entropy=cross_entropy"},
     vocabularies: {
         "text.sentence_piece": "bpe=Bpe unigram=Unigram char=Characters "
         "mapped_sentence_piece=MappedSentencePiece",
@@ -828,6 +832,7 @@ def summary() -> str:
         callbacks,
         schedules,
         optimizers,
+        losses,
         pair_filters,
         rerankers,
         norms,

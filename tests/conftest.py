@@ -209,6 +209,7 @@ def toys():
             registry.hparams_sets,
             registry.schedules,
             registry.optimizers,
+            registry.losses,
         ):
             patch.setattr(known, "_entries", dict(known._entries))
         for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):

@@ -13,8 +13,9 @@ from t2t_repro.metrics.metric import Suite
 
 VALIDATION = "validation.json"
 LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
+LOSS_NAME = "loss_name"  # key of validations by another loss than cross-entropy
 # Measured by every validation -> (key of validation.json, higher is better).
-# Losses are compared without label smoothing, as perplexities.
+# Cross-entropies are compared without label smoothing, as perplexities.
 _ALWAYS_MEASURED = {LOSS: ("perplexity", False), "accuracy": ("accuracy", True)}
 _SHAPE = [{"step": int, "perplexity": float}]
 
@@ -88,13 +89,19 @@ class History:
         first.entries = self.entries[:count]
         return first
 
+    def key(self, metric: str) -> str:
+        """Return the key of a metric in validation.json."""
+        if metric == LOSS and self.entries and LOSS_NAME in self.entries[-1]:
+            return LOSS
+        return _key_and_direction(metric)[0]
+
     def values(self, metric: str) -> dict[int, float]:
         """Return {step: value} of comparable validations, in order.
 
         Validations of an earlier session do not count if they lack the metric
         or translated another number of sentences than the last one.
         """
-        key, _ = _key_and_direction(metric)
+        key = self.key(metric)
         entries = [entry for entry in self.entries if key in entry]
         sentences = f"{key}_sentences"
         return {

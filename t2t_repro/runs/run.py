@@ -227,7 +227,7 @@ class Run:
         suite = self.problem.suite
         validations = history.History(self.output_dir)
         metric = validations.ranking_metric(suite)
-        name = "perplexity" if metric == history.LOSS else metric
+        name = validations.key(metric)
         steps = validations.ranking(suite)[:number]
         wanted = [self.checkpoints_folder / f"ckpt-{step}" for step in steps]
         saved = self.saved_checkpoints()

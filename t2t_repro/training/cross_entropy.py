@@ -13,13 +13,17 @@ from t2t_repro.layers import dense
 class Sums(NamedTuple):
     """Sums over real target tokens; the caller divides, exactly once."""
 
-    smoothed: tf.Tensor  # [] float32, the cross-entropy that is trained on
+    # [] float32, what is trained on: the smoothed cross-entropy, or the terms
+    # of another loss, per target token.
+    smoothed: tf.Tensor
     nll: tf.Tensor  # [] float32, negative log-likelihood, for perplexity
     correct: tf.Tensor  # [] float32, tokens predicted correctly
     tokens: tf.Tensor  # [] float32
     padded_tokens: tf.Tensor  # [] float32, target tokens and padding
     # {name: [] float32}, auxiliary losses, divided by their denominators.
     auxiliary: dict[str, tf.Tensor] = {}
+    # The same of the terms of another loss than cross-entropy.
+    terms: dict[str, tf.Tensor] = {}
 
 
 class _OutputLayer(NamedTuple):

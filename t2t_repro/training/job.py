@@ -20,7 +20,7 @@ from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.runs import checkpoint_files, history, run_json, run_log
 from t2t_repro.runtime import devices, keras_compat
-from t2t_repro.training import model_check, optimizer, train_loop
+from t2t_repro.training import losses, model_check, optimizer, train_loop
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options
@@ -188,6 +188,7 @@ def _check(problem, hparams, options):
     keras_compat.require_defaults()
     problem.check_hparams(hparams)
     building.check_model(hparams, options.recompute_grad)
+    losses.build(hparams.loss)
     history.require_stopping_metric(
         options.early_stopping_metric,
         options.early_stopping_evals,

@@ -27,7 +27,8 @@ from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
 from t2t_repro.runtime import keras_compat
 from t2t_repro.runtime.keras_compat import Tensor
-from t2t_repro.training.step import batch_loss
+from t2t_repro.training import losses
+from t2t_repro.training.step import Objective, batch_loss
 
 # Sizes of vocabularies. Where a model has one for each side, they differ.
 _TARGETS, _INPUTS = 29, 31
@@ -296,7 +297,9 @@ def _check_gradients(subject: _Subject) -> None:
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
         rng = randomness.step_rng(1, 1, 0, 2)
-        sums = batch_loss(model, batch, rng, 0.1)
+        counts = dict.fromkeys(batches.DENOMINATORS, 1.0)
+        objective = Objective(0.1, losses.build(model.hparams.loss))
+        sums = batch_loss(model, batch, rng, objective, counts)
         loss = sums.smoothed + sum(sums.auxiliary.values())
     gradients = tape.gradient(loss, [weight.value for weight in weights])
     for weight, gradient in zip(weights, gradients, strict=True):

@@ -21,7 +21,8 @@ from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph, keras_compat
-from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
+from t2t_repro.training import losses
+from t2t_repro.training.cross_entropy import Sums
 
 # 2 GiB in float32; their softmax takes as much, and half of it in 16 bits.
 MAX_LOGITS = 2**29
@@ -45,6 +46,29 @@ class Execution(NamedTuple):
     parallel: int = 1  # microbatches of a replica at a time
 
 
+class Objective(NamedTuple):
+    """Loss that a model is trained on, and how cross-entropy is computed."""
+
+    label_smoothing: float
+    own: losses.Loss | None = None  # instead of cross-entropy
+    num_chunks: int = 1
+    xla: bool = False
+
+    @classmethod
+    def build(cls, hparams: HParams, execution: Execution) -> "Objective":
+        """Return the objective that hparams name.
+
+        Raises:
+            UserError: the loss is unknown, or an argument wrong or missing.
+        """
+        return cls(
+            hparams.label_smoothing,
+            losses.build(hparams.loss),
+            execution.num_chunks,
+            execution.xla,
+        )
+
+
 def build_train_step(
     model: Seq2Seq,
     optimizer: keras.optimizers.Optimizer,
@@ -54,6 +78,7 @@ def build_train_step(
 ) -> Callable[[dict[str, Any]], Outcome]:
     """Build the function that trains on an element of a distributed dataset."""
     variables, xla = model.trainable_variables, execution.xla
+    objective = Objective.build(hparams, execution)
     # Gradients are summed below, to compute their norm and because clipping
     # needs the sum: Keras would clip each replica's gradient.
     keras_compat.disable_gradient_all_reduce(optimizer)
@@ -68,15 +93,7 @@ def build_train_step(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
         with tf.GradientTape() as tape:
-            sums = batch_loss(
-                model,
-                rows,
-                rng,
-                hparams.label_smoothing,
-                execution.num_chunks,
-                counts,
-                xla,
-            )
+            sums = batch_loss(model, rows, rng, objective, counts)
             share = sums.smoothed / counts["target_tokens"]
             share += sum(sums.auxiliary.values())
             # Scaled here, where it is one number instead of many gradients.
@@ -106,16 +123,20 @@ def build_train_step(
 
 
 def build_eval_step(
-    model: Seq2Seq, hparams: HParams, execution: Execution
+    model: Seq2Seq,
+    hparams: HParams,
+    execution: Execution,
+    counts: Mapping[str, float],
 ) -> Callable[[dict[str, Any]], Sums]:
-    """Build the function that evaluates an element of a distributed dataset."""
-    smoothing, xla = hparams.label_smoothing, execution.xla
+    """Build the function that evaluates an element of a distributed dataset.
 
-    @graph.function(jit_compile=xla, reduce_retracing=True)
+    `counts` are those of the whole dataset, as batch_loss() takes them.
+    """
+    objective = Objective.build(hparams, execution)
+
+    @graph.function(jit_compile=execution.xla, reduce_retracing=True)
     def forward(rows):
-        return batch_loss(
-            model, rows, None, smoothing, execution.num_chunks, xla=xla
-        )
+        return batch_loss(model, rows, None, objective, counts)
 
     def replica_step(batch):
         return _all_reduce(
@@ -131,52 +152,44 @@ def batch_loss(
     model: Seq2Seq,
     batch: Mapping[str, tf.Tensor],
     rng: Rng | None,
-    label_smoothing: float,
-    num_chunks: int = 1,
-    counts: Mapping[str, tf.Tensor] | None = None,
-    xla: bool = False,
+    objective: Objective,
+    counts: Mapping[str, Any] | None = None,
 ) -> Sums:
     """Run the model on a batch and sum its losses.
 
-    `batch` has the row features of data/batches.py; other arguments are those
-    of cross_entropy.smoothed_cross_entropy(). `counts`, {name: [] float32} of
-    the whole batch, are the denominators of auxiliary losses; None: without
-    these.
+    Args:
+        model: the model.
+        batch: row features of data/batches.py.
+        rng: state of random numbers; None at inference.
+        objective: the loss.
+        counts: {name: [] float32} of the whole batch, the denominators of the
+            objective's own loss and of auxiliary losses; None: only the
+            cross-entropy is computed.
 
     Raises:
-        UserError: an auxiliary loss names another denominator.
+        UserError: a loss names another denominator, or is not as
+            training.losses says.
     """
     hidden = model.hidden_states(batch, rng)
-    layer = model.output_layer
-    weights = [tf.convert_to_tensor(layer.weight)]
-    if layer.bias is not None:
-        weights.append(tf.convert_to_tensor(layer.bias.value))
-    sums = smoothed_cross_entropy(
-        hidden.states,
-        weights,
-        batch["targets"],
-        batch["targets_segment"],
-        label_smoothing,
-        num_chunks,
-        xla,
+    arguments = batch, hidden.states, model.output_layer
+    sums = losses.cross_entropy(
+        *arguments,
+        objective.label_smoothing,
+        objective.num_chunks,
+        objective.xla,
     )
     if counts is None:
         return sums
+    auxiliary = losses.divided(hidden.auxiliary_losses, counts)
+    if objective.own is None:
+        return sums._replace(auxiliary=auxiliary)
+    terms = losses.terms(objective.own, *arguments, rng)
+    shares = losses.divided(terms, counts)
     return sums._replace(
-        auxiliary={
-            loss.name: tf.cast(loss.total, tf.float32) / _count(loss, counts)
-            for loss in hidden.auxiliary_losses
-        }
+        smoothed=sum(shares.values()) * counts["target_tokens"],
+        auxiliary=auxiliary,
+        terms=shares if len(shares) > 1 else {},
     )
-
-
-def _count(loss, counts):
-    if loss.per not in counts:
-        raise errors.UserError(
-            f"The auxiliary loss {loss.name!r} must be per one of "
-            f"{tuple(counts)}; got {loss.per!r}."
-        )
-    return counts[loss.per]
 
 
 def _require_gradients(variables, gradients):

@@ -251,7 +251,8 @@ class TrainLog:
             "host_memory_gb": host_memory() / 1e9,
         }
         metrics |= {
-            name: values.mean() for name, values in sums.auxiliary.items()
+            name: values.mean()
+            for name, values in (sums.terms | sums.auxiliary).items()
         }
         if not taken.all():
             metrics["updates_left_out"] = np.count_nonzero(~taken)

@@ -344,7 +344,7 @@ class _Loop:
         results: dict[str, Any] = self.validation.measure(self._stop_signal)
         if not self.sample:
             self.log.validation_done(step, results)
-            return results | self.validation.sample_sizes
+            return results | self.validation.conditions
         scores = self.sample.measure(lambda: self.stop_signals.received)
         values = {name: score.value for name, score in scores.items()}
         self.log.validation_done(
@@ -353,7 +353,7 @@ class _Loop:
         if not self.is_validated:
             self.log.write(self.sample.summary(scores))
         return (
-            results | self.sample.results(scores) | self.validation.sample_sizes
+            results | self.sample.results(scores) | self.validation.conditions
         )
 
     def _save(self, step: int, scheduled: bool) -> None:

@@ -1,5 +1,6 @@
 """Validation: the loss on its split, and the scores of a translated sample."""
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -16,7 +17,8 @@ from t2t_repro.io import progress
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.training import step
+from t2t_repro.runs import history
+from t2t_repro.training import losses, step
 from t2t_repro.training.cross_entropy import smoothing_constant
 from t2t_repro.training.step import num_chunks, perplexity
 from t2t_repro.training.task import Task
@@ -47,11 +49,15 @@ class Validation:
         corpus, hparams = task.corpora["validation"], task.hparams
         plan = _plan(corpus, hparams, model.packed_rows, max_pairs)
         # Validations of other pairs are not comparable, see History.values().
-        self.sample_sizes = {}
+        self.conditions: dict[str, Any] = {}
+        self._has_own_loss = hparams.loss != losses.CROSS_ENTROPY
+        if self._has_own_loss:
+            self.conditions[history.LOSS_NAME] = hparams.loss
         if plan.num_pairs == max_pairs:
-            self.sample_sizes = {
+            self.conditions |= {
                 f"{name}_sentences": max_pairs
-                for name in ("perplexity", "accuracy")
+                for name in ("loss", "perplexity", "accuracy")
+                if name != "loss" or self._has_own_loss
             }
         self._num_batches = math.ceil(plan.steps_per_epoch)
         self._batches = strategy.distribute_datasets_from_function(
@@ -69,6 +75,11 @@ class Validation:
             model,
             hparams,
             step.Execution(strategy, xla, chunks, microbatches.parallel),
+            {
+                "target_tokens": float(plan.tokens["targets"]),
+                "source_tokens": float(plan.tokens["inputs"]),
+                "sentences": float(plan.num_pairs),
+            },
         )
         self._constant = smoothing_constant(
             hparams.label_smoothing, model.vocab_size
@@ -79,10 +90,13 @@ class Validation:
     ) -> dict[str, float]:
         """Return loss, perplexity and accuracy, means over real tokens.
 
+        Others are the terms of a loss that has several, and auxiliary losses.
+
         Raises:
             Stopped: stop(), called before each batch by all workers, was true.
         """
         smoothed = nll = correct = tokens = 0.0
+        parts: dict[str, float] = collections.defaultdict(float)
         for batch in progress.bar(
             self._batches,
             "validate",
@@ -98,11 +112,17 @@ class Validation:
             nll += float(sums.nll)
             correct += float(sums.correct)
             tokens += float(sums.tokens)
+            for name, value in (sums.terms | sums.auxiliary).items():
+                parts[name] += float(value)
+        loss = {"loss": smoothed / tokens}
+        if not self._has_own_loss:
+            above = smoothed / tokens - self._constant
+            loss["loss_minus_smoothing_constant"] = above
         return {
-            "loss": smoothed / tokens,
-            "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
+            **loss,
             "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
+            **parts,
         }
 
 

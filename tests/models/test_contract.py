@@ -15,7 +15,7 @@ from t2t_repro.data import batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, seq2seq, transformer
 from t2t_repro.runtime import graph
-from t2t_repro.training.step import batch_loss
+from t2t_repro.training.step import Objective, batch_loss
 
 V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
@@ -284,7 +284,7 @@ def test_gradients_with_xla_equal_those_of_graph(build, name, dtype):
     def gradients():
         rng = randomness.step_rng(1, 2, 0, len(INPUTS))
         with tf.GradientTape() as tape:
-            sums = batch_loss(model, batch, rng, 0.1)
+            sums = batch_loss(model, batch, rng, Objective(0.1))
         found = tape.gradient(
             sums.smoothed, [weight.value for weight in weights.values()]
         )

@@ -147,9 +147,8 @@ def test_losses_and_gradients_equal_pytorch(trial):
     tokens = tf.reduce_sum(tf.cast(batch["targets_segment"] > 0, tf.float32))
     counts = dict.fromkeys(batches.DENOMINATORS, tokens)
     with tf.GradientTape() as tape:
-        sums = step.batch_loss(
-            model, batch, None, model.hparams.label_smoothing, counts=counts
-        )
+        objective = step.Objective(model.hparams.label_smoothing)
+        sums = step.batch_loss(model, batch, None, objective, counts)
         smoothed = sums.smoothed / sums.tokens
         total = smoothed + sum(sums.auxiliary.values())
     gradients = tape.gradient(total, [w.value for w in weights.values()])

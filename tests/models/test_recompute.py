@@ -46,7 +46,7 @@ def _gradients(model, rows, xla=False):
     def compute(rows):
         rng = randomness.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
-            sums = step.batch_loss(model, rows, rng, 0.1)
+            sums = step.batch_loss(model, rows, rng, step.Objective(0.1))
         gradients = tape.gradient(
             sums.smoothed, [w.value for w in model.weights]
         )

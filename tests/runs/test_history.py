@@ -61,6 +61,16 @@ def test_training_stops_after_two_validations_without_improvement(
     assert not entries.stopped_improving(None)
 
 
+def test_validations_by_another_loss_are_compared_by_it(tmp_path):
+    entries = history.History(tmp_path, 0)
+    for step, loss in enumerate((3.0, 2.0, 2.5, 2.1), 1):
+        results = {"loss": loss, "perplexity": 9.0 - step, "loss_name": "focal"}
+        entries.add(step, results)
+    assert entries.stopped_improving(2)
+    assert entries.ranking(Suite()) == [2, 4, 3, 1]
+    assert entries.key("loss") == "loss"
+
+
 @pytest.mark.parametrize(
     ("metric", "values", "stops"),
     [

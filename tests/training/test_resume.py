@@ -16,7 +16,7 @@ from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import train_session
-from t2t_repro.training.step import batch_loss
+from t2t_repro.training.step import Objective, batch_loss
 
 STOPPED_AT = 5
 
@@ -62,7 +62,9 @@ def validation_sums(runs, folder, step):
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
     plan = batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
-    return batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
+    return batch_loss(
+        model, batches.assemble(corpus, plan), None, Objective(0.1)
+    )
 
 
 def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):

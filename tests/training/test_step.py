@@ -18,7 +18,7 @@ from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
-from t2t_repro.training import cross_entropy, step
+from t2t_repro.training import cross_entropy, losses, step
 
 
 class TinyModel:
@@ -31,7 +31,11 @@ class TinyModel:
         )
         bias = keras.Variable(tf.zeros(vocab_size), name="bias")
         self.weights = self.trainable_variables = [self.embedding, output, bias]
-        self.output_layer = types.SimpleNamespace(weight=output, bias=bias)
+        self.output_layer = types.SimpleNamespace(
+            weight=output,
+            bias=bias,
+            logits=lambda x: x @ tf.transpose(output.value) + bias.value,
+        )
 
     def hidden_states(self, batch, rng):
         inputs, states = (
@@ -54,10 +58,10 @@ def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
     """Return a function that returns a Trial of TinyModel."""
 
     @functools.cache
-    def make(replicas, xla=False, model=TinyModel):
+    def make(replicas, xla=False, model=TinyModel, loss="cross_entropy"):
         return Trial(
             lambda: model(vocab_size),
-            tiny_hparams,
+            dataclasses.replace(tiny_hparams, loss=loss),
             tiny_corpora["train"],
             strategy_of(replicas),
             randomize,
@@ -92,6 +96,38 @@ def test_update_of_tiny_model_does_not_depend_on_distribution(
     trial = tiny_trial(replicas, xla)
     assert_same_update(trial.run(microbatches), expected_of_tiny)
     assert len(trial.adam._compiled_updates) == xla
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize("loss", ["focal", "noisy:weight=0.5"])
+def test_update_of_registered_loss_does_not_depend_on_distribution(
+    tiny_trial, expected_of_tiny, loss
+):
+    expected = tiny_trial(1, loss=loss).run()
+    assert distance(expected, expected_of_tiny) > 0.01
+    for replicas, microbatches, xla in ((1, 3, False), (2, 2, True)):
+        trial = tiny_trial(replicas, xla, loss=loss)
+        assert_same_update(trial.run(microbatches), expected)
+
+
+@pytest.mark.usefixtures("toys")
+def test_registered_loss_does_not_depend_on_packing(tiny_trial):
+    trial = tiny_trial(1)
+    trial.reset()
+    objective = step.Objective(0.1, losses.build("noisy:weight=0.5"))
+    plans_of_rows = trial.plan, UnpackedPlan(trial.plan)
+    counts = dict.fromkeys(batches.DENOMINATORS, 10.0)
+    packed, unpacked = (
+        step.batch_loss(
+            trial.model,
+            batches.assemble(trial.corpus, plan.batch(0)),
+            None,
+            objective,
+            counts,
+        )
+        for plan in plans_of_rows
+    )
+    np.testing.assert_allclose(packed[:4], unpacked[:4], rtol=1e-5)
 
 
 def test_weight_that_the_loss_does_not_reach_is_named(tiny_trial):
@@ -143,7 +179,7 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
     rng = randomness.step_rng(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
-        sums = step.batch_loss(trial.model, arrays, rng, 0.1)
+        sums = step.batch_loss(trial.model, arrays, rng, step.Objective(0.1))
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
     values = [weight.value for weight in trial.model.weights]
     gradients = tape.gradient(mean, values)
@@ -166,7 +202,7 @@ def test_dropout_masks_depend_on_the_step(trial_of, expected):
     trial.run(steps=1)
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
     rng = randomness.step_rng(SEED, 1, 0, len(arrays["targets"]))
-    sums = step.batch_loss(trial.model, arrays, rng, 0.1)
+    sums = step.batch_loss(trial.model, arrays, rng, step.Objective(0.1))
     np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
 
 
@@ -286,7 +322,10 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
     plan = plans.build(corpus.lengths, "packed", 60, 16)
     assert plan.rows_per_epoch % plan.rows_per_batch
     execution = step.Execution(trial.strategy, xla=False)
-    eval_step = step.build_eval_step(trial.model, tiny_hparams, execution)
+    counts = dict.fromkeys(batches.DENOMINATORS, 1.0)
+    eval_step = step.build_eval_step(
+        trial.model, tiny_hparams, execution, counts
+    )
     dataset = trial.strategy.distribute_datasets_from_function(
         lambda context: batches.evaluation_dataset(corpus, plan, context)
     )
@@ -295,7 +334,7 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
     arrays = batches.assemble(
         corpus, batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
     )
-    expected = step.batch_loss(trial.model, arrays, None, 0.1)
+    expected = step.batch_loss(trial.model, arrays, None, step.Objective(0.1))
     summed = np.sum(sums, axis=0)
     np.testing.assert_allclose(summed, expected[:4], rtol=1e-5)
     assert expected.tokens == corpus.lengths["targets"].sum()

@@ -12,7 +12,8 @@ from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.io import progress
 from t2t_repro.models import building
-from t2t_repro.training import cross_entropy, step, validation
+from t2t_repro.models.seq2seq import AuxiliaryLoss
+from t2t_repro.training import cross_entropy, losses, step, validation
 from t2t_repro.training.task import Task
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
@@ -93,11 +94,13 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     plan = batch_plan.PlannedBatch(
         pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH)
     )
-    sums = step.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
+    sums = step.batch_loss(
+        model, batches.assemble(corpus, plan), None, step.Objective(0.1)
+    )
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
     measured = validate(max_tokens, max_length, max_pairs)
-    assert measured.sample_sizes.get("perplexity_sentences") == max_pairs
+    assert measured.conditions.get("perplexity_sentences") == max_pairs
     assert measured.measure() == pytest.approx(
         {
             "loss": smoothed,
@@ -110,6 +113,54 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     # A batch of at least 8 rows is divided.
     for *_, rows, length in shapes if max_tokens else ():
         assert rows * length <= max_tokens
+
+
+@pytest.mark.usefixtures("toys")
+def test_registered_loss_and_auxiliary_losses_are_validated(
+    validate, model, corpus, monkeypatch
+):
+    """Each is divided by a count of the whole split."""
+    forward = model.hidden_states
+
+    def with_auxiliary(batch, rng=None):
+        hidden = forward(batch, rng)
+        total = 2.0 * tf.reduce_sum(tf.cast(batch["inputs"] > 0, tf.float32))
+        loss = AuxiliaryLoss("twice", total, "source_tokens")
+        return hidden._replace(auxiliary_losses=(loss,))
+
+    monkeypatch.setattr(model, "hidden_states", with_auxiliary)
+    rows = np.arange(len(corpus))
+    plan = batch_plan.PlannedBatch(
+        rows, rows, len(rows), (ROW_LENGTH, ROW_LENGTH)
+    )
+    lengths = {side: float(n.sum()) for side, n in corpus.lengths.items()}
+    counts = {
+        "target_tokens": lengths["targets"],
+        "source_tokens": lengths["inputs"],
+        "sentences": float(len(rows)),
+    }
+    text = "noisy:weight=2"
+    objective = step.Objective(0.1, losses.build(text))
+    arrays = batches.assemble(corpus, plan)
+    sums = step.batch_loss(model, arrays, None, objective, counts)
+    measured = validate(64, max_pairs=len(rows), loss=text)
+    assert measured.measure() == pytest.approx(
+        {
+            "loss": float(sum(sums.terms.values())),
+            "perplexity": math.exp(sums.nll / sums.tokens),
+            "accuracy": float(sums.correct / sums.tokens),
+            **{name: float(value) for name, value in sums.terms.items()},
+            "twice": 2.0,
+        },
+        rel=1e-5,
+    )
+    assert measured.conditions == {
+        "loss_name": text,
+        "loss_sentences": len(rows),
+        "perplexity_sentences": len(rows),
+        "accuracy_sentences": len(rows),
+    }
+    assert validate().measure()["twice"] == pytest.approx(2.0)
 
 
 def test_batch_has_no_more_rows_than_the_corpus_fills(validate, shapes):

@@ -1,0 +1,56 @@
+"""Losses in the place of cross-entropy, which test their registry."""
+
+from keras import ops
+
+from t2t_repro.layers import randomness
+from t2t_repro.registry import losses
+from t2t_repro.training.losses import cross_entropy
+
+
+@losses.register("focal")
+def focal(batch, states, output_layer, rng, gamma=2.0):
+    """Weight each token by (1 - p)^gamma (arXiv 1708.02002)."""
+    log_probs = ops.log_softmax(output_layer.logits(states))
+    targets = batch["targets"][..., None]
+    log_p = ops.take_along_axis(log_probs, targets, axis=-1)[..., 0]
+    loss = -((1 - ops.exp(log_p)) ** gamma) * log_p
+    return {"focal": (loss, "target_tokens")}  # [B, T]
+
+
+@losses.register("noisy")
+class Noisy:
+    """Cross-entropy, and noisy squares of states for each sentence."""
+
+    def __init__(self, weight: float):
+        self.weight = weight
+
+    def __call__(self, batch, states, output_layer, rng):
+        squares = ops.mean(states**2, axis=-1)
+        if rng is not None:
+            stream = randomness.stream_id("noisy")
+            noise = randomness.uniform(rng, stream, ops.shape(squares))
+            squares = squares * ops.cast(noise, squares.dtype)
+        sums = cross_entropy(batch, states, output_layer, 0.2)
+        return {
+            "smoothed": (sums.smoothed, "target_tokens"),
+            "squares": (self.weight * squares, "sentences"),
+        }
+
+
+@losses.register("no_call")
+class NoCall:
+    """Loss that cannot be called."""
+
+
+@losses.register("returned")
+def returned(batch, states, output_layer, rng, kind: str):
+    """Return what is not a loss."""
+    total = ops.sum(states)
+    return {
+        "number": total,
+        "empty": {},
+        "figure": {"perplexity": (total, "target_tokens")},
+        "denominator": {"other": (total, "words")},
+        "states": {"other": (states, "target_tokens")},
+        "columns": {"other": (states[:, :1, 0], "target_tokens")},
+    }[kind]
