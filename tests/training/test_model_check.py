@@ -1,6 +1,8 @@
 """Tests of the check of a model's rules, by models that break one each."""
 
 import dataclasses
+import pathlib
+import re
 
 import keras
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from keras import ops
 
 from t2t_repro import errors, registry
+from t2t_repro.models import building
 from t2t_repro.models.seq2seq import HiddenStates
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import model_check
@@ -158,3 +161,21 @@ def test_layer_whose_outputs_differ_is_named(toys, monkeypatch):
 def test_model_that_follows_the_rules_passes(toys, name, dtype):
     hparams = registry.build_hparams(name)
     model_check.check(hparams, dtype, separate=name.startswith("toy"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_sublayers_of_the_page_follow_the_rules(monkeypatch, dtype):
+    for known in (registry.models, registry.hparams_sets, registry.norms):
+        monkeypatch.setattr(known, "_entries", dict(known._entries))
+    page = pathlib.Path(__file__).parents[2] / "docs" / "hparams.md"
+    (block,) = re.findall(
+        r"```python\n# definitions/parts.py\n(.*?)```", page.read_text(), re.S
+    )
+    exec(block, {"__name__": "parts"})
+    hparams = dataclasses.replace(
+        registry.build_hparams("tiny_parts"), num_hidden_layers=1
+    )
+    model_check.check(hparams, dtype)
+    paths = {weight.path for weight in building.build(hparams, 20).weights}
+    assert "transformer/decoder/layer_0/ffn/feed_forward/inner/kernel" in paths
+    assert "transformer/decoder/layer_0/cross_attention/norm/gain" in paths
