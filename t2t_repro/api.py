@@ -166,8 +166,15 @@ class Model(Translator):
         # They may have been defined again, as in a notebook.
         named = [registry.search_rules[name] for name in hparams.rule_names]
         named += [registry.rerankers[name] for name in hparams.reranker_names]
-        definitions = tuple(entry.value for entry in named)
-        return self._translator(hparams, num_models, definitions)
+        definitions = [entry.value for entry in named]
+        paths = [
+            files.expand_path(item.partition("=")[2])
+            for text in hparams.rule_texts
+            for item in text.split(":")[1:]
+        ]
+        versions = [path.stat().st_mtime_ns for path in paths if path.is_file()]
+        key = (*definitions, *versions)  # of what rules may have read, too
+        return self._translator(hparams, num_models, key)
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.search, changes)

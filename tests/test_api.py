@@ -1,6 +1,7 @@
 """The interface for Python: runs, checkpoints and exports."""
 
 import gc
+import os
 import pathlib
 import shutil
 import tarfile
@@ -102,6 +103,16 @@ def test_rule_that_is_defined_again_replaces_the_old_one(run, monkeypatch):
     first, second = (each.text for each in found)
     assert len(first) < len(second)
     assert second.startswith(first)
+
+
+def test_words_that_are_added_to_a_file_are_forbidden(run, tmp_path):
+    words, found = tmp_path / "words.txt", []
+    words.write_text("nothing")
+    for _ in range(2):
+        found += run.translate(SOURCES[:1], rules=f"forbid:file={words}")
+        words.write_text(f"nothing\n{found[0].text}")
+        os.utime(words, (0, 0))  # another time, on any file system
+    assert found[1].text != found[0].text
 
 
 def test_translations_begin_with_their_prefixes(run, export):
