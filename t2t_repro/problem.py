@@ -110,15 +110,19 @@ class Problem(CorpusSettings):
         return changed
 
     def with_metrics(self: _Problem, names: Iterable[str]) -> _Problem:
-        """Return a copy whose translations have other metrics; (): the same.
+        """Return a copy whose translations have other metrics.
+
+        Args:
+            names: the metrics, also joined by commas; none: those of the
+                problem.
 
         Raises:
             UserError: a name is not that of a metric.
         """
-        if isinstance(names, str):
-            names = names.split(",")
         if not names:
             return self
+        if isinstance(names, str):
+            names = map(str.strip, names.split(","))
         metrics = tuple(dict.fromkeys(names))
         changed = self.changed(metrics=metrics, reversed_metrics=metrics)
         changed.suite.check(self.requested_name)

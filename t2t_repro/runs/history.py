@@ -248,10 +248,11 @@ class CheckpointScores:
 
 def _complete(settings):
     """Return settings with those of the search that came later."""
-    search = settings.get("decode_hparams", {})
-    return settings | {
-        "decode_hparams": fields.with_defaults(hparam.DecodeHParams, search)
-    }
+    search = settings.get("decode_hparams")
+    if not isinstance(search, dict):  # of an edited file
+        return settings
+    search = fields.with_defaults(hparam.DecodeHParams, search)
+    return settings | {"decode_hparams": search}
 
 
 def score_curves(

@@ -69,10 +69,14 @@ class Run:
             folders = registry.stored_folders(settings["usr_dir"])
             files.require_json_shape(path, folders, registry.SHAPE)
             registry.load_stored_definitions(folders, output_dir)
+        options = settings.get("options", {})
+        files.require_json_shape(path, options, dict)
+        metrics = options.get("metrics") or ""
+        files.require_json_shape(path, metrics, str)
         try:
             problem = build_problem(
                 settings["problem"], settings["problem_arguments"]
-            )
+            ).with_metrics(metrics)
             hparams = run_json.hparams_of(settings["hparams"])
         except errors.UserError as error:
             raise errors.UserError(f"Cannot use {path}. {error}") from error

@@ -58,11 +58,10 @@ def train(
     run_folder = _open_folder(output_dir, options)
     if stored := run_json.read_resumable(run_folder):
         hparams = _use_defaults_for_later_fields(hparams, stored["hparams"])
-        options = _continue_best_checkpoints(options, stored.get("options", {}))
+        options = _continue_options(options, stored.get("options", {}))
+    problem = problem.with_metrics(options.metrics or ())
     _check(problem, hparams, options)
-    observers = [*callbacks, *build_callbacks(options.callbacks)]
-    if storage.url_of(run_folder):
-        observers.append(Uploads(run_folder))
+    observers = [*callbacks, *_build_observers(options, run_folder)]
     strategy = _choose_hardware(options)
     _check_by_running(problem, hparams, options)
     worker = devices.Worker(strategy)
@@ -88,6 +87,12 @@ def train(
         ) | {"options": options.given()}
         _write_run_json(worker, run_folder, settings, task, options, strategy)
         return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+def _build_observers(options, run_folder):
+    """Return the named callbacks, and that of a folder's URL."""
+    uploads = [Uploads(run_folder)] if storage.url_of(run_folder) else []
+    return [*build_callbacks(options.callbacks), *uploads]
 
 
 def _show_notes(hparams_set, options, task, problem):
@@ -164,8 +169,10 @@ def _use_defaults_for_later_fields(hparams, stored):
     return dataclasses.replace(hparams, **later)
 
 
-def _continue_best_checkpoints(options, stored):
-    """Keep as many best checkpoints as the run does, unless options say."""
+def _continue_options(options, stored):
+    """Keep metrics and number of best checkpoints, unless options say."""
+    metrics = options.metrics or stored.get("metrics")
+    options = dataclasses.replace(options, metrics=metrics)
     name = "keep_best_checkpoints"
     number = stored.get(name)
     if options.keep_best_checkpoints is not None or not number:

@@ -113,6 +113,12 @@ class Options:
         "or a metric of the problem, measured on the translated sample; "
         "headline: the first of these metrics.",
     )
+    metrics: str | None = setting(
+        default=None,
+        help="Metrics of translations, joined by commas, in place of the "
+        "problem's, the first one as the headline, also in later commands for "
+        "this run. Each validation measures all of them.",
+    )
     recompute_grad: bool = setting(
         default=False,
         help="Recompute activations in the backward pass: less memory, a third "
@@ -159,10 +165,13 @@ class Options:
         return ResolvedOptions(**vars(self) | numbers)
 
     def sample_suite(self, suite: Suite) -> Suite:
-        """Return the metrics of the translated sample, some of the problem's.
+        """Return the metrics of the translated sample.
 
-        They are the problem's headline and the early-stopping metric.
+        They are those that the user has named, or of the problem's the headline
+        and the early-stopping metric.
         """
+        if self.metrics:
+            return suite
         names = dict.fromkeys([suite.headline, self.stopping_metric(suite)])
         known = [name for name in names if name in suite.names]
         return suite._replace(names=tuple(known))

@@ -31,7 +31,7 @@ MANY = 5_000_000  # pairs
 def test_resumed_run_keeps_its_best_checkpoints_unless_told(
     capsys, stored, given, expected
 ):
-    options = job._continue_best_checkpoints(
+    options = job._continue_options(
         Options(keep_best_checkpoints=given), stored
     )
     assert options.keep_best_checkpoints == expected
