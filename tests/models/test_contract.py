@@ -15,6 +15,7 @@ from t2t_repro.data import batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, seq2seq, transformer
 from t2t_repro.runtime import graph
+from t2t_repro.training import model_check
 from t2t_repro.training.step import Objective, batch_loss
 
 V, SOURCE_V = 12, 14
@@ -60,14 +61,13 @@ def _known(hparams, settings):
 
 
 @pytest.fixture(scope="module")
-def build(toys, tiny_hparams, randomize):
-    """A function of a name and a dtype policy: a random model, cached.
+def hparams_of(toys, tiny_hparams):
+    """A function of a name: small settings, with dropout."""
 
-    It has dropout, which needs a source of random numbers.
-    """
-
-    @functools.cache
-    def build(name, dtype="float32"):
+    def settings_of(name):
+        if name in VARIANTS:
+            changes = {"num_hidden_layers": 1} | VARIANTS[name]
+            return dataclasses.replace(tiny_hparams, **changes)
         if name == "transformer":
             hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
             settings = {"shared_embedding_and_softmax_weights": False}
@@ -75,7 +75,18 @@ def build(toys, tiny_hparams, randomize):
             hparams = registry.build_hparams(name)
             settings = _known(hparams, SMALL)
         settings |= _known(hparams, DROPOUT)
-        hparams = dataclasses.replace(hparams, **settings)
+        return dataclasses.replace(hparams, **settings)
+
+    return settings_of
+
+
+@pytest.fixture(scope="module")
+def build(hparams_of, randomize):
+    """A function of a name and a dtype policy: a random model, cached."""
+
+    @functools.cache
+    def build(name, dtype="float32"):
+        hparams = hparams_of(name)
         model = building.build(hparams, V, dtype, source_vocab_size=SOURCE_V)
         # With smaller weights the gradients of attention vanish, with larger
         # ones gates saturate.
@@ -104,103 +115,47 @@ def _logits(model, inputs=INPUTS, targets=TARGETS, rng=None):
         ),
     ],
 )
-def test_decoding_step_by_step_equals_full_pass(build, transformer_of, name):
-    model = transformer_of(name) if name in VARIANTS else build(name)
-    _check_decoding(model, 1e-4)
+def test_model_follows_the_rules(hparams_of, name):
+    """Steps, padding, causality, packed rows, random numbers and gradients.
+
+    The weights are those of model_check: matrices as they are initialized, with
+    random biases and gains.
+    """
+    hparams = hparams_of(name)
+    shared = getattr(hparams, "shared_embedding_and_softmax_weights", False)
+    model_check.check(hparams, separate=not shared)
 
 
-def _check_decoding(model, tolerance):
-    """Check decode_step() with three beams, permuted at each step."""
-    steps, generator = 5, np.random.default_rng(0)
-    beams = generator.integers(2, V, (2, 3, steps), np.int32)  # [B, W, T]
-    # The beam of each sequence at each step, and the sequence of each beam.
-    beam_of = np.stack(
-        [[generator.permutation(3) for _ in range(steps)] for _ in range(2)], 0
-    ).transpose(0, 2, 1)
-    sequence_of = beam_of.argsort(1)  # [B, W, T]
-    # Full pass: logits [B, W, T, V], attention [B, W, T, L].
-    rows = _features(np.repeat(INPUTS, 3, 0), beams.reshape(6, steps))
-    full_logits = np.asarray(model(rows)).reshape(2, 3, steps, -1)
-    if "cross" in model.attention_kinds:
-        weights = np.asarray(model.attention_weights(rows).cross).mean((0, 2))
-        full_attention = weights.reshape(2, 3, steps, -1)
-    state = model.start_decoding(
-        INPUTS, num_beams=3, capacity=2, constants=model.decoding_constants()
-    )
-    batch = np.arange(2)[:, None]
-    for step in range(steps):
-        if step in (2, 4):  # the capacity is used up
-            state = model.compact_state(state)
-        now = sequence_of[:, :, step]
-        # The ids of step 0 are not read.
-        previous = beams[batch, now, step - 1] if step else np.full((2, 3), 3)
-        if step:
-            parents = beam_of[batch, now, step - 1]
-            state = model.reorder_beams(
-                state, ops.convert_to_tensor(parents, "int32")
-            )
-        logits, state, attention = model.decode_step(
-            ops.convert_to_tensor(previous, "int32"),
-            ops.convert_to_tensor(step, "int32"),
-            state,
-        )
-        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-        np.testing.assert_allclose(
-            np.asarray(logits),
-            full_logits[batch, now, step],
-            rtol=tolerance,
-            atol=tolerance,
-        )
-        assert (attention is None) == ("cross" not in model.attention_kinds)
-        if attention is not None:
-            np.testing.assert_allclose(
-                np.asarray(attention),
-                full_attention[batch, now, step],
-                atol=tolerance,
-            )
+@every_model
+def test_targets_and_dropout_change_logits(build, name):
+    """The rules would hold for a model that ignored both."""
+    model, changed = build(name), TARGETS.copy()
+    changed[:, 2] = 11
+    logits, after = _logits(model), _logits(model, targets=changed)
+    assert np.abs(logits[:, 3] - after[:, 3]).max() > 1e-3
+    random = _logits(model, rng=randomness.step_rng(3, 5, 0, 2))
+    assert not np.allclose(random, logits, atol=1e-3)
 
 
 @every_model
 def test_empty_batch_is_decoded(build, name):
     """A search drops rows of finished sentences; shards may be empty."""
     model = build(name)
+    outputs = _first_step(model, INPUTS[:0])
+    assert tuple(outputs.logits.shape) == (0, 2, V)
+    has_attention = outputs.attention is not None
+    assert has_attention == ("cross" in model.attention_kinds)
+
+
+def _first_step(model, inputs):
     state = model.start_decoding(
-        INPUTS[:0],
+        inputs,
         num_beams=2,
         capacity=2,
         constants=model.decoding_constants(),
     )
-    ids, step = ops.zeros((0, 2), "int32"), ops.convert_to_tensor(0, "int32")
-    outputs = model.decode_step(ids, step, state)
-    assert tuple(outputs.logits.shape) == (0, 2, V)
-
-
-@every_model
-def test_sentence_is_independent_of_padding_and_batch(build, name):
-    model = build(name)
-    full = _logits(model)
-    alone = _logits(model, INPUTS[1:, :2], TARGETS[1:, :4])
-    np.testing.assert_allclose(alone[0], full[1, :4], rtol=1e-4, atol=1e-5)
-
-
-@every_model
-def test_logits_depend_only_on_earlier_targets(build, name):
-    model, changed = build(name), TARGETS.copy()
-    changed[:, 2] = 11
-    before, after = _logits(model), _logits(model, targets=changed)
-    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-5)
-    assert np.abs(before[:, 3] - after[:, 3]).max() > 1e-3
-
-
-@every_model
-def test_random_numbers_of_row_are_independent_of_batch(build, name):
-    model = build(name)
-    full = _logits(model, rng=randomness.step_rng(3, 5, 0, 2))
-    assert not np.allclose(full, _logits(model), atol=1e-3)
-    row = _logits(
-        model, INPUTS[1:], TARGETS[1:], randomness.step_rng(3, 5, 1, 1)
-    )
-    np.testing.assert_allclose(row[0], full[1], rtol=1e-4, atol=1e-5)
+    ids = ops.zeros((len(inputs), 2), "int32")
+    return model.decode_step(ids, ops.convert_to_tensor(0, "int32"), state)
 
 
 @every_model
@@ -260,11 +215,12 @@ def test_16_bit_logits_are_near_float32(
         exact, model = build(name), build(name, dtype)
     expected, logits = _logits(exact), _logits(model)
     assert logits.dtype == np.float32
+    assert _first_step(model, INPUTS).logits.dtype == "float32"
     real = TARGETS > 0
     tolerance = TOLERANCES[dtype] * np.abs(expected[real]).max()
     assert 0 < np.abs(logits - expected)[real].max() < tolerance
     if name in VARIANTS:
-        _check_decoding(model, tolerance)
+        model_check.check(model.hparams, dtype)
 
 
 @pytest.mark.slow  # XLA compiles for seconds
@@ -442,7 +398,7 @@ class _OneVocabulary(transformer.Transformer):
 
 
 @pytest.fixture
-def hparams_of(monkeypatch, tiny_hparams):
+def mine(monkeypatch, tiny_hparams):
     """A function that registers a model, and returns its hparams."""
     monkeypatch.setattr(registry.models, "_entries", {})
 
@@ -468,20 +424,18 @@ def hparams_of(monkeypatch, tiny_hparams):
         (_OneVocabulary, "does not take source_vocab_size.*[*][*]kwargs"),
     ],
 )
-def test_mistake_that_keras_does_not_explain_is_explained(
-    hparams_of, cls, message
-):
+def test_mistake_that_keras_does_not_explain_is_explained(mine, cls, message):
     with pytest.raises(errors.UserError, match=f"(?s){message}"):
-        building.build(hparams_of(cls), V, source_vocab_size=SOURCE_V)
+        building.build(mine(cls), V, source_vocab_size=SOURCE_V)
 
 
-def test_other_errors_of_a_model_stay_as_they_are(hparams_of):
+def test_other_errors_of_a_model_stay_as_they_are(mine):
     class Wrong(transformer.Transformer):
         def hidden_states(self, batch, rng=None):
             raise ValueError("of the user")
 
     with pytest.raises(ValueError, match="of the user"):
-        building.build(hparams_of(Wrong), V)
+        building.build(mine(Wrong), V)
 
 
 def test_flops_of_another_arithmetic_are_noted(toys):
