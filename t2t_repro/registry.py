@@ -671,19 +671,20 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _replacing(definitions, others):
-    """Return `others`, with those definitions that share no module with them.
+    """Return `others`, and the definitions if they share no module with them.
 
     Runs of one process may have folders with modules of the same name: the last
     ones are those that can be imported.
     """
+    rest = tuple(folder for folder in definitions if folder not in others)
     used = {name for folder in others for name in _by_module(folder.sources)}
     paths = [folder.path for folder in others]
-    return others + tuple(
-        folder
-        for folder in definitions
-        if folder.path not in paths
-        and used.isdisjoint(_by_module(folder.sources))
-    )
+    if any(
+        folder.path in paths or not used.isdisjoint(_by_module(folder.sources))
+        for folder in rest
+    ):
+        return others
+    return others + rest
 
 
 def _import(definitions):
