@@ -168,13 +168,10 @@ class Toy:
 
     def train_killed(self, folder):
         """Train, with a SIGKILL at step 50, then resume; return the run."""
-        usr, output_dir = folder / "usr", folder / "run"
-        usr.mkdir()
-        faults = ROOT / "tests" / "faults" / "usr" / "fault_injection.py"
-        for path in (*USR_DIR.glob("*.py"), faults):
-            (usr / path.name).symlink_to(path)
+        output_dir = folder / "run"
+        faults = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
         env = {"FAULT": "SIGKILL step 50", "DISK": str(output_dir)}
-        killed = self.train(output_dir, f"--usr_dir={usr}", env=env)
+        killed = self.train(output_dir, faults, env=env)
         assert killed.returncode == -9, killed.stderr
         checkpoints = output_dir / "checkpoints"
         assert not (checkpoints / "ckpt-60.index").exists()
