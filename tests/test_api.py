@@ -196,7 +196,6 @@ def test_settings_of_the_search(run):
     np.testing.assert_allclose(greedy.scores, [score], atol=1e-4)
 
 
-@pytest.mark.slow
 def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
     path = folder / "run" / "checkpoints" / "ckpt-300"
     ensemble = t2t_repro.load(f"{path},{path}")

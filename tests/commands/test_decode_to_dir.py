@@ -70,7 +70,6 @@ def shards(folder):
     return sorted((folder / "shards").glob("*/" + "[0-9]" * 8))
 
 
-@pytest.mark.slow
 def test_translations_are_those_of_a_single_file(forked, expected, texts):
     lines = [json.loads(line) for line in expected["a.en"].splitlines()]
     assert [line["sentence"] for line in lines] == list(range(1, 301))

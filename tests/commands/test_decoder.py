@@ -13,7 +13,6 @@ NUMBERS = f"--output_dir={STORED / 'run'}"
 FAULTS = pathlib.Path(__file__).parents[1] / "faults" / "usr"
 
 
-@pytest.mark.slow
 def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
     lines = "two hundred\n\nforty-one thousand\n"
     path = tmp_path / "alignments"
@@ -46,7 +45,6 @@ def test_interactive_decoder_explains_a_refused_line(trained, run):
     assert float(short.split()[0]) < 0
 
 
-@pytest.mark.slow
 def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
     out = f"--output_dir={trained / 'run'}"
     beams = "--decode_hparams=beam_size=3,return_beams=true"
