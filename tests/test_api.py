@@ -252,7 +252,12 @@ def test_folder_without_a_model(tmp_path):
             t2t_repro.load(path)
 
 
-@pytest.mark.slow
+def test_long_line_is_refused_where_the_search_says_so(run):
+    settings = dict(max_input_length=4, long_inputs="refuse")
+    with pytest.raises(errors.UserError, match=r"line 2 \([0-9]+ subwords\)"):
+        run.translate(["six", "nine " * 9], **settings)
+
+
 def test_models_are_loaded_from_urls(folder, run, machine, memory):
     for name in ("run", "export"):
         memory.put(f"{folder / name}/", f"/bucket/{name}/", recursive=True)

@@ -2,6 +2,8 @@
 
 import json
 
+import yaml
+
 
 def shown(run, *arguments):
     """Return the lines before the JSON, the settings, and the text after."""
@@ -107,3 +109,13 @@ def test_note_of_model_is_shown(run):
     assert lines[-4].split()[:3] == ["parameters,", "V=32,000", "8,666,884,608"]
     assert lines[-1].startswith("note: the balancing losses of experts are ")
     assert lines[-1].endswith("replicas times accumulated parts.")
+
+
+def test_settings_are_printed_as_a_configuration_that_reads_back(run, tmp_path):
+    flags = ("--problem=number_words_ende", "--hparams_set=tiny")
+    changed = "--hparams=num_heads=2"
+    path = tmp_path / "mine.yaml"
+    path.write_text(run("show", *flags, changed, "--yaml").stdout, "utf-8")
+    assert yaml.safe_load(path.read_text("utf-8"))["hparams_set"] == "tiny"
+    _, settings, _ = shown(run, f"--config={path}")
+    assert settings["num_heads"] == 2

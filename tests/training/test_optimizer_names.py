@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.runs import checkpoints
 from t2t_repro.training import optimizer
 
@@ -16,6 +16,13 @@ CONSTANT = {
     "learning_rate_constant": RATE,
 }
 BY_BETAS = ("adam", "adamax", "adamw", "lamb", "nadam")
+
+
+@pytest.fixture(autouse=True)
+def only_names_of_keras(monkeypatch):
+    """Hide what other tests have registered."""
+    for known in (registry.optimizers, registry.schedules):
+        monkeypatch.setattr(known, "_entries", {})
 
 
 @pytest.mark.parametrize(
