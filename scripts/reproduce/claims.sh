@@ -108,7 +108,8 @@ counts() { paper claim_counts --results_dir="$results"; }
 
 parts=("$@")
 if [[ $# == 0 ]]; then
-  parts=(base warmup smoothing heads heads_and_keys search sizes overfitting
+  # Heads and search need the trainings of base in FOLDER, not only their rows.
+  parts=(base heads search warmup smoothing heads_and_keys sizes overfitting
     attention positions big small_differences restricted rivals counts)
 fi
 if [[ ${#parts[@]} == 1 ]]; then
