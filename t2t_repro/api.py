@@ -164,9 +164,7 @@ class Model(Translator):
 
     def _translator_of(self, hparams, num_models):
         # They may have been defined again, as in a notebook.
-        named = [registry.search_rules[name] for name in hparams.rule_names]
-        named += [registry.rerankers[name] for name in hparams.reranker_names]
-        definitions = [entry.value for entry in named]
+        definitions = [entry.value for entry in registry.of_search(hparams)]
         paths = [
             files.expand_path(item.partition("=")[2])
             for text in hparams.rule_texts

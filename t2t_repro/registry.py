@@ -781,6 +781,18 @@ for _kind, _modules in _BUILT_IN.items():
             _kind.declare(_name, f"t2t_repro.{_module}.{_class}")
 
 
+def of_search(decode_hparams: Any) -> list[Entry | Declared]:
+    """Return the rules and the reranker that a search's settings name.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    return [
+        *(search_rules[name] for name in decode_hparams.rule_names),
+        *(rerankers[name] for name in decode_hparams.reranker_names),
+    ]
+
+
 def build_hparams(name: str) -> Any:
     """Build the HParams of a set: its function, applied to its parent's."""
     entry = hparams_sets[name]

@@ -293,10 +293,7 @@ def expected_settings() -> dict[str, Any]:
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     """Return the settings of the problem's search, with the flag applied."""
     values = fields.override(problem.search, flags.FLAGS.decode_hparams)
-    for name in values.rule_names:
-        registry.search_rules[name]  # an unknown one is refused here
-    for name in values.reranker_names:
-        registry.rerankers[name]
+    registry.of_search(values)  # an unknown name is refused here
     return values
 
 

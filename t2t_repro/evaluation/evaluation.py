@@ -220,10 +220,8 @@ def _settings_of_scores(problem, test_set, hparams):
     if problem.tokenized != type(problem).tokenized:
         settings["tokenized"] = problem.tokenized
     used = [registry.metrics[name] for name in problem.suite.names]
-    used += [registry.search_rules[name] for name in hparams.rule_names]
-    used += [registry.rerankers[name] for name in hparams.reranker_names]
     code = {}
-    for entry in used:
+    for entry in used + registry.of_search(hparams):
         code |= registry.checksums_of_class(entry.value)
     reranker = reranking.build(hparams)
     others = {"definitions": code, "reranker": reranker and reranker.settings}
