@@ -220,7 +220,9 @@ def _check_padding(subject: _Subject) -> None:
     pairs = {
         path: (x[1:, : y.shape[1]], y)
         for path, y in by_itself.items()
-        if (x := in_batch[path]).ndim == 3 and y.shape[1] == 4
+        if (x := in_batch.get(path)) is not None
+        and x.ndim == 3
+        and y.shape[1] == 4
     }
     subject.require_equal(
         both[1:, :4],
