@@ -258,7 +258,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Which commit is faster, if any, by the confidence interval."""
+        """Faster commit, if any, by the confidence interval."""
         low, high = self.interval
         if low > 1:
             return "faster"

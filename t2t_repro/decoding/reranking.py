@@ -51,7 +51,7 @@ class Reranker(abc.ABC):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What changes scores beside the arguments; for JSON."""
+        """Values that change scores beside the arguments, for JSON."""
         return {}
 
     def order(

@@ -409,7 +409,7 @@ class BatchTranslator:
 
     def _rows(
         self, pairs: Sequence[tuple[str, str]]
-    ) -> tuple[list["_Row"], list[int]]:
+    ) -> tuple[list[_Row], list[int]]:
         """Return rows to translate, and the length of each refused line.
 
         Blank and refused lines have no row. The length is that of the longest
@@ -443,7 +443,7 @@ class BatchTranslator:
         return rows, refused
 
     def _search_rows(
-        self, rows: Sequence["_Row"], stop: Callable[[], object]
+        self, rows: Sequence[_Row], stop: Callable[[], object]
     ) -> Iterator[tuple[int, Translation]]:
         """Yield index and translation of each row, longest first."""
         # A beam's cache has an entry for each subword of its longest output.

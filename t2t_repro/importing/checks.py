@@ -9,7 +9,7 @@ LIMIT = 10**6  # of numbers
 
 
 class Setting(NamedTuple):
-    """What a setting of another system may be, and the hparam that it is."""
+    """Values that a setting of another system may have, and its hparam."""
 
     # Value of one that is absent; its type is that of all values. A type: the
     # setting must be given.

@@ -19,7 +19,7 @@ SIDES = "encoder", "decoder"
 
 
 class Names(NamedTuple):
-    """What a system calls the weights of encoder and decoder.
+    """Names that a system gives to the weights of encoder and decoder.
 
     `stack` and `layer` have its names by our paths, without the scopes that
     only our paths have: "ffn/filter". Where there are several names, a file has

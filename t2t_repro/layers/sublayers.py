@@ -143,10 +143,10 @@ class Residual(dense.Composite):
         return self.norm(x + self.dropout(y, rng=rng))
 
     def call(
-        self, x: Tensor, arguments: tuple = (), rng: Rng | None = None
+        self, x: Tensor, others: tuple = (), rng: Rng | None = None
     ) -> Any:
-        """Run the sublayer with further arguments on x [B, T, D]."""
-        y = self.sublayer(self.input_norm(x), *arguments, rng=rng)
+        """Run the sublayer on x [B, T, D] and other arguments."""
+        y = self.sublayer(self.input_norm(x), *others, rng=rng)
         if not isinstance(y, tuple):
             return self.add(x, y, rng)
         y, more = y

@@ -132,7 +132,7 @@ class Callbacks:
 
     @property
     def stop_reason(self) -> str | None:
-        """Which callback has requested a stop, and why; None: none has."""
+        """Callback that has requested a stop, and its reason; None: none."""
         for callback in self._callbacks:
             if callback.stop_reason is not None:
                 return f"callback {_name(callback)}: {callback.stop_reason}"

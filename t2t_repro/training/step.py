@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """How devices run a step. The result is the same, up to rounding."""
+    """Settings of devices; a step's result is the same, up to rounding."""
 
     strategy: tf.distribute.Strategy
     xla: bool  # whether to compile with XLA
