@@ -17,13 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from t2t_repro.data.batch_plan import Plan, PlannedBatch
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.data.subword_sampling import SubwordSampler
-from t2t_repro.runtime.keras_compat import Tensor
-from t2t_repro.text.vocabulary import PAD
 
 # Arrays of each side: ids, segments and positions.
 ROW_FEATURES = tuple(
@@ -226,21 +223,3 @@ def _dataset(
     # operations are deterministic, with an error message of TensorFlow.
     dataset = indices.map(load).unbatch().prefetch(8)
     return dataset.with_options(options)
-
-
-def one_sentence_per_row(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Return the ROW_FEATURES of a batch with one sentence per row.
-
-    Args:
-        inputs: [B, L] int32, ids with PAD after.
-        targets: [B, T] int32, the same.
-    """
-    features = {}
-    for side, ids in zip(SIDES, (inputs, targets), strict=True):
-        shape = ops.shape(ids)
-        features[side] = ids
-        features[f"{side}_segment"] = ops.cast(ids != PAD, "int32")
-        features[f"{side}_position"] = ops.broadcast_to(
-            ops.arange(shape[1], dtype="int32"), shape
-        )
-    return features

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.batches import one_sentence_per_row
-from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.models.seq2seq import Seq2Seq, one_sentence_per_row
 from t2t_repro.text import languages, long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data.batches import one_sentence_per_row
 from t2t_repro.decoding import reranking, score, search
 from t2t_repro.decoding.score import (
     TargetScore,
@@ -32,7 +31,11 @@ from t2t_repro.decoding.translation import (
 )
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import progress
-from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
+from t2t_repro.models.seq2seq import (
+    AttentionWeights,
+    Seq2Seq,
+    one_sentence_per_row,
+)
 from t2t_repro.problem import Problem
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text import long_lines

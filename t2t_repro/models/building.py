@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from t2t_repro import errors
-from t2t_repro.data import batches
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.randomness import Dropout
+from t2t_repro.models import seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.registry import models
 from t2t_repro.runtime import keras_compat
@@ -145,7 +145,7 @@ def _reason(cls, message):
 def _one_sentence() -> dict[str, Any]:
     """Return a batch of 8 subwords, for the call in which Keras builds."""
     ids = ops.ones((1, 8), "int32")
-    return batches.one_sentence_per_row(ids, ids)
+    return seq2seq.one_sentence_per_row(ids, ids)
 
 
 def _check_random_numbers(model: Seq2Seq) -> None:

@@ -36,6 +36,7 @@ from t2t_repro.layers import dense
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.text.vocabulary import PAD
 
 
 class AuxiliaryLoss(NamedTuple):
@@ -269,6 +270,27 @@ def notes_of(cls: type[Seq2Seq]) -> tuple[str, ...]:
                 "are wrong. Define flops(), too.",
             )
     return cls.notes
+
+
+def one_sentence_per_row(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Return the features of a batch with one sentence per row.
+
+    Args:
+        inputs: [B, L] int32, ids with PAD after.
+        targets: [B, T] int32, the same.
+
+    Returns:
+        data.batches.ROW_FEATURES: ids, segments and positions of both sides.
+    """
+    features = {}
+    for side, ids in (("inputs", inputs), ("targets", targets)):
+        shape = ops.shape(ids)
+        features[side] = ids
+        features[f"{side}_segment"] = ops.cast(ids != PAD, "int32")
+        features[f"{side}_position"] = ops.broadcast_to(
+            ops.arange(shape[1], dtype="int32"), shape
+        )
+    return features
 
 
 def shift_right(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from t2t_repro.data import batches
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.models import building
+from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
 from t2t_repro.runtime import keras_compat
 from t2t_repro.runtime.keras_compat import Tensor
@@ -180,7 +180,7 @@ def _subject(model: Seq2Seq, source_vocab_size: int) -> _Subject:
 
 
 def _check_logits(subject: _Subject) -> None:
-    batch = batches.one_sentence_per_row(subject.inputs, subject.targets)
+    batch = seq2seq.one_sentence_per_row(subject.inputs, subject.targets)
     called: list[keras.layers.Layer] = []
     with _outputs_of_layers(called) as layers:
         logits = subject.logits(batch)
@@ -210,7 +210,7 @@ def _check_padding(subject: _Subject) -> None:
     """Compare the second sentence alone, without padding, with the batch."""
     results = []
     for rows, length in ((slice(0, 2), None), (slice(1, 2), 4)):
-        batch = batches.one_sentence_per_row(
+        batch = seq2seq.one_sentence_per_row(
             subject.inputs[rows, :length], subject.targets[rows, :length]
         )
         with _outputs_of_layers() as layers:
@@ -236,7 +236,7 @@ def _check_causality(subject: _Subject) -> None:
     changed = subject.targets.copy()
     changed[:, 2] = 2
     before, after = (
-        subject.logits(batches.one_sentence_per_row(subject.inputs, targets))
+        subject.logits(seq2seq.one_sentence_per_row(subject.inputs, targets))
         for targets in (subject.targets, changed)
     )
     subject.require_equal(
@@ -254,7 +254,7 @@ def _check_packed_rows(subject: _Subject) -> None:
     inputs, targets = subject.inputs, subject.targets
     second = inputs[1:, :4], targets[1:, :4]
     alone = [
-        batches.one_sentence_per_row(*pair)
+        seq2seq.one_sentence_per_row(*pair)
         for pair in ((inputs[:1], targets[:1]), second)
     ]
     packed = {
@@ -277,7 +277,7 @@ def _check_random_numbers(subject: _Subject) -> None:
     def logits(rows: slice) -> np.ndarray:
         inputs, targets = subject.inputs[rows], subject.targets[rows]
         rng = randomness.step_rng(1, 1, rows.start, len(inputs))
-        batch = batches.one_sentence_per_row(inputs, targets)
+        batch = seq2seq.one_sentence_per_row(inputs, targets)
         return subject.logits(batch, rng=rng)
 
     subject.require_equal(
@@ -292,7 +292,7 @@ def _check_gradients(subject: _Subject) -> None:
     model = subject.model
     batch = {
         name: tf.constant(array)
-        for name, array in batches.one_sentence_per_row(
+        for name, array in seq2seq.one_sentence_per_row(
             subject.inputs, subject.targets
         ).items()
     }
@@ -380,7 +380,7 @@ class _FullPass(NamedTuple):
 
 def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> _FullPass:
     shape = hypotheses.shape
-    batch = batches.one_sentence_per_row(
+    batch = seq2seq.one_sentence_per_row(
         np.repeat(subject.inputs, shape[1], 0),
         hypotheses.reshape(-1, shape[2]),
     )

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.data import batches
 from t2t_repro.decoding import score, search
+from t2t_repro.models import seq2seq
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import PAD
 
@@ -54,7 +54,7 @@ def test_ensemble_logits_of_extreme_models_are_finite():
 @pytest.mark.parametrize("members", [1, 2])
 def test_sentence_log_prob_is_that_of_mean_probabilities(models, members):
     models = models[:members]
-    batch = batches.one_sentence_per_row(ids(INPUTS), ids(TARGETS))
+    batch = seq2seq.one_sentence_per_row(ids(INPUTS), ids(TARGETS))
     of_models = [tf.nn.softmax(model(batch)) for model in models]
     log_probs = np.log(np.mean(of_models, 0))
     subwords = np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0]

@@ -13,10 +13,10 @@ import tensorflow as tf
 from imported_models import write_huggingface
 
 from t2t_repro import errors, fields, hparam
-from t2t_repro.data import batches
 from t2t_repro.decoding import score, search
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
+from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
@@ -61,7 +61,7 @@ def test_logits_equal_those_of_transformers(model, orders, expected):
     count = len(expected["logits"])
     sources = expected["inputs"][:count]
     targets = expected["targets"][count : 2 * count]
-    batch = batches.one_sentence_per_row(
+    batch = seq2seq.one_sentence_per_row(
         *(
             tf.constant(
                 score.pad_rows([np.argsort(order)[row] for row in rows]),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.data import batches
-from t2t_repro.models import building
+from t2t_repro.models import building, seq2seq
 
 V = 12
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 1, 0, 0, 0]], np.int32)
@@ -22,7 +21,7 @@ def build(build_small):
 
 
 def _logits(model, inputs):
-    batch = batches.one_sentence_per_row(inputs, TARGETS)
+    batch = seq2seq.one_sentence_per_row(inputs, TARGETS)
     return np.asarray(model(batch))
 
 

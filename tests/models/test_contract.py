@@ -11,7 +11,6 @@ from keras import ops
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors, registry
-from t2t_repro.data import batches
 from t2t_repro.layers import randomness
 from t2t_repro.models import building, seq2seq, transformer
 from t2t_repro.runtime import graph
@@ -97,7 +96,7 @@ def build(hparams_of, randomize):
 
 
 def _features(inputs=INPUTS, targets=TARGETS):
-    return batches.one_sentence_per_row(inputs, targets)
+    return seq2seq.one_sentence_per_row(inputs, targets)
 
 
 def _logits(model, inputs=INPUTS, targets=TARGETS, rng=None):

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.data import batches
 from t2t_repro.decoding import rules, search
+from t2t_repro.models import seq2seq
 from t2t_repro.runtime import graph
 
 V = 5  # PAD, EOS and three words
@@ -53,7 +53,7 @@ def _every_output(model, inputs, limit):
     for row, output in enumerate(outputs):
         ids[row, : len(output)] = output
     inputs = np.tile(inputs[inputs > 0], (len(outputs), 1))
-    batch = batches.one_sentence_per_row(inputs, ids)
+    batch = seq2seq.one_sentence_per_row(inputs, ids)
     log_probs = tf.nn.log_softmax(model(batch)).numpy()
     log_probs = np.take_along_axis(log_probs, ids[..., None], -1)[..., 0]
     real = ids > 0

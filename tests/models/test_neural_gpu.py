@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data import batches
-from t2t_repro.models import building
+from t2t_repro.models import building, seq2seq
 
 V = 12
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 1, 0, 0, 0]], np.int32)
@@ -56,7 +55,7 @@ def test_step_moves_information_by_four_columns(build, steps):
 
 def test_state_beyond_the_image_is_zero(build):
     """All outputs are equally probable there; the search does not go there."""
-    batch = batches.one_sentence_per_row(INPUTS, TARGETS)
+    batch = seq2seq.one_sentence_per_row(INPUTS, TARGETS)
     logits = np.asarray(build(target_offset=0)(batch))
     assert np.abs(logits[0, :5]).max(-1).min() > 0
     assert not logits[0, 5:].any()

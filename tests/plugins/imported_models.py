@@ -13,7 +13,6 @@ import safetensors.numpy
 import tensor2tensor_models
 
 from t2t_repro import registry
-from t2t_repro.data import batches
 from t2t_repro.importing import (
     fairseq,
     huggingface,
@@ -22,7 +21,7 @@ from t2t_repro.importing import (
     run_writer,
     tensor2tensor,
 )
-from t2t_repro.models import building
+from t2t_repro.models import building, seq2seq
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
@@ -49,7 +48,7 @@ def build(found):
 
 def forward(model, inputs, targets):
     """Return the logits [T, V] of a model for ids [L] and [T]."""
-    batch = batches.one_sentence_per_row(
+    batch = seq2seq.one_sentence_per_row(
         np.array([inputs], np.int32), np.array([targets], np.int32)
     )
     return np.asarray(model(batch))[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t2t_repro.data import batches
+from t2t_repro.models import seq2seq
 
 PRE_NORM = {
     "layer_preprocess_sequence": "n",
@@ -94,7 +94,7 @@ PACKED = {
 
 def features(inputs=INPUTS, targets=TARGETS):
     """Return the features of a batch with one sentence per row, as arrays."""
-    return arrays(batches.one_sentence_per_row(inputs, targets))
+    return arrays(seq2seq.one_sentence_per_row(inputs, targets))
 
 
 def arrays(batch):
