@@ -58,8 +58,8 @@ def _decode(options, model, total):
     _choose_threads(options, paths)
     problem = run.problem.toward(options.target_language)
     source, target = problem.normalizers
-    split = translate.line_splitter(
-        problem, run.vocabularies.source, options.split_sentences
+    split = problem.line_splitter(
+        run.vocabularies.source, options.split_sentences
     )
     models = run.models(paths)
     aligner = None

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.metrics.metric import TRANSLATION, Suite
+from t2t_repro.text.long_lines import sentence_splitter
 from t2t_repro.text.parallel_files import (
     SUFFIXES,
     Pair,
@@ -27,6 +28,8 @@ from t2t_repro.text.parallel_files import (
     locate,
     read_pairs,
 )
+from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary_pair import load, vocabulary_class
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
@@ -164,6 +167,18 @@ class Problem(CorpusSettings):
         """Values of --problem_args, for run.json."""
         return dataclasses.asdict(self)
 
+    @property
+    def card(self) -> dict[str, Any]:
+        """Languages, and where the data are from, for the model card."""
+        return {
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "target_languages": list(self.target_languages),
+            "page": self.data_page,
+            "license": self.data_license,
+            "citation": self.data_citation,
+        }
+
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
         """Return the aligned files of a split, such as train.en, train.de."""
         return tuple(
@@ -233,6 +248,30 @@ class Problem(CorpusSettings):
         """True if normalize() is overridden."""
         return type(self).normalize is not Problem.normalize
 
+    def line_splitter(
+        self, source: Vocabulary, split_sentences: bool
+    ) -> Callable[[str], list[str]]:
+        """Return the function of a line that returns its normalized sentences.
+
+        Args:
+            source: vocabulary of the sources, with their tags.
+            split_sentences: whether lines are split; else each is one sentence.
+                A splitter reads plain lines, since normalized ones may be
+                tokenized.
+
+        Raises:
+            UserError: sentencex is needed, and not installed.
+        """
+        normalize, _ = self.normalizers
+        if not split_sentences:
+            return lambda line: [normalize(line)]
+        return sentence_splitter(
+            self.source_language,
+            normalize,
+            source.split_tag,
+            adds_tag=bool(self.target_languages),
+        )
+
     def normalized_pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
@@ -252,6 +291,31 @@ class Problem(CorpusSettings):
             for inputs, targets in pairs
         )
         return self._checked(normalized, split, "normalize() must make")
+
+    def check_hparams(self, hparams: hparam.HParams) -> None:
+        """Raise a UserError if hparams do not suit the vocabularies."""
+        offered = vocabulary_class(self.vocabulary_type).sampling_hparam
+        for name in ("bpe_dropout", "unigram_alpha"):
+            value = getattr(hparams, name)
+            if value and name != offered:
+                raise errors.UserError(
+                    f"--hparams={name}={value} cannot sample segmentations of "
+                    f"a vocabulary of the type {self.vocabulary_type}: "
+                    "bpe_dropout is for bpe, unigram_alpha for unigram. Set "
+                    f"{name}=0" + (f" and {offered}=0.1." if offered else ".")
+                )
+        shared = "shared_embedding_and_softmax_weights"
+        if not (self.separate_vocabularies and getattr(hparams, shared, False)):
+            return
+        # Two files may segment text differently and have the same ids.
+        paths = self.vocabulary_paths
+        if not (paths and load(self.vocabulary_type, paths).have_same_ids):
+            raise errors.UserError(
+                "One embedding for both sides needs one vocabulary, or two "
+                "with the same ids; got separate_vocabularies=true and "
+                f"{shared}=true. Use --hparams={shared}=false, or drop "
+                "separate_vocabularies."
+            )
 
     def _checked(self, pairs, split, method):
         """Yield pairs; raise a UserError for what is no pair of strings."""

@@ -97,8 +97,8 @@ class RunModel(NamedTuple):
             models,
             run.vocabularies,
             self.decode_hparams,
-            split=translate.line_splitter(
-                problem, run.vocabularies.source, self.split_sentences
+            split=problem.line_splitter(
+                run.vocabularies.source, self.split_sentences
             ),
             num_shards=1,
         )

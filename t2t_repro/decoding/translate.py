@@ -36,9 +36,7 @@ from t2t_repro.models.seq2seq import (
     Seq2Seq,
     one_sentence_per_row,
 )
-from t2t_repro.problem import Problem
 from t2t_repro.runtime import devices, graph
-from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -131,31 +129,6 @@ def _words(vocabulary: Vocabulary, row: np.ndarray) -> list[int]:
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
-
-
-def line_splitter(
-    problem: Problem, source: Vocabulary, split_sentences: bool
-) -> Callable[[str], list[str]]:
-    """Return the function of a line that returns its normalized sentences.
-
-    Args:
-        problem: result of Problem.toward().
-        source: vocabulary of the sources, with their tags.
-        split_sentences: whether lines are split; else each is one sentence. A
-            splitter reads plain lines, since normalized ones may be tokenized.
-
-    Raises:
-        UserError: sentencex is needed, and not installed.
-    """
-    normalize, _ = problem.normalizers
-    if not split_sentences:
-        return lambda line: [normalize(line)]
-    return long_lines.sentence_splitter(
-        problem.source_language,
-        normalize,
-        source.split_tag,
-        adds_tag=bool(problem.target_languages),
-    )
 
 
 class _Row(NamedTuple):

@@ -11,7 +11,6 @@ import yaml
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, storage
-from t2t_repro.problem import Problem
 from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import saved_model, to_ctranslate2
@@ -93,7 +92,7 @@ def _card(run, paths, hparams):
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": run.scores_of(paths, hparams),
         "exported_with": run_json.versions(),
-        "data": card_data(run.problem),
+        "data": run.problem.card,
     }
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
@@ -156,18 +155,6 @@ returns text.""",
 The folder has a model for CTranslate2. Its vocabularies are SentencePiece
 models; sentences end with `</s>`.""",
 }
-
-
-def card_data(problem: Problem) -> dict[str, Any]:
-    """Return what the card says of the data, where they are from."""
-    return {
-        "source_language": problem.source_language,
-        "target_language": problem.target_language,
-        "target_languages": list(problem.target_languages),
-        "page": problem.data_page,
-        "license": problem.data_license,
-        "citation": problem.data_citation,
-    }
 
 
 def card_markdown(card: Mapping[str, Any], format: str) -> str:

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, fields, registry
 from t2t_repro.fields import at_least, setting
 from t2t_repro.io import files
 from t2t_repro.io.files import write_bytes
@@ -229,28 +229,3 @@ class VocabularySettings:
         languages = map(tag_of, self.target_languages)
         named = self.tags.split(_SEPARATOR) if self.tags else []
         return list(dict.fromkeys([*named, *languages]))
-
-    def check_hparams(self, hparams: hparam.HParams) -> None:
-        """Raise a UserError if hparams do not suit the vocabularies."""
-        offered = self._vocabulary_class.sampling_hparam
-        for name in ("bpe_dropout", "unigram_alpha"):
-            value = getattr(hparams, name)
-            if value and name != offered:
-                raise errors.UserError(
-                    f"--hparams={name}={value} cannot sample segmentations of "
-                    f"a vocabulary of the type {self.vocabulary_type}: "
-                    "bpe_dropout is for bpe, unigram_alpha for unigram. Set "
-                    f"{name}=0" + (f" and {offered}=0.1." if offered else ".")
-                )
-        shared = "shared_embedding_and_softmax_weights"
-        if not (self.separate_vocabularies and getattr(hparams, shared, False)):
-            return
-        # Two files may segment text differently and have the same ids.
-        paths = self.vocabulary_paths
-        if not (paths and load(self.vocabulary_type, paths).have_same_ids):
-            raise errors.UserError(
-                "One embedding for both sides needs one vocabulary, or two "
-                "with the same ids; got separate_vocabularies=true and "
-                f"{shared}=true. Use --hparams={shared}=false, or drop "
-                "separate_vocabularies."
-            )

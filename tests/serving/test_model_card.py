@@ -30,7 +30,7 @@ CARD = {
 
 def parts(card, format="saved_model"):
     """Return the header, parsed, and the text."""
-    data = exporting.card_data(build_problem(card["problem"]))
+    data = build_problem(card["problem"]).card
     text = exporting.card_markdown(card | {"data": data}, format)
     _, header, body = text.split("---\n", 2)
     return yaml.safe_load(header), body
@@ -93,9 +93,7 @@ def test_card_of_an_import_that_was_trained_on_says_both():
 
 
 def test_title_has_all_target_languages():
-    data = exporting.card_data(
-        build_problem("number_words_many", "directions=en-de:en-fr")
-    )
+    data = build_problem("number_words_many", "directions=en-de:en-fr").card
     text = exporting.card_markdown(CARD | {"data": data}, "saved_model")
     assert "# multi30k_ende_rev: en to de, fr\n" in text
 
