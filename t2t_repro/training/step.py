@@ -1,9 +1,11 @@
 """One training step on each replica: forward, loss, backward, sum, update.
 
-XLA compiles the forward and backward pass, and Adam's update: the all-reduce
-stays outside, where MirroredStrategy runs it. Each replica divides its share of
-the loss by the tokens of the whole batch, so that the sum of gradients over
-replicas is the gradient of the batch's mean loss.
+XLA compiles all of it as one program where there is one replica, whose batch is
+one microbatch. Otherwise it compiles the forward and backward pass, the norm,
+and Adam's update: between them, microbatches are summed, and MirroredStrategy
+sums over replicas. Each replica divides its share of the loss by the tokens of
+the whole batch, so that the sum of gradients over replicas is the gradient of
+the batch's mean loss.
 """
 
 import math
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.batches import DENOMINATORS, ROW_FEATURES, distributed_spec
 from t2t_repro.hparam import HParams
@@ -105,7 +107,7 @@ def build_train_step(
 
     norm_of = graph.function(tf.linalg.global_norm, jit_compile=xla)
 
-    def replica_step(batch):
+    def step_by_parts(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
         counts = {name: batch[name] for name in DENOMINATORS}
         gradients, sums = _all_reduce(
@@ -119,7 +121,29 @@ def build_train_step(
         optimizer.apply(gradients, variables)
         return Outcome(sums, norm)
 
+    compiled_step = graph.function(step_by_parts, jit_compile=True)
+
+    def replica_step(batch):
+        is_program = xla and _is_one_program(batch, optimizer, hparams)
+        return (compiled_step if is_program else step_by_parts)(batch)
+
     return _on_replicas(replica_step, execution.strategy)
+
+
+def _is_one_program(batch, optimizer, hparams):
+    """Return whether XLA can compile a whole step, with the update.
+
+    A strategy, even of one replica, sums and assigns outside of XLA. With more
+    microbatches, the program would have the model twice: in the loop and before
+    it. Registered optimizers may have operations that XLA cannot compile, and
+    trials of memory replace the optimizer by an object without update.
+    """
+    return (
+        _is_one(batch)
+        and not tf.distribute.has_strategy()
+        and isinstance(optimizer, keras.optimizers.Optimizer)
+        and hparams.optimizer not in registry.optimizers
+    )
 
 
 def build_eval_step(
@@ -238,6 +262,8 @@ def _accumulate(function, batch, parallel):
     def add(index, total):
         return index + 1, tf.nest.map_structure(tf.add, total, compute(index))
 
+    if _is_one(batch):
+        return compute(0)
     count = tf.shape(batch["first_row"])[0]
     _, total = tf.while_loop(
         lambda index, _: index < count,
@@ -246,6 +272,11 @@ def _accumulate(function, batch, parallel):
         parallel_iterations=parallel,
     )
     return total
+
+
+def _is_one(batch):
+    """Return whether the graph is of batches of one microbatch."""
+    return batch["first_row"].shape[0] == 1
 
 
 def _all_reduce(values):

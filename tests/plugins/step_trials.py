@@ -73,12 +73,10 @@ class Trial:
             if variable is not self.adam.learning_rate:
                 variable.assign(np.zeros(variable.shape))
 
-    def run(self, microbatches=1, plan=None, steps=STEPS):
-        """Train on `plan`, with `microbatches` on each replica."""
-        self.reset()
-        start = {w.path: w.numpy() for w in self.model.weights}
+    def dataset(self, microbatches=1, plan=None, steps=STEPS):
+        """Return the distributed batches that run() trains on."""
         limit = -(-self.plan.max_batch_slots // (microbatches * self.replicas))
-        dataset = self.strategy.distribute_datasets_from_function(
+        return self.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
                 self.corpus,
                 plan or self.plan,
@@ -88,6 +86,12 @@ class Trial:
                 batches.Microbatches(limit if microbatches > 1 else None),
             )
         )
+
+    def run(self, microbatches=1, plan=None, steps=STEPS):
+        """Train on `plan`, with `microbatches` on each replica."""
+        self.reset()
+        start = {w.path: w.numpy() for w in self.model.weights}
+        dataset = self.dataset(microbatches, plan, steps)
         outcomes = [self.train_step(batch) for batch in dataset]
         assert int(self.adam.iterations.numpy()) == steps == len(outcomes)
         self._assert_mirrored()

@@ -58,10 +58,10 @@ def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
     """Return a function that returns a Trial of TinyModel."""
 
     @functools.cache
-    def make(replicas, xla=False, model=TinyModel, loss="cross_entropy"):
+    def make(replicas, xla=False, model=TinyModel, **settings):
         return Trial(
             lambda: model(vocab_size),
-            dataclasses.replace(tiny_hparams, loss=loss),
+            dataclasses.replace(tiny_hparams, **settings),
             tiny_corpora["train"],
             strategy_of(replicas),
             randomize,
@@ -81,6 +81,7 @@ def expected_of_tiny(tiny_trial):
     ("replicas", "microbatches", "xla"),
     [
         (1, 3, False),  # 8 rows: the last microbatch ends in a padding row
+        (1, 1, True),
         (1, 2, True),
         (2, 1, False),
         (2, 4, False),
@@ -96,6 +97,33 @@ def test_update_of_tiny_model_does_not_depend_on_distribution(
     trial = tiny_trial(replicas, xla)
     assert_same_update(trial.run(microbatches), expected_of_tiny)
     assert len(trial.adam._compiled_updates) == xla
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("replicas", "microbatches", "optimizer", "is_one"),
+    [
+        (1, 1, "adam", True),
+        (1, 2, "adam", False),
+        (2, 1, "adam", False),
+        (1, 1, "sign_sgd", False),  # may have operations unknown to XLA
+    ],
+)
+def test_xla_compiles_one_program_for_one_replica_and_microbatch(
+    tiny_trial, replicas, microbatches, optimizer, is_one
+):
+    trial = tiny_trial(replicas, True, optimizer=optimizer)
+    graph = trial.train_step.get_concrete_function(
+        next(iter(trial.dataset(microbatches)))
+    ).graph
+    compiled = [
+        call
+        for call in graph.get_operations()
+        if "PartitionedCall" in call.type and call.get_attr("_XlaMustCompile")
+    ]
+    updates = {"AssignAddVariableOp", "ResourceApplyAdam"}
+    outside = updates & {call.type for call in graph.get_operations()}
+    assert (len(compiled) == 1 and not outside) == is_one
 
 
 @pytest.mark.usefixtures("toys")
