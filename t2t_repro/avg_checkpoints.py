@@ -4,40 +4,35 @@ t2t avg_checkpoints --output_dir=…
 t2t avg_checkpoints --output_dir=… --best
 """
 
-import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import at_least, setting
+from t2t_repro.cli.common_flags import flag
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of avg_checkpoints, each a flag of the same name."""
 
-    num_last_checkpoints: int | None = setting(
-        at_least(1),
-        default=None,
-        help="Number of checkpoints to average; by default the hparams set's.",
+    num_last_checkpoints: int | None = flag(
+        None,
+        "Number of checkpoints to average; by default the hparams set's.",
+        at_least=1,
     )
-    best: bool = setting(
-        default=False,
-        help="Average the best checkpoints by the run's validations, not the "
+    best: bool = flag(
+        False,
+        "Average the best checkpoints by the run's validations, not the last.",
+    )
+    checkpoints: common_flags.Paths = flag(
+        (),
+        "Paths of checkpoints to average, comma-separated, instead of the "
         "last.",
     )
-    checkpoints: common_flags.Paths = setting(
-        default=(),
-        help="Paths of checkpoints to average, comma-separated, instead of the "
-        "last.",
-    )
-
-
-common_flags.define_fields(Options)
 
 
 def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:

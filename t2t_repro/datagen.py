@@ -3,26 +3,22 @@
 t2t datagen --problem=multi30k_ende
 """
 
-import dataclasses
-
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, progress
 
+common_flags.define_data_flags()
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@common_flags.options
 class Options:
     """Options of datagen, each a flag of the same name."""
 
-    archive_file: str | None = setting(
-        default=None,
-        help="Also write raw text and vocabulary to an archive. --raw_dir "
+    archive_file: str | None = flag(
+        None,
+        "Also write raw text and vocabulary to an archive. --raw_dir "
         "reads it on a machine without internet.",
     )
-
-
-common_flags.define_data_flags()
-common_flags.define_fields(Options)
 
 
 @progress.outliving_screen()

@@ -9,7 +9,6 @@ with two vocabularies if --problem has them. The exit status is 1 if something
 does not work, else 0.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -26,19 +25,18 @@ from absl import flags
 
 from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import extras, files, storage
 from t2t_repro.runtime import cpu, tensorflow_import
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of doctor, each a flag of the same name."""
 
-    json: bool = setting(default=False, help="Print one JSON object instead.")
+    json: bool = flag(False, "Print one JSON object instead.")
 
 
-common_flags.define_fields(Options)
 _LABELS = {
     "cpu": "CPU",
     "gpus": "GPUs",

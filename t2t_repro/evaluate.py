@@ -14,7 +14,7 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import at_least, setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
@@ -29,45 +29,37 @@ _LANGUAGE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class TextOptions:
     """Options of evaluate that name text and languages, each a flag."""
 
-    split: str = setting(
-        default="test",
-        help="Split to score: validation, test, zero_shot of a many-to-many "
+    split: str = flag(
+        "test",
+        "Split to score: validation, test, zero_shot of a many-to-many "
         "problem, or a test set of sacreBLEU such as wmt14/full.",
     )
-    translations: str | None = setting(
-        default=None,
-        help="File of translations to score, instead of translating.",
+    translations: str | None = flag(
+        None, "File of translations to score, instead of translating."
     )
-    references: common_flags.Paths = setting(
-        default=(),
-        help="Reference files, comma-separated, instead of --split.",
+    references: common_flags.Paths = flag(
+        (), "Reference files, comma-separated, instead of --split."
     )
-    sources: str | None = setting(
-        default=None, help="With --references: file of the source sentences."
+    sources: str | None = flag(
+        None, "With --references: file of the source sentences."
     )
-    baseline: str | None = setting(
-        default=None,
-        help="Output of another system: test whether the difference is "
-        "significant.",
+    baseline: str | None = flag(
+        None,
+        "Output of another system: test whether the difference is significant.",
     )
-    source_language: str | None = setting(
-        default=None, help=_LANGUAGE.format("sources")
-    )
-    language: str | None = setting(
-        default=None, help=_LANGUAGE.format("translations")
-    )
-    metrics: common_flags.List = setting(
-        default=(),
-        help="Metrics, comma-separated, in place of the problem's, the first "
+    source_language: str | None = flag(None, _LANGUAGE.format("sources"))
+    language: str | None = flag(None, _LANGUAGE.format("translations"))
+    metrics: common_flags.List = flag(
+        (),
+        "Metrics, comma-separated, in place of the problem's, the first "
         "one as the headline; --registry_help lists them.",
     )
-    tokenized: bool = setting(
-        default=False,
-        help="Take translations and references as tokenized text.",
+    tokenized: bool = flag(
+        False, "Take translations and references as tokenized text."
     )
 
     @property
@@ -76,30 +68,27 @@ class TextOptions:
         return self.source_language, self.language
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Other options of evaluate, each a flag of the same name."""
 
-    bootstrap_samples: int = setting(
-        at_least(1),
-        default=1_000,
-        help="Bootstrap samples for 95% intervals and the paired test; 1: "
-        "neither.",
+    bootstrap_samples: int = flag(
+        1_000,
+        "Bootstrap samples for 95% intervals and the paired test; 1: neither.",
+        at_least=1,
     )
-    all_checkpoints: bool = setting(
-        default=False,
-        help="Score each checkpoint of the run that has not been scored yet, "
+    all_checkpoints: bool = flag(
+        False,
+        "Score each checkpoint of the run that has not been scored yet, "
         "and print a table. The scores are stored in RUN/checkpoint_scores/.",
     )
-    scores_file: str | None = setting(
-        default=None, help="JSON file for all scores and settings."
+    scores_file: str | None = flag(
+        None, "JSON file for all scores and settings."
     )
 
 
-common_flags.define_fields(TextOptions)
 flags.DEFINE_alias("target_language", "language")
 common_flags.define_decoding_flags()
-common_flags.define_fields(Options)
 flags.DEFINE_alias("sheet_file", "scores_file")
 
 

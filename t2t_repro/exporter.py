@@ -3,38 +3,34 @@
 t2t exporter --output_dir=… --export_dir=…
 """
 
-import dataclasses
-
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import one_of, setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import storage
 
+common_flags.define_decoding_flags()
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@common_flags.options
 class Options:
     """Options of exporter, each a flag of the same name."""
 
-    export_dir: str | None = setting(
-        default=None,
-        help="Folder of the SavedModel's versions, by default "
+    export_dir: str | None = flag(
+        None,
+        "Folder of the SavedModel's versions, by default "
         "OUTPUT_DIR/export; for CTranslate2 the folder of the model, by "
         "default OUTPUT_DIR/ctranslate2.",
     )
-    format: str = setting(
-        one_of("saved_model", "ctranslate2"),
-        default="saved_model",
-        help="Format to write.",
+    format: str = flag(
+        "saved_model",
+        "Format to write.",
+        choices=("saved_model", "ctranslate2"),
     )
-    weights_dtype: str = setting(
-        one_of("float32", "float16", "bfloat16"),
-        default="float32",
-        help="Type in which a SavedModel stores weights; 16 bits halve its "
+    weights_dtype: str = flag(
+        "float32",
+        "Type in which a SavedModel stores weights; 16 bits halve its "
         "size. It computes in float32.",
+        choices=("float32", "float16", "bfloat16"),
     )
-
-
-common_flags.define_decoding_flags()
-common_flags.define_fields(Options)
 
 
 def main(model: common_flags.TrainedModel) -> None:

@@ -8,7 +8,6 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
     --raw_dir=text --output_dir=tuned
 """
 
-import dataclasses
 import importlib
 import inspect
 import itertools
@@ -18,7 +17,7 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import one_of, setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
@@ -41,36 +40,30 @@ _SIGNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of importer, each a flag of the same name."""
 
-    from_: str | None = setting(
-        one_of(*SYSTEMS), default=None, help="System of the model."
+    from_: str | None = flag(None, "System of the model.", choices=SYSTEMS)
+    input: str | None = flag(
+        None, "Folder of the model, or its file of weights."
     )
-    input: str | None = setting(
-        default=None, help="Folder of the model, or its file of weights."
+    languages: str | None = flag(
+        None,
+        "Source and target language, such as en-de, where no file names them.",
     )
-    languages: str | None = setting(
-        default=None,
-        help="Source and target language, such as en-de, where no file names "
-        "them.",
-    )
-    vocabularies: common_flags.Paths = setting(
-        default=(),
-        help="Vocabulary files, where the model's files do not name them: one "
+    vocabularies: common_flags.Paths = flag(
+        (),
+        "Vocabulary files, where the model's files do not name them: one "
         "for both sides, or source,target. Files of ids and of SentencePiece "
         "models may be mixed: source.spm,target.spm,vocab.yml.",
     )
-    tokenizer: str | None = setting(
-        one_of("none", "moses"),
-        default=None,
-        help="Tokenizer before the codes of a fairseq model, whose files do "
+    tokenizer: str | None = flag(
+        None,
+        "Tokenizer before the codes of a fairseq model, whose files do "
         "not name it.",
+        choices=("none", "moses"),
     )
-
-
-common_flags.define_fields(Options)
 
 
 def main() -> None:

@@ -4,56 +4,50 @@ t2t query --export_dir=… --inputs="A sentence."
 t2t query --server=127.0.0.1:8500 --inputs="A sentence."
 """
 
-import dataclasses
 import sys
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import one_of, setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.serving import connection, version_folders
 from t2t_repro.text import parallel_files
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(connection.Options):
+@common_flags.options
+class Options:
     """Options of query, each a flag of the same name."""
 
-    export_dir: str | None = setting(default=None, help="Folder of an export.")
-    server: str | None = setting(
-        default=None,
-        help="HOST:PORT of TensorFlow Serving or of `t2t serve`, instead of "
+    export_dir: str | None = flag(None, "Folder of an export.")
+    server: str | None = flag(
+        None,
+        "HOST:PORT of TensorFlow Serving or of `t2t serve`, instead of "
         "--export_dir.",
     )
-    protocol: str = setting(
-        one_of("grpc", "rest"),
-        default="grpc",
-        help="Protocol that --server speaks on this port.",
+    protocol: str = flag(
+        "grpc",
+        "Protocol that --server speaks on this port.",
+        choices=("grpc", "rest"),
     )
-    servable_name: str = setting(
-        default=connection.DEFAULT_NAME, help="Name of the model at --server."
+    servable_name: str = flag(
+        connection.DEFAULT_NAME, "Name of the model at --server."
     )
-    target_language: str | None = setting(
-        default=None,
-        help=f"{common_flags.TARGET_LANGUAGE} With --server it is not checked "
+    target_language: str | None = flag(
+        None,
+        f"{common_flags.TARGET_LANGUAGE} With --server it is not checked "
         "whether the model has tags, nor which.",
     )
-    inputs: common_flags.Repeated = setting(
-        default=(),
-        help="A sentence; may be repeated. By default the lines of standard "
-        "input.",
+    inputs: common_flags.Repeated = flag(
+        (),
+        "A sentence; may be repeated. By default the lines of standard input.",
     )
 
 
-# In the order of --help.
-_ADDRESS = ("export_dir", "server", "protocol", "servable_name")
-common_flags.define_fields(Options, _ADDRESS)
 common_flags.define_fields(connection.Options)
-common_flags.define_fields(Options, ("target_language", "inputs"))
 
 
 def main(inputs: tuple) -> None:
-    version, lines, options = inputs
-    model = _model(version, options, len(lines))
+    version, lines, options, settings = inputs
+    model = _model(version, options, settings, len(lines))
     lines = model.add_tags(lines, options.target_language or "")
     for batch in model.batches(lines):
         for translation in model.translate([lines[i] for i in batch]):
@@ -61,8 +55,9 @@ def main(inputs: tuple) -> None:
 
 
 def _read_inputs():
-    """Return the version, None for a --server, the lines, and the options."""
+    """Return the version, None for a --server, the lines, and the settings."""
     options = common_flags.field_values(Options)
+    settings = common_flags.field_values(connection.Options)
     if bool(options.export_dir) == bool(options.server):
         raise errors.UserError(
             "Name the model with one of --export_dir and --server; got "
@@ -76,28 +71,28 @@ def _read_inputs():
             version_folders.open_folder(options.export_dir)
         )
     for name in connection.FILES:
-        if version and getattr(options, name):
+        if version and getattr(settings, name):
             raise errors.UserError(
                 f"--{name} is for a --server. Omit it for --export_dir."
             )
     lines = common_flags.require_utf8("inputs") or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
-    return version, lines, options
+    return version, lines, options, settings
 
 
-def _model(version, options, num_lines):
+def _model(version, options, settings, num_lines):
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.runtime import graph
     from t2t_repro.serving import client
 
     if version:
         graph.optimize_for(num_lines)
-        return client.ExportedModel(version, options.limits.split)
+        return client.ExportedModel(version, settings.limits.split)
     address = connection.Address(
         options.protocol, options.server, options.servable_name
     )
-    return client.connect(address, options)
+    return client.connect(address, settings)
 
 
 if __name__ == "__main__":

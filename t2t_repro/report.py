@@ -7,43 +7,39 @@ The page is one file, of one run or of several side by side. Attention maps
 show --sentence, which may be repeated, or sentences of the validation split.
 """
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import at_least, setting
+from t2t_repro.cli.common_flags import flag
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of report, each a flag of the same name."""
 
-    sentence: common_flags.Repeated = setting(
-        default=(), help="Sentence for attention maps; may be repeated."
+    sentence: common_flags.Repeated = flag(
+        (), "Sentence for attention maps; may be repeated."
     )
-    num_sentences: int = setting(
-        at_least(0),
-        default=3,
-        help="Without --sentence: number of validation sentences for attention "
+    num_sentences: int = flag(
+        3,
+        "Without --sentence: number of validation sentences for attention "
         "maps, from medium to long ones; 0: no maps.",
+        at_least=0,
     )
-    pictures: bool = setting(
-        default=False,
-        help="Also write every attention map to a file of its own.",
+    pictures: bool = flag(
+        False, "Also write every attention map to a file of its own."
     )
-    devices: int = setting(
-        at_least(1),
-        default=1,
-        help="Number of GPUs, or CPUs, that each run trained on.",
+    devices: int = flag(
+        1, "Number of GPUs, or CPUs, that each run trained on.", at_least=1
     )
-    sustained_tflops: float | None = setting(
-        at_least(1e-6),
-        default=None,
-        help="Sustained TFLOP/s of each device; the paper takes 9.5 for a "
+    sustained_tflops: float | None = flag(
+        None,
+        "Sustained TFLOP/s of each device; the paper takes 9.5 for a "
         "P100, 6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
+        at_least=1e-6,
     )
 
     @property
@@ -51,9 +47,6 @@ class Options:
         """Sustained rate of all devices together."""
         rate = self.sustained_tflops
         return rate and self.devices * rate * 1e12
-
-
-common_flags.define_fields(Options)
 
 
 def main(runs: list["Run"]) -> None:

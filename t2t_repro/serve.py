@@ -4,153 +4,138 @@ t2t serve --export_dir=…
 """
 
 import asyncio
-import dataclasses
 import sys
 
 from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import at_least, at_most, setting
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import extras, files, progress, storage
 from t2t_repro.serving import connection
 
 _DEFAULTS = connection.Limits()
-_LAST_PORT = at_most(65_535)
-_UNBOUNDED = at_most(2**63 - 1)  # other integers have 32 bits
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of serve, each a flag of the same name."""
 
-    export_dir: str | None = setting(
-        default=None,
-        help="Folder of an export; the server loads a newer version as soon as "
+    export_dir: str | None = flag(
+        None,
+        "Folder of an export; the server loads a newer version as soon as "
         "the folder has one.",
     )
-    host: str = setting(
-        default="127.0.0.1",
-        help="Address to listen on. On an address other than loopback, whoever "
+    host: str = flag(
+        "127.0.0.1",
+        "Address to listen on. On an address other than loopback, whoever "
         "reaches it can use the model, unless there is a --token_file.",
     )
-    rest_port: int = setting(
-        at_least(0),
-        _LAST_PORT,
-        default=8501,
-        help="Port of REST, the page and /metrics; 0: any free port.",
+    rest_port: int = flag(
+        8501,
+        "Port of REST, the page and /metrics; 0: any free port.",
+        at_least=0,
+        at_most=65_535,
     )
-    grpc_port: int = setting(
-        at_least(0),
-        _LAST_PORT,
-        default=8500,
-        help="Port of gRPC; 0: any free port.",
+    grpc_port: int = flag(
+        8500, "Port of gRPC; 0: any free port.", at_least=0, at_most=65_535
     )
-    health_port: int | None = setting(
-        at_least(0),
-        _LAST_PORT,
-        default=None,
-        help="Port of a second /healthz, always on 127.0.0.1 and without TLS; "
+    health_port: int | None = flag(
+        None,
+        "Port of a second /healthz, always on 127.0.0.1 and without TLS; "
         "0: any free port. By default REST alone has this path.",
+        at_least=0,
+        at_most=65_535,
     )
-    grpc_channel_arguments: common_flags.List = setting(
-        default=(),
-        help="Options of gRPC: grpc.max_connection_age_ms=60000 balances load.",
+    grpc_channel_arguments: common_flags.List = flag(
+        (), "Options of gRPC: grpc.max_connection_age_ms=60000 balances load."
     )
-    servable_name: str = setting(
-        default="t2t", help="Name of the model in requests."
+    servable_name: str = flag("t2t", "Name of the model in requests.")
+    max_batch_size: int = flag(
+        _DEFAULTS.max_batch_size,
+        "Maximum number of sentences in a request, and in a batch of requests.",
+        at_least=1,
     )
-    max_batch_size: int = setting(
-        at_least(1),
-        default=_DEFAULTS.max_batch_size,
-        help="Maximum number of sentences in a request, and in a batch of "
-        "requests.",
-    )
-    max_batch_bytes: int = setting(
-        at_least(1),
-        _UNBOUNDED,
-        default=_DEFAULTS.max_batch_bytes,
-        help="Maximum number of bytes in a request or batch, with each "
+    max_batch_bytes: int = flag(
+        _DEFAULTS.max_batch_bytes,
+        "Maximum number of bytes in a request or batch, with each "
         "sentence padded to the longest.",
+        at_least=1,
+        at_most=2**63 - 1,
     )
-    batch_timeout_ms: float = setting(
-        at_least(0),
-        at_most(60_000),
-        default=_DEFAULTS.batch_timeout_ms,
-        help="Milliseconds that a request waits for others to share its batch.",
+    batch_timeout_ms: float = flag(
+        _DEFAULTS.batch_timeout_ms,
+        "Milliseconds that a request waits for others to share its batch.",
+        at_least=0,
+        at_most=60_000,
     )
-    max_waiting: int = setting(
-        at_least(1),
-        default=_DEFAULTS.max_waiting,
-        help="Maximum number of sentences in the queue; further requests are "
+    max_waiting: int = flag(
+        _DEFAULTS.max_waiting,
+        "Maximum number of sentences in the queue; further requests are "
         "refused and may retry.",
+        at_least=1,
     )
-    max_connections: int = setting(
-        at_least(1),
-        default=_DEFAULTS.max_connections,
-        help="Maximum number of connections, and of requests in flight, of "
+    max_connections: int = flag(
+        _DEFAULTS.max_connections,
+        "Maximum number of connections, and of requests in flight, of "
         "each protocol. Fewer are accepted if the limit of open files is too "
         "low.",
+        at_least=1,
     )
-    rest_api_timeout_in_ms: int = setting(
-        at_least(1),
-        default=int(_DEFAULTS.timeout_secs * 1000),
-        help="Milliseconds that a request may take, if it does not set a "
-        "deadline.",
+    rest_api_timeout_in_ms: int = flag(
+        int(_DEFAULTS.timeout_secs * 1000),
+        "Milliseconds that a request may take, if it does not set a deadline.",
+        at_least=1,
     )
-    file_system_poll_wait_seconds: int = setting(
-        at_least(1), default=1, help="Seconds between looks for a new version."
+    file_system_poll_wait_seconds: int = flag(
+        1, "Seconds between looks for a new version.", at_least=1
     )
-    max_num_load_retries: int = setting(
-        at_least(0),
-        default=5,
-        help="How often the load of a version is repeated if it fails.",
+    max_num_load_retries: int = flag(
+        5,
+        "How often the load of a version is repeated if it fails.",
+        at_least=0,
     )
-    load_retry_interval_micros: int = setting(
-        at_least(0),
-        _UNBOUNDED,
-        default=60_000_000,
-        help="Microseconds between two attempts to load a version.",
+    load_retry_interval_micros: int = flag(
+        60_000_000,
+        "Microseconds between two attempts to load a version.",
+        at_least=0,
+        at_most=2**63 - 1,
     )
-    load_timeout_secs: float = setting(
-        at_least(1),
-        at_most(86_400),
-        default=_DEFAULTS.load_secs,
-        help="Seconds that the load of a version may take; then its process is "
+    load_timeout_secs: float = flag(
+        _DEFAULTS.load_secs,
+        "Seconds that the load of a version may take; then its process is "
         "killed.",
+        at_least=1,
+        at_most=86_400,
     )
-    allowed_hosts: common_flags.List = setting(
-        default=(),
-        help="Names that REST requests may have in their header Host; on a "
+    allowed_hosts: common_flags.List = flag(
+        (),
+        "Names that REST requests may have in their header Host; on a "
         "loopback address, by default, only its own names.",
     )
-    rest_api_enable_cors_support: bool = setting(
-        default=False,
-        help="Answer requests that pages of other origins send.",
+    rest_api_enable_cors_support: bool = flag(
+        False, "Answer requests that pages of other origins send."
     )
-    token_file: str | None = setting(
-        default=None,
-        help="File of tokens, one a line; each request must have one of them, "
+    token_file: str | None = flag(
+        None,
+        "File of tokens, one a line; each request must have one of them, "
         "as Authorization: Bearer TOKEN.",
     )
-    tls_certificate: str | None = setting(
-        default=None,
-        help="Certificate (PEM) with its chain: HTTPS, and gRPC with TLS.",
+    tls_certificate: str | None = flag(
+        None, "Certificate (PEM) with its chain: HTTPS, and gRPC with TLS."
     )
-    tls_key: str | None = setting(
-        default=None, help="Key of --tls_certificate."
-    )
-    tls_client_ca: str | None = setting(
-        default=None,
-        help="Certificates (PEM) of the authorities that sign client "
+    tls_key: str | None = flag(None, "Key of --tls_certificate.")
+    tls_client_ca: str | None = flag(
+        None,
+        "Certificates (PEM) of the authorities that sign client "
         "certificates, which are then required.",
     )
-    grace_secs: float = setting(
-        at_least(0),
-        at_most(86_400),
-        default=20.0,
-        help="Seconds that requests in flight have to finish after SIGTERM; "
+    grace_secs: float = flag(
+        20.0,
+        "Seconds that requests in flight have to finish after SIGTERM; "
         "less than the 30 after which Kubernetes kills.",
+        at_least=0,
+        at_most=86_400,
     )
 
     def __post_init__(self) -> None:
@@ -181,7 +166,6 @@ class Options:
         )
 
 
-common_flags.define_fields(Options)
 # Names of TensorFlow Serving.
 flags.DEFINE_alias("model_base_path", "export_dir")
 flags.DEFINE_alias("rest_api_port", "rest_port")

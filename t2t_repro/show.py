@@ -11,30 +11,24 @@ import json
 
 from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.fields import at_least, setting
+from t2t_repro.cli.common_flags import flag
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@common_flags.options
 class Options:
     """Options of show, each a flag of the same name."""
 
-    vocab_size: int = setting(
-        at_least(1),
-        default=37_000,
-        help="Subwords V of the vocabulary, for the parameter count; the "
+    vocab_size: int = flag(
+        37_000,
+        "Subwords V of the vocabulary, for the parameter count; the "
         "paper's en-de has 37,000.",
+        at_least=1,
     )
-    yaml: bool = setting(
-        default=False, help="Print a configuration file for --config instead."
-    )
-    mean_length: int = setting(
-        at_least(1),
-        default=30,
-        help="Mean subwords of a sentence, for the FLOP count.",
+    yaml: bool = flag(False, "Print a configuration file for --config instead.")
+    mean_length: int = flag(
+        30, "Mean subwords of a sentence, for the FLOP count.", at_least=1
     )
 
-
-common_flags.define_fields(Options)
 
 UPDATES = (1, 100, 4_000, 8_000, 100_000)
 

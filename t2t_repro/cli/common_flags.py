@@ -40,6 +40,41 @@ Paths: TypeAlias = tuple[str | pathlib.Path, ...]
 Repeated: TypeAlias = Sequence[str]
 
 
+def flag(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare a field of a class of options(), which is a flag of its name.
+
+    Args:
+        default: value if the flag is absent.
+        help: sentences that --help prints.
+        at_least: lower bound of a number.
+        at_most: upper bound of a number.
+        choices: all values of a text; (): any.
+    """
+    constraints = [
+        *([fields.at_least(at_least)] if at_least is not None else ()),
+        *([fields.at_most(at_most)] if at_most is not None else ()),
+        *([fields.one_of(*choices)] if choices else ()),
+    ]
+    return fields.setting(*constraints, default=default, help=help)
+
+
+@typing.dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(flag,)
+)
+def options(cls: type[_Settings]) -> type[_Settings]:
+    """Make a class a frozen dataclass, each field of which is a flag."""
+    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    define_fields(cls)
+    return cls
+
+
 def define_fields(cls: type, names: Container[str] | None = None) -> None:
     """Define a flag for each field of a settings dataclass.
 

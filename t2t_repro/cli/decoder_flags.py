@@ -18,9 +18,9 @@ from absl import flags
 from t2t_repro import errors
 from t2t_repro.bulk import translation_folder
 from t2t_repro.cli import common_flags
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.data import engines
 from t2t_repro.decoding import translation
-from t2t_repro.fields import at_least, at_most, one_of, setting
 from t2t_repro.io import files
 from t2t_repro.serving import version_folders
 from t2t_repro.text import long_lines, parallel_files
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from t2t_repro.bulk import bulk_decoding
 
 _Writer: TypeAlias = AbstractContextManager[Callable[[str], object]]
-_UNBOUNDED = at_most(math.inf)  # other integers have 32 bits
 # Options that replace the translation of a file, and those that they ignore.
 _OF_TRANSLATIONS = (
     "decode_prefix_file",
@@ -81,98 +80,94 @@ _OF_RUN = (
 class Options:
     """Options of decoder, each a flag of the same name."""
 
-    decode_to_dir: str | None = setting(
-        default=None,
-        help="Translate all files that match the pattern --decode_from_file, "
+    decode_to_dir: str | None = flag(
+        None,
+        "Translate all files that match the pattern --decode_from_file, "
         "such as 'mono/*.en.gz', into this folder. A command that was killed "
         "continues.",
     )
-    export_dir: str | None = setting(
-        default=None,
-        help="With --decode_to_dir: folder of an export, instead of a run.",
+    export_dir: str | None = flag(
+        None, "With --decode_to_dir: folder of an export, instead of a run."
     )
-    shard_lines: int = setting(
-        at_least(1),
-        _UNBOUNDED,
-        default=translation_folder.SHARD_LINES,
-        help="With --decode_to_dir: lines that a worker translates and writes "
+    shard_lines: int = flag(
+        translation_folder.SHARD_LINES,
+        "With --decode_to_dir: lines that a worker translates and writes "
         "at once.",
+        at_least=1,
+        at_most=math.inf,
     )
-    engine: str = setting(
-        default="local",
-        help="With --decode_to_dir: engine that translates: local, processes "
+    engine: str = flag(
+        "local",
+        "With --decode_to_dir: engine that translates: local, processes "
         "on this machine; or dask:ADDRESS, the workers of a Dask cluster.",
     )
-    num_workers: int | None = setting(
-        at_least(1),
-        _UNBOUNDED,
-        default=None,
-        help="With --decode_to_dir: processes of the local engine, each with "
+    num_workers: int | None = flag(
+        None,
+        "With --decode_to_dir: processes of the local engine, each with "
         "the model; by default one for each GPU, or without for each core, at "
         "most 8.",
+        at_least=1,
+        at_most=math.inf,
     )
-    decode_from_file: str | None = setting(
-        default=None,
-        help="File of sentences, one a line; by default standard input. With "
+    decode_from_file: str | None = flag(
+        None,
+        "File of sentences, one a line; by default standard input. With "
         "--decode_to_dir: a pattern.",
     )
-    decode_to_file: str | None = setting(
-        default=None,
-        help="File for the translations; by default standard output.",
+    decode_to_file: str | None = flag(
+        None, "File for the translations; by default standard output."
     )
-    decode_prefix_file: str | None = setting(
-        default=None,
-        help="With --decode_from_file: file whose lines are the beginnings of "
+    decode_prefix_file: str | None = flag(
+        None,
+        "With --decode_from_file: file whose lines are the beginnings of "
         "the translations; lines may be empty.",
     )
-    output_format: str = setting(
-        one_of("text", "tsv", "jsonl"),
-        default="text",
-        help="text: a line for each sentence, several outputs separated by "
+    output_format: str = flag(
+        "text",
+        "text: a line for each sentence, several outputs separated by "
         "tabs. tsv: a line for each output: sentence, rank, score, text. "
         "jsonl: a JSON object for each sentence: the line, and its outputs "
         "with their scores.",
+        choices=("text", "tsv", "jsonl"),
     )
-    alignments: str | None = setting(
-        default=None,
-        help="File for the word alignments of the best translations, a line "
+    alignments: str | None = flag(
+        None,
+        "File for the word alignments of the best translations, a line "
         "for each sentence, in Pharaoh format: source-target, as 0-0 1-2.",
     )
-    alignment_layer: int | None = setting(
-        at_least(1),
-        _UNBOUNDED,
-        default=None,
-        help="With --alignments: layer of the decoder, from 1, whose attention "
+    alignment_layer: int | None = flag(
+        None,
+        "With --alignments: layer of the decoder, from 1, whose attention "
         "aligns; by default the last but one.",
+        at_least=1,
+        at_most=math.inf,
     )
-    split_sentences: bool = setting(
-        default=False,
-        help="Split each line into sentences, translate them, and join their "
+    split_sentences: bool = flag(
+        False,
+        "Split each line into sentences, translate them, and join their "
         "translations by a space. Needs the extra `sentences`.",
     )
-    decode_interactive: bool = setting(
-        default=False, help="Translate each line as it is typed."
+    decode_interactive: bool = flag(
+        False, "Translate each line as it is typed."
     )
-    score_file: str | None = setting(
-        default=None,
-        help="File with lines of input, tab, target. Instead of translations, "
+    score_file: str | None = flag(
+        None,
+        "File with lines of input, tab, target. Instead of translations, "
         "write each target's log-probability, a tab, and its length in "
         "subwords with EOS.",
     )
-    score_subwords: bool = setting(
-        default=False,
-        help="With --score_file: also write, after another tab, each subword "
+    score_subwords: bool = flag(
+        False,
+        "With --score_file: also write, after another tab, each subword "
         "with its log-probability.",
     )
-    decode_attention: bool = setting(
-        default=False,
-        help="Write a JSON object a line: the translation, the subwords of "
+    decode_attention: bool = flag(
+        False,
+        "Write a JSON object a line: the translation, the subwords of "
         "both sides, and the attention weights of target to source, "
         "[layers][target][source], averaged over heads.",
     )
-    target_language: str = setting(
-        default="", help=common_flags.TARGET_LANGUAGE
-    )
+    target_language: str = flag("", common_flags.TARGET_LANGUAGE)
 
     def __post_init__(self) -> None:
         """Check that none ignores or lacks another one."""
