@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from keras import ops
 
 from t2t_repro.decoding import rules
 from t2t_repro.decoding.rules import FORBIDDEN, Rule, SearchStep
@@ -336,7 +337,7 @@ def top_k(values: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     if padding := num_groups * _GROUP_SIZE - size:
         paddings = ((0, 0), (0, 0), (0, padding))
         values = tf.pad(values, paddings, constant_values=2 * FORBIDDEN)
-    batch, beams = tf.shape(values)[0], values.shape[1]
+    batch, beams, _ = ops.shape(values)
     values = tf.reshape(values, (batch, beams, num_groups, _GROUP_SIZE))
     _, groups = tf.math.top_k(tf.reduce_max(values, -1), count)
     members = tf.gather(values, groups, batch_dims=2)

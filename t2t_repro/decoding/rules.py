@@ -18,12 +18,28 @@ from t2t_repro.text.vocabulary import EOS, PAD
 Bound: TypeAlias = tf.Tensor | float | None  # result of Rule.upper_bound()
 
 
+class Settings(NamedTuple):
+    """Settings of each sentence, in place of those of DecodeHParams."""
+
+    beam_sizes: tf.Tensor  # [B] int32, at most beam_size of DecodeHParams
+    num_outputs: tf.Tensor  # [B] int32, at most its beams
+    alphas: tf.Tensor  # [B] float32
+
+
+class Given(NamedTuple):
+    """What may be given for each sentence beside its inputs."""
+
+    prefixes: tf.Tensor | None = None  # see Sentences
+    settings: Settings | tuple[()] = ()
+
+
 class Sentences(NamedTuple):
     """Arguments of a search for each sentence."""
 
     inputs: tf.Tensor  # [B, L] int32, PAD after
     limits: tf.Tensor  # [B] int32, maximum length of outputs, EOS included
     prefixes: tf.Tensor  # [B, P] int32, start of the outputs, PAD after
+    settings: Settings | tuple[()] = ()  # (): those of DecodeHParams
 
 
 class SearchStep(NamedTuple):
@@ -41,6 +57,7 @@ def sentences(
     limits: tf.Tensor,
     prefixes: tf.Tensor | None = None,
     inputs: tf.Tensor | None = None,
+    settings: Settings | tuple[()] = (),
 ) -> Sentences:
     """Return Sentences with limits [B]; the other tensors default to empty.
 
@@ -52,7 +69,8 @@ def sentences(
         for ids in (inputs, prefixes)
     )
     lengths = tf.reduce_sum(tf.cast(prefixes != PAD, tf.int32), 1)
-    return Sentences(inputs, tf.maximum(limits, lengths + 1), prefixes)
+    limits = tf.maximum(limits, lengths + 1)
+    return Sentences(inputs, limits, prefixes, settings)
 
 
 class Rule:
@@ -319,20 +337,35 @@ class CoveragePenalty(Rule):
         return 0.0  # the logarithm of 1
 
 
-def length_penalty(length: tf.Tensor, hparams: DecodeHParams) -> tf.Tensor:
+def num_beams(
+    settings: Settings | tuple[()], hparams: DecodeHParams
+) -> tf.Tensor | int:
+    """Return W, the most beams of a sentence."""
+    if not settings:
+        return hparams.beam_size
+    return tf.maximum(tf.reduce_max(settings.beam_sizes), 1)  # of no sentence
+
+
+def length_penalty(
+    length: tf.Tensor,
+    hparams: DecodeHParams,
+    settings: Settings | tuple[()] = (),
+) -> tf.Tensor:
     """Return the divisor of the log-probability of an output.
 
     It is no search rule, since rules add to scores: it divides the whole score
     of an output, and bounds the scores that live hypotheses can reach.
 
     Args:
-        length: lengths in subwords, EOS included, of any shape.
+        length: lengths in subwords, EOS included, [] or [B, 1].
         hparams: alpha and length_penalty_offset. The offset 5 makes it GNMT's
             (Wu et al. 2016, equation 14), and 0 makes it length^alpha, as in
             Marian, fairseq and Hugging Face.
+        settings: those of sentences, which may have alpha.
 
     Returns:
         ((offset + length) / (offset + 1))^alpha, float32.
     """
     length, offset = tf.cast(length, tf.float32), hparams.length_penalty_offset
-    return ((offset + length) / (offset + 1.0)) ** hparams.alpha
+    alpha = settings.alphas[:, None] if settings else hparams.alpha
+    return ((offset + length) / (offset + 1.0)) ** alpha

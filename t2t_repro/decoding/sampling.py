@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from keras import ops
 
 from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.decoding.rules import FORBIDDEN
@@ -67,7 +68,7 @@ def sample(
 ) -> decode_loop.Hypotheses:
     """Sample W outputs of every sentence, one subword after another.
 
-    The arguments are those of beam_search(). W is num_outputs, and the random
+    The arguments are those of beam_search(). W is num_samples(), and the random
     numbers are functions of sentences.inputs.
 
     Returns:
@@ -87,13 +88,33 @@ def sample(
 
     seed = randomness.hash_int32(tf.constant(hparams.sampling_seed))
     keys = randomness.hash_int32(sentence_keys(sentences.inputs) ^ seed)
-    numbers = randomness.hash_int32(tf.range(hparams.num_outputs))
+    settings = sentences.settings
+    count = num_samples(settings, hparams)
+    numbers = randomness.hash_int32(tf.range(count))
     keys = randomness.hash_int32(keys[:, None] ^ numbers)
     found = _search(model, sentences, rule, max_length, hparams, keys, random)
+    scores = found.scores
+    if settings:
+        is_own = tf.range(count) < _samples_of(settings)[:, None]
+        scores = tf.where(is_own, scores, FORBIDDEN)
     # Equal scores stay in the order of sampling.
-    scores, best = tf.math.top_k(found.scores, hparams.num_outputs)
+    scores, best = tf.math.top_k(scores, count)
     ids = decode_loop.gather_beams(found.ids, best)
     return decode_loop.Hypotheses(ids, scores)
+
+
+def num_samples(
+    settings: rules.Settings | tuple[()], hparams: DecodeHParams
+) -> tf.Tensor | int:
+    """Return W, the most samples of a sentence."""
+    if not settings:
+        return hparams.num_outputs
+    return tf.maximum(tf.reduce_max(_samples_of(settings)), 1)
+
+
+def _samples_of(settings):
+    """Return the samples of each sentence [B]: one, or as many as beams."""
+    return tf.where(settings.num_outputs > 1, settings.beam_sizes, 1)
 
 
 def _search(
@@ -114,7 +135,7 @@ def _search(
         choose: (logits [B, W, V], rules.SearchStep, OutputState) -> subwords
             [B, W] int32, log-probabilities [B, W] float32.
     """
-    outputs = keys.shape[1]
+    outputs = ops.shape(keys)[1]
 
     def advance(position, state):
         logits, step, state = decode_loop.predict(
@@ -126,7 +147,11 @@ def _search(
         if not hparams.raw_scores:
             final_score = rule.final_score(step, state.rule_state)
             scores = beam_search.output_score(
-                totals, position + 1, hparams, final_score
+                totals,
+                position + 1,
+                hparams,
+                final_score,
+                state.sentences.settings,
             )
             totals = tf.where(ends, scores, totals)
         subwords = tf.where(state.ended, PAD, subwords)

@@ -22,7 +22,7 @@ def search(
     models: Sequence[Seq2Seq],
     inputs: tf.Tensor,
     decode_hparams: DecodeHParams,
-    prefixes: tf.Tensor | None = None,
+    given: rules.Given | None = None,
     block: int | None = BLOCK,
     constants: list | None = None,
     rule: rules.CombinedRule | None = None,
@@ -33,36 +33,41 @@ def search(
         models: one, or several whose probabilities are averaged.
         inputs: [B, L] int32, ids with EOS, PAD after.
         decode_hparams: settings of the search.
-        prefixes: [B, P] int32, start of the outputs, PAD after; None: none.
+        given: prefixes, and settings of sentences; None: neither.
         block: see decode_loop.SearchModel; None for XLA's fixed shapes.
         constants: decoding_constants(models), if many searches share them.
         rule: build_rules(decode_hparams, vocabulary); None: the same without
             a vocabulary.
 
     Returns:
-        Hypotheses, all beams or the best one, depending on decode_hparams.
+        Hypotheses: all beams or the best one, depending on decode_hparams; or
+        the most beams of any sentence, whose settings say how many count.
 
     Raises:
         UserError: a rule needs attention, and a model has none.
     """
     if rule is None:
         rule = build_rules(decode_hparams)
+    if given is None:
+        given = rules.Given()
     require_attention(models, rule)
     if constants is None:
         constants = decoding_constants(models)
     extra_length = decode_hparams.extra_length
     max_length = ops.shape(inputs)[1] + extra_length
-    if prefixes is not None:
-        max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
-    beams = decode_hparams.beam_size
-    find = beam_search.beam_search if beams > 1 else sampling.greedy_search
+    if given.prefixes is not None:
+        max_length = ops.maximum(max_length, ops.shape(given.prefixes)[1] + 1)
+    beams = rules.num_beams(given.settings, decode_hparams)
+    is_greedy = not given.settings and beams == 1
+    find = sampling.greedy_search if is_greedy else beam_search.beam_search
     if decode_hparams.sampling_temp > 0:
-        find, beams = sampling.sample, decode_hparams.num_outputs
+        find = sampling.sample
+        beams = sampling.num_samples(given.settings, decode_hparams)
     return find(
         build_search_model(
             models, constants, inputs, beams, max_length, block, rule
         ),
-        _sentences(models, inputs, extra_length, prefixes),
+        _sentences(models, inputs, extra_length, given),
         rule,
         max_length,
         decode_hparams,
@@ -139,10 +144,11 @@ def require_attention(
             )
 
 
-def _sentences(models, inputs, extra_length, prefixes):
+def _sentences(models, inputs, extra_length, given):
     """Return the Sentences of inputs, with limits that every model allows."""
     lengths = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1)
-    sentences = rules.sentences(lengths + extra_length, prefixes, inputs)
+    limits = lengths + extra_length
+    sentences = rules.sentences(limits, given.prefixes, inputs, given.settings)
     bounds = [model.max_output_lengths(lengths) for model in models]
     limits = functools.reduce(
         tf.minimum,
@@ -156,7 +162,7 @@ def build_search_model(
     models: Sequence[Seq2Seq],
     constants: list,
     inputs: tf.Tensor,
-    num_beams: int,
+    num_beams: tf.Tensor | int,
     max_length: tf.Tensor | int,
     block: int | None,
     rule: rules.CombinedRule,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding import reranking, score, search
+from t2t_repro.decoding import reranking, rules, score, search
 from t2t_repro.decoding.score import (
     TargetScore,
     fragments,
@@ -221,7 +221,7 @@ class BatchTranslator:
                 models,
                 inputs,
                 search_hparams,
-                prefixes,
+                rules.Given(prefixes),
                 constants=constants,
                 rule=rule,
             ),

@@ -157,7 +157,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
     def decode_step(
         self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
     ) -> seq2seq.StepOutputs:
-        beams = ids.shape[1]
+        beams = ops.shape(ids)[1]
         visible = ops.repeat(state.sentences, beams, axis=0)
         image, tapes = state.hypotheses
         x, new_image, new_tapes = self._decode(

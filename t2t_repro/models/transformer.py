@@ -249,7 +249,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
     ) -> seq2seq.StepOutputs:
         constants, cache, visible = state
         softmax_kernel, layer_kernels = constants
-        beams = ids.shape[1]
+        beams = ops.shape(ids)[1]
         x = self.targets_embedding(ids)  # [B, W, D]
         x = self._replace_by_start(x, ops.reshape(step == 0, (1, 1)))
         x = self.targets_positions.step(x, step)

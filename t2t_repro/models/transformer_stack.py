@@ -190,7 +190,7 @@ class DecoderLayer(_Layer):
             position's, cross-attention weights [B, H, W, L].
         """
         recent = cache.recent
-        block, beams = self.self_attention, self_mask.shape[2]
+        block, beams = self.self_attention, ops.shape(self_mask)[2]
         query, key, value = block.sublayer.project_step(
             block.input_norm(x),
             beams,
@@ -237,11 +237,12 @@ def _write_rows(
     become an XLA operation in TensorFlow's graph, and TF Serving has no XLA
     compiler.)
     """
-    heads, width = new.shape[1], new.shape[2] * new.shape[3]
+    _, heads, beams, size = ops.shape(new)
+    width = beams * size
     written = ops.scatter_update(
         ops.reshape(old, (-1, width)), rows, ops.reshape(new, (-1, width))
     )
-    return ops.reshape(written, (-1, heads, entries, new.shape[3]))
+    return ops.reshape(written, (-1, heads, entries, size))
 
 
 class Stack(dense.Composite):
@@ -396,7 +397,7 @@ class Cache(NamedTuple):
 
     def with_current(self, visible: Tensor, step: Tensor) -> Tensor:
         """Return visible entries [B, W, S] with each hypothesis's at `step`."""
-        beams, count = visible.shape[1], ops.shape(visible)[2]
+        _, beams, count = ops.shape(visible)
         past = ops.shape(self.past_keys[0])[2]
         current = (
             past + step % self._capacity(beams) * beams + ops.arange(beams)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import rules, score, search
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import PAD
@@ -97,7 +97,9 @@ def test_scoring_computes_at_most_max_logits_at_once(
 def test_outputs_begin_with_their_prefixes(models):
     prefixes = np.array([[7, 8, 9], [0, 0, 0], [4, 0, 0]])
     hparams = hparam.DecodeHParams(extra_length=2, raw_scores=True)
-    found = search.search(models[:1], ids(INPUTS), hparams, ids(prefixes))
+    found = search.search(
+        models[:1], ids(INPUTS), hparams, rules.Given(ids(prefixes))
+    )
     rows = found.ids[:, 0].numpy()
     assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
     free = search.search(models[:1], ids(INPUTS), hparams)

@@ -80,7 +80,8 @@ def test_prefix_is_truncated_at_bound_of_model(models):
     bounded = Wrapped(models[0], bound=lambda lengths: 0 * lengths + 3)
     prefixes = tf.constant([[7, 8, 9, 10], [7, 8, 0, 0], [0, 0, 0, 0]])
     hparams = hparam.DecodeHParams(extra_length=6)
-    found = search.search([bounded], tf.constant(INPUTS), hparams, prefixes)
+    given = rules.Given(prefixes)
+    found = search.search([bounded], tf.constant(INPUTS), hparams, given)
     rows = found.ids[:, 0, :4].numpy()
     assert rows[0].tolist() == [7, 8, EOS, PAD]
     assert rows[1].tolist() == [7, 8, EOS, PAD]

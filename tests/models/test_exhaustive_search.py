@@ -77,7 +77,7 @@ def _every_output(model, inputs, limit):
 def test_wide_beam_finds_the_best_of_all_outputs(
     build_small, hparams_set, changes
 ):
-    """Graphs have unknown shapes, as those of exports do."""
+    """Graphs have unknown shapes, as those of exports do, also of beams."""
     model = build_small(hparams_set, changes, V, matrices=0.8)
     lengths = (INPUTS > 0).sum(1)
     limits = lengths + EXTRA_LENGTH
@@ -91,10 +91,20 @@ def test_wide_beam_finds_the_best_of_all_outputs(
         coverage_penalty=BETA if model.attention_kinds else 0.0,
         return_beams=True,
     )
+    beams = tf.fill([len(INPUTS)], settings.beam_size)
+    given = rules.Settings(beams, beams, tf.fill([len(INPUTS)], ALPHA))
     found = graph.function(
-        lambda inputs: search.search([model], inputs, settings),
-        input_signature=[tf.TensorSpec((None, None), tf.int32)],
-    )(INPUTS)
+        lambda inputs, *given: search.search(
+            [model],
+            inputs,
+            settings,
+            rules.Given(settings=rules.Settings(*given)),
+        ),
+        input_signature=[
+            tf.TensorSpec((None, None), tf.int32),
+            *(tf.TensorSpec([None], each.dtype) for each in given),
+        ],
+    )(INPUTS, *given)
     for inputs, limit, ids, scores in zip(
         INPUTS, limits, found.ids.numpy(), found.scores.numpy(), strict=True
     ):

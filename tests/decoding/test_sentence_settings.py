@@ -1,0 +1,95 @@
+"""Tests of settings of each sentence: as a search with these settings alone."""
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+from search_tables import model_of, outputs, random_table
+
+from t2t_repro.decoding import beam_search, rules, sampling, search
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.runtime import graph
+
+LIMITS = [6, 8, 4, 7]
+settings = st.tuples(
+    st.integers(1, 4),  # beams
+    st.integers(1, 4),  # outputs, or all beams
+    st.sampled_from([0.0, 0.6, 1.5]),  # alpha
+)
+
+
+@hypothesis.settings(max_examples=8, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    rows=st.lists(settings, min_size=4, max_size=4),
+    kind=st.sampled_from(["tensor2tensor", "huggingface"]),
+    block=st.sampled_from([None, 2]),
+)
+def test_outputs_equal_those_of_a_search_with_the_settings(
+    seed, rows, kind, block
+):
+    tables = [random_table(seed + i) for i in range(len(rows))]
+    beams, counts, alphas = zip(*rows, strict=True)
+    counts = np.minimum(counts, beams)
+    given = rules.Settings(*map(tf.constant, (beams, counts, alphas)))
+    found = beam_search.beam_search(
+        model_of(np.stack(tables), max(beams), len(rows), block),
+        rules.sentences(tf.constant(LIMITS), settings=given),
+        rules.LengthLimit(),
+        max(LIMITS),
+        DecodeHParams(4, beam_search=kind),
+    )
+    for i, (beam_size, count, alpha) in enumerate(
+        zip(beams, counts, alphas, strict=True)
+    ):
+        find = beam_search.beam_search
+        alone = (sampling.greedy_search if beam_size == 1 else find)(
+            model_of(tables[i], beam_size),
+            rules.sentences(tf.constant(LIMITS[i : i + 1])),
+            rules.LengthLimit(),
+            LIMITS[i],
+            DecodeHParams(
+                beam_size, alpha, beam_search=kind, return_beams=True
+            ),
+        )
+        (ids, scores), (own_ids, own_scores) = (
+            zip(*outputs(each, row)[:count], strict=True)
+            for each, row in ((found, i), (alone, 0))
+        )
+        assert ids == own_ids
+        assert scores == pytest.approx(own_scores, rel=1e-4)
+        assert (
+            (found.scores[i, beam_size:] <= rules.FORBIDDEN / 2).numpy().all()
+        )
+
+
+@pytest.mark.parametrize(
+    "temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)]
+)
+def test_models_search_with_the_most_beams_of_a_batch(models, temperature):
+    """The number of beams is a tensor, in blocks of steps, and in samples."""
+    inputs = tf.constant([[5, 6, 1], [7, 1, 0], [8, 9, 1]])
+    hparams = DecodeHParams(
+        beam_size=3,
+        extra_length=12,
+        sampling_temp=temperature,
+        return_beams=True,
+    )
+
+    @graph.function
+    def find(*rows):
+        given = rules.Given(settings=rules.Settings(*rows))
+        return search.search(models[:1], inputs, hparams, given)
+
+    alphas = tf.fill([3], hparams.alpha)
+    ones = tf.ones(3, tf.int32)
+    assert find(ones, ones, alphas).scores.shape == (3, 1)
+    sizes = tf.constant([3, 1, 2])
+    found = find(sizes, sizes, alphas)
+    assert found.scores.shape == (3, 3)
+    expected = search.search(models[:1], inputs, hparams)
+    np.testing.assert_array_equal(found.ids[0], expected.ids[0])
+    np.testing.assert_allclose(found.scores[0], expected.scores[0], rtol=1e-5)
+    empty = (found.scores < rules.FORBIDDEN / 2).numpy().tolist()
+    assert empty == [[False] * 3, [False, True, True], [False, False, True]]
