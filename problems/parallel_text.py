@@ -4,7 +4,7 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from t2t_repro import errors, fields
+from t2t_repro import errors
 from t2t_repro.fields import setting
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
@@ -98,9 +98,7 @@ class ParallelText(Problem):
 
     @property
     def search(self) -> DecodeHParams:
-        return fields.override(
-            DecodeHParams(), self.decode_hparams.replace(":", ",")
-        )
+        return DecodeHParams().override(self.decode_hparams.replace(":", ","))
 
     @property
     def data_name(self) -> str:

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from t2t_repro import errors, fields, registry
+from t2t_repro import errors, registry
 from t2t_repro.data.settings import Data
 from t2t_repro.decoding import translation
 from t2t_repro.decoding.translate import BatchTranslator
@@ -175,7 +175,7 @@ class Model(Translator):
         return self._translator(hparams, num_models, key)
 
     def _search(self, changes, n_best=1):
-        hparams = fields.override(self.run.search, changes)
+        hparams = self.run.search.override(changes)
         translation.require_beams(n_best, hparams.beam_size)
         return hparams
 
@@ -198,7 +198,7 @@ def load(
         UserError: there is no model, or it is damaged.
     """
     if connection.is_server(path):
-        options = fields.override(connection.Options(), server)
+        options = connection.Options().override(server)
         return client.connect(str(path), options)
     if server:
         raise errors.UserError(
@@ -265,14 +265,14 @@ def train(
         for field in dataclasses.fields(Data)
         if field.name in settings
     }
-    fields.check_keys(Options, settings)
+    options = Options().override(settings)
     if isinstance(problem, str):
         problem = build_problem(problem, problem_args or {})
     status = job.train(
         problem,
-        fields.override(registry.build_hparams(hparams_set), hparams or {}),
+        registry.build_hparams(hparams_set).override(hparams),
         output_dir,
-        Options(**settings),
+        options,
         Data(**data),
         hparams_set,
     )

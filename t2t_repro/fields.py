@@ -1,12 +1,9 @@
 """Settings as dataclasses: each field declares its own constraints, once.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Sizes(Settings):
         width: int = setting(at_least(1))
         kind: str = setting(one_of("wide", "deep"), default="wide")
-
-        def __post_init__(self):
-            check(self, "setting")
 
 A field without a default must be given. A field that is added later has a
 default that means "as before", so that older stored settings can be read.
@@ -28,6 +25,7 @@ _STRING = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'  # of JSON
 _ITEM = re.compile(rf"(?:=\s*{_STRING}|[^,])+", re.DOTALL)
 _QUOTED = re.compile(_STRING, re.DOTALL)
 _KINDS = (bool, int, float, str)  # of fields that are given as text
+_Settings = typing.TypeVar("_Settings", bound="Settings")
 
 
 class Constraint(typing.NamedTuple):
@@ -81,6 +79,23 @@ def setting(
     """
     metadata = {_CONSTRAINTS: constraints, HELP: help}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+class Settings:
+    """Base class of frozen dataclasses of settings, checked on creation."""
+
+    NOUN: typing.ClassVar[str] = "setting"  # what errors call a field
+
+    def __post_init__(self) -> None:
+        check(self, self.NOUN)
+
+    def override(
+        self: _Settings, changes: str | Mapping[str, Any] | None
+    ) -> _Settings:
+        """Return a copy with other values, as parse() takes them."""
+        return dataclasses.replace(  # type: ignore[type-var]
+            self, **parse(type(self), changes)
+        )
 
 
 def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
@@ -238,11 +253,6 @@ def _convert(key, value, kind):
         raise errors.UserError(
             f"{key} must be of type {kind.__name__}; got {value!r}."
         ) from None
-
-
-def override(values: Any, changes: str | Mapping[str, Any] | None) -> Any:
-    """Return a copy of a dataclass with other values, as parse() takes them."""
-    return dataclasses.replace(values, **parse(type(values), changes))
 
 
 def from_dict(cls: type, stored: Mapping[str, Any]) -> Any:

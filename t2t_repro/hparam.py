@@ -49,14 +49,14 @@ def factors(schedule: str) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HParams:
+class HParams(fields.Settings):
     """Settings of training any model, checked on creation.
 
     A model with settings of its own subclasses it. Sets give a value to every
     field except later ones, whose defaults mean "as before".
     """
 
-    NOUN: ClassVar[str] = "hparam"  # what errors call a field
+    NOUN: ClassVar[str] = "hparam"
 
     model: str = setting(help="Name of a model; --registry_help lists them.")
     hidden_size: int = setting(
@@ -194,7 +194,7 @@ class HParams:
     )
 
     def __post_init__(self) -> None:
-        fields.check(self, self.NOUN)
+        super().__post_init__()
         self._require(
             "weight_decay",
             not self.weight_decay or self.optimizer != "adam",
@@ -233,7 +233,7 @@ class HParams:
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodeHParams:
+class DecodeHParams(fields.Settings):
     """Settings of a search. The defaults are the paper's, section 6.1."""
 
     NOUN: ClassVar[str] = "decode hparam"
@@ -345,7 +345,7 @@ class DecodeHParams:
     )
 
     def __post_init__(self) -> None:
-        fields.check(self, self.NOUN)
+        super().__post_init__()
         fields.require(
             self,
             self.NOUN,

@@ -160,7 +160,7 @@ class Problem(CorpusSettings):
     @property
     def search(self) -> hparam.DecodeHParams:
         """The paper's search settings, with `decode_hparams` applied."""
-        return fields.override(hparam.DecodeHParams(), self.decode_hparams)
+        return hparam.DecodeHParams().override(self.decode_hparams)
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def base(**changes):
 
 def test_optimizer_arguments_are_one_value():
     text = "optimizer=sgd,optimizer_arguments=momentum=0.9:nesterov=true"
-    changed = fields.override(base(), text)
+    changed = base().override(text)
     assert changed.optimizer == "sgd"
     assert changed.optimizer_arguments == "momentum=0.9:nesterov=true"
 
@@ -175,10 +175,10 @@ def test_decode_hparams_default_to_the_papers():
 
 
 def test_override_replaces_and_checks_values():
-    values = fields.override(base(), "hidden_size=256,batching=packed")
+    values = base().override("hidden_size=256,batching=packed")
     assert values == base(hidden_size=256, batching="packed")
     with pytest.raises(errors.UserError, match="hidden_size must be an even"):
-        fields.override(base(), "hidden_size=100")
+        base().override("hidden_size=100")
 
 
 def test_from_dict_names_unknown_and_missing_keys():

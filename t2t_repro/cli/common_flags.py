@@ -271,9 +271,8 @@ def problem() -> Problem:
 
 def hparams() -> hparam.HParams:
     """Return the hparams set with --hparams applied."""
-    values = fields.override(
-        registry.build_hparams(required("hparams_set")), _HPARAMS.value
-    )
+    hparams_set = registry.build_hparams(required("hparams_set"))
+    values = hparams_set.override(_HPARAMS.value)
     registry.models[values.model]  # an unknown one is refused here
     return values
 
@@ -327,7 +326,7 @@ def expected_settings() -> dict[str, Any]:
 
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     """Return the settings of the problem's search, with the flag applied."""
-    values = fields.override(problem.search, flags.FLAGS.decode_hparams)
+    values = problem.search.override(flags.FLAGS.decode_hparams)
     registry.of_search(values)  # an unknown name is refused here
     return values
 

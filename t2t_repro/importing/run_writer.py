@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import score
-from t2t_repro.fields import override
 from t2t_repro.importing import weights
 from t2t_repro.importing.imported import Imported
 from t2t_repro.io import files
@@ -111,7 +110,7 @@ def build_hparams(imported: Imported, changes: str = "") -> hparam.HParams:
         UserError: a value is wrong.
     """
     base = registry.build_hparams(HPARAMS_SET)
-    return override(dataclasses.replace(base, **imported.hparams), changes)
+    return dataclasses.replace(base, **imported.hparams).override(changes)
 
 
 def build_variables(

@@ -14,7 +14,6 @@ from t2t_repro.decoding import translate
 from t2t_repro.evaluation import published
 from t2t_repro.io import extras, files, progress, storage
 from t2t_repro.models import building
-from t2t_repro.problem import Path
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
 
@@ -34,7 +33,7 @@ with extras.needed("report", "The report"):
 class ReportOptions:
     """Options of a report."""
 
-    data_dir: Path | None = None  # None: the folder of each run
+    data_dir: str | pathlib.Path | None = None  # None: the folder of each run
     sentences: Sequence[str] = ()  # whose attention is plotted
     # Number of validation sentences to plot if `sentences` is empty.
     num_sentences: int = 3

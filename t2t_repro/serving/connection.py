@@ -170,7 +170,7 @@ def parse_url(url: str) -> Address:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(fields.Settings):
     """Options of a client of a server, each a flag of `query`."""
 
     timeout_secs: float = setting(
@@ -210,7 +210,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check the values, and that the files exist."""
-        fields.check(self, "setting")
+        super().__post_init__()
         _ = self.header  # reads the token
         ca, certificate, key = self.certificates
         if bool(certificate) != bool(key) or (certificate and not ca):

@@ -1,7 +1,7 @@
 """Options of a training run: settings other than hyperparameters."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_repro import errors, fields, hparam
 from t2t_repro.fields import at_least, one_of, setting
@@ -12,8 +12,10 @@ _ALL = 2**31 - 1  # sentences: no split has more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(fields.Settings):
     """Options of the trainer, each a flag of the same name."""
+
+    NOUN: ClassVar[str] = "option"
 
     train_steps: int | None = setting(
         at_least(1),
@@ -134,9 +136,6 @@ class Options:
         help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "
         "package xprof.",
     )
-
-    def __post_init__(self) -> None:
-        fields.check(self, "option")
 
     def given(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""

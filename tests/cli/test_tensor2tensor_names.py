@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from t2t_repro import errors, fields, registry
+from t2t_repro import errors, registry
 from t2t_repro.cli import tensor2tensor_names
 from t2t_repro.problem import build_problem
 from t2t_repro.training import schedules
@@ -112,4 +112,4 @@ def test_problem_of_tensor2tensor_suggests_ours(name, expected):
 )
 def test_hparam_of_tensor2tensor_suggests_ours(name, expected):
     with pytest.raises(errors.UserError, match=re.escape(expected)):
-        schedules.build(fields.override(registry.build_hparams("base"), name))
+        schedules.build(registry.build_hparams("base").override(name))

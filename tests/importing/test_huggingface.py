@@ -12,7 +12,7 @@ import safetensors.numpy
 import tensorflow as tf
 from imported_models import write_huggingface
 
-from t2t_repro import errors, fields, hparam
+from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search
 from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
@@ -82,8 +82,8 @@ def test_logits_equal_those_of_transformers(model, orders, expected):
 def test_outputs_equal_those_of_generate(
     run, model, orders, expected, name, beams
 ):
-    hparams = fields.override(
-        run.problem.search, {"beam_size": beams, "extra_length": EXTRA_LENGTH}
+    hparams = run.problem.search.override(
+        {"beam_size": beams, "extra_length": EXTRA_LENGTH}
     )
     # A batch of sentences whose searches end at different steps.
     inputs = score.pad_rows(

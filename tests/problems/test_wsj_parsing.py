@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from t2t_repro import errors, fields, hparam
+from t2t_repro import errors, hparam
 from t2t_repro.problem import build_problem
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
@@ -97,7 +97,7 @@ def test_missing_treebank_is_user_error_that_suggests_raw_dir(tmp_path):
 def test_settings_are_those_of_section_6_3(name, vocab_size):
     built = build_problem(name)
     assert (built.vocab_size, built.max_length) == (vocab_size, 512)
-    search = fields.override(hparam.DecodeHParams(), built.decode_hparams)
+    search = hparam.DecodeHParams().override(built.decode_hparams)
     assert (search.beam_size, search.alpha, search.extra_length) == (
         21,
         0.3,
