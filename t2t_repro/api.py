@@ -68,6 +68,7 @@ class Model(Translator):
         target_language: str = "",
         *,
         prefixes: Iterable[str] | None = None,
+        side: Iterable[str] | None = None,
         **search: Any,
     ) -> list[Translation]:
         """Translate lines; see Translator.
@@ -77,12 +78,14 @@ class Model(Translator):
             n_best: as of a Translator.
             target_language: as of a Translator.
             prefixes: as of a Translator.
+            side: as of a Translator.
             **search: fields of DecodeHParams, such as beam_size=8; the others
                 are those of the problem.
 
         Raises:
-            UserError: a setting is unknown or wrong, or a line is longer than
-                max_input_length and long_inputs is "refuse".
+            UserError: a setting is unknown or wrong; side inputs are missing,
+                or no rule reads them; or a line is longer than
+                max_input_length, with side inputs or long_inputs="refuse".
         """
         lines = translation.require_lines(lines)
         source, target = self._normalizers(target_language)
@@ -92,8 +95,16 @@ class Model(Translator):
         if prefixes is not None:
             starts = translation.require_lines(prefixes)
             translation.require_same_number(lines, starts, "prefix", "prefixes")
+        if side is not None:
+            side = translation.require_lines(side)
+            translation.require_same_number(
+                lines, side, "side input", "side inputs"
+            )
+            side = translation.normalize_fields(side, target)
         translations = list(
-            translator.translate(map(source, lines), None, map(target, starts))
+            translator.translate(
+                map(source, lines), None, map(target, starts), side=side
+            )
         )
         if refused := translation.too_long(translations):
             raise errors.UserError(

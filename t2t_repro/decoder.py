@@ -8,6 +8,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import sys
@@ -96,9 +97,15 @@ def _decode(options, model, total):
         with_subwords = options.score_subwords
         _write(options, (_score_line(each, with_subwords) for each in scores))
     else:
-        prefixes = map(target, options.read_prefixes())
-        max_length = hparams.max_input_length
-        _translate(options, translator, prefixes, total, max_length)
+        side = options.read_side()
+        if side is not None:
+            side = translation.normalize_fields(side, target)
+        translate_lines = functools.partial(
+            translator.translate,
+            prefixes=map(target, options.read_prefixes()),
+            side=side,
+        )
+        _translate(options, translate_lines, total, hparams.max_input_length)
 
 
 def _choose_threads(options, paths):
@@ -116,7 +123,7 @@ def _choose_threads(options, paths):
         devices.use_one_thread_per_operation()
 
 
-def _translate(options, translator, prefixes, total, max_length):
+def _translate(options, translate_lines, total, max_length):
     """Translate a file or standard input."""
     lines, sources = itertools.tee(options.read_lines())
     signals = progress.StopSignals()
@@ -125,8 +132,8 @@ def _translate(options, translator, prefixes, total, max_length):
     def translations():
         nonlocal stopped
         try:
-            yield from translator.translate(
-                lines, total, prefixes, lambda: signals.received
+            yield from translate_lines(
+                lines, total, stop=lambda: signals.received
             )
         except translation.Stopped as end:
             stopped = True

@@ -82,9 +82,20 @@ class Options:
         "Score each checkpoint of the run that has not been scored yet, "
         "and print a table. The scores are stored in RUN/checkpoint_scores/.",
     )
+    decode_side_file: str | None = flag(
+        None,
+        "File with a line for each source: its side input, which a search "
+        "rule reads.",
+    )
     scores_file: str | None = flag(
         None, "JSON file for all scores and settings."
     )
+
+    def read_side(self) -> list[str] | None:
+        """Return the side inputs; None without a file."""
+        if name := self.decode_side_file:
+            return list(parallel_files.read_lines(files.reread(name)))
+        return None
 
 
 flags.DEFINE_alias("target_language", "language")
@@ -226,6 +237,7 @@ def main(texts: Texts) -> None:
         else common_flags.data_dir(),
         checkpoint_path=model.checkpoint_paths if model else None,
         decode_hparams=common_flags.decode_hparams(texts.problem),
+        side=options.read_side(),
         samples=options.bootstrap_samples,
     )
     print(result.text)
@@ -246,6 +258,7 @@ def _evaluate_checkpoints(run, test_set, options):
         test_set,
         data_dir=common_flags.given_data_dir(),
         decode_hparams=common_flags.decode_hparams(run.problem),
+        side=options.read_side(),
         samples=options.bootstrap_samples,
     )
     print(f"{stored.table(run.problem.suite)}\n")

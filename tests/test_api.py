@@ -17,6 +17,7 @@ from t2t_repro.decoding import rules, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.runs.run import Run
+from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import EOS, PAD
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
@@ -126,6 +127,43 @@ def test_translations_begin_with_their_prefixes(run, export):
         run.translate(SOURCES[:2], prefixes=["a"])
     with pytest.raises(errors.UserError, match="takes no prefixes: .*Load the"):
         export.translate(SOURCES[:2], prefixes=prefixes)
+
+
+def test_rules_read_side_inputs(run, export, monkeypatch):
+    monkeypatch.setattr(registry.search_rules, "_entries", {})
+
+    class Say(rules.Rule):
+        """Outputs are the first phrase of the side input."""
+
+        needs_side = True
+
+        def __init__(self, vocabulary):
+            pass
+
+        def forced(self, step, state):
+            ids = tf.pad(step.sentences.side.phrases[:, 0], ((0, 0), (0, 1)))
+            ids = tf.where(ids == PAD, EOS, ids)
+            index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
+            return tf.gather(ids, index, axis=1)[:, None]
+
+    registry.search_rules.register("say")(Say)
+    found = run.translate(SOURCES, rules="say", side=TARGETS)
+    assert tuple(each.text for each in found) == TARGETS
+    result = run.evaluate(
+        test_sets.TestSet(SOURCES, [TARGETS]),
+        decode_hparams=DecodeHParams(rules="say"),
+        side=TARGETS,
+        metrics=["exact_match"],
+        samples=1,
+    )
+    assert result.scores["exact_match"] == 100
+    assert result.details["side_sha256"]
+    with pytest.raises(
+        errors.UserError, match="needs a side input; got 2 .* 1"
+    ):
+        run.translate(SOURCES[:2], rules="say", side=["a"])
+    with pytest.raises(errors.UserError, match="takes no side inputs: "):
+        export.translate(SOURCES[:2], side=["a", "b"])
 
 
 def test_n_best_begins_with_the_best(model):

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from t2t_repro.bulk import bulk_decoding
 
 _Writer: TypeAlias = AbstractContextManager[Callable[[str], object]]
+# Files with a line for each line of --decode_from_file.
+_BESIDE_LINES = "decode_prefix_file", "decode_side_file"
 # Options that replace the translation of a file, and those that they ignore.
 _OF_TRANSLATIONS = (
-    "decode_prefix_file",
+    *_BESIDE_LINES,
     "output_format",
     "alignments",
     "decode_to_dir",
@@ -51,12 +53,13 @@ _IGNORED = {
         *_OF_TRANSLATIONS,
     ),
     "decode_attention": ("split_sentences", *_OF_TRANSLATIONS),
-    "decode_to_dir": ("decode_to_file", "decode_prefix_file", "alignments"),
+    "decode_to_dir": ("decode_to_file", "alignments", *_BESIDE_LINES),
+    "decode_side_file": ("split_sentences",),
 }
 # Options, and the option without which they mean nothing.
 _NEEDED = {
     "score_subwords": "score_file",
-    "decode_prefix_file": "decode_from_file",
+    **dict.fromkeys(_BESIDE_LINES, "decode_from_file"),
     "alignment_layer": "alignments",
     "decode_to_dir": "decode_from_file",
     **dict.fromkeys(
@@ -121,6 +124,11 @@ class Options:
         None,
         "With --decode_from_file: file whose lines are the beginnings of "
         "the translations; lines may be empty.",
+    )
+    decode_side_file: str | None = flag(
+        None,
+        "With --decode_from_file: file whose lines are the side inputs, which "
+        "a search rule reads; lines may be empty.",
     )
     output_format: str = flag(
         "text",
@@ -201,6 +209,12 @@ class Options:
         if name := self.decode_prefix_file:
             return parallel_files.read_lines(files.reread(name))
         return itertools.repeat("")
+
+    def read_side(self) -> Iterable[str] | None:
+        """Return the side inputs; None without a file."""
+        if name := self.decode_side_file:
+            return parallel_files.read_lines(files.reread(name))
+        return None
 
     def read_pairs(self) -> Iterator[tuple[str, str]]:
         """Yield the pairs to score.
@@ -352,7 +366,7 @@ def _check_outputs(options):
         return [files.expand_path(name) for name in given]
 
     outputs = paths("decode_to_file", "alignments")
-    inputs = paths("decode_from_file", "decode_prefix_file", "score_file")
+    inputs = paths("decode_from_file", "score_file", *_BESIDE_LINES)
     for path in outputs:
         files.require_replaceable(path)
         if path.resolve() in {each.resolve() for each in inputs}:
@@ -386,17 +400,18 @@ def _count(options, problem):
                 problem.normalizers[0](line)
         except errors.UserError as error:
             raise errors.UserError(f"Line {total:,}: {error}") from error
-    if options.decode_prefix_file:
-        _check_prefixes(options, total)
+    for name in _BESIDE_LINES:
+        if path := getattr(options, name):
+            _check_beside_lines(name, path, total)
     return total
 
 
-def _check_prefixes(options, total):
-    count = sum(1 for _ in options.read_prefixes())
+def _check_beside_lines(name, path, total):
+    count = sum(1 for _ in parallel_files.read_lines(files.reread(path)))
     if count != total:
         raise errors.UserError(
-            "--decode_prefix_file has a line for each of --decode_from_file; "
-            f"got {count} lines in {options.decode_prefix_file} for {total}."
+            f"--{name} has a line for each of --decode_from_file; got {count} "
+            f"lines in {path} for {total}."
         )
 
 

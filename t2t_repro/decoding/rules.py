@@ -26,11 +26,30 @@ class Settings(NamedTuple):
     alphas: tf.Tensor  # [B] float32
 
 
+class SideInput(NamedTuple):
+    """Text beside each sentence, for rules that set `needs_side`.
+
+    The same text in two forms: a rule reads what it needs.
+    """
+
+    texts: tf.Tensor  # [B] string, UTF-8; "" if a sentence has none
+    # [B, M, S] int32: the fields between the tabs of the text, as subwords of
+    # the target without EOS, PAD after. Of a missing field, all S are PAD.
+    phrases: tf.Tensor
+
+
+SIDE_SPECS = (
+    tf.TensorSpec([None], tf.string),
+    tf.TensorSpec([None, None, None], tf.int32),
+)
+
+
 class Given(NamedTuple):
     """What may be given for each sentence beside its inputs."""
 
     prefixes: tf.Tensor | None = None  # see Sentences
     settings: Settings | tuple[()] = ()
+    side: SideInput | tuple[()] = ()
 
 
 class Sentences(NamedTuple):
@@ -40,6 +59,7 @@ class Sentences(NamedTuple):
     limits: tf.Tensor  # [B] int32, maximum length of outputs, EOS included
     prefixes: tf.Tensor  # [B, P] int32, start of the outputs, PAD after
     settings: Settings | tuple[()] = ()  # (): those of DecodeHParams
+    side: SideInput | tuple[()] = ()  # (): no rule needs it
 
 
 class SearchStep(NamedTuple):
@@ -58,6 +78,7 @@ def sentences(
     prefixes: tf.Tensor | None = None,
     inputs: tf.Tensor | None = None,
     settings: Settings | tuple[()] = (),
+    side: SideInput | tuple[()] = (),
 ) -> Sentences:
     """Return Sentences with limits [B]; the other tensors default to empty.
 
@@ -70,7 +91,7 @@ def sentences(
     )
     lengths = tf.reduce_sum(tf.cast(prefixes != PAD, tf.int32), 1)
     limits = tf.maximum(limits, lengths + 1)
-    return Sentences(inputs, limits, prefixes, settings)
+    return Sentences(inputs, limits, prefixes, settings, side)
 
 
 class Rule:
@@ -88,6 +109,10 @@ class Rule:
     # Whether the rule reads `step.attention`. If so, the search refuses models
     # without attention.
     needs_attention = False
+
+    # Whether the rule reads `sentences.side`. If so, the search refuses lines
+    # without side inputs.
+    needs_side = False
 
     @property
     def name(self) -> str:
@@ -172,6 +197,7 @@ class CombinedRule(Rule):
                 )
         self.rules = tuple(rules)
         self.needs_attention = any(rule.needs_attention for rule in rules)
+        self.needs_side = any(rule.needs_side for rule in rules)
 
     def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
         return tuple(

@@ -33,7 +33,7 @@ def search(
         models: one, or several whose probabilities are averaged.
         inputs: [B, L] int32, ids with EOS, PAD after.
         decode_hparams: settings of the search.
-        given: prefixes, and settings of sentences; None: neither.
+        given: prefixes, settings of sentences, side inputs; None: none of them.
         block: see decode_loop.SearchModel; None for XLA's fixed shapes.
         constants: decoding_constants(models), if many searches share them.
         rule: build_rules(decode_hparams, vocabulary); None: the same without
@@ -44,13 +44,15 @@ def search(
         the most beams of any sentence, whose settings say how many count.
 
     Raises:
-        UserError: a rule needs attention, and a model has none.
+        UserError: a rule needs attention, and a model has none; or a rule
+            needs side inputs, and there are none, or the reverse.
     """
     if rule is None:
         rule = build_rules(decode_hparams)
     if given is None:
         given = rules.Given()
     require_attention(models, rule)
+    require_side(rule, bool(given.side))
     if constants is None:
         constants = decoding_constants(models)
     extra_length = decode_hparams.extra_length
@@ -144,11 +146,33 @@ def require_attention(
             )
 
 
+def require_side(rule: rules.CombinedRule, is_given: bool) -> None:
+    """Check that lines have side inputs if rules need them, and only then.
+
+    Raises:
+        UserError: names the rules.
+    """
+    if rule.needs_side and not is_given:
+        names = ", ".join(part.name for part in rule.rules if part.needs_side)
+        raise errors.UserError(
+            "These search rules need a side input, a text beside each line, "
+            f"and there is none: {names}. Give --decode_side_file or, in "
+            "Python, translate(lines, side=…); or remove the rules."
+        )
+    if is_given and not rule.needs_side:
+        raise errors.UserError(
+            "There are side inputs, and no search rule reads them. Name a rule "
+            "that does with --decode_hparams=rules=…, or omit the side inputs."
+        )
+
+
 def _sentences(models, inputs, extra_length, given):
     """Return the Sentences of inputs, with limits that every model allows."""
     lengths = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1)
     limits = lengths + extra_length
-    sentences = rules.sentences(limits, given.prefixes, inputs, given.settings)
+    sentences = rules.sentences(
+        limits, given.prefixes, inputs, given.settings, given.side
+    )
     bounds = [model.max_output_lengths(lengths) for model in models]
     limits = functools.reduce(
         tf.minimum,

@@ -137,6 +137,7 @@ class _Row(NamedTuple):
     line: int  # index of the line
     ids: list[int]
     start: list[int]  # ids of the prefix
+    side: str  # side input
 
 
 def _in_windows(
@@ -210,26 +211,38 @@ class BatchTranslator:
         search_hparams = reranking.search_of(self._reranker, decode_hparams)
         self._aligner, self._split = aligner, split
         self._num_shards, self._one_sentence = num_shards, one_sentence
-        rule = search.build_rules(decode_hparams, self._target)
-        search.require_attention(models, rule)
+        self._rule = search.build_rules(decode_hparams, self._target)
+        search.require_attention(models, self._rule)
         self.refresh_weights()
-        constants = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
-        )
-        self._search = graph.function(
-            lambda inputs, prefixes, constants: search.search(
-                models,
-                inputs,
-                search_hparams,
-                rules.Given(prefixes),
-                constants=constants,
-                rule=rule,
-            ),
-            input_signature=[_IDS, _IDS, constants],
-        )
+        self._search = self._build_search(search_hparams)
         self._score = graph.function(
             lambda inputs, targets: subword_log_probs(models, inputs, targets),
             input_signature=[_IDS, _IDS],
+        )
+
+    def _build_search(self, hparams: DecodeHParams) -> Any:
+        """Return a function of inputs, prefixes, side inputs and constants."""
+        models, rule = self._models, self._rule
+
+        def find(inputs, prefixes, *others):
+            *side, constants = others
+            return search.search(
+                models,
+                inputs,
+                hparams,
+                rules.Given(
+                    prefixes, side=rules.SideInput(*side) if side else ()
+                ),
+                constants=constants,
+                rule=rule,
+            )
+
+        side = rules.SIDE_SPECS if rule.needs_side else ()
+        constants = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
+        )
+        return graph.function(
+            find, input_signature=[_IDS, _IDS, *side, constants]
         )
 
     def refresh_weights(self) -> None:
@@ -244,12 +257,13 @@ class BatchTranslator:
         total: int | None = None,
         prefixes: Iterable[str] = itertools.repeat(""),
         stop: Callable[[], object] = lambda: False,
+        side: Iterable[str] | None = None,
     ) -> Iterator[Translation]:
         """Yield translations in the order of `lines`; blank lines stay blank.
 
         A line longer than max_input_length is split, and the scores of its
-        fragments are summed. With long_inputs=refuse its translation is blank
-        and has the number of subwords in `too_long`.
+        fragments are summed. With long_inputs=refuse, or with side inputs, its
+        translation is blank and has the number of subwords in `too_long`.
 
         Args:
             lines: consumed lazily, so that memory is bounded.
@@ -257,14 +271,19 @@ class BatchTranslator:
             prefixes: start of the translation of each line.
             stop: function that is called before each batch; true ends the
                 translation.
+            side: side input of each line, for search rules: see SideInput.
 
         Raises:
+            UserError: a rule needs side inputs, or none does.
             Stopped: stop() was true; has the translations of the lines that
                 are sorted together.
         """
-        pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
+        self.require_side(side is not None)
+        if side is None:
+            side = itertools.repeat("")
+        requests = zip(lines, prefixes, side, strict=False)  # some never end
         translate = functools.partial(self._translate_window, stop=stop)
-        return _in_windows(translate, pairs, "translate", total)
+        return _in_windows(translate, requests, "translate", total)
 
     def score(
         self, pairs: Iterable[tuple[str, str]], total: int | None = None
@@ -287,6 +306,7 @@ class BatchTranslator:
                 model has no attention weights.
         """
         model = self.require_attention()
+        self.require_side(False)
         (ids,) = self._source.encode([line])
         if not self._source.has_text(ids) or len(ids) > score.MAX_SUBWORDS:
             raise errors.UserError(
@@ -328,21 +348,29 @@ class BatchTranslator:
             )
         return model
 
+    def require_side(self, is_given: bool) -> None:
+        """Check that there are side inputs just if a search rule needs them.
+
+        Raises:
+            UserError: names the rules.
+        """
+        search.require_side(self._rule, is_given)
+
     def is_blank(self, line: str) -> bool:
         """Return whether a line has no text to translate."""
         return not self._source.has_text(*self._source.encode([line]))
 
     def _translate_window(
         self,
-        pairs: list[tuple[str, str]],
+        requests: list[tuple[str, str, str]],
         bar: Any,
         stop: Callable[[], object],
     ) -> list[Translation]:
-        """Translate (line, prefix) pairs."""
-        rows, refused = self._rows(pairs)
+        """Translate lines with their prefixes and side inputs."""
+        rows, refused = self._rows(requests)
         # Number of fragments of each line that are not translated yet.
         remaining = np.bincount(
-            [row.line for row in rows], minlength=len(pairs)
+            [row.line for row in rows], minlength=len(requests)
         )
         bar.update(np.count_nonzero(remaining == 0))
         found: dict[int, Translation] = {}  # {index of a row: its translation}
@@ -350,12 +378,13 @@ class BatchTranslator:
             found[i] = translation
             remaining[rows[i].line] -= 1
             bar.update(remaining[rows[i].line] == 0)
-        parts: list[list[Translation | None]] = [[] for _ in pairs]
+        parts: list[list[Translation | None]] = [[] for _ in requests]
         for i, row in enumerate(rows):
             parts[row.line].append(found.get(i))
         translations = list(map(self._join, parts, refused))
         if self._reranker:
-            self._rerank(translations, [line for line, _ in pairs], parts)
+            lines = [line for line, *_ in requests]
+            self._rerank(translations, lines, parts)
         if self._hparams.distinct:
             translations = [
                 found and found.distinct() for found in translations
@@ -384,7 +413,7 @@ class BatchTranslator:
             translations[i] = found.best(self._hparams.num_outputs)
 
     def _rows(
-        self, pairs: Sequence[tuple[str, str]]
+        self, requests: Sequence[tuple[str, str, str]]
     ) -> tuple[list[_Row], list[int]]:
         """Return rows to translate, and the length of each refused line.
 
@@ -392,7 +421,8 @@ class BatchTranslator:
         sentence of a line, in subwords, and 0 if the line is not refused.
         """
         limit = self._hparams.max_input_length
-        lines, prefixes = zip(*pairs, strict=True)
+        refuses = self._hparams.long_inputs == "refuse" or self._rule.needs_side
+        lines, prefixes, side = zip(*requests, strict=True)
         sentences = list(map(self._split, lines))
         encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
         # Without EOS, since the output continues.
@@ -402,9 +432,7 @@ class BatchTranslator:
         for line, texts in enumerate(sentences):
             of_line = [(text, next(encoded)) for text in texts]
             longest = max((len(ids) for _, ids in of_line), default=0)
-            is_refused = (
-                longest > limit and self._hparams.long_inputs == "refuse"
-            )
+            is_refused = refuses and longest > limit
             refused.append(longest if is_refused else 0)
             parts = itertools.chain.from_iterable(
                 [ids]
@@ -414,7 +442,7 @@ class BatchTranslator:
             )
             start = starts[line]
             for ids in filter(self._source.has_text, parts):
-                rows.append(_Row(line, ids, start))
+                rows.append(_Row(line, ids, start, side[line]))
                 start = []  # only the first fragment begins with the prefix
         return rows, refused
 
@@ -433,9 +461,12 @@ class BatchTranslator:
                 return
             inputs = pad_rows([rows[i].ids for i in batch])
             prefixes = pad_rows([rows[i].start for i in batch])
+            side: tuple[tf.Tensor, ...] = ()
+            if self._rule.needs_side:
+                side = self._side_input([rows[i].side for i in batch])
             hypotheses = devices.map_shards(
                 self._search,
-                (inputs, prefixes),
+                (inputs, prefixes, *side),
                 (self._constants,),
                 self._num_shards,
             )
@@ -454,6 +485,16 @@ class BatchTranslator:
                     i,
                     Translation.of_beams(texts, scores.tolist(), alignment),
                 )
+
+    def _side_input(self, texts: list[str]) -> rules.SideInput:
+        """Encode the side inputs of a batch."""
+        fields = itertools.zip_longest(
+            *(text.split("\t") for text in texts), fillvalue=""
+        )  # [M, B]
+        phrases = list(itertools.chain(*zip(*fields, strict=True)))
+        ids = pad_rows([row[:-1] for row in self._target.encode(phrases)])
+        shape = len(texts), len(phrases) // len(texts), ids.shape[1]
+        return rules.SideInput(tf.constant(texts), tf.reshape(ids, shape))
 
     def _score_window(
         self, pairs: list[tuple[str, str]], bar: Any

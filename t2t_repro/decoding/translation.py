@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from t2t_repro import errors
@@ -174,6 +174,7 @@ class Translator(Protocol):
         target_language: str = "",
         *,
         prefixes: Iterable[str] | None = None,
+        side: Iterable[str] | None = None,
         distinct: bool = False,
     ) -> list[Translation]:
         """Translate lines.
@@ -185,6 +186,8 @@ class Translator(Protocol):
                 a tag such as <2de>.
             prefixes: start of the translation of each line, "" for any; only
                 of a run. None: any start.
+            side: side input of each line, fields separated by tabs, which a
+                search rule reads; only of a run. None: there are none.
             distinct: whether to drop, before the n best are chosen, outputs
                 with the text of a better one.
 
@@ -250,6 +253,14 @@ def require_same_number(
             f"Each source needs a {one}; got {len(sources):,} sources and "
             f"{len(others):,} {many}."
         )
+
+
+def normalize_fields(
+    lines: Iterable[str], normalize: Callable[[str], str]
+) -> Iterator[str]:
+    """Yield side inputs, of which each field between tabs is normalized."""
+    for line in lines:
+        yield "\t".join(map(normalize, line.split("\t")))
 
 
 def too_long(

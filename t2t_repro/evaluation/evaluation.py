@@ -40,6 +40,7 @@ class Settings:
     checkpoint_path: Checkpoints = None  # argument of Run.checkpoints()
     # Settings of the search; None: the problem's.
     decode_hparams: hparam.DecodeHParams | None = None
+    side: Sequence[str] | None = None  # [lines], which a search rule reads
     metrics: Sequence[str] = ()  # names, in place of the problem's
     samples: int = 1_000  # for intervals and tests; 1: compute neither
 
@@ -90,6 +91,11 @@ def evaluate(
     require_metrics(test_set, task.suite)
     compared = test_set, task.suite, baseline, given.samples
     if translations is not None:
+        if given.side is not None:
+            raise errors.UserError(
+                "Side inputs are for a model that translates; got "
+                "translations, too. Omit one of them."
+            )
         return score(translations, *compared)
     if run is None or test_set.sources is None:
         raise errors.UserError(
@@ -100,12 +106,7 @@ def evaluate(
     name = test_set.name
     if name is not None and not _can_store(run):
         name = None
-    translations, details = _translate(
-        run,
-        test_set.sources,
-        given.checkpoint_path,
-        given.decode_hparams or task.search,
-    )
+    translations, details = _translate(run, task, test_set, given)
     path = name and run.store_translations(name, translations)
     with _kept(translations, path):
         result = score(translations, *compared)
@@ -146,6 +147,7 @@ def evaluate_checkpoints(
     *,
     data_dir: Path | None = None,
     decode_hparams: hparam.DecodeHParams | None = None,
+    side: Sequence[str] | None = None,
     metrics: Sequence[str] = (),
     samples: int = 1_000,
 ) -> CheckpointScores:
@@ -173,7 +175,8 @@ def evaluate_checkpoints(
     require_metrics(test_set, suite)
     paths = run.saved_checkpoints()
     hparams = decode_hparams or run.search
-    settings = _settings_of_scores(run.problem, test_set, hparams)
+    side = _normalized_side(side, test_set, run.problem)
+    settings = _settings_of_scores(run.problem, test_set, hparams, side)
     with files.locked(run.output_dir / history.SCORES_FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
         if not (paths or stored.entries):
@@ -191,7 +194,7 @@ def evaluate_checkpoints(
             if sha256 is None:
                 continue
             translator.refresh_weights()
-            texts = _best_texts(translator, test_set.sources, hparams)
+            texts = _best_texts(translator, test_set.sources, hparams, side)
             with _kept(texts):
                 result = score(texts, test_set, suite, samples=samples)
             step = checkpoint_files.step_of(path)
@@ -209,12 +212,13 @@ def _results_of_checkpoint(result, suite):
     }
 
 
-def _settings_of_scores(problem, test_set, hparams):
+def _settings_of_scores(problem, test_set, hparams, side):
     """Return what changes the scores of all checkpoints."""
     settings = {
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(problem.suite.names),
         "text_sha256": files.json_checksum(test_set.texts),
+        **_settings_of_side(side),
     }
     # Absent, as in earlier versions, if it is as the problem has it.
     if problem.tokenized != type(problem).tokenized:
@@ -226,6 +230,21 @@ def _settings_of_scores(problem, test_set, hparams):
     reranker = reranking.build(hparams)
     others = {"definitions": code, "reranker": reranker and reranker.settings}
     return settings | {name: dict(x) for name, x in others.items() if x}
+
+
+def _normalized_side(side, test_set, problem):
+    """Return side inputs as the search reads them, one for each source."""
+    if side is None:
+        return None
+    translation.require_same_number(
+        test_set.sources, side, "side input", "side inputs"
+    )
+    return list(translation.normalize_fields(side, problem.normalizers[1]))
+
+
+def _settings_of_side(side):
+    """Return a checksum of the side inputs; {}, as before, without any."""
+    return {} if side is None else {"side_sha256": files.json_checksum(side)}
 
 
 def _restore(run, model, path, stored):
@@ -250,27 +269,31 @@ def _restore(run, model, path, stored):
     return sha256
 
 
-def _translate(run, sources, checkpoint_path, hparams):
+def _translate(run, task, test_set, settings):
     """Return translations, and the checkpoints and settings they are from."""
     from t2t_repro.decoding import translate
     from t2t_repro.runtime import devices
 
     devices.use_one_thread_per_operation()
-    paths = run.checkpoints(checkpoint_path)
+    hparams = settings.decode_hparams or task.search
+    side = _normalized_side(settings.side, test_set, task)
+    paths = run.checkpoints(settings.checkpoint_path)
     models = run.models(paths)
     # Computed now, because training in progress may remove these files.
     details = {
         "checkpoints": checkpoint_files.names(paths),
         "checkpoints_sha256": checkpoint_files.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
+        **_settings_of_side(side),
     }
     translator = translate.BatchTranslator(models, run.vocabularies, hparams)
-    return _best_texts(translator, sources, hparams), details
+    texts = _best_texts(translator, test_set.sources, hparams, side)
+    return texts, details
 
 
-def _best_texts(translator, sources, hparams):
+def _best_texts(translator, sources, hparams, side):
     """Return a translation of each line."""
-    translated = list(translator.translate(sources, len(sources)))
+    translated = list(translator.translate(sources, len(sources), side=side))
     if refused := translation.too_long(translated):
         limit = hparams.max_input_length
         print(translation.refused_message(refused, limit), file=sys.stderr)

@@ -88,17 +88,19 @@ class SignatureTranslator(Translator):
         target_language: str = "",
         distinct: bool = False,
         prefixes: Iterable[str] | None = None,
+        side: Iterable[str] | None = None,
     ) -> list[Translation]:
         """Translate lines; see Translator.
 
         Lines that are longer than max_input_length are truncated, and those
-        that no batch has stay blank. Prefixes are refused.
+        that no batch has stay blank. Prefixes and side inputs are refused.
         """
-        if prefixes is not None:
-            raise errors.UserError(
-                f"{self} takes no prefixes: the signatures of an export have "
-                "no input for them. Load the run, or omit prefixes."
-            )
+        for name, given in (("prefixes", prefixes), ("side inputs", side)):
+            if given is not None:
+                raise errors.UserError(
+                    f"{self} takes no {name}: the signatures of an export have "
+                    f"no input for them. Load the run, or omit {name}."
+                )
         lines = translation.require_lines(lines)
         lines = self.add_tags(lines, target_language)
         found = [Translation([""], [0.0])] * len(lines)

@@ -85,6 +85,11 @@ report --output_dir={run},{here}
     got 1 lines in {here}/one for 2.
 {decoder} --decode_prefix_file={here}/one
     --decode_prefix_file needs --decode_from_file.
+{decoder} --decode_from_file={here}/two --decode_side_file={here}/one
+    --decode_side_file has a line for each of --decode_from_file; got 1 lines
+{decoder} --decode_from_file={here}/two --decode_side_file={here}/two \
+--split_sentences
+    --decode_side_file ignores --split_sentences.
 {decoder} --decode_to_file={here}/none/out
     No such file or directory: {here}/none/out.
 {decoder} --decode_to_file={here}

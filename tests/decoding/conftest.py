@@ -49,7 +49,7 @@ def echo(monkeypatch, vocabularies):
     beams, minus w.
     """
 
-    def return_inputs(models, inputs, hparams, prefixes, **settings):
+    def return_inputs(models, inputs, hparams, given, **settings):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
         sizes = tf.fill((shape[0], 1), tf.size(inputs) * beams)

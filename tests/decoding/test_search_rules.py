@@ -154,7 +154,7 @@ def test_rules_are_called_with_target_vocabulary(
     assert arguments == [vocabularies.target] * 2
 
 
-def test_documented_rule_forbids_digits(tmp_path, vocabulary, register):
+def test_documented_rules_do_what_they_say(tmp_path, vocabulary, register):
     page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
     cold_start.write_files(page.read_text("utf-8"), tmp_path)
     registry.load_definitions(tmp_path / "definitions")
@@ -166,6 +166,19 @@ def test_documented_rule_forbids_digits(tmp_path, vocabulary, register):
     scores = rule.score(tf.zeros((1, 1, size)), None, ()).numpy()[0, 0]
     expected = [bool(re.search("[0-9]", text)) for text in texts]
     assert (scores == rules.FORBIDDEN).tolist() == expected
+    check_numbers(search.build_rules(hparam.DecodeHParams(rules="at_least")))
+
+
+def check_numbers(rule):
+    """Check the documented rule whose side inputs are numbers."""
+    texts, no_phrases = tf.constant(["7", ""]), tf.zeros((2, 1, 0), tf.int32)
+    sentences = rules.sentences(
+        tf.constant([9, 9]), side=rules.SideInput(texts, no_phrases)
+    )
+    for position, expected in ((6, [[EOS], [PAD]]), (7, [[PAD], [PAD]])):
+        step = rules.SearchStep(tf.constant(position), None, sentences)
+        (found,) = rule.rules[-1].excluded(step, ())
+        assert found.numpy().tolist() == expected
 
 
 def test_registered_object_must_be_rule(register):

@@ -67,7 +67,7 @@ def run(tmp_path, monkeypatch):
         save(tmp_path, step)
 
     class Upper:
-        """Translator that returns the source in capital letters."""
+        """Translator of the source, or the side input, to capital letters."""
 
         def __init__(self, *_):
             pass
@@ -75,8 +75,8 @@ def run(tmp_path, monkeypatch):
         def refresh_weights(self):
             pass
 
-        def translate(self, lines, count):
-            return [Translation([x.upper()], [0.0]) for x in lines]
+        def translate(self, lines, count, side=None):
+            return [Translation([x.upper()], [0.0]) for x in side or lines]
 
     monkeypatch.setattr(translate, "BatchTranslator", Upper)
     monkeypatch.setattr(Run, "build_model", lambda run: None)
@@ -120,6 +120,16 @@ def test_each_checkpoint_is_scored_once(run, restored):
     other = test_sets.TestSet(["c"], [["D"]], "test")
     stored = evaluation.evaluate_checkpoints(run, other, samples=1)
     assert [entry["step"] for entry in stored.entries] == [2, 3]
+
+
+def test_scores_with_other_side_inputs_are_others(run, restored):
+    others = ["x" for _ in TEXT.sources]
+    for side, score in ((others, 0.0), (TEXT.sources, 100.0)):
+        stored = evaluation.evaluate_checkpoints(run, TEXT, side=side)
+        assert stored.entries[0]["scores"]["exact_match"] == score
+    assert restored == 2 * ["ckpt-1", "ckpt-2"]
+    with pytest.raises(errors.UserError, match="sources and 0 side inputs"):
+        evaluation.evaluate_checkpoints(run, TEXT, side=[])
 
 
 def test_scores_of_tokens_are_others_than_of_text(run, restored, monkeypatch):
