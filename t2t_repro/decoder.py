@@ -12,41 +12,100 @@ import functools
 import itertools
 import json
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags, decoder_flags
 from t2t_repro.decoding import translation
-from t2t_repro.io import progress
+from t2t_repro.io import files, progress
 
 common_flags.define_decoding_flags()
 common_flags.define_fields(decoder_flags.Options)
 
 
-def main(job: decoder_flags.Job | decoder_flags.BulkJob) -> None:
-    if isinstance(job, decoder_flags.BulkJob):
-        _translate_files(job)
-    else:
+class Job(NamedTuple):
+    """Lines to translate or to score, and the model for it."""
+
+    options: decoder_flags.Options
+    model: common_flags.TrainedModel
+    split: Callable[[str], list[str]]  # a line into normalized sentences
+    total: int | None  # number of lines; None: unknown
+
+
+def main(job: Job | Callable[[], str]) -> None:
+    if isinstance(job, Job):
         _decode(*job)
-
-
-def _translate_files(job):
-    """Translate many files into a folder."""
-    # Imported here, so that --help needs no PyArrow.
-    from t2t_repro.bulk import bulk_decoding
-
-    message = bulk_decoding.translate_files(
-        job.model(),
-        job.sources,
-        job.folder,
-        job.engine(),
-        job.options.output_format,
-        job.options.shard_lines,
-    )
-    if message:
+    elif message := job():
         raise errors.UserError(message)
 
 
-def _decode(options, model, total):
+def _check():
+    """Check flags and files, and count the lines to translate or to score.
+
+    Returns:
+        A Job; or, for many files, a function that translates them, and returns
+        a message about lines that are too long.
+    """
+    options = common_flags.field_values(decoder_flags.Options)
+    count = len(files.split_paths(flags.FLAGS.checkpoint_path or ""))
+    if options.decode_attention and count > 1:
+        raise errors.UserError(
+            "--decode_attention looks into one model; --checkpoint_path names "
+            f"{count}. Name one."
+        )
+    if options.decode_to_dir:
+        return _check_bulk(options)
+    model = common_flags.trained_model()
+    run = model.run
+    problem = run.problem.toward(options.target_language)
+    # Models of a --usr_dir check the number when they are loaded.
+    if num_layers := (
+        getattr(run.hparams, "num_decoder_layers", 0)
+        or getattr(run.hparams, "num_hidden_layers", 0)
+    ):
+        translation.layer_index(options.alignment_layer, num_layers)
+    split = problem.line_splitter(
+        run.vocabularies.source, options.split_sentences
+    )
+    options.check_outputs()
+    return Job(options, model, split, options.count_lines(problem))
+
+
+def _check_bulk(options):
+    """Check the options for many files; return the function for main()."""
+    # Imported here, so that --help needs no PyArrow.
+    from t2t_repro.bulk import bulk_decoding, translation_folder
+
+    if options.export_dir:
+        decoder_flags.refuse_flags_of_run()
+    folder = files.expand_path(options.decode_to_dir)
+    sources = options.find_files(folder)
+    translation_folder.output_names(sources)  # checks that they differ
+    language = options.target_language
+    if options.export_dir:
+        model = bulk_decoding.of_export(options.export_dir, language)
+    else:
+        trained = common_flags.trained_model()
+        trained.print_checkpoints()
+        model = bulk_decoding.of_run(
+            *trained, options.split_sentences, language
+        )
+    files.require_writable(folder)
+    return functools.partial(
+        bulk_decoding.translate_files,
+        model,
+        sources,
+        folder,
+        bulk_decoding.create_engine(options.engine, options.num_workers),
+        options.output_format,
+        options.shard_lines or translation_folder.SHARD_LINES,
+    )
+
+
+def _decode(options, model, split, total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.decoding import translate
@@ -59,9 +118,6 @@ def _decode(options, model, total):
     _choose_threads(options, paths)
     problem = run.problem.toward(options.target_language)
     source, target = problem.normalizers
-    split = problem.line_splitter(
-        run.vocabularies.source, options.split_sentences
-    )
     models = run.models(paths)
     aligner = None
     if options.alignments:
@@ -226,4 +282,4 @@ def _write(options, lines):
 
 
 if __name__ == "__main__":
-    command_line.run(main, common_flags.RUN, decoder_flags.check)
+    command_line.run(main, common_flags.RUN, _check)

@@ -185,8 +185,15 @@ def of_run(
         decode_hparams: settings of the search; None: the problem's.
         split_sentences: whether lines are split into sentences.
         target_language: of a many-to-many model, for lines without a tag.
+
+    Raises:
+        UserError: there is no such checkpoint or language, or the package that
+            splits lines is not installed.
     """
     paths = run.checkpoints(checkpoint_path)
+    run.problem.toward(target_language).line_splitter(
+        run.vocabularies.source, split_sentences
+    )
     return RunModel(
         run.output_dir.absolute(),
         tuple(path.absolute() for path in paths),
@@ -199,18 +206,19 @@ def of_run(
 
 
 def of_export(
-    export_dir: pathlib.Path, target_language: str = ""
+    export_dir: str | pathlib.Path, target_language: str = ""
 ) -> ExportModel:
     """Return a version of an export, or the newest in an export folder.
 
     Args:
-        export_dir: folder of the version, or of all versions.
+        export_dir: folder of the version, or of all versions; or its URL.
         target_language: of a many-to-many model, for lines without a tag.
 
     Raises:
         UserError: there is none, or it is damaged.
     """
-    folder = version_folders.find_version(export_dir.absolute())
+    folder = version_folders.open_folder(export_dir).absolute()
+    folder = version_folders.find_version(folder)
     return ExportModel(folder, _export_checksum(folder), target_language)
 
 
@@ -250,6 +258,35 @@ def _similar_lengths(lines):
         [len(line.encode()) + _ROOM_BYTES for line in lines],
         _BATCH_BYTES,
     )
+
+
+def create_engine(
+    name: str = "local", num_workers: int | None = None
+) -> engines.Engine:
+    """Return the engine of a name: processes of this machine, or a cluster.
+
+    Args:
+        name: "local", or "dask:ADDRESS".
+        num_workers: processes on this machine; None: one for each GPU, or for
+            each core without.
+
+    Raises:
+        UserError: the name is unknown, or a cluster has a number of workers.
+    """
+    cluster = engines.create(name, engines.INLINE)
+    if cluster is not engines.INLINE:
+        if num_workers is None:
+            return cluster
+        raise errors.UserError(
+            f"--engine={name} ignores --num_workers: the cluster has its own "
+            "workers. Omit one of them."
+        )
+    if num_workers is None:
+        # Imported here, where TensorFlow is needed.
+        from t2t_repro.runtime import devices
+
+        num_workers = devices.default_num_workers()
+    return engines.ProcessEngine(num_workers) if num_workers > 1 else cluster
 
 
 # A translator has state; Dask may call it on several threads.

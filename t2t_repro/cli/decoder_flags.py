@@ -1,4 +1,4 @@
-"""Options of decoder, and checks of its inputs that need no TensorFlow."""
+"""Options of decoder, and the files that they name."""
 
 import contextlib
 import dataclasses
@@ -11,22 +11,16 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from absl import flags
 
 from t2t_repro import errors
-from t2t_repro.bulk import translation_folder
 from t2t_repro.cli import common_flags
 from t2t_repro.cli.common_flags import flag
-from t2t_repro.data import engines
-from t2t_repro.decoding import translation
 from t2t_repro.io import files
-from t2t_repro.serving import version_folders
-from t2t_repro.text import long_lines, parallel_files
-
-if TYPE_CHECKING:
-    from t2t_repro.bulk import bulk_decoding
+from t2t_repro.problem import Problem
+from t2t_repro.text import parallel_files
 
 _Writer: TypeAlias = AbstractContextManager[Callable[[str], object]]
 # Files with a line for each line of --decode_from_file.
@@ -92,10 +86,10 @@ class Options:
     export_dir: str | None = flag(
         None, "With --decode_to_dir: folder of an export, instead of a run."
     )
-    shard_lines: int = flag(
-        translation_folder.SHARD_LINES,
-        "With --decode_to_dir: lines that a worker translates and writes "
-        "at once.",
+    shard_lines: int | None = flag(
+        None,
+        "With --decode_to_dir: lines that a worker translates and writes at "
+        "once, by default 5,000.",
         at_least=1,
         at_most=math.inf,
     )
@@ -233,6 +227,61 @@ class Options:
                 )
             yield source, targets[0]
 
+    def count_lines(self, problem: Problem) -> int | None:
+        """Count the lines of the files, and check each; None: there is no file.
+
+        Sources must have tags for a many-to-many model.
+        """
+        lines: Iterable[str]
+        if self.score_file:
+            lines = (source for source, _ in self.read_pairs())
+        elif self.decode_from_file:
+            # Read twice: a file may be larger than memory.
+            lines = self.read_lines()
+        else:
+            return None
+        total = 0
+        for total, line in enumerate(lines, 1):
+            try:
+                if problem.target_languages:
+                    problem.normalizers[0](line)
+            except errors.UserError as error:
+                raise errors.UserError(f"Line {total:,}: {error}") from error
+        for name in _BESIDE_LINES:
+            if path := getattr(self, name):
+                _check_beside_lines(name, path, total)
+        return total
+
+    def find_files(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files to translate into a folder, sorted.
+
+        Those in the folder itself are left out: a pattern such as */*.en
+        matches translations of an earlier command.
+        """
+        pattern = self.decode_from_file or ""
+        path = files.expand_path(pattern)
+        matches = (
+            [path]
+            if path.is_file()
+            else map(pathlib.Path, glob.iglob(str(path), recursive=True))
+        )
+        found = sorted(path for path in matches if path.is_file())
+        outputs = folder.resolve()
+        sources = [
+            path for path in found if outputs not in path.resolve().parents
+        ]
+        if found and not sources:
+            raise errors.UserError(
+                f"--decode_to_dir={folder} has the files of --decode_from_file="
+                f"{pattern} itself. Name another folder."
+            )
+        if not sources:
+            raise errors.UserError(
+                f"No file matches --decode_from_file={pattern}. Quote the "
+                "pattern, so that the shell does not replace it."
+            )
+        return sources
+
     def open_output(self) -> _Writer:
         """Yield a function that writes a line to the file of translations."""
         return _open(self.decode_to_file, functools.partial(print, flush=True))
@@ -241,12 +290,43 @@ class Options:
         """Yield a function that writes a line to the file of alignments."""
         return _open(self.alignments, lambda line: None)
 
+    def check_outputs(self) -> None:
+        """Check that files to write differ from each other and the inputs."""
+
+        def paths(*names):
+            given = filter(None, (getattr(self, name) for name in names))
+            return [files.expand_path(name) for name in given]
+
+        outputs = paths("decode_to_file", "alignments")
+        inputs = paths("decode_from_file", "score_file", *_BESIDE_LINES)
+        for path in outputs:
+            files.require_replaceable(path)
+            if path.resolve() in {each.resolve() for each in inputs}:
+                raise errors.UserError(
+                    f"{path} is also a file to read, and would be lost. Name "
+                    "another file to write."
+                )
+        if len({path.resolve() for path in outputs}) < len(outputs):
+            raise errors.UserError(
+                "--decode_to_file and --alignments are the same file: "
+                f"{outputs[0]}. Name two."
+            )
+
     @property
     def keeps_partial(self) -> bool:
         """Whether an interrupted translation of a file leaves a file."""
         if not (self.decode_from_file and self.decode_to_file):
             return False
         return not files.is_stream(files.expand_path(self.decode_to_file))
+
+
+def _check_beside_lines(name, path, total):
+    count = sum(1 for _ in parallel_files.read_lines(files.reread(path)))
+    if count != total:
+        raise errors.UserError(
+            f"--{name} has a line for each of --decode_from_file; got {count} "
+            f"lines in {path} for {total}."
+        )
 
 
 @contextlib.contextmanager
@@ -280,175 +360,8 @@ def _free_name(path):
     return next(p for p in itertools.chain([path], names) if not p.exists())
 
 
-class Job(NamedTuple):
-    """Lines to translate or to score, and the model for it."""
-
-    options: Options
-    model: common_flags.TrainedModel
-    total: int | None  # number of lines; None: unknown
-
-
-class BulkJob(NamedTuple):
-    """Files to translate, and the model for it."""
-
-    options: Options
-    sources: list[pathlib.Path]
-    folder: pathlib.Path
-    trained: common_flags.TrainedModel | None  # or
-    export: pathlib.Path | None  # folder of a version
-    cluster: engines.Engine | None  # None: processes on this machine
-
-    def model(self) -> "bulk_decoding.Model":
-        """Return the model that the options name."""
-        # Imported here, so that --help needs no PyArrow.
-        from t2t_repro.bulk import bulk_decoding
-
-        if self.export is not None:
-            return bulk_decoding.of_export(
-                self.export, self.options.target_language
-            )
-        assert self.trained is not None
-        self.trained.print_checkpoints()
-        return bulk_decoding.of_run(
-            *self.trained,
-            self.options.split_sentences,
-            self.options.target_language,
-        )
-
-    def engine(self) -> engines.Engine:
-        """Return the engine that the options name."""
-        if self.cluster is not None:
-            return self.cluster
-        count = self.options.num_workers
-        if count is None:
-            # Imported here, so that --help needs no TensorFlow.
-            from t2t_repro.runtime import devices
-
-            count = devices.default_num_workers()
-        return engines.ProcessEngine(count) if count > 1 else engines.INLINE
-
-
-def check() -> Job | BulkJob:
-    """Check flags and files, and count the lines to translate or to score.
-
-    Raises:
-        UserError: flags contradict each other, or name a file that cannot be
-            read or written, or there is no such run or checkpoint.
-    """
-    options = common_flags.field_values(Options)
-    count = len(files.split_paths(flags.FLAGS.checkpoint_path or ""))
-    if options.decode_attention and count > 1:
-        raise errors.UserError(
-            "--decode_attention looks into one model; --checkpoint_path names "
-            f"{count}. Name one."
-        )
-    if options.decode_to_dir:
-        return _check_bulk(options)
-    model = common_flags.trained_model()
-    hparams = model.run.hparams
-    problem = model.run.problem.toward(options.target_language)
-    # Models of a --usr_dir check the number when they are loaded.
-    if num_layers := (
-        getattr(hparams, "num_decoder_layers", 0)
-        or getattr(hparams, "num_hidden_layers", 0)
-    ):
-        translation.layer_index(options.alignment_layer, num_layers)
-    _check_splitter(options, problem)
-    _check_outputs(options)
-    return Job(options, model, _count(options, problem))
-
-
-def _check_outputs(options):
-    """Check that the files to write differ from each other and the inputs."""
-
-    def paths(*names):
-        given = filter(None, (getattr(options, name) for name in names))
-        return [files.expand_path(name) for name in given]
-
-    outputs = paths("decode_to_file", "alignments")
-    inputs = paths("decode_from_file", "score_file", *_BESIDE_LINES)
-    for path in outputs:
-        files.require_replaceable(path)
-        if path.resolve() in {each.resolve() for each in inputs}:
-            raise errors.UserError(
-                f"{path} is also a file to read, and would be lost. Name "
-                "another file to write."
-            )
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise errors.UserError(
-            "--decode_to_file and --alignments are the same file: "
-            f"{outputs[0]}. Name two."
-        )
-
-
-def _count(options, problem):
-    """Count the lines of the files, and check each; None: there is no file.
-
-    Sources must have tags for a many-to-many model.
-    """
-    if options.score_file:
-        lines = (source for source, _ in options.read_pairs())
-    elif options.decode_from_file:
-        # Read twice: a file may be larger than memory.
-        lines = options.read_lines()
-    else:
-        return None
-    total = 0
-    for total, line in enumerate(lines, 1):
-        try:
-            if problem.target_languages:
-                problem.normalizers[0](line)
-        except errors.UserError as error:
-            raise errors.UserError(f"Line {total:,}: {error}") from error
-    for name in _BESIDE_LINES:
-        if path := getattr(options, name):
-            _check_beside_lines(name, path, total)
-    return total
-
-
-def _check_beside_lines(name, path, total):
-    count = sum(1 for _ in parallel_files.read_lines(files.reread(path)))
-    if count != total:
-        raise errors.UserError(
-            f"--{name} has a line for each of --decode_from_file; got {count} "
-            f"lines in {path} for {total}."
-        )
-
-
-def _check_splitter(options, problem):
-    """Check that there is one for the source language, if it is needed."""
-    if options.split_sentences:
-        long_lines.sentence_splitter(problem.source_language)
-
-
-def _check_bulk(options):
-    """Check the options for many files, and find the files."""
-    trained = export = cluster = None
-    if options.export_dir:
-        _refuse_flags_of_run()
-        export = version_folders.find_version(
-            version_folders.open_folder(options.export_dir)
-        )
-    else:
-        trained = common_flags.trained_model()
-    if options.engine != "local":
-        cluster = engines.create(options.engine, engines.INLINE)
-    if cluster is not None and options.num_workers is not None:
-        raise errors.UserError(
-            f"--engine={options.engine} ignores --num_workers: the cluster has "
-            "its own workers. Omit one of them."
-        )
-    folder = files.expand_path(options.decode_to_dir)
-    sources = _find(options.decode_from_file, folder)
-    translation_folder.output_names(sources)
-    files.require_writable(folder)
-    if trained:
-        problem = trained.run.problem.toward(options.target_language)
-        _check_splitter(options, problem)
-    return BulkJob(options, sources, folder, trained, export, cluster)
-
-
-def _refuse_flags_of_run():
+def refuse_flags_of_run() -> None:
+    """Refuse flags that an export ignores."""
     for name in _OF_RUN:
         flag = flags.FLAGS[name]
         if flag.value != flag.default:
@@ -456,31 +369,3 @@ def _refuse_flags_of_run():
                 f"--export_dir ignores --{name}: an export has its own model "
                 "and search. Omit one of them."
             )
-
-
-def _find(pattern, folder):
-    """Return the files of a pattern, or the one of that name, sorted.
-
-    Files in the folder of the translations are left out: a pattern such as
-    */*.en matches those of an earlier command.
-    """
-    path = files.expand_path(pattern)
-    matches = (
-        [path]
-        if path.is_file()
-        else map(pathlib.Path, glob.iglob(str(path), recursive=True))
-    )
-    found = sorted(path for path in matches if path.is_file())
-    outputs = folder.resolve()
-    sources = [path for path in found if outputs not in path.resolve().parents]
-    if found and not sources:
-        raise errors.UserError(
-            f"--decode_to_dir={folder} has the files of --decode_from_file="
-            f"{pattern} itself. Name another folder."
-        )
-    if not sources:
-        raise errors.UserError(
-            f"No file matches --decode_from_file={pattern}. Quote the pattern, "
-            "so that the shell does not replace it."
-        )
-    return sources

@@ -58,7 +58,7 @@ def test_prefix_file_has_a_line_for_each_input_or_is_refused(
     )
 
     def read(_):
-        decoder_flags._check_prefixes(options, total)
+        decoder_flags._check_beside_lines("prefixes", path, total)
         return list(options.read_prefixes())
 
     found = read_or_refuse(read, path, content)
