@@ -59,6 +59,7 @@ setup(
     include_package_data=False,  # only these:
     package_data={
         "t2t_repro": ["py.typed"],
+        "t2t_repro.cli": ["*.bash"],
         "t2t_repro.docs": ["*.md"],
         "t2t_repro.reports": ["*.j2"],
         "t2t_repro.server": ["static/*"],

@@ -86,6 +86,8 @@ class NumberWords(Problem):
     """Cardinals and ordinals from 0 to 999,999, and years."""
 
     data_license = "none is needed: the text is generated"
+    # BLEU counts four words, and a German number is one.
+    metrics = ("exact_match", "chrf")
 
     vocab_size = 512
 
@@ -125,8 +127,7 @@ class NumberWordsMany(ManyToMany):
     """Numbers in words in six directions: generated locally."""
 
     data_license = NumberWords.data_license
-    # BLEU counts four words, and a German number is one.
-    metrics = ("exact_match", "chrf")
+    metrics = NumberWords.metrics
     directions = "en-de:de-en:en-fr:fr-en:de-fr:fr-de"
     vocab_size = 512
 

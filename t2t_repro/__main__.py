@@ -24,6 +24,16 @@ COMMANDS = (
     "show",
     "doctor",
 )
+# Words that people type, and what they mean.
+ALIASES = {
+    "train": ("trainer",),
+    "eval": ("evaluate",),
+    "translate": ("decoder",),
+    "export": ("exporter",),
+    "import": ("importer",),
+    "runs": ("show", "--runs_dir"),
+}
+_COMPLETION = pathlib.Path(__file__).with_name("cli") / "completion.bash"
 
 
 def main() -> int:
@@ -40,14 +50,18 @@ def main() -> int:
     stem = pathlib.Path(program).stem
     if stem.startswith("t2t-"):
         arguments.insert(0, stem.removeprefix("t2t-"))
+    elif arguments:
+        arguments = _meant(*arguments)
     if not arguments:
         print(usage(), file=sys.stderr)
         return 1
     name = arguments[0].replace("-", "_")
     if arguments[0] in ("--help", "-h", "help"):
         print(usage())
-    elif arguments[0] == "--version":
+    elif arguments[0] in ("--version", "-V"):
         print(extras.version())
+    elif arguments[0] == "completion":
+        print(_COMPLETION.read_text("utf-8"), end="")
     elif name in COMMANDS:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.
@@ -60,11 +74,21 @@ def main() -> int:
     else:
         print(
             f"Error: Unknown command {arguments[0]!r}."
-            f"{errors.hint(name, COMMANDS)} t2t --help lists the commands.",
+            f"{errors.hint(name, [*COMMANDS, *ALIASES])} t2t --help lists the "
+            "commands.",
             file=sys.stderr,
         )
         return 1
     return 0
+
+
+def _meant(word, *rest):
+    """Return the command line that the words of a user mean."""
+    if word == "help" and rest:
+        return [_meant(rest[0])[0], "--help"]
+    if word == "runs" and not rest:
+        rest = ("~/t2t_train",)
+    return [*ALIASES.get(word, (word,)), *rest]
 
 
 def usage() -> str:
@@ -76,7 +100,10 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "t2t COMMAND --help explains the flags of a command.",
+            "Other words: train (trainer), eval (evaluate), translate",
+            "(decoder), export (exporter), import (importer). t2t runs FOLDER",
+            "lists runs, t2t completion prints a script for bash, and",
+            "t2t help COMMAND explains the flags of a command.",
         )
     )
 

@@ -87,6 +87,10 @@ class Options:
         "File with a line for each source: its side input, which a search "
         "rule reads.",
     )
+    verbose: bool = flag(
+        False,
+        "Also print signatures, and the commands that verify the scores.",
+    )
     scores_file: str | None = flag(
         None, "JSON file for all scores and settings."
     )
@@ -241,12 +245,16 @@ def main(texts: Texts) -> None:
         samples=options.bootstrap_samples,
     )
     print(result.text)
+    if options.verbose:
+        print(f"\n{result.verification}")
     if options.scores_file:
         files.write_json(
             files.expand_path(options.scores_file),
             result.scores | result.details,
         )
     print(json.dumps(result.scores))
+    if model:
+        common_flags.print_next("exporter", *common_flags.naming())
 
 
 def _evaluate_checkpoints(run, test_set, options):

@@ -48,6 +48,10 @@ def main(model: common_flags.TrainedModel) -> None:
         options.weights_dtype,
     )
     print(f"Exported {storage.url_of(folder) or folder}.")
+    if options.format == "saved_model":
+        common_flags.print_next(
+            "query", f"--export_dir={options.export_dir or folder.parent}"
+        )
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ from t2t_repro.io import arguments, files
 # Kinds of registries: of definitions, of hparams sets and of models.
 
 Definition = TypeVar("Definition")
+_MANY = 10  # names, of which an error shows only those near a misspelt one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +120,12 @@ class _Entries:
         """
         if name not in self._entries:
             hint = errors.hint(name, self._entries, repr)
-            known = ", ".join(sorted(self._entries)) or "none"
+            known = f"Known: {', '.join(sorted(self._entries)) or 'none'}."
+            if hint and len(self._entries) > _MANY:
+                known = f"--registry_help lists all {len(self._entries)}."
             raise errors.UserError(
-                f"Unknown {self.kind} {name!r}.{hint} Known: {known}. If it is "
-                "your own, name its folder with --usr_dir.",
+                f"Unknown {self.kind} {name!r}.{hint} {known} If it is your "
+                "own, name its folder with --usr_dir.",
                 see="my-problem-or-hparams-set-is-not-found",
             )
         return self._entries[name]

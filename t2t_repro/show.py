@@ -1,6 +1,7 @@
-"""Show an hparams set, its parents, and its cost.
+"""Show an hparams set, its parents and its cost, or list runs.
 
 t2t show --hparams_set=big
+t2t show --runs_dir=~/t2t_train
 
 The cost stands beside the paper's, where it has figures for the set.
 """
@@ -9,9 +10,10 @@ import dataclasses
 import itertools
 import json
 
-from t2t_repro import registry
+from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
+from t2t_repro.io import files
 
 
 @common_flags.options
@@ -28,19 +30,28 @@ class Options:
     mean_length: int = flag(
         30, "Mean subwords of a sentence, for the FLOP count.", at_least=1
     )
+    runs_dir: str | None = flag(
+        None,
+        "List the runs below this folder instead, with problem, hparams set, "
+        "last step, and the first score of each test set.",
+    )
 
 
 UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
 
 def main() -> None:
-    # Imported here, so that --help needs no TensorFlow.
+    options = common_flags.field_values(Options)
+    if options.runs_dir:
+        print(_runs_table(files.expand_path(options.runs_dir)))
+        return
+    name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
+    # Imported here, so that --help and misspelt names need no TensorFlow.
     from t2t_repro.models import seq2seq
     from t2t_repro.training import optimizer
 
-    name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
     optimizer.check(hparams)
-    if common_flags.field_values(Options).yaml:
+    if options.yaml:
         print(common_flags.configuration(), end="")
         return
     model = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
@@ -52,6 +63,33 @@ def main() -> None:
         *(f"note: {note}" for note in seq2seq.notes_of(model)),
     ):
         print(line)
+
+
+def _runs_table(folder):
+    """Return a table with a row for each run below a folder."""
+    from t2t_repro.runs import run
+
+    rows = [("run", "problem", "hparams set", "step", "scores")]
+    for path, found in run.summaries(folder):
+        name = str(path.relative_to(folder))
+        if isinstance(found, errors.UserError):
+            rows.append((name, "", "", "", f"cannot be read: {found}"))
+            continue
+        scores = ", ".join(
+            f"{test_set}: {metric} {value:.2f}"
+            for test_set, (metric, value) in found.scores.items()
+        )
+        step = f"{found.step:,}" if found.step else "none"
+        rows.append((name, found.problem, found.hparams_set, step, scores))
+    if len(rows) == 1:
+        raise errors.UserError(
+            f"There is no run below {folder}: no folder there has a run.json. "
+            "Name another --runs_dir."
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+    )
 
 
 def _differences(name, hparams):
@@ -129,5 +167,12 @@ def _cost(name, hparams):
 
 if __name__ == "__main__":
     command_line.run(
-        main, {"Required": ("hparams_set",), "Settings": ("hparams",)}
+        main,
+        {
+            "Required: --hparams_set or --runs_dir": (
+                "hparams_set",
+                "runs_dir",
+            ),
+            "Settings": ("hparams",),
+        },
     )

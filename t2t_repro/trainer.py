@@ -12,11 +12,26 @@ common_flags.define_data_flags()
 common_flags.define_fields(options.Options)
 
 
-def main() -> int:
-    # Imported here, so that --help needs no TensorFlow.
+def main(settings: tuple) -> int:
+    # Imported here, so that --help and misspelt names need no TensorFlow.
+    from t2t_repro.runs import checkpoint_files
     from t2t_repro.training import job
 
-    return job.train(
+    _, hparams, output_dir, given, *_ = settings
+    code = job.train(*settings)
+    if code == 0 and not given.dry_run:
+        saved = checkpoint_files.list_checkpoints(
+            output_dir / checkpoint_files.CHECKPOINTS
+        )
+        is_enough = len(saved) >= hparams.num_averaged_checkpoints
+        command = "avg_checkpoints" if is_enough else "evaluate"
+        common_flags.print_next(command, *common_flags.naming())
+    return code
+
+
+def _read_settings():
+    """Return the arguments of job.train()."""
+    return (
         common_flags.problem(),
         common_flags.hparams(),
         common_flags.output_dir(),
@@ -35,4 +50,5 @@ if __name__ == "__main__":
             "Data": ("data_dir", "raw_dir", "num_workers", "verify"),
             "Training": ("output_dir",),
         },
+        _read_settings,
     )

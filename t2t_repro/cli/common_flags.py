@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import math
 import pathlib
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Container, Sequence
@@ -376,6 +377,21 @@ def trained_model() -> TrainedModel:
     run = open_run()
     paths = run.checkpoints(flags.FLAGS.checkpoint_path)
     return TrainedModel(run, paths, decode_hparams(run.problem))
+
+
+def print_next(command: str, *arguments: str) -> None:
+    """Print the command that usually follows a finished one."""
+    line = shlex.join(["t2t", command, *arguments])
+    print(f"Next: {line}", file=sys.stderr)
+
+
+def naming() -> list[str]:
+    """Return the given flags that name the run, or its data and settings."""
+    names = ("usr_dir", "problem", "problem_args", "hparams_set", "data_dir")
+    given = [flags.FLAGS[name] for name in names if flags.FLAGS[name].present]
+    if _OUTPUT_DIR.value:
+        given = [flags.FLAGS[_OUTPUT_DIR.name]]
+    return [word for flag in given for word in flag.serialize().splitlines()]
 
 
 def required(name: str) -> Any:

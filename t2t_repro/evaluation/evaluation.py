@@ -52,7 +52,8 @@ class Evaluation(NamedTuple):
     # Signatures, intervals, scores by length, published scores, the difference
     # from a baseline, and settings of the translations; serializable as JSON.
     details: dict
-    text: str  # human-readable, with all scores and details
+    text: str  # human-readable, with all scores and most details
+    verification: str  # the signature and the check of each score
 
 
 def evaluate(
@@ -499,7 +500,6 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
     }
     paragraphs = [
         _direction_table(found, mean, suite.headline),
-        "\n".join(f"{name}: {score.signature}" for name, score in mean.items()),
     ]
     baseline = [
         {"direction": name, **row}
@@ -514,6 +514,7 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
         | {"directions": values},
         details,
         "\n\n".join(paragraphs),
+        verification(mean),
     )
 
 
@@ -569,7 +570,7 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         f"by_{side}_length": [bucket.row() for bucket in by_length],
     }
     paragraphs = [
-        summary(metrics, aggregated, suite),
+        summary(aggregated, suite),
         scores.length_summary(by_length, side),
     ]
     name = None
@@ -594,17 +595,16 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         scores.values_and_signature(metrics, aggregated),
         details,
         "\n\n".join(paragraphs),
+        verification(aggregated, metrics),
     )
 
 
-def summary(
-    metrics: Mapping[str, Metric],
-    results: Mapping[str, scores.Score],
-    suite: Suite,
-) -> str:
-    """List each score, then its signature and how to verify it."""
-    lines, width = [], max(20, *map(len, metrics))
-    for name, (value, _, spread) in results.items():
+def summary(results: Mapping[str, scores.Score], suite: Suite) -> str:
+    """List each score, the headline first."""
+    lines, width = [], max(20, *map(len, results))
+    headline_first = sorted(results, key=lambda name: name != suite.headline)
+    for name in headline_first:
+        value, _, spread = results[name]
         shown = "" if spread is None else f"± {spread:.2f}"
         meaning = registry.metrics[name].summary
         lines.append(
@@ -615,8 +615,17 @@ def summary(
             f"The text is tokenized: {suite.headline}, which uses these "
             "tokens, is the score to compare with other systems."
         )
-    lines.append("")
-    for name, metric in metrics.items():
-        lines.append(f"{name}: {results[name].signature}")
-        lines += [f"    {metric.check}"] if metric.check else []
+    return "\n".join(lines)
+
+
+def verification(
+    results: Mapping[str, scores.Score],
+    metrics: Mapping[str, Metric] | None = None,
+) -> str:
+    """List the signature of each score, and the check of its metric."""
+    lines = []
+    for name, score in results.items():
+        lines.append(f"{name}: {score.signature}")
+        if metrics and (check := metrics[name].check):
+            lines.append(f"    {check}")
     return "\n".join(lines)

@@ -5,8 +5,8 @@ import functools
 import itertools
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
@@ -341,13 +341,7 @@ class Run:
 
     def stored_scores(self) -> dict[str, dict]:
         """Return {test set: scores} of those that `evaluate` translated."""
-        folder = self.translations_folder
-        return {
-            str(path.relative_to(folder).with_suffix("")): files.read_json(
-                path, dict
-            )
-            for path in sorted(folder.rglob("*.json"))
-        }
+        return _read_scores(self.translations_folder)
 
     def scores_of(
         self, checkpoints: list[pathlib.Path], search: hparam.DecodeHParams
@@ -365,6 +359,63 @@ class Run:
             and stored.get("checkpoints_sha256", checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
+
+
+class Summary(NamedTuple):
+    """What a list of runs says of one."""
+
+    problem: str
+    hparams_set: str
+    step: int  # of the last checkpoint; 0: there is none
+    scores: dict[str, tuple[str, float]]  # {test set: first metric and value}
+
+
+def summaries(
+    folder: pathlib.Path,
+) -> Iterator[tuple[pathlib.Path, Summary | errors.UserError]]:
+    """Yield the folders of runs below a folder, and what they contain.
+
+    Definitions of users are not loaded.
+    """
+    for path in sorted(folder.rglob(run_json.RUN)):
+        try:
+            yield path.parent, _summary(path)
+        except errors.UserError as error:
+            yield path.parent, error
+
+
+def _summary(path):
+    settings = files.read_json(path, run_json.SHAPE)
+    saved = checkpoint_files.list_checkpoints(
+        path.parent / checkpoint_files.CHECKPOINTS
+    )
+    scores = {
+        name: next(
+            (
+                (metric, value)
+                for metric, value in stored.items()
+                if isinstance(value, float)
+            ),
+            None,
+        )
+        for name, stored in _read_scores(path.parent / _TRANSLATIONS).items()
+    }
+    return Summary(
+        settings["problem"],
+        settings["hparams_set"],
+        checkpoint_files.step_of(saved[-1]) if saved else 0,
+        {name: first for name, first in scores.items() if first},
+    )
+
+
+def _read_scores(folder):
+    """Return {test set: scores} of the JSON files below a folder."""
+    return {
+        str(path.relative_to(folder).with_suffix("")): files.read_json(
+            path, dict
+        )
+        for path in sorted(folder.rglob("*.json"))
+    }
 
 
 def _scores_file(translations):

@@ -72,9 +72,7 @@ def train(
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         if worker.is_chief:
-            stack.enter_context(files.locked(run_folder))
-            stack.enter_context(upload_at_the_end(run_folder))
-            stack.enter_context(run_log.appending_to(run_folder))
+            stack.enter_context(_writing(run_folder, options.dry_run))
             _show_notes(hparams_set, options, task, problem)
         settings = run_json.settings(
             problem,
@@ -85,8 +83,28 @@ def train(
             task.vocabularies,
             task.plan.rows_per_batch,
         ) | {"options": options.given()}
-        _write_run_json(worker, run_folder, settings, task, options, strategy)
+        if not options.dry_run:
+            _write_run_json(
+                worker, run_folder, settings, task, options, strategy
+            )
         return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+@contextlib.contextmanager
+def _writing(folder, dry_run):
+    """Lock a run, log to it and upload it; a dry run leaves nothing there."""
+    if dry_run:
+        yield
+        for path in (folder / checkpoint_files.CHECKPOINTS, folder):
+            with contextlib.suppress(OSError):  # of a run
+                path.rmdir()
+        return
+    with (
+        files.locked(folder),
+        upload_at_the_end(folder),
+        run_log.appending_to(folder),
+    ):
+        yield
 
 
 def _build_observers(options, run_folder):

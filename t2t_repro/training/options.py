@@ -136,6 +136,11 @@ class Options(fields.Settings):
         help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "
         "package xprof.",
     )
+    dry_run: bool = setting(
+        default=False,
+        help="Print the summary of what would be trained, and exit. Missing "
+        "data is generated.",
+    )
 
     def given(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""

@@ -69,6 +69,8 @@ def train(
     if not owes_validation and (reason := _nothing_to_do(session)):
         run_log.show(f"Nothing to do: {reason}")
         return 0
+    if options.dry_run:
+        return 0
     with session.worker.folder_to_write(output_dir) as folder:
         observers = callbacks if session.worker.is_chief else ()
         loop = _Loop(session, checkpoints, folder, observers)

@@ -34,6 +34,27 @@ def averaged(trained, run):
     return trained
 
 
+def test_trainer_shows_what_it_would_train(trained, run, flags_of, tmp_path):
+    out = tmp_path / "run"
+    result = run(
+        "trainer",
+        *flags_of(trained),
+        "--hparams_set=tiny",
+        "--hparams=hidden_size=32,num_hidden_layers=1",
+        f"--output_dir={out}",
+        "--dry_run",
+    )
+    assert "  parameters: " in ok(result)
+    assert "Next:" not in result.stderr
+    assert not out.exists()
+
+
+def test_runs_are_listed(trained, run):
+    lines = ok(run("show", f"--runs_dir={trained}")).splitlines()
+    assert lines[0].split() == "run problem hparams set step scores".split()
+    assert lines[1].split()[:4] == ["run", "parallel_text", "tiny", "60"]
+
+
 def test_trainer_prints_settings_and_progress(trained):
     text = (trained / "trainer.txt").read_text()
     for part in (
@@ -108,6 +129,7 @@ def test_evaluate_ends_in_one_json_line(averaged, run):
     scores = json.loads(ok(result).splitlines()[-1])
     assert list(scores) == KEYS
     assert "averaged/ckpt-60" in result.stderr
+    assert f"Next: t2t exporter --output_dir={folder}\n" in result.stderr
     stored = folder / "translations" / "validation.txt"
     assert len(stored.read_text().splitlines()) == 50
     references = averaged / "raw" / "validation.yy"

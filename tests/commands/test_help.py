@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ REQUIRED = {
     "query": "export_dir server",
     "report": "output_dir problem hparams_set",
     "serve": "export_dir",
-    "show": "hparams_set",
+    "show": "hparams_set runs_dir",
     "trainer": "problem hparams_set",
 }
 # Commands whose help lists the settings of hparams or of problems.
@@ -138,6 +140,62 @@ def test_t2t_help_lists_commands():
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert t2t_command().stderr == result.stdout
     assert t2t_command("--version").stdout == f"{__version__}\n"
+    assert t2t_command("-V").stdout == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("help", "eval"), ("evaluate", "--help")),
+        (("runs", "/none"), ("show", "--runs_dir", "/none")),
+    ],
+)
+def test_words_that_people_type_are_commands(typed, meant):
+    found, expected = t2t_command(*typed), t2t_command(*meant)
+    assert found.stdout == expected.stdout
+    assert found.stderr == expected.stderr
+    assert "Unknown" not in found.stderr
+
+
+def test_hint_knows_the_words_that_people_type():
+    message = t2t_command("tarin").stderr
+    assert "Unknown command 'tarin'. Did you mean train or trainer?" in message
+
+
+COMPLETE = """
+eval "$(t2t completion)"
+compopt() { :; }
+complete_line() {
+  COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+  _t2t
+  echo "${COMPREPLY[@]}"
+}
+complete_line t2t eva
+complete_line t2t train --hparams_
+complete_line t2t train --hparams_set = big
+complete_line t2t datagen --problem = wsj
+"""
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_shell_completes_commands_flags_and_names(tmp_path):
+    t2t_script = tmp_path / "t2t"
+    t2t_script.write_text(f'#!/bin/sh\n"{sys.executable}" -m t2t_repro "$@"\n')
+    t2t_script.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        ["bash", "-c", COMPLETE],
+        env=os.environ | {"PATH": path},
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert result.stdout.splitlines() == [
+        "evaluate eval",
+        "--hparams_set=",
+        "big big_enfr",
+        "wsj_parsing wsj_parsing_semi",
+    ], result.stderr
 
 
 def test_choices_of_flags_are_those_of_the_libraries():
