@@ -100,7 +100,7 @@ def test_source_files_are_normalized_as_the_problem_does(calm, run, tmp_path):
     flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
     flags.append("--decode_hparams=max_input_length=30,long_inputs=refuse")
     result = run("evaluate", *flags, *calm, "--bootstrap_samples=1")
-    assert "|text:tokenized" in ok(result)
+    assert "The text is tokenized: bleu_tok, which uses" in ok(result)
     assert "(1 in all): line 3 (" in result.stderr
     folder = calm[0].partition("=")[2]
     with open(f"{folder}/translations/files/both.xx.txt") as file:
