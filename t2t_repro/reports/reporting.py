@@ -22,7 +22,7 @@ with extras.needed("report", "The report"):
 
     from t2t_repro.models import seq2seq
     from t2t_repro.reports import (
-        attention_plots,
+        attention_maps,
         curves,
         sample_translations,
         templates,
@@ -211,7 +211,7 @@ def _attention(run, data, options):
         run.models([path]), run.vocabularies, run.search
     )
     traces = map(translator.attention, lines)
-    plots = [attention_plots.plot_sentence(*trace) for trace in traces]
+    plots = [attention_maps.plot_sentence(*trace) for trace in traces]
     return path.name, plots, ""
 
 
@@ -229,10 +229,10 @@ def _validation_lines(run, data, count):
 
 def _write_pictures(folder, summaries):
     """Write every attention plot; return {folder: number of files}."""
-    names = attention_plots.folder_names([run.name for run in summaries])
+    names = attention_maps.folder_names([run.name for run in summaries])
     folders = [folder / "attention" / name for name in names]
     return {
-        folder: attention_plots.write(folder, run.attention)
+        folder: attention_maps.write(folder, run.attention)
         for folder, run in zip(folders, summaries, strict=True)
     }
 
@@ -273,7 +273,7 @@ class RunSummary(NamedTuple):
     samples: dict[str, sample_translations.RankedSamples]
     drawings: dict[str, list[OutputDrawing]]  # by split
     checkpoint: str | None  # that computed `attention`; None: no attention
-    attention: list[attention_plots.SentencePlots]
+    attention: list[attention_maps.SentencePlots]
     no_attention: str  # reason why there is no attention
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import image
 
 from t2t_repro.models.seq2seq import AttentionWeights
-from t2t_repro.reports import attention_maps, attention_plots
+from t2t_repro.reports import attention_maps
 
 SVG = "{http://www.w3.org/2000/svg}"
 WEIGHTS = np.array([[0.7, 0.3, 0.0], [0.01, 0.19, 0.8]])
@@ -36,13 +36,13 @@ def texts(root):
 
 
 def test_strokes_are_the_visible_weights_in_rising_order():
-    assert attention_plots.strokes(CROSS, choice()) == [
+    assert attention_maps.strokes(CROSS, choice()) == [
         (1, 1, 0.19, 0),
         (0, 1, 0.3, 0),
         (0, 0, 0.7, 0),
         (1, 2, 0.8, 0),
     ]
-    assert attention_plots.strokes(CROSS, choice([0, 1], [0])) == [
+    assert attention_maps.strokes(CROSS, choice([0, 1], [0])) == [
         (0, 1, 0.3, 0),
         (0, 0, 0.7, 0),
         (0, 1, 1.0, 1),
@@ -50,7 +50,7 @@ def test_strokes_are_the_visible_weights_in_rising_order():
 
 
 def test_lines_of_each_query_have_weights_as_opacity():
-    root = tree(attention_plots.draw_lines(CROSS, choice()))
+    root = tree(attention_maps.draw_lines(CROSS, choice()))
     opacities = {
         group.find(f"{SVG}text").text: [
             float(line.get("stroke-opacity"))
@@ -63,7 +63,7 @@ def test_lines_of_each_query_have_weights_as_opacity():
 
 
 def test_each_head_has_a_color_in_lines_and_legend():
-    root = tree(attention_plots.draw_lines(CROSS, choice([0, 1], [0])))
+    root = tree(attention_maps.draw_lines(CROSS, choice([0, 1], [0])))
     lines = {line.get("stroke") for line in root.iter(f"{SVG}line")}
     legend = {
         text.text.strip(): text.get("fill")
@@ -75,15 +75,15 @@ def test_each_head_has_a_color_in_lines_and_legend():
 
 
 def test_matrix_has_a_square_for_each_visible_weight():
-    root = tree(attention_plots.draw_matrix(CROSS, choice()))
+    root = tree(attention_maps.draw_matrix(CROSS, choice()))
     _, *squares = root.iter(f"{SVG}rect")
     opacities = [float(square.get("fill-opacity")) for square in squares]
-    assert opacities == WEIGHTS[WEIGHTS >= attention_plots.FAINTEST].tolist()
+    assert opacities == WEIGHTS[WEIGHTS >= attention_maps.FAINTEST].tolist()
     assert texts(root) == ["a", "·b", "</s>", "ja", "</s>"]
 
 
 def test_drawing_has_title_and_description_for_screen_readers():
-    drawing = attention_plots.draw_lines(CROSS, choice([0, 1], [0]))
+    drawing = attention_maps.draw_lines(CROSS, choice([0, 1], [0]))
     for fact in ("Encoder-decoder", "layer 2", "all heads", "from “ja”"):
         assert fact in drawing.title
     root = tree(drawing)
@@ -100,10 +100,10 @@ def test_layer_plot_has_one_dark_square_per_head(heads):
     weights[0, range(heads), 1, range(heads)] = 1
     pieces = list("abcde")
     kind = attention_maps.Attention("Kind", pieces[:3], pieces, weights, {})
-    (layer,) = attention_plots.plot_layers(kind)
+    (layer,) = attention_maps.plot_layers(kind)
     assert layer.title == "Kind, layer 1" and "head 1: " in layer.alt
     pixels = image.imread(io.BytesIO(layer.png))[..., :3].sum(-1)
-    cell = attention_plots._TILE // 5
+    cell = attention_maps._TILE // 5
     dark = (pixels < 0.7).sum()  # letters of labels have few such pixels
     assert heads * cell**2 <= dark < (heads + 1) * cell**2
 
@@ -116,7 +116,7 @@ def sentence():
     def weights(queries, keys):
         return random.dirichlet(np.ones(keys), (2, 2, queries))
 
-    return attention_plots.plot_sentence(
+    return attention_maps.plot_sentence(
         "two birds sing",
         "zwei Vögel",
         ["▁two", "▁birds", "▁sing", "</s>"],
@@ -139,7 +139,7 @@ def test_sentence_has_every_layer_and_the_papers_figures(sentence):
 
 
 def test_written_files_are_complete_documents(sentence, tmp_path):
-    count = attention_plots.write(tmp_path / "new", [sentence, sentence])
+    count = attention_maps.write(tmp_path / "new", [sentence, sentence])
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert len(names) == count
     assert names[0] == "1-alignment-1.svg"
@@ -162,4 +162,4 @@ def test_written_files_are_complete_documents(sentence, tmp_path):
     ],
 )
 def test_folder_names_of_runs_are_distinct(names, folders):
-    assert attention_plots.folder_names(names) == folders
+    assert attention_maps.folder_names(names) == folders

@@ -6,7 +6,7 @@ import pytest
 
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
-from t2t_repro.reports import attention_plots, reporting, sample_translations
+from t2t_repro.reports import attention_maps, reporting, sample_translations
 
 SETTINGS = {
     "problem": "made_up",
@@ -51,11 +51,11 @@ RUN = reporting.RunSummary(
     },
     checkpoint="ckpt-20",
     attention=[
-        attention_plots.SentencePlots(
+        attention_maps.SentencePlots(
             "in",
             "out",
             [],
-            {"Kind": [attention_plots.LayerPlot("Kind 1", "Alt", b"png")]},
+            {"Kind": [attention_maps.LayerPlot("Kind 1", "Alt", b"png")]},
         )
     ],
     no_attention="",
