@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.importing import checks, model_files
+from t2t_repro.importing import model_files
 from t2t_repro.io import extras, files
 
 _FLOATS = "float32", "float16", "float64", "bfloat16"
@@ -142,7 +142,7 @@ class Tensors:
             for name in self.left
             if not any(re.fullmatch(pattern, name) for pattern in ignored)
         ]
-        checks.refuse_rest(self._file, "arrays", rest)
+        model_files.refuse_rest(self._file, "arrays", rest)
         return tuple(sorted(self.left))
 
 

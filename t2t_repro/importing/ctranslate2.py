@@ -21,7 +21,6 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.importing import (
-    checks,
     ctranslate2_files,
     imported,
     model_files,
@@ -159,9 +158,11 @@ def _check_spec(model: ModelFile) -> None:
     """Refuse models that are no Transformers of encoder and decoder."""
     if model.spec not in _SPECS:
         known = "a Transformer with encoder and decoder, TransformerSpec"
-        raise checks.refuse(model.file, "its specification", known, model.spec)
+        raise model_files.refuse(
+            model.file, "its specification", known, model.spec
+        )
     if model.revision > _MAX_REVISION:
-        raise checks.refuse(
+        raise model_files.refuse(
             model.file,
             "the revision of its specification",
             f"at most {_MAX_REVISION}",
@@ -179,7 +180,7 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
         attributes.take(f"decoder/{name}", False)
     pre_norm = _of_both_sides(model, "pre_norm", True)
     if _have_norm(model, "layer_norm") != pre_norm:
-        raise checks.refuse(
+        raise model_files.refuse(
             file, "layer_norm", "there if pre_norm, and only then", pre_norm
         )
     gated = bool(tensors.names(".*/linear_0_noact/weight"))
@@ -187,23 +188,23 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
     activation = _ACTIVATIONS.get(number, ("", ""))[gated]
     if not activation:
         gate = "with a gate" if gated else "without a gate"
-        raise checks.refuse(
+        raise model_files.refuse(
             file, "activation", f"one that ffn_activation has {gate}", number
         )
     heads = _of_both_sides(model, "num_heads", _SPECS[model.spec])
     if heads < 1:
-        raise checks.refuse(file, "num_heads", "at least 1", heads)
+        raise model_files.refuse(file, "num_heads", "at least 1", heads)
     return {
         "num_heads": heads,
         "ffn_activation": activation,
         "norm_epsilon": tokens.epsilon or _EPSILON,
         "embedding_norm": _have_norm(model, "layernorm_embedding"),
-        **checks.norm_order(pre_norm),
+        **model_files.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
         "attention_bias": bool(
             tensors.names(r".*/layer_\d+/\w*attention/linear_\d/bias")
         ),
-        **checks.layer_counts(*(_count(model, s) for s in SIDES)),
+        **model_files.layer_counts(*(_count(model, s) for s in SIDES)),
     }
 
 
@@ -214,7 +215,9 @@ def _of_both_sides(model, name, default):
         for side in SIDES
     )
     if first != second:
-        raise checks.refuse(model.file, f"decoder/{name}", f"{first!r}", second)
+        raise model_files.refuse(
+            model.file, f"decoder/{name}", f"{first!r}", second
+        )
     return first
 
 
@@ -223,7 +226,7 @@ def _have_norm(model, name):
     have = [f"{side}/{name}/gamma" in model.tensors for side in SIDES]
     if have[0] != have[1]:
         rule = "in encoder and decoder, or in none"
-        raise checks.refuse(model.file, name, rule, have)
+        raise model_files.refuse(model.file, name, rule, have)
     return have[0]
 
 
@@ -233,7 +236,7 @@ def _count(model, side):
     numbers = {re.findall(r"\d+", name)[0] for name in names}
     count = next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
     if not count:
-        raise checks.refuse(model.file, f"the {side}", "of layers", None)
+        raise model_files.refuse(model.file, f"the {side}", "of layers", None)
     return count
 
 
@@ -253,7 +256,7 @@ def _weights(
     )
     size = target.shape[1]
     if source.shape[1] != size or size % heads:
-        raise checks.refuse(
+        raise model_files.refuse(
             model.file,
             "the width of the embeddings",
             f"the same, and a multiple of num_heads ({heads})",
@@ -289,7 +292,7 @@ def _embedding(model, side, rows):
     name = next((n for n in names if n in model.tensors), names[0])
     array = model.tensors.take(name, -1, -1)
     if len(array) != rows:
-        raise checks.refuse(
+        raise model_files.refuse(
             model.file,
             f"the number of rows of {name}",
             f"that of the tokens in the vocabulary, {rows:,}",
@@ -327,7 +330,9 @@ def _set_structure(model, hparams):
         path = name.removesuffix("/gamma")
         if f"{path}/beta" not in tensors:
             rule = "a layer normalization"
-            raise checks.refuse(model.file, path, rule, "RMS normalization")
+            raise model_files.refuse(
+                model.file, path, rule, "RMS normalization"
+            )
     width = len(tensors.take("encoder/layer_0/ffn/linear_0/weight", -1, -1))
     head_size = take("encoder/layer_0/self_attention/head_dim", size // heads)
     is_own = heads * head_size != size
@@ -336,7 +341,7 @@ def _set_structure(model, hparams):
         rows = len(tensors.take(name, -1, -1))
         if rows < 3 or rows % 2 == 0:
             rule = "odd and at least 3"
-            raise checks.refuse(
+            raise model_files.refuse(
                 model.file, f"the number of rows of {name}", rule, rows
             )
     scales = set()
@@ -349,7 +354,9 @@ def _set_structure(model, hparams):
         ):
             got = take(f"{path}/{name}", wanted)
             if got != wanted:
-                raise checks.refuse(model.file, f"{path}/{name}", rule, got)
+                raise model_files.refuse(
+                    model.file, f"{path}/{name}", rule, got
+                )
     kind = "dot_product_unscaled" if scales == {1.0} else "dot_product"
     hparams |= {
         "filter_size": width,

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import checks, imported, model_files
+from t2t_repro.importing import imported, model_files
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import sentence_piece, vocabulary_pair, whitespace_tokens
@@ -97,7 +97,7 @@ class Attributes:
         if isinstance(value, kind):
             return value
         rule = f"of the type {kind.__name__}"
-        raise checks.refuse(self._file, present[0], rule, value)
+        raise model_files.refuse(self._file, present[0], rule, value)
 
     def is_float(self, name: str) -> bool:
         """Return whether an attribute is there, and is a float."""
@@ -110,7 +110,7 @@ class Attributes:
             UserError: names them.
         """
         rest = [name for name in self._left if self._values[name]]
-        checks.refuse_rest(self._file, "attributes", rest)
+        model_files.refuse_rest(self._file, "attributes", rest)
 
 
 def read_model(file: pathlib.Path) -> ModelFile:
@@ -308,7 +308,7 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
     eos, start = config["eos_token"], config["decoder_start_token"]
     for name in (eos, start):
         if name not in target:
-            raise checks.refuse(
+            raise model_files.refuse(
                 paths[1], "a special token", "one of its tokens", name
             )
     return Tokens(
@@ -379,7 +379,7 @@ def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
         if _LANGUAGE.fullmatch(token) and token not in text
     ]
     if names:
-        raise checks.refuse(
+        raise model_files.refuse(
             tokens.lists[1],
             "the target's vocabulary",
             "without tokens of languages: in M2M-100, NLLB and mBART-50, the "
@@ -397,12 +397,12 @@ def _read_config(folder, model):
         config |= _old_config(model.attributes)
     start = config.get("decoder_start_token")
     rule = "a token: here no caller of the model names one"
-    checks.require(
+    model_files.require(
         path, config, ("decoder_start_token", isinstance(start, str), rule)
     )
-    checks.require_off(path, config, ["quantization_type"], "absent")
-    config = checks.without_null(config)
-    settings, _ = checks.read_settings(config, _CONFIG, path)
+    model_files.require_off(path, config, ["quantization_type"], "absent")
+    config = model_files.without_null(config)
+    settings, _ = model_files.read_settings(config, _CONFIG, path)
     return settings, [path] if is_there else []
 
 

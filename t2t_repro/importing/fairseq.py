@@ -15,16 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.importing import (
-    arrays,
-    checks,
-    imported,
-    model_files,
-    weights,
-)
+from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.vocabulary import SpecialTokens
@@ -264,7 +258,7 @@ def _positions(tensors, side, settings):
     first = _PAD_ID + 1
     if len(table) <= first:
         rule = f"of more than {first} rows"
-        raise checks.refuse("the weights", name, rule, len(table))
+        raise model_files.refuse("the weights", name, rule, len(table))
     return table[first:]
 
 
@@ -273,7 +267,7 @@ def _require_final_norms(tensors):
         name = f"{side}.version"
         version = tensors.take_if_present(name, 1)
         if version is None or version[0] < _VERSION_WITH_FINAL_NORM:
-            raise checks.refuse(
+            raise model_files.refuse(
                 "the weights",
                 name,
                 f"{_VERSION_WITH_FINAL_NORM} where layers are normalized "
@@ -287,7 +281,7 @@ def _read_settings(found, file):
     name = found.get("arch") or found.get("_name") or ""
     is_known = isinstance(name, str) and _ARCHITECTURES.fullmatch(name)
     task = found.get("task") or _TASK
-    checks.require(
+    model_files.require(
         file,
         {"arch": name, "task": task},
         ("arch", is_known, "transformer, or transformer_wmt_… and alike"),
@@ -297,17 +291,17 @@ def _read_settings(found, file):
             f"{_TASK!r}: others give the model more than the sentence",
         ),
     )
-    settings, hparams = checks.read_settings(found, _SETTINGS, file)
-    checks.require_same(file, found, settings, _OF_DECODER)
-    checks.require_off(file, found, _REFUSED)
+    settings, hparams = model_files.read_settings(found, _SETTINGS, file)
+    model_files.require_same(file, found, settings, _OF_DECODER)
+    model_files.require_off(file, found, _REFUSED)
     positions = "emb" if settings["encoder_learned_pos"] else "timing"
     if settings["no_token_positional_embeddings"]:
         positions = "none"
     return settings, hparams | {
-        **checks.layer_counts(
+        **model_files.layer_counts(
             settings["encoder_layers"], settings["decoder_layers"]
         ),
-        **checks.norm_order(settings["encoder_normalize_before"]),
+        **model_files.norm_order(settings["encoder_normalize_before"]),
         "attention_bias": True,
         "norm_epsilon": 1e-5,  # of torch.nn.LayerNorm
         "learned_start": True,  # fairseq starts with </s>

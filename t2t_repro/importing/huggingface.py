@@ -21,17 +21,10 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import (
-    arrays,
-    checks,
-    fairseq,
-    imported,
-    model_files,
-    weights,
-)
+from t2t_repro.importing import arrays, fairseq, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -83,7 +76,7 @@ _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
 # Settings of generate(), with the defaults of GenerationConfig.
 _SEARCH = {
     "num_beams": Setting(1, "beam_size"),
-    "length_penalty": Setting(1.0, "alpha", lowest=-checks.LIMIT),
+    "length_penalty": Setting(1.0, "alpha", lowest=-model_files.LIMIT),
     "no_repeat_ngram_size": Setting(0, "no_repeat_ngram_size"),
     "min_length": Setting(0),
     "min_new_tokens": Setting(0),
@@ -180,7 +173,7 @@ def _tokens(file: pathlib.Path) -> list[str]:
 def _special(tokens, config, file):
     """Return the names of the special tokens that have ids in config.json."""
     rule = f"below the number of tokens ({len(tokens):,})"
-    checks.require(
+    model_files.require(
         file,
         config,
         *(
@@ -209,7 +202,7 @@ def _weights(
         count = max(order) + 1
         if len(array) != count:
             rule = f"that of rows of the {name}, {len(array):,}"
-            raise checks.refuse(file, "the number of tokens", rule, count)
+            raise model_files.refuse(file, "the number of tokens", rule, count)
     bias = tensors.take_if_present("final_logits_bias", len(target))
     result = imported.matrices(found.orders, source, target, softmax, bias)
     start = target[config["decoder_start_token_id"]]
@@ -249,7 +242,7 @@ def _matrices(tensors, config):
         return source, target, target
     if head not in tensors:
         rule = f"true where the weights have no {head}"
-        raise checks.refuse(CONFIG, tie, rule, False)
+        raise model_files.refuse(CONFIG, tie, rule, False)
     return source, target, tensors.take(head, -1, size)
 
 
@@ -264,24 +257,24 @@ def _check_positions(tensors, side, size):
     difference = np.abs(np.asarray(formula)[0] - stored).max(initial=0)
     if difference > _POSITIONS_TOLERANCE * len(stored):
         rule = "Hugging Face's sinusoids"
-        raise checks.refuse("the weights", name, rule, difference)
+        raise model_files.refuse("the weights", name, rule, difference)
 
 
 def _read_settings(folder):
     """Return config.json, the settings in it, and the hparams of these."""
     file = model_files.find_file(folder, CONFIG)
-    stored = checks.without_null(model_files.read_json(file, dict))
-    config, hparams = checks.read_settings(stored, _SETTINGS, file)
-    checks.require_off(
+    stored = model_files.without_null(model_files.read_json(file, dict))
+    config, hparams = model_files.read_settings(stored, _SETTINGS, file)
+    model_files.require_off(
         file, stored, _UNREAD, "false: its code does not read it"
     )
-    checks.require_same(file, stored, config, _OF_DECODER)
+    model_files.require_same(file, stored, config, _OF_DECODER)
     return (
         stored,
         config,
         hparams
         | {
-            **checks.layer_counts(
+            **model_files.layer_counts(
                 config["encoder_layers"], config["decoder_layers"]
             ),
             "attention_bias": True,
@@ -303,8 +296,8 @@ def _read_search(folder, stored, config):
         file = folder / GENERATION
         files = [file]
         stored = stored | model_files.read_json(file, dict)
-    stored = checks.without_null(stored)
-    checks.require(
+    stored = model_files.without_null(stored)
+    model_files.require(
         file,
         stored,
         *(
@@ -316,10 +309,10 @@ def _read_search(folder, stored, config):
             for name, other in _IDS.items()
         ),
     )
-    checks.require_fixed(file, stored, _SEARCH_FIXED, [[]])
+    model_files.require_fixed(file, stored, _SEARCH_FIXED, [[]])
     pad = [[config["pad_token_id"]]]  # of OPUS-MT; here PAD is no output
-    checks.require_fixed(file, stored, {"bad_words_ids": pad}, [[]])
-    settings, search = checks.read_settings(stored, _SEARCH, file)
+    model_files.require_fixed(file, stored, {"bad_words_ids": pad}, [[]])
+    settings, search = model_files.read_settings(stored, _SEARCH, file)
     new = settings["min_new_tokens"]  # without EOS
     shortest = max(settings["min_length"], new + 1 if new else 0)
     return search | {

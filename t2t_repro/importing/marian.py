@@ -17,16 +17,15 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import (
     arrays,
-    checks,
     imported,
     marian_files,
     model_files,
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.marian_files import MarianFiles
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.text.vocabulary import SpecialTokens
 
 OPTIONS = "special:model.yml"
@@ -155,19 +154,19 @@ def read_options(
     name = f"{OPTIONS} in {file}"
     texts = model_files.parse_yaml(content.rstrip(b"\0"), name, is_text=True)
     given = marian_files.typed(texts, _OPTIONS)
-    options, hparams = checks.read_settings(given, _OPTIONS, file)
+    options, hparams = model_files.read_settings(given, _OPTIONS, file)
     rule = "off: it is unknown here"
     for name, value in given.items():
         if name.startswith("transformer-") and name not in _KNOWN:
-            checks.require(file, given, (name, value in _OFF, rule))
+            model_files.require(file, given, (name, value in _OFF, rule))
     version = _version(options)
     _check(options, version, file)
     numbers = _layer_numbers(options)
     gelu = "gelu" if version >= _EXACT_GELU else "gelu_sigmoid"
     activation = {"relu": "relu", "swish": "silu", "gelu": gelu}
     return options, hparams | {
-        **checks.layer_counts(*map(len, numbers.values())),
-        **checks.norm_order("n" in options["transformer-preprocess"]),
+        **model_files.layer_counts(*map(len, numbers.values())),
+        **model_files.norm_order("n" in options["transformer-preprocess"]),
         "attention_bias": True,
         "ffn_activation": activation[options["transformer-ffn-activation"]],
         "norm_epsilon": 1e-6,  # src/layers/generic.h, layerNorm()
@@ -189,7 +188,7 @@ def _check(options, version, file):
         "transformer-postprocess-emb": ("", "n"),
         "transformer-postprocess-top": (before,),
     }
-    checks.require(
+    model_files.require(
         file,
         options,
         ("dim-vocabs", len(sizes) == 2, "of one source and one target"),

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import checks, model_files
-from t2t_repro.importing.checks import Setting
+from t2t_repro.importing import model_files
+from t2t_repro.importing.model_files import Setting
 
 _WEIGHTS = (".npz", ".bin")
 # Files that Marian writes beside a model: states of training.
@@ -32,7 +32,7 @@ _PIECES = ".spm"  # src/data/sentencepiece_vocab.cpp
 _SEARCH = {
     "beam-size": Setting(12, "beam_size", lowest=1, below=10_000),
     "normalize": Setting(0.0, "alpha", below=100),
-    "word-penalty": Setting(0.0, values=(0,), lowest=-checks.LIMIT),
+    "word-penalty": Setting(0.0, values=(0,), lowest=-model_files.LIMIT),
 }
 
 
@@ -71,7 +71,7 @@ def find(
         for one in _several(settings, "vocabs")
     ]
     pieces, lists = _sides(folder, given or named or _guess(folder))
-    _, search = checks.read_settings(settings, _SEARCH, file)
+    _, search = model_files.read_settings(settings, _SEARCH, file)
     used = [weights, *([file] if file else []), *pieces, *lists]
     return MarianFiles(
         weights,

@@ -20,16 +20,10 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import (
-    arrays,
-    checks,
-    imported,
-    model_files,
-    weights,
-)
+from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.text import vocabulary
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -161,9 +155,11 @@ def read(path: pathlib.Path) -> Imported:
 def read_search(config: Mapping[str, Any], file: pathlib.Path) -> Any:
     """Return the settings of the search as DecodeHParams."""
     params = config.get("params")
-    params = checks.without_null(params) if isinstance(params, Mapping) else {}
-    settings, search = checks.read_settings(params, _SEARCH, file)
-    checks.require_fixed(file, params, _SEARCH_FIXED)
+    params = (
+        model_files.without_null(params) if isinstance(params, Mapping) else {}
+    )
+    settings, search = model_files.read_settings(params, _SEARCH, file)
+    model_files.require_fixed(file, params, _SEARCH_FIXED)
     shortest = settings["minimum_decoding_length"]  # without EOS
     return search | {
         "beam_size": settings["beam_width"] or 1,
@@ -187,8 +183,10 @@ def _set_structure(tensors, arguments, hparams):
     hparams |= {
         "hidden_size": len(tensors.take(kernel, -1, len(width))),
         "filter_size": len(width),
-        **checks.layer_counts(*(_count(tensors, s) for s in weights.SIDES)),
-        **checks.norm_order(has(f"{first}/ffn/input_layer_norm/gamma")),
+        **model_files.layer_counts(
+            *(_count(tensors, s) for s in weights.SIDES)
+        ),
+        **model_files.norm_order(has(f"{first}/ffn/input_layer_norm/gamma")),
         "attention_bias": has(
             f"{first}/self_attention/layer/linear_queries/bias"
         ),
@@ -243,7 +241,7 @@ def _embeddings(tensors, rows, size):
     there = [name for name in names if name in tensors]
     if len(there) == 1 and rows[0] != rows[1]:
         rule = "equal, as the embedding"
-        raise checks.refuse("the vocabularies", "size", rule, rows)
+        raise model_files.refuse("the vocabularies", "size", rule, rows)
     first, last = (there or names)[0], (there or names)[-1]
     source = tensors.take(first, rows[0], size)
     if first == last:
@@ -256,7 +254,7 @@ def _positions(tensors, side, size):
     name = f"model/{side}/position_encoder/position_embedding{_END}"
     table = tensors.take(name, -1, size)[1:]
     if not len(table):
-        raise checks.refuse("the weights", name, "two rows", 1)
+        raise model_files.refuse("the weights", name, "two rows", 1)
     return table
 
 
@@ -303,11 +301,11 @@ def read_model(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
         activation,
     )
-    _, hparams = checks.read_settings(arguments, _ARGUMENTS, file)
+    _, hparams = model_files.read_settings(arguments, _ARGUMENTS, file)
     encoder = arguments.setdefault(_POSITIONS, _POSITION_ENCODERS[0])
     is_known = any(name in str(encoder) for name in _POSITION_ENCODERS)
     rule = f"None or one of {', '.join(_POSITION_ENCODERS)}"
-    checks.require(
+    model_files.require(
         file, arguments, (_POSITIONS, encoder is None or is_known, rule)
     )
     return arguments, hparams
@@ -324,7 +322,7 @@ def _parse_model(file):
     ]
     if len(calls) != 1:
         lines = ", ".join(map(str, sorted(call.lineno for call in calls)))
-        raise checks.refuse(
+        raise model_files.refuse(
             file,
             "the model",
             "one call, of a model of the catalog or of Transformer, such as "
@@ -341,7 +339,7 @@ def _parse_model(file):
         name = _literal(call.args[0]) if call.args else None
         if not isinstance(name, str) or name not in _CATALOG:
             rule = f"one of {', '.join(_CATALOG)}"
-            raise checks.refuse(file, "the model", rule, name)
+            raise model_files.refuse(file, "the model", rule, name)
     return dict(_CATALOG[name])
 
 
@@ -353,7 +351,7 @@ def _name(call):
 def _arguments(call, file):
     """Return the arguments of a call that weights do not show."""
     if len(call.args) > len(_SIDES):  # source_inputter, target_inputter
-        raise checks.refuse(
+        raise model_files.refuse(
             file, "Transformer()", "with named arguments", len(call.args)
         )
     found = {}
@@ -362,7 +360,7 @@ def _arguments(call, file):
             found[keyword.arg] = _literal(keyword.value)
         elif keyword.arg not in _SHOWN:
             value = ast.unparse(keyword.value)
-            raise checks.refuse(file, f"{keyword.arg}", "omitted", value)
+            raise model_files.refuse(file, f"{keyword.arg}", "omitted", value)
     return found
 
 
@@ -394,7 +392,7 @@ def read_vocabularies(
     special = [SpecialTokens("</s>", t[-1], "<blank>") for t in tokens]
     if (models[0] is None) != (models[1] is None):
         rule = "SentencePiece on both sides, or none"
-        raise checks.refuse(file, "tokenization", rule, "one of them")
+        raise model_files.refuse(file, "tokenization", rule, "one of them")
     if models[0] is None:
         return imported.map_tokens(tokens, special, lists)
     return imported.map_pieces(models, tokens, special, lists)
@@ -404,7 +402,7 @@ def _beside(settings, key, file):
     """Return the file that a setting names."""
     path = settings.get(key)
     if not isinstance(path, str) or not path or "\0" in path:
-        raise checks.refuse(file, key, "the path of a file", path)
+        raise model_files.refuse(file, key, "the path of a file", path)
     named = model_files.named_file(file.parent, path)
     if not os.path.isfile(named):
         raise errors.UserError(
@@ -464,7 +462,7 @@ def _sentence_piece(data, side, file):
         }
         if keys and rest in ({}, {"mode": "none"}):
             return _beside(parameters, keys[0], file)
-    raise checks.refuse(
+    raise model_files.refuse(
         file,
         f"{side}_tokenization",
         f"{_NO_TOKENIZER}, or SentencePiece without other rules",
@@ -485,5 +483,5 @@ def _encodes_eos(data, file):
         ("target_sequence_controls.end", target.get("end", True), True),
     ):
         if bool(value) != expected:
-            raise checks.refuse(file, name, str(expected).lower(), value)
+            raise model_files.refuse(file, name, str(expected).lower(), value)
     return bool(source.get("end"))

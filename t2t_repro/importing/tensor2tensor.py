@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import arrays, checks, imported, model_files, weights
+from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.checks import Setting
 from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.text.t2t_subwords import T2TSubwords
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -160,12 +160,12 @@ def read_settings(
         UserError: it cannot be read, or a setting cannot be represented.
     """
     found = model_files.read_json(file, dict)
-    settings, hparams = checks.read_settings(found, _SETTINGS, file)
-    checks.require_fixed(file, found, _FIXED)
+    settings, hparams = model_files.read_settings(found, _SETTINGS, file)
+    model_files.require_fixed(file, found, _FIXED)
     norms = [settings[f"layer_{x}process_sequence"] for x in ("pre", "post")]
     rule = "'dan' after 'none' (post-norm) or 'da' after 'n' (pre-norm)"
     is_right = norms in (["none", "dan"], ["n", "da"])
-    checks.require(
+    model_files.require(
         file, settings, ("layer_postprocess_sequence", is_right, rule)
     )
     is_scaled = settings["multiply_embedding_mode"] == "sqrt_depth"
