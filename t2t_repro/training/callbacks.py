@@ -28,6 +28,7 @@ class Callback:
     """
 
     stop_reason: str | None = None  # that of request_stop()
+    steps_between: int = 1  # on_step_end() observes every n-th step; 0: none
 
     def request_stop(self, reason: str) -> None:
         """End the training after this step, with a checkpoint and status 0.
@@ -58,7 +59,7 @@ class Callback:
         """Observe the loss, learning_rate and gradient_norm of a step.
 
         They are fetched only if a callback overrides this method: the host
-        then waits for the device after each step.
+        then waits for the device after each step that it observes.
         """
 
     def on_validation_end(self, step: int, results: Mapping[str, Any]) -> None:
@@ -121,11 +122,15 @@ class Callbacks:
 
         The function returns what on_step_end() observes.
         """
-        if any(
-            type(callback).on_step_end is not Callback.on_step_end
+        observers = [
+            callback
             for callback in self._callbacks
-        ):
-            self.call("on_step_end", step, values())
+            if type(callback).on_step_end is not Callback.on_step_end
+            and callback.steps_between
+            and step % callback.steps_between == 0
+        ]
+        if observers:
+            self._call(observers, "on_step_end", step, values())
         epoch = self._epoch(step)
         if self._epoch(step + 1) != epoch:
             self.call("on_epoch_end", epoch, step)
@@ -144,7 +149,10 @@ class Callbacks:
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks; log their errors."""
-        for callback in self._callbacks:
+        self._call(self._callbacks, method, *arguments)
+
+    def _call(self, callbacks, method, *arguments):
+        for callback in callbacks:
             try:
                 with self._pause():
                     getattr(callback, method)(*arguments)

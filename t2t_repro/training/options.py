@@ -129,7 +129,7 @@ class Options(fields.Settings):
     callbacks: str | None = setting(
         default=None,
         help="Registered callbacks, joined by +, with their arguments, such as "
-        "a tracker of a --usr_dir: tracker:project=x+other.",
+        "wandb:project=x+csv. csv, wandb and mlflow are built in.",
     )
     profile: bool = setting(
         default=False,
