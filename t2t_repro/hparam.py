@@ -254,10 +254,10 @@ class DecodeHParams(fields.Settings):
         "0: length^alpha.",
     )
     beam_search: str = setting(
-        one_of("tensor2tensor", "huggingface"),
         default="tensor2tensor",
-        help="Whose beam search: tensor2tensor's, which ends when no output "
-        "can become better, or that of Hugging Face's generate().",
+        help="Search with several beams, as NAME:key=value: tensor2tensor's, "
+        "which ends when no output can become better, that of Hugging Face's "
+        "generate(), or another; --registry_help lists them.",
     )
     extra_length: int = setting(
         at_least(0),
@@ -363,6 +363,11 @@ class DecodeHParams(fields.Settings):
     def rule_names(self) -> list[str]:
         """Names of the search rules."""
         return [text.partition(":")[0] for text in self.rule_texts]
+
+    @property
+    def search_name(self) -> str:
+        """Name of the beam search, without its arguments."""
+        return self.beam_search.partition(":")[0]
 
     @property
     def reranker_names(self) -> list[str]:

@@ -15,6 +15,7 @@ A definition registers itself when its module is imported:
     @pair_filters.register("no_urls")
     @rerankers.register("shortest")
     @norms.register("scale")
+    @searches.register("noisy")
 
 Built-in models, metrics and the like are declared instead, so that their names
 are known without importing them: models with their hparams, the others in a
@@ -734,6 +735,8 @@ hparams_sets = HParamsSets()
 models = Models()
 # Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
 search_rules = Registry("search rule")
+# Functions with the arguments of decoding.beam_search.beam_search, and others.
+searches = Registry("beam search")
 vocabularies = Registry("vocabulary type")
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
@@ -768,6 +771,11 @@ _BUILT_IN = {
     callbacks: {"training.trackers": "csv=Csv wandb=Wandb mlflow=MLflow"},
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
     search_rules: {"decoding.forbidden": "forbid=Forbid"},
+    searches: {
+        "decoding.beam_search": "tensor2tensor=beam_search "
+        "huggingface=huggingface",
+        "decoding.diverse": "diverse=diverse_beam_search",
+    },
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
@@ -786,12 +794,13 @@ for _kind, _modules in _BUILT_IN.items():
 
 
 def of_search(decode_hparams: Any) -> list[Entry | Declared]:
-    """Return the rules and the reranker that a search's settings name.
+    """Return what a search's settings name: itself, rules and the reranker.
 
     Raises:
         UserError: a name is unknown.
     """
     return [
+        searches[decode_hparams.search_name],
         *(search_rules[name] for name in decode_hparams.rule_names),
         *(rerankers[name] for name in decode_hparams.reranker_names),
     ]
@@ -844,6 +853,7 @@ def summary() -> str:
         hparams_sets,
         models,
         metrics,
+        searches,
         search_rules,
         vocabularies,
         callbacks,

@@ -15,6 +15,7 @@ early_stopping=False and forced_eos_token_id) differs in three ways:
 - EOS at the limit of the length has the log-probability 0.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -37,11 +38,19 @@ class FinishedHypotheses(NamedTuple):
     raw_scores: tf.Tensor | tuple
 
 
+class Candidates(NamedTuple):
+    """Candidates for the next subwords of live hypotheses."""
+
+    subwords: tf.Tensor  # [B, W, C] int32
+    totals: tf.Tensor  # [B, W, C] float32, log-probabilities of hypotheses
+    priorities: tf.Tensor  # [B, W, C] float32, by which they are kept
+
+
 class BeamState(NamedTuple):
     """State carried from step to step of beam search."""
 
     live_ids: tf.Tensor  # [B, W, T] int32
-    live_log_probs: tf.Tensor  # [B, W] float32, best first
+    live_log_probs: tf.Tensor  # [B, W] float32
     finished: FinishedHypotheses
     sentences: rules.Sentences
     rule_state: Any  # state of the rule for the live hypotheses
@@ -89,27 +98,122 @@ def beam_search(
             num_outputs of them are certain. With settings of sentences, W is
             the most beams of one, and a sentence has FORBIDDEN beyond its own.
     """
-    outputs = None if sentences.settings else hparams.num_outputs
-
-    def result(state):
-        ids, scores, raw = state.finished
-        scores = raw if hparams.raw_scores else scores
-        return decode_loop.Hypotheses(ids[:, :outputs], scores[:, :outputs])
-
-    return decode_loop.run(
+    return run(
         model,
-        _start(model, sentences, rule, max_length, hparams),
-        lambda position, state: (
-            _best_may_improve(position, state, hparams)
-            if hparams.beam_search == "huggingface"
-            else _can_improve(position, state, rule, hparams)
+        start(model, sentences, rule, max_length, hparams),
+        lambda logits, step, state: extend(
+            candidates(logits, step, state, rule, hparams),
+            step,
+            state,
+            rule,
+            hparams,
         ),
-        lambda position, state: _advance(position, state, model, rule, hparams),
-        result,
+        lambda position, state: can_improve(position, state, rule, hparams),
+        rule,
+        lambda state: outputs(state, hparams),
     )
 
 
-def _start(model, sentences, rule, max_length, hparams):
+def huggingface(
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    max_length: tf.Tensor | int,
+    hparams: DecodeHParams,
+) -> decode_loop.Hypotheses:
+    """Find the outputs of Hugging Face's generate().
+
+    The arguments are those of beam_search().
+    """
+
+    def continues(position, state):
+        return _best_may_improve(position, state, hparams)
+
+    def extend_unfinished(logits, step, state):
+        found = candidates(logits, step, state, rule, hparams)
+        # EOS that is forced at the limit has the log-probability 0.
+        is_last = step.position + 1 >= state.sentences.limits
+        if state.sentences.settings:
+            is_last &= state.sentences.settings.beam_sizes > 1
+        is_free = is_last[:, None, None] & (found.totals > FORBIDDEN / 2)
+        totals = state.live_log_probs[..., None]
+        totals = tf.where(is_free, totals, found.totals)
+        new, parents = extend(
+            Candidates(found.subwords, totals, totals),
+            step,
+            state,
+            rule,
+            hparams,
+            only_first_end=True,
+        )
+        # Once ended, a sentence changes no more, while others of its batch
+        # continue.
+        going = continues(step.position, state)
+        live = tf.where(going[:, None], new.live_log_probs, FORBIDDEN)
+        finished = _select_rows(going, new.finished, state.finished)
+        return new._replace(live_log_probs=live, finished=finished), parents
+
+    return run(
+        model,
+        start(model, sentences, rule, max_length, hparams),
+        extend_unfinished,
+        continues,
+        rule,
+        lambda state: outputs(state, hparams),
+    )
+
+
+def run(
+    model: decode_loop.SearchModel,
+    state: BeamState,
+    extend: Callable,
+    unfinished: Callable,
+    rule: rules.Rule,
+    result: Callable,
+) -> decode_loop.Hypotheses:
+    """Extend the live hypotheses until all sentences are finished.
+
+    Args:
+        model: SearchModel.
+        state: result of start().
+        extend: (logits [B, W, V], rules.SearchStep, BeamState) -> the state
+            with new hypotheses, and parents [B, W] of the live ones.
+        unfinished: argument of decode_loop.run().
+        rule: rule of the search.
+        result: argument of decode_loop.run().
+    """
+
+    def advance(position, state):
+        logits, step, state = decode_loop.predict(
+            model, rule, state.live_ids, position, state
+        )
+        state, parents = extend(logits, step, state)
+        return state._replace(
+            rule_state=decode_loop.gather_beams(state.rule_state, parents),
+            model_state=model.reorder_fn(state.model_state, parents),
+        )
+
+    return decode_loop.run(model, state, unfinished, advance, result)
+
+
+def outputs(state: BeamState, hparams: DecodeHParams) -> decode_loop.Hypotheses:
+    """Return the num_outputs best finished hypotheses, or W with settings."""
+    finished: Any = state.finished
+    ids, scores = finished.ids, finished.scores
+    if hparams.raw_scores:
+        scores = finished.raw_scores
+    count = None if state.sentences.settings else hparams.num_outputs
+    return decode_loop.Hypotheses(ids[:, :count], scores[:, :count])
+
+
+def start(
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    max_length: tf.Tensor | int,
+    hparams: DecodeHParams,
+) -> BeamState:
+    """Return the state before the first step; arguments of beam_search()."""
     batch = tf.shape(sentences.limits)[0]
     beams = rules.num_beams(sentences.settings, hparams)
     ids = decode_loop.padding_ids(batch, beams, max_length)
@@ -128,7 +232,12 @@ def _start(model, sentences, rule, max_length, hparams):
     )
 
 
-def _can_improve(position, state, rule, hparams):
+def can_improve(
+    position: tf.Tensor,
+    state: BeamState,
+    rule: rules.Rule,
+    hparams: DecodeHParams,
+) -> tf.Tensor:
     """Return where [B] a live hypothesis may still become an output.
 
     Log-probabilities only fall. The best score that a live hypothesis can
@@ -141,7 +250,7 @@ def _can_improve(position, state, rule, hparams):
     step = rules.SearchStep(position, state.live_ids, state.sentences)
     bound = rule.upper_bound(step, state.rule_state)
     if bound is None:
-        best_live = live[:, 0] / final_penalty[:, 0]
+        best_live = tf.reduce_max(live / final_penalty, axis=1)
     else:
         # A rule may have made `live` positive; then the smallest length
         # penalty gives the best score.
@@ -162,7 +271,7 @@ def _best_may_improve(position, state, hparams):
     """Return where [B] generate() continues: a heuristic."""
     settings = state.sentences.settings
     penalty = rules.length_penalty(tf.maximum(position, 1), hparams, settings)
-    best_live = (state.live_log_probs[:, :1] / penalty)[:, 0]
+    best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
     beams = settings.beam_sizes if settings else hparams.beam_size
     worst = _score_of_rank(state.finished.scores, beams)
     return (position < state.sentences.limits) & (best_live > worst)
@@ -181,58 +290,102 @@ def _forbid_beyond(log_probs, counts):
     return tf.where(ranks < counts, log_probs, FORBIDDEN)
 
 
-def _advance(position, state, model, rule, hparams):
-    as_huggingface = hparams.beam_search == "huggingface"
-    logits, step, state = decode_loop.predict(
-        model, rule, state.live_ids, position, state
+def candidates(
+    logits: tf.Tensor,
+    step: rules.SearchStep,
+    state: BeamState,
+    rule: rules.Rule,
+    hparams: DecodeHParams,
+) -> Candidates:
+    """Return the candidates of beam_search(); arguments of extend()."""
+    log_probs, subwords = decode_loop.top_candidates(
+        logits, _double(hparams.beam_size), rule, step, state.rule_state
     )
+    totals = log_probs + state.live_log_probs[..., None]
+    return Candidates(subwords, totals, totals)
+
+
+def extend(
+    found: Candidates,
+    step: rules.SearchStep,
+    state: BeamState,
+    rule: rules.Rule,
+    hparams: DecodeHParams,
+    only_first_end: bool = False,
+) -> tuple[BeamState, tf.Tensor]:
+    """Extend live hypotheses by a subword each.
+
+    Args:
+        found: candidates for the subword.
+        step: position and hypotheses.
+        state: state before the step, with the rule's state of this step.
+        rule: rule of the search.
+        hparams: settings of the search.
+        only_first_end: whether EOS counts only among the first W candidates.
+
+    Returns:
+        the state, in which those of rule and model are as before, and the
+        parents [B, W] of the live hypotheses.
+    """
+    position, settings = step.position, state.sentences.settings
     width, sizes = _sizes(state)
-    best, subwords, parents = _candidates(logits, step, state, rule, hparams)
+    first, indices = tf.math.top_k(
+        _flatten_beams(found.priorities), _double(width)
+    )
+    subwords, best = (
+        tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
+        for values in (found.subwords, found.totals)
+    )
+    if settings:
+        first, best = (
+            _forbid_beyond(values, _double(sizes)) for values in (first, best)
+        )
+    parents = indices // found.totals.shape[-1]
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
     ids = decode_loop.set_subwords(ids, position, subwords)  # [B, 2W, T]
     is_eos = subwords == EOS
-    live_log_probs, live = tf.math.top_k(
-        tf.where(is_eos, FORBIDDEN, best), width
+    _, live = tf.math.top_k(tf.where(is_eos, FORBIDDEN, first), width)
+    live_log_probs = tf.where(is_eos, FORBIDDEN, best)
+    live_log_probs = tf.gather(live_log_probs, live, batch_dims=1)
+    # A forbidden candidate never enters the finished set, even if it is EOS.
+    ends = is_eos & (best > FORBIDDEN / 2)
+    if only_first_end:
+        ends &= tf.range(tf.shape(best)[1]) < sizes
+    scores = _scores(best, parents, step, state, rule, hparams)
+    finished = _with_ended(state.finished, ids, ends, scores, best)
+    if settings:
+        live_log_probs = _forbid_beyond(live_log_probs, sizes)
+        own = _forbid_beyond(finished.scores, sizes)
+        finished = finished._replace(scores=own)
+    state = state._replace(
+        live_ids=tf.gather(ids, live, batch_dims=1),
+        live_log_probs=live_log_probs,
+        finished=finished,
     )
+    return state, tf.gather(parents, live, batch_dims=1)
+
+
+def _scores(best, parents, step, state, rule, hparams):
+    """Return scores [B, 2W] of candidates if they end at this step."""
     final_score = rule.final_score(step, state.rule_state)
     if final_score is not None:  # of each live hypothesis, or of all
         shape = tf.shape(state.live_log_probs)
         final_score = tf.broadcast_to(final_score, shape)
         final_score = tf.gather(final_score, parents, batch_dims=1)
-    scores = output_score(
-        best, position + 1, hparams, final_score, state.sentences.settings
-    )
-    # A forbidden candidate never enters the finished set, even if it is EOS.
-    ends = is_eos & (best > FORBIDDEN / 2)
-    if as_huggingface:
-        ends &= tf.range(tf.shape(best)[1]) < sizes
+    settings = state.sentences.settings
+    return output_score(best, step.position + 1, hparams, final_score, settings)
+
+
+def _with_ended(finished, ids, ends, scores, log_probs):
+    """Return the W best of finished hypotheses and candidates that end."""
     ended = FinishedHypotheses(
         ids,
         tf.where(ends, scores, FORBIDDEN),
         tf.nest.map_structure(  # an empty nest unless requested
-            lambda _: tf.where(ends, best, FORBIDDEN),
-            state.finished.raw_scores,
+            lambda _: tf.where(ends, log_probs, FORBIDDEN), finished.raw_scores
         ),
     )
-    finished = _best_finished(state.finished, ended, width)
-    if state.sentences.settings:
-        live_log_probs = _forbid_beyond(live_log_probs, sizes)
-        own = _forbid_beyond(finished.scores, sizes)
-        finished = finished._replace(scores=own)
-    if as_huggingface:
-        # Once ended, a sentence changes no more, while others of its batch
-        # continue.
-        going = _best_may_improve(position, state, hparams)
-        finished = _select_rows(going, finished, state.finished)
-        live_log_probs = tf.where(going[:, None], live_log_probs, FORBIDDEN)
-    live_parents = tf.gather(parents, live, batch_dims=1)
-    return state._replace(
-        live_ids=tf.gather(ids, live, batch_dims=1),
-        live_log_probs=live_log_probs,
-        finished=finished,
-        rule_state=decode_loop.gather_beams(state.rule_state, live_parents),
-        model_state=model.reorder_fn(state.model_state, live_parents),
-    )
+    return best_finished(finished, ended, ops.shape(finished.scores)[1])
 
 
 def _sizes(state):
@@ -242,34 +395,13 @@ def _sizes(state):
     return width, settings.beam_sizes[:, None] if settings else width
 
 
-def _candidates(logits, step, state, rule, hparams):
-    """Return the best 2 W candidates: log-probabilities, subwords, parents.
+def _double(beams):
+    """Return the number of candidates of beams: twice as many, but 1 of 1.
 
     Each live hypothesis has one candidate that ends. Of 2 W candidates at least
     W continue, even if the best W end. One beam is greedy: its best candidate
     counts, EOS or not.
     """
-    width, sizes = _sizes(state)
-    log_probs, subwords = decode_loop.top_candidates(
-        logits, _double(hparams.beam_size), rule, step, state.rule_state
-    )
-    if hparams.beam_search == "huggingface":
-        is_last = step.position + 1 >= state.sentences.limits
-        if state.sentences.settings:
-            is_last &= state.sentences.settings.beam_sizes > 1
-        is_free = log_probs > FORBIDDEN / 2  # EOS, forced
-        is_free &= is_last[:, None, None]
-        log_probs = tf.where(is_free, 0.0, log_probs)
-    totals = log_probs + state.live_log_probs[..., None]
-    best, indices = tf.math.top_k(_flatten_beams(totals), _double(width))
-    if state.sentences.settings:
-        best = _forbid_beyond(best, _double(sizes))
-    subwords = tf.gather(_flatten_beams(subwords), indices, batch_dims=1)
-    return best, subwords, indices // log_probs.shape[-1]
-
-
-def _double(beams):
-    """Return the number of candidates of beams: twice as many, but 1 of 1."""
     if isinstance(beams, int):
         return 2 * beams if beams > 1 else 1
     return tf.where(beams > 1, 2 * beams, 1)
@@ -291,7 +423,7 @@ def _flatten_beams(x):
     return tf.reshape(x, (-1, beams * count))
 
 
-def _best_finished(
+def best_finished(
     old: FinishedHypotheses, new: FinishedHypotheses, count: tf.Tensor | int
 ) -> FinishedHypotheses:
     """Return the `count` best of two sets of finished hypotheses."""

@@ -7,8 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import beam_search, decode_loop, rules, sampling
+from t2t_repro.decoding import decode_loop, rules, sampling
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import arguments
 from t2t_repro.layers import dense
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
 from t2t_repro.text.vocabulary import PAD, Vocabulary
@@ -61,7 +62,7 @@ def search(
         max_length = ops.maximum(max_length, ops.shape(given.prefixes)[1] + 1)
     beams = rules.num_beams(given.settings, decode_hparams)
     is_greedy = not given.settings and beams == 1
-    find = sampling.greedy_search if is_greedy else beam_search.beam_search
+    find = sampling.greedy_search if is_greedy else _named(decode_hparams)
     if decode_hparams.sampling_temp > 0:
         find = sampling.sample
         beams = sampling.num_samples(given.settings, decode_hparams)
@@ -73,6 +74,17 @@ def search(
         rule,
         max_length,
         decode_hparams,
+    )
+
+
+def _named(decode_hparams):
+    """Return the registered beam search of the settings, with arguments."""
+    text, name = decode_hparams.beam_search, decode_hparams.search_name
+    return arguments.bind(
+        registry.searches[name].value,
+        text.partition(":")[2],
+        f"{decode_hparams.NOUN} beam_search={text}",
+        num_given=5,
     )
 
 

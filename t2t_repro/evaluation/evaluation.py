@@ -227,7 +227,8 @@ def _settings_of_scores(problem, test_set, hparams, side):
     used = [registry.metrics[name] for name in problem.suite.names]
     code = {}
     for entry in used + registry.of_search(hparams):
-        code |= registry.checksums_of_class(entry.value)
+        if isinstance(entry, registry.Entry):  # else it is built in
+            code |= registry.checksums_of_class(entry.value)
     reranker = reranking.build(hparams)
     others = {"definitions": code, "reranker": reranker and reranker.settings}
     return settings | {name: dict(x) for name, x in others.items() if x}

@@ -57,12 +57,12 @@ def generate(table, limit, width, alpha):
 def test_outputs_equal_those_of_lists(seeds, limit, block, width, alpha):
     """A sentence that has ended is not changed by the others of its batch."""
     tables = [random_table(seed) for seed in seeds]
-    found = beam_search.beam_search(
+    found = beam_search.huggingface(
         model_of(np.stack(tables), width, len(seeds), block),
         rules.sentences(tf.fill((len(seeds),), limit)),
         rules.LengthLimit(),
         limit,
-        DecodeHParams(width, alpha, 0, "huggingface", return_beams=True),
+        DecodeHParams(width, alpha, 0, return_beams=True),
     )
     for table, ids, scores in zip(tables, *map(np.array, found), strict=True):
         expected = generate(table, limit, width, alpha)

@@ -1,0 +1,125 @@
+"""Tests of diverse beam search, against lists, and of registered searches."""
+
+import pathlib
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+from search_tables import START, V, extend_hash, model_of, random_table
+
+from scripts.release import cold_start
+from t2t_repro import errors, registry
+from t2t_repro.decoding import diverse, rules, search
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.text.vocabulary import EOS, PAD
+
+
+def of_lists(table, limit, width, groups, strength):
+    """Return the finished (log-probability, ids), of each group."""
+    live = [[(0.0, (), START)] for _ in range(groups)]
+    finished = [[] for _ in range(groups)]
+    for length in range(1, limit + 1):
+        counts = np.zeros(V)
+        for group in range(groups):
+            found = []
+            for total, ids, prefix in live[group]:
+                words = [EOS] if length == limit else range(1, V)
+                for word in words:
+                    score = total + table[prefix][word]
+                    penalized = score - strength * counts[word]
+                    found.append((penalized, score, (*ids, word), prefix))
+            # A greedy group has one candidate, EOS or not.
+            count = 2 * width if width > 1 else 1
+            found = sorted(found, reverse=True)[:count]
+            ended = [(x[1], x[2]) for x in found if x[2][-1] == EOS]
+            finished[group] = sorted(finished[group] + ended)[::-1][:width]
+            live[group] = [
+                (score, ids, extend_hash(prefix, ids[-1]))
+                for _, score, ids, prefix in found
+                if ids[-1] != EOS
+            ][:width]
+            for _, ids, _ in live[group]:
+                counts[ids[-1]] += 1
+    return sorted(sum(finished, []), reverse=True)
+
+
+@hypothesis.settings(max_examples=8, deadline=None)
+@hypothesis.given(
+    seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=3),
+    limit=st.integers(1, 6),
+    groups=st.sampled_from([(1, 2), (2, 1), (2, 2), (3, 2)]),
+    strength=st.sampled_from([0.0, 0.5, 3.0]),
+    block=st.sampled_from([None, 2]),
+)
+def test_outputs_equal_those_of_lists(seeds, limit, groups, strength, block):
+    groups, width = groups
+    tables = [random_table(seed) for seed in seeds]
+    found = diverse.diverse_beam_search(
+        model_of(np.stack(tables), groups * width, len(seeds), block),
+        rules.sentences(tf.fill((len(seeds),), limit)),
+        rules.LengthLimit(),
+        limit,
+        DecodeHParams(groups * width, 0.0, return_beams=True),
+        groups,
+        strength,
+    )
+    for table, ids, scores in zip(tables, *map(np.array, found), strict=True):
+        expected = of_lists(table, limit, width, groups, strength)
+        rows = [tuple(row[row != PAD].tolist()) for row in ids]
+        assert rows[: len(expected)] == [ids for _, ids in expected]
+        np.testing.assert_allclose(
+            scores[: len(expected)], [x for x, _ in expected], rtol=1e-4
+        )
+
+
+def find(models, setting, **settings):
+    hparams = DecodeHParams(
+        beam_search=setting, extra_length=4, return_beams=True, **settings
+    )
+    inputs = tf.constant([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0]])
+    prefixes = tf.constant([[7, 8], [0, 0]])
+    return search.search(models, inputs, hparams, rules.Given(prefixes))
+
+
+def test_one_group_is_beam_search_and_groups_differ(models):
+    rule = {"coverage_penalty": 0.2}
+    plain = find(models[:1], "tensor2tensor", **rule)
+    same = find(models[:1], "diverse:groups=1", **rule)
+    for values, expected in zip(same, plain, strict=True):
+        np.testing.assert_array_equal(values, expected)
+    found = find(models[:1], "diverse:groups=4:strength=5", **rule)
+    assert (found.ids[0, :, :2].numpy() == [7, 8]).all()
+    # Greedy groups that differ begin with different subwords, or end.
+    first = found.ids[1, :, 0].numpy()
+    first = first[first != EOS].tolist()
+    assert len(set(first)) == len(first) > 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("diverse:groups=3", "multiple of its groups.* beam_size=4, groups=3"),
+        ("diverse:strength=-1", "strength of at least 0; .*strength=-1"),
+        ("diverse:group=2", "no 'group'. Did you mean groups"),
+        ("divers", "Unknown beam search 'divers'. Did you mean 'diverse'"),
+    ],
+)
+def test_wrong_searches_are_refused(models, setting, message):
+    with pytest.raises(errors.UserError, match=message):
+        find(models[:1], setting)
+
+
+def test_documented_search_gets_its_arguments(models, monkeypatch, tmp_path):
+    entries = dict(registry.searches._entries)
+    monkeypatch.setattr(registry.searches, "_entries", entries)
+    page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
+    cold_start.write_files(page.read_text("utf-8"), tmp_path)
+    module = tmp_path / "definitions" / "noisy.py"
+    exec(module.read_text("utf-8"), {"__name__": "noisy"})
+    plain = find(models[:1], "tensor2tensor")
+    same = find(models[:1], "noisy:scale=0")
+    np.testing.assert_array_equal(same.ids, plain.ids)
+    other = find(models[:1], "noisy:scale=3")
+    assert (other.ids.numpy() != plain.ids.numpy()).any()
