@@ -12,7 +12,14 @@ from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import weighted_corpora
-from t2t_repro.text.parallel_files import SUFFIXES, Pair, find
+from t2t_repro.text.parallel_files import (
+    SUFFIXES,
+    Pair,
+    RawFile,
+    find,
+    locate,
+    read_lines,
+)
 
 
 def check_name(name: str) -> None:
@@ -46,11 +53,25 @@ class ParallelText(Problem):
         "names without language, with weights, joined by ':', as "
         "europarl:crawl/*=0.5:mine=3.",
     )
+    alignments: str = setting(
+        default="",
+        help="Extension of files of word alignments beside the text, in "
+        "Pharaoh format, for loss=…+guided_alignment: align, for train.align "
+        "and validation.align.",
+    )
     vocab_size = 8000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name(self.name)
+        if not re.fullmatch(r"\w*", self.alignments) or (
+            self.alignments and self.corpora
+        ):
+            raise errors.UserError(
+                "alignments must be a file extension, such as align, and needs "
+                "the files train.… instead of corpora; got "
+                f"alignments={self.alignments!r} and corpora={self.corpora!r}."
+            )
         if not re.fullmatch(r"[\w]+-[\w]+", self.languages):
             raise errors.UserError(
                 "languages must be the two file extensions joined by '-', "
@@ -87,9 +108,20 @@ class ParallelText(Problem):
             held_out=[split for split in self.splits if split != "train"],
         )
 
+    def read_alignments(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[str] | None:
+        if not self.alignments or split == "test":
+            return None
+        file = RawFile(f"{split}.{self.alignments}")
+        return read_lines(locate(file, raw_dir, download_dir))
+
     def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
-        """Return the files of the splits, and those of the corpora."""
+        """Return the files of splits, alignments and corpora."""
         found = super().raw_paths(folder)
+        if self.alignments:
+            found += folder.glob(f"*.{self.alignments}")
+            found += folder.glob(f"*.{self.alignments}.*")
         for pattern, _ in self.parsed_corpora:
             found += weighted_corpora.paths(
                 pattern, folder, self.stored_languages

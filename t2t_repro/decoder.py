@@ -149,9 +149,7 @@ def _decode(options, model, split, total):
     elif options.score_file:
         # No list: the file may be larger than memory.
         pairs = ((source(a), target(b)) for a, b in options.read_pairs())
-        scores = translator.score(pairs, total)
-        with_subwords = options.score_subwords
-        _write(options, (_score_line(each, with_subwords) for each in scores))
+        _score(options, translator.score(pairs, total))
     else:
         side = options.read_side()
         if side is not None:
@@ -262,6 +260,18 @@ def _attention_lines(translator, lines):
         weights = trace.weights.cross.mean(1)  # [layers, T, L]
         values = trace._replace(weights=weights.round(6).tolist())._asdict()
         yield json.dumps(values, ensure_ascii=False)
+
+
+def _score(options, scores):
+    """Write scores, and alignments if options ask for them."""
+    with (
+        options.open_output() as write,
+        options.open_alignments() as write_alignment,
+    ):
+        for score in scores:
+            write(_score_line(score, options.score_subwords))
+            if score.alignment is not None:
+                write_alignment(score.alignment.pharaoh())
 
 
 def _score_line(score, with_subwords):

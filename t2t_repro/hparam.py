@@ -43,6 +43,11 @@ def is_own_schedule(name: str) -> bool:
     return name == "noam" or set(factors(name)) <= set(SCHEDULE_FACTORS)
 
 
+def split_losses(text: str) -> list[str]:
+    """Split "cross_entropy+focal:gamma=1e+0" into two losses."""
+    return re.split(r"\+(?=[A-Za-z_])", text)
+
+
 def factors(schedule: str) -> list[str]:
     """Return the names of a product; tensor2tensor has spaces in some."""
     return [name.strip() for name in schedule.split("*")]
@@ -70,12 +75,16 @@ class HParams(fields.Settings):
     )
     loss: str = setting(
         fields.Constraint(
-            "a name, and arguments :name=value",
-            lambda text: bool(re.fullmatch(r"\w+(:\w+=.+)?", text)),
+            "names joined by +, each with arguments :name=value",
+            lambda text: all(
+                re.fullmatch(r"\w+(:\w+=.+)?", part)
+                for part in split_losses(text)
+            ),
         ),
         default="cross_entropy",
         help="What is minimized: cross_entropy, with label_smoothing, or a "
-        "registered loss with its arguments: focal:gamma=2.",
+        "registered loss with its arguments: focal:gamma=2. Several, joined by "
+        "+, are added.",
     )
     optimizer: str = setting(
         help="Class of keras.optimizers in snake case, such as adam, adamw or "

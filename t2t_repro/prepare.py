@@ -198,9 +198,18 @@ def _text_folders(folder, raw_dir):
 def _splits(problem, text):
     """Return functions that start reading the pairs of each split."""
     return {
-        split: functools.partial(problem.normalized_pairs, split, *text)
+        split: functools.partial(_aligned_pairs, problem, split, *text)
         for split in problem.splits
     }
+
+
+def _aligned_pairs(problem, split, *text):
+    """Yield the pairs of a split, with alignments if the problem has them."""
+    pairs = problem.normalized_pairs(split, *text)
+    alignments = problem.read_alignments(split, *text)
+    if alignments is None:
+        return pairs
+    return parallel_files.with_alignments(pairs, alignments)
 
 
 def _require_same_text(contents, problem, folder, raw_dir):
@@ -256,6 +265,11 @@ def summary(contents: Mapping[str, Any]) -> str:
         )
         if "filters" in counts:
             lines += _filter_lines(split, counts["filters"])
+        if "aligned" in counts:
+            lines.append(
+                f"{split}: {counts['aligned']:,} of {counts['kept']:,} pairs "
+                "have word alignments"
+            )
         tokens = counts["tokens"]
         lines.append(
             f"{split}: {counts['kept']:,} of {counts['read']:,} pairs, "

@@ -214,6 +214,15 @@ class Problem(CorpusSettings):
         )
         return read_pairs(inputs, targets)
 
+    def read_alignments(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[str] | None:
+        """Yield the word alignment of each pair of a split; None: unknown.
+
+        It is in Pharaoh format, of the words of normalized_pairs(), or blank.
+        """
+        return None
+
     def count_directions(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> dict[str, int]:

@@ -751,7 +751,10 @@ pair_filters = Registry("filter")
 norms = Registry("norm")  # layers of one vector, called with epsilon
 # Built-in definitions, as name=Class, which are imported at their first use.
 _BUILT_IN = {
-    losses: {"training.losses": "cross_entropy=cross_entropy"},
+    losses: {
+        "training.losses": "cross_entropy=cross_entropy "
+        "guided_alignment=GuidedAlignment"
+    },
     vocabularies: {
         "text.sentence_piece": "bpe=Bpe unigram=Unigram char=Characters "
         "mapped_sentence_piece=MappedSentencePiece",
@@ -784,6 +787,7 @@ _BUILT_IN = {
         "metrics.parsing": "bracketing_f1=F1 bracketing_precision=Precision "
         "bracketing_recall=Recall bracketing_exact_match=ExactMatch "
         "unbalanced_trees=UnbalancedTrees miscounted_trees=MiscountedTrees",
+        "metrics.alignment": "aer=AlignmentErrorRate",
     },
 }
 for _kind, _modules in _BUILT_IN.items():

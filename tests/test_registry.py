@@ -151,7 +151,7 @@ def test_names_are_literals_in_their_files_and_have_a_summary():
                 pathlib.Path("t2t_repro/metrics/metric.py"),
             )
             texts = [path.read_text("utf-8") for path in paths]
-            assert any(f'    "{entry.name}"' in text for text in texts)
+            assert any(f'"{entry.name}"' in text for text in texts)
         else:
             assert f'"{entry.name}"' in text
 

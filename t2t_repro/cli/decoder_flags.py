@@ -44,7 +44,7 @@ _IGNORED = {
         "decode_from_file",
         "decode_attention",
         "split_sentences",
-        *_OF_TRANSLATIONS,
+        *(each for each in _OF_TRANSLATIONS if each != "alignments"),
     ),
     "decode_attention": ("split_sentences", *_OF_TRANSLATIONS),
     "decode_to_dir": ("decode_to_file", "alignments", *_BESIDE_LINES),
@@ -134,13 +134,15 @@ class Options:
     )
     alignments: str | None = flag(
         None,
-        "File for the word alignments of the best translations, a line "
-        "for each sentence, in Pharaoh format: source-target, as 0-0 1-2.",
+        "File for the word alignments of the best translations, or of "
+        "the targets of --score_file, a line for each sentence, in Pharaoh "
+        "format: source-target, as 0-0 1-2.",
     )
     alignment_layer: int | None = flag(
         None,
         "With --alignments: layer of the decoder, from 1, whose attention "
-        "aligns; by default the last but one.",
+        "aligns; by default the head that was trained to align, or the last "
+        "layer but one.",
         at_least=1,
         at_most=math.inf,
     )

@@ -7,19 +7,27 @@ length 6, has this row:
     inputs_segment    1  1  2  2  0  0     targets_segment    1  1  1  2  2  0
     inputs_position   0  1  0  1  0  0     targets_position   0  1  2  0  1  0
 
-Segment 0 is padding. Each replica's share of a batch also carries numbers:
-`first_row`, the index of its first row in the whole batch (dropout masks depend
-on it), and the DENOMINATORS of the whole batch (losses are divided by them).
+Segment 0 is padding. If the corpus has word alignments, `alignments` [rows, T,
+L] is 1 where a target subword is linked to one of the source.
+
+Each replica's share of a batch also carries numbers: `first_row`, the index of
+its first row in the whole batch (dropout masks depend on it), and the
+DENOMINATORS of the whole batch (losses are divided by them).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.batch_plan import Plan, PlannedBatch
-from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
+from t2t_repro.data.corpus import (
+    ALIGNMENTS,
+    SIDES,
+    Corpus,
+    concatenate_ranges,
+)
 from t2t_repro.data.subword_sampling import SubwordSampler
 
 # Arrays of each side: ids, segments and positions.
@@ -37,6 +45,15 @@ ELEMENT_SPEC = {
     "first_row": tf.TensorSpec([None], tf.int32),
     **dict.fromkeys(DENOMINATORS, tf.TensorSpec([], tf.float32)),
 }
+# Element of an aligned corpus.
+ALIGNED_SPEC = ELEMENT_SPEC | {
+    ALIGNMENTS: tf.TensorSpec([None, None, None, None], tf.int8)
+}
+
+
+def row_features(batch: Iterable[str]) -> list[str]:
+    """Return the names of a batch's features that have rows."""
+    return [name for name in (*ROW_FEATURES, ALIGNMENTS) if name in batch]
 
 
 class Microbatches(NamedTuple):
@@ -60,9 +77,10 @@ def assemble(
     """Build the ROW_FEATURES of a batch, each [rows, row length] int32.
 
     Rows of the two sides may differ in length. Segmentations are those of the
-    sampler at a training step, or the stored ones.
+    sampler at a training step, or the stored ones. An aligned corpus, which has
+    no sampler, also has alignments.
     """
-    arrays = {}
+    arrays, columns = {}, {}
     pair_index = np.arange(len(batch.pairs))
     first_of_row = np.searchsorted(batch.rows, batch.rows)  # [n] pair index
     for side, row_length in zip(SIDES, batch.row_lengths, strict=True):
@@ -71,7 +89,7 @@ def assemble(
         if sampler:
             ids, lengths = sampler.resegment(side, step, batch, ids, lengths)
         before = np.cumsum(lengths) - lengths  # tokens before each pair
-        column = before - before[first_of_row]
+        columns[side] = column = before - before[first_of_row]
         position = concatenate_ranges(np.zeros_like(lengths), lengths)
         index = position + np.repeat(batch.rows * row_length + column, lengths)
         for name, values in (
@@ -85,6 +103,13 @@ def assemble(
             flat = np.zeros(batch.num_rows * row_length, np.int32)
             flat[index] = values
             arrays[name] = flat.reshape(batch.num_rows, row_length)
+    if corpus.is_aligned:
+        index, source, target = corpus.links(batch.pairs)
+        inputs, targets = (columns[side][index] for side in SIDES)
+        shape = *arrays["targets"].shape, batch.row_lengths[0]
+        arrays[ALIGNMENTS] = np.zeros(shape, np.int8)
+        place = batch.rows[index], targets + target, inputs + source
+        arrays[ALIGNMENTS][place] = 1
     return arrays
 
 
@@ -96,12 +121,12 @@ def split_rows(
     """Split the rows of a batch among replicas and microbatches.
 
     Args:
-        arrays: ROW_FEATURES of a batch, each [rows, length].
+        arrays: result of assemble(), [rows, …] each.
         replicas: number of replicas.
         microbatches: those of a replica.
 
     Returns:
-        ROW_FEATURES, each [replicas, accumulation, microbatch rows, length],
+        Arrays, each [replicas, accumulation, microbatch rows, …],
         "first_row" [replicas, accumulation], and DENOMINATORS, each
         [replicas].
         `accumulation` is the smallest multiple of `microbatches.parallel` that
@@ -114,10 +139,10 @@ def split_rows(
     accumulation = microbatches.parallel * -(-rows // (replicas * max_rows))
     count = replicas * accumulation
     microbatch_rows = -(-rows // count)
-    padding = ((0, microbatch_rows * count - rows), (0, 0))
+    padding = 0, microbatch_rows * count - rows
     split: dict[str, np.ndarray] = {
-        name: np.pad(array, padding).reshape(
-            replicas, accumulation, microbatch_rows, -1
+        name: np.pad(array, (padding, *[(0, 0)] * (array.ndim - 1))).reshape(
+            replicas, accumulation, microbatch_rows, *array.shape[1:]
         )
         for name, array in arrays.items()
     }
@@ -148,13 +173,15 @@ def training_dataset(
 
     Each step has one element of ELEMENT_SPEC for each replica of this worker,
     in order: the workers of `context` take the shares of their own replicas
-    from the same batches. Without a sampler, segmentations are the stored ones.
+    from the same batches. Without a sampler, segmentations are the stored ones,
+    and an aligned corpus has elements of ALIGNED_SPEC.
     """
     return _dataset(
         tf.data.Dataset.range(first_step, last_step),
         lambda step: assemble(corpus, plan.batch(step), sampler, step),
         context,
         microbatches,
+        corpus.is_aligned,
     )
 
 
@@ -174,16 +201,19 @@ def evaluation_dataset(
         lambda index: assemble(corpus, planned[index]),
         context,
         microbatches,
+        corpus.is_aligned,
     )
 
 
 def distributed_spec(
-    strategy: tf.distribute.Strategy,
+    strategy: tf.distribute.Strategy, aligned: bool = False
 ) -> dict[str, tf.TypeSpec]:
-    """Return ELEMENT_SPEC as a dataset of `strategy` has it."""
+    """Return the spec of an element as a dataset of `strategy` has it."""
 
     def empty(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return _dataset(tf.data.Dataset.range(0), lambda _: {}, context)
+        return _dataset(
+            tf.data.Dataset.range(0), lambda _: {}, context, aligned=aligned
+        )
 
     return strategy.distribute_datasets_from_function(empty).element_spec
 
@@ -193,6 +223,7 @@ def _dataset(
     load_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,
     microbatches: Microbatches = ONE_MICROBATCH,
+    aligned: bool = False,
 ) -> tf.data.Dataset:
     """Map indices to the batches of `load_batch`, an element for each replica.
 
@@ -202,18 +233,19 @@ def _dataset(
     total = context.num_replicas_in_sync
     replicas = total // context.num_input_pipelines
     first = context.input_pipeline_id * replicas
-    dtypes = [spec.dtype for spec in ELEMENT_SPEC.values()]
+    specs = ALIGNED_SPEC if aligned else ELEMENT_SPEC
+    dtypes = [spec.dtype for spec in specs.values()]
 
     def load_own_share(index: np.ndarray) -> list[np.ndarray]:
         arrays = split_rows(load_batch(int(index)), total, microbatches)
-        return [arrays[name][first : first + replicas] for name in ELEMENT_SPEC]
+        return [arrays[name][first : first + replicas] for name in specs]
 
     @tf.autograph.experimental.do_not_convert  # it takes 0.3 s
     def load(index: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tf.numpy_function(load_own_share, [index], dtypes)
-        for value, spec in zip(values, ELEMENT_SPEC.values(), strict=True):
+        for value, spec in zip(values, specs.values(), strict=True):
             value.set_shape([replicas, *spec.shape])
-        return dict(zip(ELEMENT_SPEC, values, strict=True))
+        return dict(zip(specs, values, strict=True))
 
     # Nothing is tuned here, and the thread of the tuner can hang when the
     # iterator of a strategy is deleted (seen with TensorFlow 2.21, 8 replicas).

@@ -4,7 +4,9 @@ A shard is an Arrow IPC file of one record batch with the columns `inputs` and
 `targets`, large_list<uint16> (int32 for vocabularies above 65,536), and for
 splits that serve as references the raw text in `inputs_text` and
 `targets_text`. Offsets and ids are numpy views of the mapped file: opening a
-corpus loads nothing into memory.
+corpus loads nothing into memory. A split with word alignments has a column
+`alignments`, large_list<int32>: of each linked pair of subwords the position in
+`inputs`, and that in `targets`.
 """
 
 import json
@@ -19,6 +21,7 @@ from t2t_repro import errors
 from t2t_repro.io import files
 
 SIDES = ("inputs", "targets")
+ALIGNMENTS = "alignments"
 _METADATA_KEY = b"t2t_repro"
 
 
@@ -55,13 +58,17 @@ def write_shard(
 
     Args:
         path: file to write.
-        ids: {side: lists of ids, of Python or Arrow}.
+        ids: {side: lists of ids, of Python or Arrow}; perhaps also
+            alignments, of positions.
         texts: {side: list of str}, or {} to store ids only.
         vocab_size: V, which decides the type of the stored ids.
         metadata: JSON object to store in the file.
     """
     kind = pa.large_list(pa.from_numpy_dtype(id_dtype(vocab_size)))
     columns = {side: pa.array(ids[side], kind) for side in SIDES}
+    if ALIGNMENTS in ids:
+        positions = pa.large_list(pa.int32())
+        columns[ALIGNMENTS] = pa.array(ids[ALIGNMENTS], positions)
     for side, lines in texts.items():
         columns[f"{side}_text"] = pa.array(lines, pa.large_string())
     batch = pa.record_batch(
@@ -86,7 +93,11 @@ class Corpus:
         """
         stored = reversed(SIDES) if reverse else SIDES
         self._stored = dict(zip(SIDES, stored, strict=True))
+        self._is_reversed = reverse
         self._shards = [_map_shard(path) for path in paths]
+        self.is_aligned = all(ALIGNMENTS in s.columns for s in self._shards)
+        if self.is_aligned:
+            self._stored[ALIGNMENTS] = ALIGNMENTS
         self.shard_metadata = [shard.metadata for shard in self._shards]
         sizes = [shard.batch.num_rows for shard in self._shards]
         self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -121,6 +132,20 @@ class Corpus:
             gathered[target] = column.ids[source]
         return gathered
 
+    def links(
+        self, pairs: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the linked subwords of `pairs` [n] of an aligned corpus.
+
+        They are, [m] each: indices in `pairs`, and positions of the subwords in
+        inputs and in targets.
+        """
+        counts = self.lengths[ALIGNMENTS][pairs] // 2
+        source, target = self.gather(ALIGNMENTS, pairs).reshape(-1, 2).T
+        if self._is_reversed:
+            source, target = target, source
+        return np.repeat(np.arange(len(pairs)), counts), source, target
+
     def sentences(self, side: str) -> list[list[int]]:
         """Return the ids of every sentence; meant for small splits."""
         ids = self.gather(side, np.arange(len(self)))
@@ -154,7 +179,8 @@ def _map_shard(path: pathlib.Path) -> _Shard:
         batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
         metadata = json.loads((batch.schema.metadata or {})[_METADATA_KEY])
         names = batch.schema.names  # names that are not UTF-8: a ValueError
-        columns = {side: _column(batch[side]) for side in SIDES}
+        sides = [*SIDES, *({ALIGNMENTS} & {*names})]
+        columns = {side: _column(batch[side]) for side in sides}
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     return _Shard(path, batch, names, columns, metadata)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from t2t_repro import errors
 from t2t_repro.data import corpus, engines
 from t2t_repro.io import files, progress
+from t2t_repro.text import word_alignment
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -34,7 +35,8 @@ _REASONS = ("empty_side", "longer_than_max_length", "length_ratio")
 class EncodedChunk(NamedTuple):
     """Consecutive pairs, encoded, without those that were dropped."""
 
-    ids: dict[str, pa.LargeListArray]  # a list of ids for each pair
+    # A list of ids for each pair, and perhaps one of linked positions.
+    ids: dict[str, pa.LargeListArray]
     texts: dict[str, list[str]]  # {} where ids are enough
     dropped: dict[str, int]  # by reason
 
@@ -55,7 +57,11 @@ class Encoder:
         return max(vocabulary.size for vocabulary in self.vocabularies)
 
     def encode(self, pairs: list[Pair]) -> EncodedChunk:
-        """Encode consecutive pairs."""
+        """Encode consecutive pairs, all of which may have alignments.
+
+        Raises:
+            UserError: an alignment links words that are not there.
+        """
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
         most = self.max_length and self.max_length * _MAX_CHARACTERS_PER_SUBWORD
         sentences = [
@@ -88,6 +94,15 @@ class Encoder:
                 np.concatenate([[0], ends]),
                 np.fromiter(itertools.chain.from_iterable(kept), dtype),
             )
+        if pairs and len(pairs[0]) > len(corpus.SIDES):
+            aligned = zip(pairs, *sentences, strict=True)
+            ids[corpus.ALIGNMENTS] = pa.array(
+                [
+                    self._link(*each)
+                    for each in itertools.compress(aligned, keep)
+                ],
+                pa.large_list(pa.int32()),
+            )
         texts = dict(zip(corpus.SIDES, lines, strict=True))
         return EncodedChunk(
             ids,
@@ -98,22 +113,51 @@ class Encoder:
             },
         )
 
+    def _link(self, pair, *sentences):
+        """Return the positions of linked subwords, source and target in turn.
+
+        There are none if a vocabulary's normalization changes the number of
+        words, since nobody knows then which of them were linked.
+        """
+        links = word_alignment.parse(pair[2])
+        words = list(map(word_alignment.words, self.vocabularies, sentences))
+        counts = [
+            len(vocabulary.split_tag(line)[1].split())
+            for vocabulary, line in zip(self.vocabularies, pair, strict=False)
+        ]
+        for i, j in links:
+            if i >= counts[0] or j >= counts[1]:
+                raise errors.UserError(
+                    f"An alignment has {i}-{j}, where words count from 0 and "
+                    f"the sides have {counts[0]} and {counts[1]}: "
+                    f"{pair[0][:80]!r}, {pair[1][:80]!r}. Align the lines of "
+                    "these files, with words separated by white space."
+                )
+        if counts != [max(side, default=-1) + 1 for side in words]:
+            return []
+        return [*itertools.chain(*word_alignment.link_subwords(links, *words))]
+
 
 class Checksums:
-    """sha256 of each side of the text, with a line feed after every line."""
+    """sha256 of each side of the text, with a line feed after every line.
+
+    The alignments of pairs that have them are a third side.
+    """
 
     def __init__(self) -> None:
-        self._hashes = [hashlib.sha256() for _ in corpus.SIDES]
+        self._hashes = {side: hashlib.sha256() for side in corpus.SIDES}
 
     def update(self, pairs: Sequence[Pair]) -> None:
         """Add the next pairs."""
-        for side, digest in enumerate(self._hashes):
-            digest.update("".join(f"{pair[side]}\n" for pair in pairs).encode())
+        names = *corpus.SIDES, corpus.ALIGNMENTS
+        columns = zip(*pairs, strict=True)
+        for name, lines in zip(names, columns, strict=False):
+            digest = self._hashes.setdefault(name, hashlib.sha256())
+            digest.update("".join(f"{line}\n" for line in lines).encode())
 
     def hexdigests(self) -> dict[str, str]:
         """Return {"inputs": …, "targets": …}."""
-        digests = (digest.hexdigest() for digest in self._hashes)
-        return dict(zip(corpus.SIDES, digests, strict=True))
+        return {side: each.hexdigest() for side, each in self._hashes.items()}
 
 
 def encode_split(
@@ -220,7 +264,7 @@ def _write_shards(results, vocab_size, bar):
 def _write_shard(path, chunks, vocab_size, read, text_sha256):
     ids = {
         side: pa.concat_arrays([chunk.ids[side] for chunk in chunks])
-        for side in corpus.SIDES
+        for side in chunks[0].ids
     }
     texts = {
         side: [line for chunk in chunks for line in chunk.texts[side]]
@@ -242,7 +286,13 @@ def _total(counts):
 def _split_entry(paths, text):
     """Return the manifest's entry of a split: the sums over its shards."""
     shards = [corpus.Corpus([path]) for path in paths]
+    aligned = [
+        int(np.count_nonzero(shard.lengths[corpus.ALIGNMENTS]))
+        for shard in shards
+        if shard.is_aligned
+    ]
     return text | {
+        **({"aligned": sum(aligned)} if aligned else {}),
         "kept": sum(map(len, shards)),
         "dropped": _total([s.shard_metadata[0]["dropped"] for s in shards]),
         "tokens": {

@@ -65,7 +65,8 @@ class PairFilters:
         return list(self._filters)
 
     def apply(self, pairs: list[Pair]) -> FilteredChunk:
-        """Apply all filters to consecutive pairs."""
+        """Apply all filters to consecutive pairs, without alignments."""
+        pairs = [pair[:2] for pair in pairs]
         reasons = bytes(map(self._reason, pairs))
         if not self.unique:
             return FilteredChunk(reasons, b"")
@@ -183,7 +184,7 @@ def _examples(read, reasons, names):
 
 
 def _shortened(pair):
-    return [line[:EXAMPLE_LENGTH] for line in pair]
+    return [line[:EXAMPLE_LENGTH] for line in pair[:2]]
 
 
 def kept_pairs(

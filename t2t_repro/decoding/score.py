@@ -10,6 +10,7 @@ import tensorflow as tf
 from t2t_repro.models.seq2seq import Seq2Seq, one_sentence_per_row
 from t2t_repro.text import languages, long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text.word_alignment import Alignment
 
 # Maximum number of logits in memory: 128 MiB in float32, and as much for their
 # softmax. A server scores the shards of a batch at the same time.
@@ -24,6 +25,7 @@ class TargetScore(NamedTuple):
 
     pieces: list[str]
     log_probs: list[float]
+    alignment: Alignment | None = None  # None: not asked
 
     @property
     def total(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.decoding import reranking, rules, score, search
 from t2t_repro.decoding.score import (
     TargetScore,
@@ -20,16 +20,13 @@ from t2t_repro.decoding.score import (
     truncate_rows,
 )
 from t2t_repro.decoding.translation import (
-    Alignment,
     AttentionTrace,
     Stopped,
     Translation,
-    align_words,
     join,
     layer_index,
-    word_indices,
 )
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, split_losses
 from t2t_repro.io import progress
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
@@ -37,15 +34,18 @@ from t2t_repro.models.seq2seq import (
     one_sentence_per_row,
 )
 from t2t_repro.runtime import devices, graph
+from t2t_repro.text import word_alignment
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
+from t2t_repro.text.word_alignment import Alignment
 
 # Word alignments of sentences and translations, by a model's attention.
 #
 # A subword of the translation is linked to the subword of the source that has
 # the greatest cross-attention weight, in one layer, averaged over its heads. By
 # default this is the last layer but one, whose attention agrees best with
-# alignments by people (Garg et al. 2019).
+# alignments by people, or the head that was trained to align (Garg et al.
+# 2019).
 
 
 class Aligner:
@@ -62,14 +62,15 @@ class Aligner:
         Args:
             models: one, or an ensemble, whose weights are averaged.
             vocabularies: source and target, the same for all models.
-            layer: argument of layer_index().
+            layer: argument of layer_index(); None: the head of a model that
+                was trained with the loss guided_alignment.
 
         Raises:
             UserError: a model has no attention weights, or no such layer.
         """
         self._source, self._target = vocabularies
         any_ids = tf.constant([[EOS, EOS]])
-        layers = []
+        heads = []  # index of the layer, and slice of its heads
         for model in models:
             if "cross" not in model.attention_kinds:
                 raise errors.UserError(
@@ -77,15 +78,24 @@ class Aligner:
                     "the source, which aligns words. Omit --alignments."
                 )
             num_layers = len(score.cross_attention(model, any_ids, any_ids))
-            layers.append(layer_index(layer, num_layers))
+            chosen, heads_of_layer = layer, slice(None)
+            if layer is None and (guided := _guided_alignment(model)):
+                chosen = guided.layer
+                heads_of_layer = slice(guided.head - 1, guided.head)
+            heads.append((layer_index(chosen, num_layers), heads_of_layer))
 
         def best_sources(inputs, outputs):
             weights = tf.add_n(
                 [
                     tf.reduce_mean(
-                        score.cross_attention(model, inputs, outputs)[index], 1
+                        score.cross_attention(model, inputs, outputs)[index][
+                            :, of_layer
+                        ],
+                        1,
                     )
-                    for model, index in zip(models, layers, strict=True)
+                    for model, (index, of_layer) in zip(
+                        models, heads, strict=True
+                    )
                 ]
             )  # [B, T, L]
             is_text = score.is_text(inputs, self._source)
@@ -102,28 +112,39 @@ class Aligner:
 
         Args:
             inputs: [B, L] int32, ids with EOS, PAD after.
-            outputs: [B, T] int32, translations, the same.
+            outputs: [B, T] int32, translations, the same. Without text on
+                both sides there are no links.
         """
         best = devices.map_shards(self._best_sources, (inputs, outputs)).numpy()
         alignments = []
         for source, target, positions in zip(
             inputs.numpy(), outputs.numpy(), best, strict=True
         ):
-            target_words = _words(self._target, target)
-            # The positions of EOS and PAD are not read.
-            first = int(source[0] in self._source.tag_ids)  # no word
-            links = zip(
-                positions - first, range(len(target_words)), strict=False
+            source_words, target_words = (
+                word_alignment.words(
+                    vocabulary, row[: np.argmax(row == EOS) + 1].tolist()
+                )
+                for vocabulary, row in (
+                    (self._source, source),
+                    (self._target, target),
+                )
             )
-            source_words = _words(self._source, source[first:])
-            alignments.append(align_words(links, source_words, target_words))
+            has_text = max(source_words, default=-1) >= 0
+            # The positions of EOS and PAD are not read.
+            columns = range(len(target_words) if has_text else 0)
+            links = zip(positions, columns, strict=False)
+            alignments.append(
+                word_alignment.align_words(links, source_words, target_words)
+            )
         return alignments
 
 
-def _words(vocabulary: Vocabulary, row: np.ndarray) -> list[int]:
-    """Return the word of each subword of a row but EOS and PAD."""
-    ids = row[: np.argmax(row == EOS)].tolist()
-    return word_indices(ids, vocabulary.decode)
+def _guided_alignment(model: Seq2Seq) -> Any:
+    """Return the model's loss guided_alignment; None: it has another."""
+    for text in split_losses(model.hparams.loss):
+        if text.partition(":")[0] == "guided_alignment":
+            return registry.losses.construct(text, "hparam loss")
+    return None
 
 
 # Sentences that are sorted by length together and held in memory.
@@ -509,14 +530,20 @@ class BatchTranslator:
         scores: list = [None] * len(pairs)
         max_tokens = self._hparams.batch_tokens
         for batch in length_sorted(range(len(pairs)), lengths, max_tokens):
-            rows = self._score(
+            arrays = (
                 pad_rows([sources[i] for i in batch]),
                 pad_rows([targets[i] for i in batch]),
             )
-            for i, row in zip(batch, rows.numpy(), strict=True):
+            rows = self._score(*arrays).numpy()
+            alignments: list = [None] * len(batch)
+            if self._aligner:
+                alignments = self._aligner.align(*arrays)
+            for i, row, alignment in zip(batch, rows, alignments, strict=True):
                 ids = targets[i]
                 scores[i] = TargetScore(
-                    self._target.pieces(ids), row[: len(ids)].tolist()
+                    self._target.pieces(ids),
+                    row[: len(ids)].tolist(),
+                    alignment,
                 )
                 bar.update()
         return scores

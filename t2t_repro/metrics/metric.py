@@ -47,6 +47,7 @@ PARSING = (
     "unbalanced_trees",
     "miscounted_trees",
 )
+ALIGNMENT = ("aer",)  # of lines in Pharaoh format
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = (
     "step",

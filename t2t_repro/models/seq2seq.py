@@ -57,6 +57,9 @@ class HiddenStates(NamedTuple):
 
     states: Tensor  # [B, T, E]
     auxiliary_losses: tuple[AuxiliaryLoss, ...] = ()  # the same in every pass
+    # Cross-attention weights [B, H, T, L] of each decoder layer, float32, for
+    # losses of one's own; (): the model gives none.
+    cross_attention: tuple[Tensor, ...] = ()
 
 
 class AttentionWeights(NamedTuple):

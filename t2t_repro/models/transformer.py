@@ -200,7 +200,9 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> seq2seq.HiddenStates:
-        return seq2seq.HiddenStates(self._encode_and_decode(batch, rng)[0])
+        x, _, decoder_weights = self._encode_and_decode(batch, rng)
+        cross = tuple(cross for _, cross in decoder_weights)
+        return seq2seq.HiddenStates(x, cross_attention=cross)
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]

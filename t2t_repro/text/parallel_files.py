@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterable, Iterator
 from t2t_repro import errors
 from t2t_repro.io import files, progress, storage
 
-Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
+# (inputs, targets): a sentence and its translation; within data generation
+# perhaps with a third string, the alignment of their words.
+Pair = tuple[str, str]
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
 _UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 _TIMEOUT_SECONDS = 60  # of a server
@@ -156,6 +158,27 @@ def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
                 "line n of the other."
             )
         yield source, target
+
+
+def with_alignments(
+    pairs: Iterable[Pair], alignments: Iterable[str]
+) -> Iterator[Pair]:
+    """Yield pairs with the line of word alignments of each, a third string.
+
+    Raises:
+        UserError: the counts differ.
+    """
+    for count, (pair, line) in enumerate(
+        itertools.zip_longest(pairs, alignments)
+    ):
+        if pair is None or line is None:
+            raise errors.UserError(
+                f"There are {count:,} {'pairs' if pair is None else 'lines'} "
+                f"of {'text' if pair is None else 'word alignments'}, and "
+                f"more {'word alignments' if pair is None else 'text'}: line "
+                "n of the alignments must be that of pair n, and may be blank."
+            )
+        yield *pair, line
 
 
 def write_pairs(

@@ -290,6 +290,8 @@ def _build_task(
     }
     vocabularies = manifest.open_vocabularies(folder, problem.reverse)
     sampler = subword_sampling.build(hparams, vocabularies, options.random_seed)
+    if sampler:  # alignments are of the stored subwords
+        corpora["train"].is_aligned = False
     plan = batch_plan.build(
         subword_sampling.planned_lengths(
             sampler, corpora["train"], hparams.max_length

@@ -10,7 +10,8 @@ def focal(batch, states, output_layer, rng, gamma=2.0):
     return {"focal": (loss[..., 0], "target_tokens")}
 
 The hparam `loss` names it, with arguments: focal:gamma=1.5. A class is built
-once, with the arguments, and its instance is called.
+once, with the arguments, and its instance is called. Several losses, joined by
++, are added.
 """
 
 import inspect
@@ -18,9 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
+from keras import ops
 
-from t2t_repro import errors, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data.batches import DENOMINATORS
+from t2t_repro.data.corpus import ALIGNMENTS
+from t2t_repro.decoding.translation import layer_index
 from t2t_repro.io import arguments
 from t2t_repro.layers.randomness import Rng
 from t2t_repro.models.seq2seq import AuxiliaryLoss
@@ -34,18 +38,23 @@ _GIVEN = 4  # arguments of a loss: batch, states, output layer, rng
 _FIGURES = frozenset(
     "loss perplexity accuracy padding gradient_norm learning_rate".split()
 )
-# Takes a batch's row features, states [B, T, E], the model's output layer and
-# the state of random numbers (None in validations); returns {name: (loss,
-# denominator)}.
+# Takes a batch's row features with "cross_attention", the attention weights
+# [B, H, T, L] of each decoder layer; states [B, T, E], the model's output layer
+# and the state of random numbers (None in validations). It returns {name:
+# (loss, denominator)}.
 Loss = Callable[[Mapping[str, Tensor], Tensor, Any, Rng | None], Any]
 
 
-def build(text: str) -> Loss | None:
-    """Return the loss of "name:key=value"; None: cross-entropy.
+def build(text: str) -> tuple[Loss | None, ...]:
+    """Return the losses of "name:key=value+name"; None: cross-entropy.
 
     Raises:
-        UserError: the name is unknown, or an argument wrong or missing.
+        UserError: a name is unknown, or an argument wrong or missing.
     """
+    return tuple(map(_build_one, hparam.split_losses(text)))
+
+
+def _build_one(text):
     name, _, values = text.partition(":")
     definition = registry.losses[name].value
     if name == CROSS_ENTROPY:
@@ -97,18 +106,39 @@ def cross_entropy(
 
 
 def terms(
-    loss: Loss,
-    batch: Mapping[str, Tensor],
+    own: Iterable[Loss | None],
+    usual: Sums,
+    batch: Mapping[str, Any],
     states: Tensor,
     output_layer: Any,
     rng: Rng | None,
 ) -> list[AuxiliaryLoss]:
-    """Return the terms of a registered loss, sums over a batch.
+    """Return the terms of losses, sums over a batch.
+
+    Cross-entropy is `usual`; the other arguments are those of a Loss.
 
     Raises:
-        UserError: the loss returns no such terms.
+        UserError: a loss returns no such terms, or two return the same.
     """
-    returned = loss(batch, states, output_layer, rng)
+    found: dict[str, AuxiliaryLoss] = {}
+    for loss in own:
+        of_loss = (
+            _terms(loss(batch, states, output_layer, rng), batch)
+            if loss
+            else [AuxiliaryLoss(CROSS_ENTROPY, usual.smoothed, "target_tokens")]
+        )
+        for term in of_loss:
+            if term.name in found:
+                raise errors.UserError(
+                    f"Two losses of {_SETTING} have a term {term.name!r}. "
+                    "Their sum would hide one: omit one of them."
+                )
+            found[term.name] = term
+    return list(found.values())
+
+
+def _terms(returned, batch):
+    """Return the sums over a batch of what a loss returned."""
     try:
         found = [
             AuxiliaryLoss(name, _sum(value, batch), per)
@@ -156,3 +186,59 @@ def divided(
             )
         result[loss.name] = tf.cast(loss.total, tf.float32) / counts[loss.per]
     return result
+
+
+class GuidedAlignment:
+    """Cross-entropy of a head's attention against given word alignments.
+
+    Garg et al. 2019 (arXiv 1909.02074), section 4.1: a target subword that is
+    linked to n source subwords has the distribution 1 / n over them, and the
+    attention of one head of the decoder approaches it. Unlinked subwords do
+    not count. The decoder sees earlier targets only, as it does in a search.
+    """
+
+    def __init__(self, weight: float = 0.05, layer: int = 0, head: int = 1):
+        """Choose layer and head, both from 1; layer 0: the last but one."""
+        if weight <= 0 or layer < 0 or head < 1:
+            raise ValueError(
+                "weight must be above 0, layer at least 0 and head at least "
+                f"1; got {weight}, {layer} and {head}"
+            )
+        self.weight, self.layer, self.head = weight, layer or None, head
+
+    def __call__(
+        self,
+        batch: Mapping[str, Any],
+        states: Tensor,
+        output_layer: Any,
+        rng: Rng | None,
+    ) -> dict[str, tuple[Tensor, str]]:
+        """Return {"alignment": the weighted loss of each token [B, T]}."""
+        layers = batch["cross_attention"]
+        if not layers:
+            raise errors.UserError(
+                "guided_alignment reads the attention of a Transformer, which "
+                "this model, or --recompute_grad, does not keep. Choose "
+                "another model, or omit --recompute_grad."
+            )
+        if ALIGNMENTS not in batch:
+            raise errors.UserError(
+                "guided_alignment needs batches with word alignments. Make "
+                "the data with --problem_args=alignments=…, and omit "
+                "bpe_dropout and unigram_alpha, which change the subwords."
+            )
+        setting = "layer of guided_alignment"
+        weights = layers[layer_index(self.layer, len(layers), setting)]
+        num_heads = weights.shape[1]
+        if self.head > num_heads:
+            raise errors.UserError(
+                f"head of guided_alignment must be from 1 to {num_heads}; got "
+                f"{self.head}."
+            )
+        links = ops.cast(batch[ALIGNMENTS], "float32")
+        counts = ops.sum(links, axis=-1, keepdims=True)
+        shares = links / ops.maximum(counts, 1.0)
+        # A weight that is 0 in float32 has no gradient.
+        logs = ops.log(ops.maximum(weights[:, self.head - 1], 1e-30))
+        loss = -self.weight * ops.sum(shares * logs, axis=-1)
+        return {"alignment": (loss, "target_tokens")}

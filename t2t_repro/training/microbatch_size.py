@@ -11,7 +11,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.corpus import SIDES
+from t2t_repro.data.corpus import ALIGNMENTS, SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import run_log
 from t2t_repro.runtime import devices
@@ -158,12 +158,14 @@ def _full_batch(plan, longest):
     The side with longer rows has `longest` slots in each.
     """
     rows = -(-plan.max_batch_slots // longest)
-    return {
+    arrays = {
         name: np.ones((rows, length), np.int32)
         for side, length in zip(SIDES, plan.row_lengths, strict=True)
         for name in batches.ROW_FEATURES
         if name.startswith(side)
     }
+    arrays[ALIGNMENTS] = np.ones((rows, *plan.row_lengths[::-1]), np.int8)
+    return arrays
 
 
 class _NoUpdate:

@@ -20,6 +20,7 @@ from keras import ops
 
 from t2t_repro import errors
 from t2t_repro.data import batches
+from t2t_repro.data.corpus import ALIGNMENTS
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.embedding import Embedding
@@ -296,6 +297,8 @@ def _check_gradients(subject: _Subject) -> None:
             subject.inputs, subject.targets
         ).items()
     }
+    lengths = subject.targets.shape[1], subject.inputs.shape[1]
+    batch[ALIGNMENTS] = tf.ones((2, *lengths), tf.int8)
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
         rng = randomness.step_rng(1, 1, 0, 2)

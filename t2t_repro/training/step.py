@@ -17,7 +17,11 @@ import tensorflow as tf
 
 from t2t_repro import errors, registry
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.batches import DENOMINATORS, ROW_FEATURES, distributed_spec
+from t2t_repro.data.batches import (
+    DENOMINATORS,
+    distributed_spec,
+    row_features,
+)
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng
@@ -46,13 +50,15 @@ class Execution(NamedTuple):
     xla: bool  # whether to compile with XLA
     num_chunks: int = 1  # of logits, see smoothed_cross_entropy()
     parallel: int = 1  # microbatches of a replica at a time
+    aligned: bool = False  # whether batches have alignments
 
 
 class Objective(NamedTuple):
     """Loss that a model is trained on, and how cross-entropy is computed."""
 
     label_smoothing: float
-    own: losses.Loss | None = None  # instead of cross-entropy
+    # Losses that are added; None is cross-entropy.
+    own: tuple[losses.Loss | None, ...] = (None,)
     num_chunks: int = 1
     xla: bool = False
 
@@ -127,7 +133,7 @@ def build_train_step(
         is_program = xla and _is_one_program(batch, optimizer, hparams)
         return (compiled_step if is_program else step_by_parts)(batch)
 
-    return _on_replicas(replica_step, execution.strategy)
+    return _on_replicas(replica_step, execution)
 
 
 def _is_one_program(batch, optimizer, hparams):
@@ -169,7 +175,7 @@ def build_eval_step(
             )
         )
 
-    return _on_replicas(replica_step, execution.strategy)
+    return _on_replicas(replica_step, execution)
 
 
 def batch_loss(
@@ -195,9 +201,10 @@ def batch_loss(
             training.losses says.
     """
     hidden = model.hidden_states(batch, rng)
-    arguments = batch, hidden.states, model.output_layer
     sums = losses.cross_entropy(
-        *arguments,
+        batch,
+        hidden.states,
+        model.output_layer,
         objective.label_smoothing,
         objective.num_chunks,
         objective.xla,
@@ -205,9 +212,16 @@ def batch_loss(
     if counts is None:
         return sums
     auxiliary = losses.divided(hidden.auxiliary_losses, counts)
-    if objective.own is None:
+    if objective.own == (None,):
         return sums._replace(auxiliary=auxiliary)
-    terms = losses.terms(objective.own, *arguments, rng)
+    terms = losses.terms(
+        objective.own,
+        sums,
+        {**batch, "cross_attention": hidden.cross_attention},
+        hidden.states,
+        model.output_layer,
+        rng,
+    )
     shares = losses.divided(terms, counts)
     return sums._replace(
         smoothed=sum(shares.values()) * counts["target_tokens"],
@@ -230,13 +244,14 @@ def _require_gradients(variables, gradients):
         )
 
 
-def _on_replicas(replica_step, strategy):
+def _on_replicas(replica_step, execution):
     """Return the tf.function of a distributed batch that all replicas run.
 
     Its values are those of the first replica, which all share. A graph for each
     shape is faster, by 2% on a CPU. Several machines use one graph for all
     shapes, because they must number its all-reduces alike.
     """
+    strategy = execution.strategy
 
     def step(batch):
         return tf.nest.map_structure(
@@ -246,7 +261,8 @@ def _on_replicas(replica_step, strategy):
 
     if strategy.cluster_resolver is None:
         return graph.function(step, reduce_retracing=True)
-    return graph.function(step, input_signature=[distributed_spec(strategy)])
+    spec = distributed_spec(strategy, execution.aligned)
+    return graph.function(step, input_signature=[spec])
 
 
 def _accumulate(function, batch, parallel):
@@ -256,7 +272,7 @@ def _accumulate(function, batch, parallel):
     """
 
     def compute(index):
-        rows = {name: batch[name][index] for name in ROW_FEATURES}
+        rows = {name: batch[name][index] for name in row_features(batch)}
         return function(rows, batch["first_row"][index])
 
     def add(index, total):

@@ -119,7 +119,11 @@ class Session:
             self.task.hparams,
             self.options.random_seed,
             step.Execution(
-                self.strategy, self.xla, num_chunks, self.microbatches.parallel
+                self.strategy,
+                self.xla,
+                num_chunks,
+                self.microbatches.parallel,
+                self.task.corpora["train"].is_aligned,
             ),
         )
         return anomalies.CountedStep(train_step, self.xla)

@@ -74,7 +74,9 @@ class Validation:
         self._step = step.build_eval_step(
             model,
             hparams,
-            step.Execution(strategy, xla, chunks, microbatches.parallel),
+            step.Execution(
+                strategy, xla, chunks, microbatches.parallel, corpus.is_aligned
+            ),
             {
                 "target_tokens": float(plan.tokens["targets"]),
                 "source_tokens": float(plan.tokens["inputs"]),

@@ -33,6 +33,11 @@ def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
         best = np.array(values["weights"][1])[:-1, :-1].argmax(1)
         links = {(words[0][i], words[1][j]) for j, i in enumerate(best)}
         assert found == " ".join(f"{i}-{j}" for i, j in sorted(links))
+    rows = zip(lines.split("\n")[:-1], texts, strict=True)
+    (tmp_path / "pairs").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    again = f"--score_file={tmp_path / 'pairs'}", *flags
+    assert len(ok(run("decoder", NUMBERS, *again)).split("\n")) == 4
+    assert path.read_text().split("\n")[:-1] == aligned
 
 
 def test_interactive_decoder_explains_a_refused_line(trained, run):

@@ -33,8 +33,9 @@ class Table:
 
     attention_kinds = ("cross",)
 
-    def __init__(self, seed):
+    def __init__(self, seed, loss="cross_entropy"):
         self.seed = seed
+        self.hparams = types.SimpleNamespace(loss=loss)
 
     def attention_weights(self, batch):
         """Return weights [layers, B, H, T, L]; EOS has the greatest."""
@@ -140,3 +141,31 @@ def test_tag_is_no_word_of_an_alignment():
 
     sources = [source for source, _ in PAIRS]
     assert align([f"<2de> {source}" for source in sources]) == align(sources)
+
+
+@pytest.mark.parametrize(("layer", "is_guided"), [(None, True), (3, False)])
+def test_trained_head_aligns_unless_a_layer_is_named(
+    vocabularies, layer, is_guided
+):
+    loss = "cross_entropy+guided_alignment:layer=3:head=2"
+    rows = tf.constant([[9, 8, 7, 6, 1]]), tf.constant([[5, 4, 3, 1]])
+
+    def best(heads, layer=2):
+        ids = np.ix_(*(side[0, :-1].numpy() for side in rows[::-1]))
+        sums = sum(weight(ids, layer, head, 0) for head in heads)
+        return sums.argmax(1)
+
+    heads = (1,) if is_guided else (0, 1)
+    assert (best((1,)) != best((0, 1))).any()
+    aligner = translate.Aligner([Table(0, loss)], vocabularies, layer)
+    found = aligner._best_sources(*rows).numpy()[0, :3]
+    assert found.tolist() == best(heads).tolist()
+
+
+def test_pair_without_text_on_a_side_has_no_links(vocabularies, vocabulary):
+    rows = [
+        score.pad_rows(vocabulary.encode(side))
+        for side in (["", "birds", ""], ["birds", "", ""])
+    ]
+    found = translate.Aligner([Table(0)], vocabularies).align(*rows)
+    assert [alignment.links for alignment in found] == [frozenset()] * 3

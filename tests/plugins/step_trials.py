@@ -23,6 +23,22 @@ class Result(NamedTuple):
     norms: np.ndarray  # [steps], norms of the gradients
 
 
+def plan_of(corpus, hparams):
+    """Plan the batches of a corpus; packed rows of the sides differ."""
+    lengths, longest = corpus.lengths, hparams.max_length
+    if hparams.batching == "packed":
+        return batch_plan.PackedPlan(
+            lengths,
+            batch_plan.usable_pairs(lengths, longest),
+            hparams,
+            seed=3,
+            row_lengths=(longest, longest + 8),
+        )
+    return plans.build(
+        lengths, "bucketed", hparams.batch_tokens, longest, seed=3
+    )
+
+
 class Trial:
     """A model on some replicas, traced once and reset before each run."""
 
@@ -39,19 +55,7 @@ class Trial:
         self.strategy, self.corpus = strategy, corpus
         self._randomize = randomize
         self.replicas = strategy.num_replicas_in_sync
-        lengths, longest = corpus.lengths, hparams.max_length
-        if hparams.batching == "packed":
-            self.plan = batch_plan.PackedPlan(
-                lengths,
-                batch_plan.usable_pairs(lengths, longest),
-                hparams,
-                seed=3,
-                row_lengths=(longest, longest + 8),
-            )
-        else:
-            self.plan = plans.build(
-                lengths, "bucketed", hparams.batch_tokens, longest, seed=3
-            )
+        self.plan = plan_of(corpus, hparams)
         with strategy.scope():
             self.model = build_model()
             self.optimizer = optimizer.build(

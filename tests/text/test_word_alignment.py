@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.decoding import translation
-from t2t_repro.decoding.translation import Alignment
+from t2t_repro.text import word_alignment
+from t2t_repro.text.word_alignment import Alignment
 
 PIECES = ["a", "b", " ", " c", "d ", "ef"]
 
@@ -28,15 +29,15 @@ def test_word_of_a_subword_is_that_of_its_last_letter(ids):
             expected.append(len(text[: letters[-1] + 1].split()) - 1)
         else:
             expected.append(min(len(text[:end].split()), last_word))
-    assert translation.word_indices(ids, decode) == expected
+    assert word_alignment.word_indices(ids, decode) == expected
 
 
 def test_words_are_aligned_if_any_of_their_subwords_are_linked():
     links = [(0, 0), (1, 1), (3, 2)]
-    found = translation.align_words(links, [0, 0, 1, 2], [0, 1, 1])
+    found = word_alignment.align_words(links, [0, 0, 1, 2], [0, 1, 1])
     assert found == Alignment(frozenset({(0, 0), (0, 1), (2, 1)}), 3, 2)
     assert found.pharaoh() == "0-0 0-1 2-1"
-    assert translation.align_words([], [], []).pharaoh() == ""
+    assert word_alignment.align_words([], [], []).pharaoh() == ""
 
 
 def test_pharaoh_is_sorted_by_number():
@@ -47,10 +48,10 @@ def test_pharaoh_is_sorted_by_number():
 def test_parts_of_a_line_are_joined_with_offsets():
     first = Alignment(frozenset({(0, 1), (2, 0)}), 3, 2)
     second = Alignment(frozenset({(0, 0)}), 1, 4)
-    found = translation.join_alignments([first, second, first])
+    found = word_alignment.join_alignments([first, second, first])
     assert found.pharaoh() == "0-1 2-0 3-2 4-7 6-6"
     assert found[1:] == (7, 8)
-    assert translation.join_alignments([]) == (frozenset(), 0, 0)
+    assert word_alignment.join_alignments([]) == (frozenset(), 0, 0)
 
 
 def test_default_layer_is_the_last_but_one():
@@ -59,3 +60,31 @@ def test_default_layer_is_the_last_but_one():
     assert translation.layer_index(6, 6) == 5
     with pytest.raises(errors.UserError, match="from 1 to 6, .* got 7"):
         translation.layer_index(7, 6)
+
+
+def test_pharaoh_lines_have_sure_and_possible_links():
+    found = word_alignment.parse(" 0-0 10-2\t1?3 1p2 ")
+    assert found == {(0, 0): True, (10, 2): True, (1, 3): False, (1, 2): False}
+    assert word_alignment.parse("") == {}
+
+
+@pytest.mark.parametrize("item", ["0", "1-", "a-b", "-1-0", "0-0-0", "9" * 10])
+def test_other_lines_are_refused(item):
+    with pytest.raises(errors.UserError, match="Pharaoh format, .* '0-0 "):
+        word_alignment.parse(f"0-0 {item}")
+
+
+@given(
+    sides=st.tuples(*[st.lists(st.integers(0, 2), max_size=9)] * 2),
+    links=st.frozensets(st.tuples(st.integers(0, 2), st.integers(0, 2))),
+)
+def test_subwords_of_linked_words_are_linked(sides, links):
+    sides = [sorted(side) for side in sides]
+    found = word_alignment.link_subwords(links, *sides)
+    real = {(i, j) for i, j in links if i in sides[0] and j in sides[1]}
+    assert word_alignment.align_words(found, *sides).links == real
+    assert (
+        len({*found})
+        == len(found)
+        == sum(sides[0].count(i) * sides[1].count(j) for i, j in links)
+    )
