@@ -37,7 +37,10 @@ _MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
 
 
 class Model(Translator):
-    """Trained model of a run."""
+    """Trained model of a run.
+
+    `keras_models` has its Keras model, or those of an ensemble.
+    """
 
     def __init__(self, run: Run, checkpoint_path: Checkpoints = None):
         """Load the weights.
@@ -48,7 +51,7 @@ class Model(Translator):
         """
         self.run = run
         self._checkpoints = run.checkpoints(checkpoint_path)
-        models = run.models(self._checkpoints)
+        self.keras_models = models = run.models(self._checkpoints)
         self._num_models = len(models)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(

@@ -6,9 +6,11 @@ t2t show --runs_dir=~/t2t_train
 The cost stands beside the paper's, where it has figures for the set.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
+import re
 
 from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
@@ -29,6 +31,11 @@ class Options:
     yaml: bool = flag(False, "Print a configuration file for --config instead.")
     mean_length: int = flag(
         30, "Mean subwords of a sentence, for the FLOP count.", at_least=1
+    )
+    shapes: bool = flag(
+        False,
+        "List the layers instead, with their outputs of B sentences of L and "
+        "T subwords, and their parameters.",
     )
     runs_dir: str | None = flag(
         None,
@@ -53,6 +60,9 @@ def main() -> None:
     optimizer.check(hparams)
     if options.yaml:
         print(common_flags.configuration(), end="")
+        return
+    if options.shapes:
+        print(_layers_table(hparams, options.vocab_size))
         return
     model = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
     for line in (
@@ -86,6 +96,34 @@ def _runs_table(folder):
             f"There is no run below {folder}: no folder there has a run.json. "
             "Name another --runs_dir."
         )
+    return _table(rows)
+
+
+def _layers_table(hparams, vocab_size):
+    """Return a table with a row for each kind of layer, and their number.
+
+    Layers of equal shapes are one row, such as those of encoder/layer_*.
+    """
+    from t2t_repro.models import building
+
+    counts = collections.Counter(
+        (
+            re.sub(r"_\d+(?=/|$)", "_*", layer.path.partition("/")[2]),
+            layer.kind,
+            ", ".join(map(str, layer.shape)),
+            layer.num_parameters,
+        )
+        for layer in building.layer_shapes(hparams, vocab_size)
+    )
+    rows = [("layer", "class", "output", "parameters", "number")]
+    for (path, kind, shape, parameters), count in counts.items():
+        name = path or "(the model)"
+        rows.append((name, kind, f"[{shape}]", f"{parameters:,}", str(count)))
+    return _table(rows)
+
+
+def _table(rows):
+    """Return rows of text in aligned columns, the first being the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -61,6 +61,43 @@ def build_abstract(
         # A call would fill the largest weights with zeros.
         keras_compat.trace(model, _one_sentence())
     return model
+
+
+class LayerShape(NamedTuple):
+    """Layer of a model, and what it returns."""
+
+    path: str  # names of the layers around it, and its own
+    kind: str  # name of its class
+    shape: tuple[str | int, ...]  # of its last output, with B, L, T and V
+    num_parameters: int  # its own, and those of the layers within
+
+
+def layer_shapes(hparams: HParams, vocab_size: int) -> list[LayerShape]:
+    """Return the layers of a model in the order in which they are called.
+
+    Of several outputs, the shape is that of the first one.
+    """
+    letters = {11: "B", 17: "L", 19: "T", vocab_size: "V"}
+    model = build_abstract(hparams, vocab_size)
+    shapes: dict[keras.Layer, tuple] = {}
+
+    def note(layer, output):
+        first = next(iter(keras.tree.flatten(output)), None)
+        shapes[layer] = tuple(
+            letters.get(size, size) for size in getattr(first, "shape", ())
+        )
+
+    inputs, targets = ops.ones((11, 17), "int32"), ops.ones((11, 19), "int32")
+    batch = seq2seq.one_sentence_per_row(inputs, targets)
+    with keras_compat.without_values(), keras_compat.observed_calls(note):
+        keras_compat.trace(model, batch)
+    return [
+        LayerShape(
+            layer.path, type(layer).__name__, shape, layer.count_params()
+        )
+        for layer, shape in shapes.items()
+        if layer.path  # not of a layer that passes its input on
+    ]
 
 
 def check_model(hparams: HParams, recompute_grad: bool = False) -> None:

@@ -5,8 +5,9 @@ tests/runtime/test_keras_compat.py tests each assumption.
 
 import collections
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
+from unittest import mock
 
 import keras
 from keras.src import backend
@@ -74,6 +75,26 @@ def without_values() -> Iterator[None]:
 def trace(layer: keras.Layer, *args: Any) -> None:
     """Call a layer on arguments to build its weights, and compute nothing."""
     backend.compute_output_spec(layer, *args)
+
+
+@contextlib.contextmanager
+def observed_calls(
+    observe: Callable[[keras.Layer, Any], None],
+) -> Iterator[None]:
+    """Call a function with each layer that is called, and its output.
+
+    It is called twice for each: before, with None as the output, and after.
+    """
+    call = keras.Layer.__call__
+
+    def observed_call(layer, *args, **kwargs):
+        observe(layer, None)
+        output = call(layer, *args, **kwargs)
+        observe(layer, output)
+        return output
+
+    with mock.patch.object(keras.Layer, "__call__", observed_call):
+        yield
 
 
 def all_layers(layer: keras.Layer) -> list[keras.Layer]:

@@ -1,6 +1,7 @@
 """show: differences of sets, the schedule, and costs beside the paper's."""
 
 import json
+import re
 
 import yaml
 
@@ -119,3 +120,22 @@ def test_settings_are_printed_as_a_configuration_that_reads_back(run, tmp_path):
     assert yaml.safe_load(path.read_text("utf-8"))["hparams_set"] == "tiny"
     _, settings, _ = shown(run, f"--config={path}")
     assert settings["num_heads"] == 2
+
+
+def test_layers_have_the_shapes_of_the_paper(run):
+    result = run("show", "--hparams_set=base", "--shapes")
+    rows = [re.split(r"  +", line) for line in result.stdout.splitlines()]
+    for row in (
+        # Figure 1, and section 3.2.2: eight heads, each L x L.
+        ["(the model)", "Transformer", "[B, T, V]", "63,045,632", "1"],
+        ["embedding", "Embedding", "[B, T, 512]", f"{37_000 * 512:,}", "1"],
+        [
+            "decoder/layer_*/cross_attention/multihead_attention/compatibility",
+            *("DotProduct", "[B, 8, T, L]", "0", "6"),
+        ],
+        [
+            "encoder/layer_*/ffn/feed_forward/filter",
+            *("Dense", "[B, L, 2048]", f"{512 * 2048 + 2048:,}", "6"),
+        ],
+    ):
+        assert row in rows
