@@ -9,6 +9,7 @@ print(model.translate(["Two dogs play in the snow."])[0].text)
 import dataclasses
 import functools
 import pathlib
+import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -179,14 +180,20 @@ class Model(Translator):
     def _translator_of(self, hparams, num_models):
         # They may have been defined again, as in a notebook.
         definitions = [entry.value for entry in registry.of_search(hparams)]
-        paths = [
-            files.expand_path(item.partition("=")[2])
-            for text in hparams.rule_texts
-            for item in text.split(":")[1:]
+        # What a rule or a reranker may have read: a file, or a run, whose
+        # folders have another time when a checkpoint is added.
+        values = [
+            files.expand_path(value)
+            for text in (*hparams.rule_texts, hparams.rerank)
+            for value in re.findall("=([^:]+)", text)
         ]
-        versions = [path.stat().st_mtime_ns for path in paths if path.is_file()]
-        key = (*definitions, *versions)  # of what rules may have read, too
-        return self._translator(hparams, num_models, key)
+        versions = [
+            path.stat().st_mtime_ns
+            for value in values
+            for path in (value, *value.glob("*/"))
+            if path.exists()
+        ]
+        return self._translator(hparams, num_models, (*definitions, *versions))
 
     def _search(self, changes, n_best=1):
         hparams = self.run.search.override(changes)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import t2t_repro
 from t2t_repro import errors, registry
-from t2t_repro.decoding import rules, translation
+from t2t_repro.decoding import reranking, rules, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.runs.run import Run
@@ -114,6 +114,28 @@ def test_words_that_are_added_to_a_file_are_forbidden(run, tmp_path):
         words.write_text(f"nothing\n{found[0].text}")
         os.utime(words, (0, 0))  # another time, on any file system
     assert found[1].text != found[0].text
+
+
+def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
+    run, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(registry.rerankers, "_entries", {})
+
+    @registry.rerankers.register("reading")
+    class Reading(reranking.Reranker):
+        def __init__(self, run: str):
+            self.found = run
+
+        def score(self, source, candidates):
+            return candidates.scores
+
+    (tmp_path / "checkpoints").mkdir()
+    search = DecodeHParams(rerank=f"reading:run={tmp_path}")
+    first = run._translator_of(search, 1)
+    assert run._translator_of(search, 1) is first
+    (tmp_path / "checkpoints" / "ckpt-2.index").touch()
+    os.utime(tmp_path / "checkpoints", (0, 0))
+    assert run._translator_of(search, 1) is not first
 
 
 def test_translations_begin_with_their_prefixes(run, export):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from forked import ok
 
+from scripts.release import cold_start
+
 # A run of number words from English into German.
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
 NUMBERS = f"--output_dir={STORED / 'run'}"
@@ -84,6 +86,25 @@ def test_decoder_continues_prefixes(trained, run, tmp_path):
         f"--decode_prefix_file={tmp_path / 'begin'}",
     ]
     assert ok(run("decoder", *flags)).startswith("b a")
+
+
+def test_decoder_reads_side_inputs(run, tmp_path):
+    """The documented rule, and a number of subwords for each line."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
+    cold_start.write_files(page.read_text("utf-8"), tmp_path)
+    (tmp_path / "in").write_text("two\ntwo\n")
+    (tmp_path / "numbers").write_text("\n9\n")
+    flags = [
+        f"--usr_dir={tmp_path / 'definitions'}",
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_side_file={tmp_path / 'numbers'}",
+    ]
+    reading = "--decode_hparams=beam_size=1,rules=at_least"
+    free, longer = ok(run("decoder", NUMBERS, *flags, reading)).splitlines()
+    assert free == "zwei" and len(longer) > len(free)
+    refused = run("decoder", NUMBERS, *flags)
+    assert refused.returncode == 1
+    assert "no search rule reads them" in refused.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
