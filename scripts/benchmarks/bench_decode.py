@@ -27,7 +27,7 @@ from t2t_repro.decoding import rules, search, translate
 from t2t_repro.models import building
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
-from t2t_repro.serving import to_ctranslate2
+from t2t_repro.serving import saved_model, to_ctranslate2
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -44,7 +44,6 @@ _REFERENCES = flags.DEFINE_string(
     "references", None, "File of their reference translations."
 )
 
-PEER = "bench_decode_ctranslate2"
 THREADS = 2
 # The decoder's settings for a file: concurrent operations, one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
@@ -76,8 +75,9 @@ def numbered_vocabulary(size):
 def random_model(settings):
     """Build a model whose random weights are the same in every process."""
     hparams = harness.build_hparams(settings)
+    policy = harness.POLICIES[settings.get("dtype", "float32")]
     keras.utils.set_random_seed(0)
-    return building.build(hparams, settings["vocab_size"])
+    return building.build(hparams, settings["vocab_size"], policy)
 
 
 class Endless:
@@ -137,6 +137,46 @@ def measure_search(settings):
     )
 
 
+def measure_batches(settings):
+    """Return {batch: seconds} of searches on one device, compiled by XLA.
+
+    "xla" false: as TensorFlow runs the graph.
+    """
+    models = [Endless(random_model(settings))]
+    hparams = hparam.DecodeHParams(
+        beam_size=settings["beam_size"], extra_length=0
+    )
+    xla = settings["xla"]
+    search_fn = tf.function(
+        # XLA has fixed shapes, so that the cache is one block.
+        lambda inputs: search.search(
+            models, inputs, hparams, **{"block": None} if xla else {}
+        ),
+        jit_compile=xla,
+    )
+
+    def search_of(settings):
+        inputs = tf.constant(harness.random_inputs(settings))
+        return lambda: search_fn(inputs).ids.numpy()
+
+    return harness.time_batches(search_of, settings)
+
+
+def export_random(settings):
+    """Write the model for `t2t serve`; its outputs are as long as its inputs.
+
+    It has random weights.
+    """
+    vocabulary = numbered_vocabulary(settings["vocab_size"])
+    saved_model.export(
+        [random_model(settings)],
+        Vocabularies.shared(vocabulary),
+        hparam.DecodeHParams(extra_length=0),
+        settings["folder"],
+        card={},
+    )
+
+
 # Translations with a trained run, each measured in a process of its own.
 
 
@@ -171,6 +211,8 @@ def translate_file(settings):
 MEASUREMENTS = {
     "convert random": convert_random,
     "search": measure_search,
+    "batches": measure_batches,
+    "export random": export_random,
     "convert": convert_run,
     "file": translate_file,
 }
@@ -197,7 +239,7 @@ def best_turns(measure, settings, ours, threads, rate):
     def measure_peer(layout):
         # CTranslate2 divides scores by length ** length_penalty.
         layout = settings | layout | {"length_penalty": 0.6}
-        return run(measure, PEER, **layout) | layout
+        return run(measure, "peers", **layout) | layout
 
     measures = {"ours": lambda: run(measure, **settings | ours)}
     for name, layout in layouts.items():

@@ -10,6 +10,7 @@ the best turn of each counts. The last line is a JSON list of {name, value,
 unit, peer, ratio}.
 """
 
+import functools
 import itertools
 import operator
 import os
@@ -101,40 +102,82 @@ def measure_packed(settings):
     }
 
 
-def measure_full_rows(settings):
-    """Return seconds, FLOPs and memory of steps for bench_gpu."""
-    length = settings["length"]
+def time_full_rows(settings, strategy):
+    """Return a model, and the seconds of its steps on rows without padding.
+
+    Each replica has the settings' number of tokens.
+    """
+    length, replicas = settings["length"], strategy.num_replicas_in_sync
     hparams = harness.build_hparams(settings, max_length=length)
-    strategy, xla = tf.distribute.get_strategy(), devices.use_xla()
     # One chunk of logits is what the trainer tries first.
-    execution = step.Execution(strategy, xla, num_chunks=1)
-    model, train_step = build_step(hparams, settings, execution)
-    rows = harness.full_rows(settings)
+    execution = step.Execution(strategy, devices.use_xla(), num_chunks=1)
+    with strategy.scope():
+        model, train_step = build_step(hparams, settings, execution)
+    tokens = settings["tokens"] * replicas
+    rows = harness.full_rows(settings | {"tokens": tokens})
+    arrays = batches.split_rows(rows, replicas)
+
+    def value(array, context):
+        return tf.constant(array[context.replica_id_in_sync_group])
+
     batch = {
-        name: tf.constant(array[0])
-        for name, array in batches.split_rows(rows, 1).items()
+        name: strategy.experimental_distribute_values_from_function(
+            functools.partial(value, array)
+        )
+        for name, array in arrays.items()
     }
-    seconds = harness.time_calls(
+    return model, harness.time_calls(
         # The number is there when the step is over.
         lambda: float(train_step(batch).gradient_norm),
         settings["steps"],
         settings["warm_up"],
     )
+
+
+def measure_full_rows(settings):
+    """Return seconds, FLOPs and memory of steps for bench_gpu."""
+    strategy, length = tf.distribute.get_strategy(), settings["length"]
+    model, seconds = time_full_rows(settings, strategy)
     # The highest memory of tensors on a GPU, or of the process, before the
     # large product.
     memory = harness.peak_megabytes()
     if tf.config.list_logical_devices("GPU"):
         info = tf.config.experimental.get_memory_info("GPU:0")
         memory = info["peak"] / 1e6
-    size, tokens = harness.peak_matrix(settings), rows["targets"].size
+    size, tokens = harness.peak_matrix(settings), settings["tokens"]
     policy = harness.POLICIES[settings["dtype"]]
     return {
         "seconds": seconds,
-        "FLOPs": seq2seq.training_flops(model, tokens, length, length),
+        "FLOPs": seq2seq.training_flops(
+            model, tokens // length * length, length, length
+        ),
         "peak megabytes": memory,
         "peak": peak_flops(settings["dtype"], size),
         "machine": f"TensorFlow {tf.__version__}, "
-        f"{devices.summary(strategy, policy, xla)}",
+        f"{devices.summary(strategy, policy, devices.use_xla())}",
+    }
+
+
+def measure_replicas(settings):
+    """Return {"none" or number of replicas: seconds of steps}.
+
+    "none" is one device without MirroredStrategy. On a CPU, logical devices
+    stand in for two GPUs.
+    """
+    if settings["device"] == "cpu":
+        devices.make_logical_devices(2)
+    names = [
+        device.name
+        for device in tf.config.list_logical_devices(settings["device"].upper())
+    ]
+    strategies = {"none": tf.distribute.get_strategy()} | {
+        count: tf.distribute.MirroredStrategy(names[:count])
+        for count in settings["replicas"]
+        if count <= len(names)
+    }
+    return {
+        name: time_full_rows(settings, strategy)[1]
+        for name, strategy in strategies.items()
     }
 
 
@@ -203,8 +246,12 @@ def measure_speed(size, dtype, shard, arrays):
         )
     }
     if _PYTORCH.value:
-        measures["PyTorch"] = lambda: harness.pytorch(
-            _PYTORCH.value, arrays, settings
+        measures["PyTorch"] = lambda: harness.measure_in_process(
+            "scripts.benchmarks.peers",
+            "train",
+            python=_PYTORCH.value,
+            arrays=str(arrays),
+            **settings,
         )
     fastest = harness.best_of_turns(measures, _TURNS.value, rate)
     best = fastest.pop("ours")
@@ -239,5 +286,11 @@ def main():
 
 
 if __name__ == "__main__":
-    measures = {"packed": measure_packed, "full rows": measure_full_rows}
-    harness.run_benchmark(main, measures)
+    harness.run_benchmark(
+        main,
+        {
+            "packed": measure_packed,
+            "full rows": measure_full_rows,
+            "replicas": measure_replicas,
+        },
+    )

@@ -15,8 +15,6 @@ import time
 
 import numpy as np
 
-from t2t_repro import registry
-
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
 SIZE = "hidden_size", "filter_size", "num_heads", "num_hidden_layers"
@@ -97,10 +95,54 @@ def measure_in_process(
     return last_json(*command, **environment or {})
 
 
-def pytorch(python, arrays, settings):
-    """Return the measurement of bench_train_pytorch by a Python with torch."""
-    module = "scripts.benchmarks.bench_train_pytorch"
-    return last_json(python, "-m", module, str(arrays), json.dumps(settings))
+def has_module(python, name):
+    """Return whether a Python has a module, without importing it."""
+    code = "import importlib.util as u, sys; sys.exit(not u.find_spec(%r))"
+    return subprocess.run([python, "-c", code % name]).returncode == 0
+
+
+class Stored:
+    """Measurements in a JSON file, in which each is stored when it is there.
+
+    {name: {"settings": those of the measurement, "measured": its value}}
+    """
+
+    def __init__(self, path):
+        """Open the file, which need not exist."""
+        self._path, self.failed = pathlib.Path(path), []
+        self._found = (
+            json.loads(self._path.read_text()) if self._path.exists() else {}
+        )
+
+    def measure(self, name, function, **settings):
+        """Return a stored measurement, or that of function(**settings).
+
+        It is None if a process of the function fails: others come after it.
+        """
+        settings = json.loads(json.dumps(settings))
+        found = self._found.get(name)
+        if found and found["settings"] == settings:
+            return found["measured"]
+        print(f"Measuring {name}.", flush=True)
+        start = time.perf_counter()
+        try:
+            measured = function(**settings)
+        except subprocess.CalledProcessError as error:
+            print(f"{name} failed: {error}", flush=True)
+            self.failed.append(name)
+            return None
+        seconds = round(time.perf_counter() - start, 1)
+        self._found[name] = {
+            "date": str(datetime.date.today()),
+            "seconds in all": seconds,
+            "settings": settings,
+            "measured": measured,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(".tmp")
+        partial.write_text(json.dumps(self._found, indent=1) + "\n")
+        partial.replace(self._path)
+        return measured
 
 
 def is_probe():
@@ -133,11 +175,11 @@ def run_measurement(measures, threading=None):
     Args:
         measures: {name: a function of the settings}.
         threading: tf.config.threading, to set the number of threads from the
-            settings: "threads" operations at the same time, with
-            "intra_threads" threads each (by default as many).
+            settings: "threads", if it is there, operations at the same time,
+            with "intra_threads" threads each (by default as many).
     """
     settings = json.loads(sys.argv[2])
-    if threading:
+    if threading and "threads" in settings:
         threads = settings["threads"]
         intra_threads = settings.get("intra_threads", threads)
         threading.set_intra_op_parallelism_threads(intra_threads)
@@ -176,6 +218,21 @@ def time_and_memory(function, times):
         "seconds": time_calls(function, times),
         "peak megabytes": peak_megabytes(),
     }
+
+
+def time_batches(search_of, settings):
+    """Return {batch: {"first", "seconds"}} of searches of several batches.
+
+    `search_of` returns a function of no arguments for the settings of one
+    "batch". The first call of it, which may compile, is apart.
+    """
+    found = {}
+    for batch in settings["batches"]:
+        search = search_of(settings | {"batch": batch})
+        (first,) = time_calls(search, 1, warm_up=0)
+        seconds = time_calls(search, settings["times"], warm_up=0)
+        found[batch] = {"first": first, "seconds": seconds}
+    return found
 
 
 def peak_megabytes():
@@ -240,6 +297,9 @@ def build_hparams(settings, **changes):
             values that differ from the set's.
         **changes: further values.
     """
+    # Here, because the peers' Pythons may lack what the registry imports.
+    from t2t_repro import registry
+
     # The problems would import TensorFlow, which JAX and PyTorch do without.
     registry.import_modules(importlib.import_module("t2t_repro.hparams"))
     changes |= {name: settings[name] for name in SIZE if name in settings}

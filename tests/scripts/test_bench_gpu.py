@@ -1,4 +1,4 @@
-"""Programs for GPUs, on JAX's CPU backend in processes of their own."""
+"""The benchmark of GPUs, on CPUs in processes of their own."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("jax")
+from scripts.benchmarks import harness
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -18,21 +18,55 @@ ENVIRONMENT = {
 
 
 @pytest.mark.slow
-def test_bench_gpu_trains_with_both_frameworks_on_a_cpu():
-    finished = subprocess.run(
-        [
-            *(sys.executable, "-m", "scripts.benchmarks.bench_gpu"),
-            *("--sizes=tiny", "--tokens=128", "--length=16"),
-            *("--vocab_size=100", "--device=cpu", "--steps=1"),
-            *(f"--jax={sys.executable}", f"--tensorflow={sys.executable}"),
-        ],
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
+def test_bench_gpu_measures_each_part_once_on_a_cpu(tmp_path):
+    pytest.importorskip("jax")
+    without_packages = tmp_path / "python"
+    without_packages.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    without_packages.chmod(0o755)
+    command = [
+        *(sys.executable, "-m", "scripts.benchmarks.bench_gpu", "--tiny"),
+        *("--device=cpu", f"--results={tmp_path / 'stored.json'}"),
+        *("--part=train", "--part=search"),
+        f"--pytorch={without_packages}",
+        f"--ctranslate2={without_packages}",
+    ]
+    first, second = (
+        subprocess.run(
+            command,
+            env=os.environ | ENVIRONMENT,
+            capture_output=True,
+            text=True,
+        )
+        for _ in range(2)
     )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    results = json.loads(finished.stdout.splitlines()[-1])
-    measured = {result["name"]: result["value"] for result in results}
-    for framework in ("tensorflow", "jax"):
-        assert measured[f"tiny, bfloat16, {framework}"] > 0
-        assert measured[f"tiny, bfloat16, {framework}: memory"] > 0
+    assert first.returncode == 0, first.stderr[-3000:]
+    results = first.stdout.splitlines()[-1]
+    measured = {one["name"]: one["value"] for one in json.loads(results)}
+    for name in (
+        *("tiny, TensorFlow", "tiny, JAX", "tiny, JAX: memory"),
+        "tiny, bfloat16, compiled, batch 2",
+    ):
+        assert measured[name] > 0
+    for peer in ("PyTorch", "CTranslate2", "Marian"):
+        assert f"{peer} is left out: " in first.stdout
+    assert "Measuring" not in second.stdout
+    assert second.stdout.splitlines()[-1] == results
+
+
+def test_stored_measurement_is_repeated_for_other_settings_only(tmp_path):
+    path, calls = tmp_path / "stored.json", []
+
+    def measure(**settings):
+        calls.append(settings)
+        if settings["size"] == "huge":
+            raise subprocess.CalledProcessError(1, "a process")
+        return [len(calls)]
+
+    assert harness.Stored(path).measure("a", measure, size="base") == [1]
+    stored = harness.Stored(path)
+    assert stored.measure("a", measure, size="base") == [1]
+    assert stored.measure("a", measure, size="big") == [2]
+    assert stored.measure("b", measure, size="huge") is None
+    assert stored.failed == ["b"]
+    assert json.loads(path.read_text())["a"]["settings"] == {"size": "big"}
+    assert len(calls) == 3
