@@ -21,7 +21,8 @@ class Options:
 
     num_last_checkpoints: int | None = flag(
         None,
-        "Number of checkpoints to average; by default the hparams set's.",
+        "Number of checkpoints to average; by default the "
+        "hparams set's or, of the last ones, as many as there are.",
         at_least=1,
     )
     best: bool = flag(
@@ -59,11 +60,8 @@ def _choose():
     run = common_flags.open_run()
     if options.checkpoints:
         return run, run.checkpoints(options.checkpoints)
-    number = (
-        options.num_last_checkpoints or run.hparams.num_averaged_checkpoints
-    )
     choose = run.best_checkpoints if options.best else run.last_checkpoints
-    return run, choose(number)
+    return run, choose(options.num_last_checkpoints)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,11 @@ common_flags.define_fields(options.Options)
 
 def main(settings: tuple) -> int:
     # Imported here, so that --help and misspelt names need no TensorFlow.
-    from t2t_repro.runs import checkpoint_files
     from t2t_repro.training import job
 
-    _, hparams, output_dir, given, *_ = settings
     code = job.train(*settings)
-    if code == 0 and not given.dry_run:
-        saved = checkpoint_files.list_checkpoints(
-            output_dir / checkpoint_files.CHECKPOINTS
-        )
-        is_enough = len(saved) >= hparams.num_averaged_checkpoints
-        command = "avg_checkpoints" if is_enough else "evaluate"
-        common_flags.print_next(command, *common_flags.naming())
+    if code == 0 and not common_flags.field_values(options.Options).dry_run:
+        common_flags.print_next("avg_checkpoints", *common_flags.naming())
     return code
 
 

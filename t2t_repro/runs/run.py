@@ -192,14 +192,19 @@ class Run:
             "trainer first."
         )
 
-    def last_checkpoints(self, number: int) -> list[pathlib.Path]:
+    def last_checkpoints(self, number: int | None = None) -> list[pathlib.Path]:
         """Return the paths of the last checkpoints, oldest first.
 
         Older ones that the trainer keeps as the best are not among them.
 
+        Args:
+            number: how many; None: as many as the hparams set says or, after a
+                short training, as there are, of which a note is printed.
+
         Raises:
-            UserError: the run does not have so many.
+            UserError: the run does not have so many, or none.
         """
+        wanted = number or self.hparams.num_averaged_checkpoints
         saved, first = self.saved_checkpoints(), 0
         options = self.settings.get("options", {})
         if options.get("keep_best_checkpoints"):
@@ -209,25 +214,29 @@ class Run:
             for index, (step, following) in enumerate(steps, 1):
                 if following - step > distance:  # one was removed between them
                     first = index
-        paths = saved[first:][-number:]
-        if len(paths) < number:
-            older = (
-                f" after {first} older ones that are the best" if first else ""
-            )
+        paths = saved[first:][-wanted:]
+        older = f" after {first} older ones that are the best" if first else ""
+        found = f"{self.checkpoints_folder} has {len(paths)} checkpoints{older}"
+        if paths and number is None and len(paths) < wanted:
+            print(f"{found}; the hparams set averages {wanted}.")
+        elif len(paths) < wanted:
             raise errors.UserError(
-                f"{self.checkpoints_folder} has {len(paths)} checkpoints"
-                f"{older}; {number} are to be averaged. Train on, with "
-                f"--keep_checkpoint_max={number} or more, or say "
+                f"{found}; {wanted} are to be averaged. Train on, with "
+                f"--keep_checkpoint_max={wanted} or more, or say "
                 f"--num_last_checkpoints={len(paths) or '…'}."
             )
         return paths
 
-    def best_checkpoints(self, number: int) -> list[pathlib.Path]:
+    def best_checkpoints(self, number: int | None = None) -> list[pathlib.Path]:
         """Return the paths of the best checkpoints, oldest first; print values.
+
+        Args:
+            number: how many; None: as many as the hparams set says.
 
         Raises:
             UserError: the run has fewer validations, or not their checkpoints.
         """
+        number = number or self.hparams.num_averaged_checkpoints
         suite = self.problem.suite
         validations = history.History(self.output_dir)
         metric = validations.ranking_metric(suite)
