@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from exported_models import health_of, predict_request, stub_of, wait_for
 
+from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
     connections,
@@ -402,32 +403,12 @@ def test_bodies_of_very_many_values_are_refused_before_parsing(
     assert ("far more values" in answer.get("error", "")) == refused
 
 
-def frame(kind, flags, stream, content=b""):
-    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
-    header = len(content).to_bytes(3, "big") + bytes([kind, flags])
-    return header + stream.to_bytes(4, "big") + content
-
-
-# What opens a connection of HTTP/2, with the confirmation of the other's.
-HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(4, 1, 0)
-
-
-def open_call(number):
-    """Return the bytes that open a call of Predict, without its message."""
-    # RFC 7541: POST and http by their indices, then a path and an authority of
-    # its own, and two further headers.
-    header = b"\x83\x86\x04" + bytes([len(RPC)]) + RPC.encode()
-    header += b"\x01\x09localhost\x0f\x10\x10application/grpc"
-    header += b"\x00\x02te\x08trailers"
-    return frame(1, 4, 2 * number + 1, header)
-
-
 @contextlib.contextmanager
 def http_2(server, text=b""):
     """Yield a socket that has opened a connection of gRPC."""
     address = "127.0.0.1", server.ports.grpc
     with socket.create_connection(address, SECONDS) as opened:
-        opened.sendall(HTTP_2 + text)
+        opened.sendall(chaos_attacks.HTTP_2 + text)
         yield opened
 
 
@@ -475,7 +456,7 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
     """They take all places, and lose them to calls that have a message."""
     monkeypatch.setattr(rpc, "_REPLACEABLE_SECS", 0.0)
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
-    calls = b"".join(map(open_call, range(99)))
+    calls = b"".join(map(chaos_attacks.open_call, range(99)))
     with serve(max_in_flight=5) as server:
         with http_2(server, calls), server.channel() as channel:
             wait_for(lambda: server.metric(REFUSED_CALLS) >= 94)

@@ -36,6 +36,26 @@ def run_benchmark(name, exported, tmp_path, *flags):
 
 
 @pytest.mark.slow
+def test_honest_clients_get_right_answers_under_attack(exported, tmp_path):
+    """Its exit status depends on times, which are not tested."""
+    attacks = "mistakes", "open calls", "killed and restarted"
+    found, result = run_benchmark(
+        "bench_chaos",
+        exported,
+        tmp_path,
+        *("--clients=8", "--seconds=3", "--pause=0.2"),
+        f"--attacks={','.join(attacks)}",
+    )
+    assert result.returncode in (0, 1), result.stderr
+    for name in ("no attack", "no attack on gRPC", *attacks):
+        assert found[f"{name}: answers"] > 0
+        assert found[f"{name}: wrong"] == 0
+    for name in attacks[:2]:
+        assert found[f"{name}: attacks"] > 0
+        assert found[f"{name}: lost"] == 0
+
+
+@pytest.mark.slow
 def test_many_clients_of_killed_server_get_right_answers(exported, tmp_path):
     found, result = run_benchmark(
         "bench_serve",
