@@ -3,7 +3,6 @@
 t2t datagen --problem=multi30k_ende
 """
 
-from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, progress
@@ -26,7 +25,6 @@ class Options:
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import prepare
-    from t2t_repro.data import manifest
 
     archive_file = common_flags.field_values(Options).archive_file
     archive = archive_file and files.expand_path(archive_file)
@@ -36,8 +34,7 @@ def main() -> None:
     folder = prepare.prepare(problem, **vars(data))
     if archive:
         prepare.archive(problem, data.data_dir, data.raw_dir, archive)
-    pairs = manifest.require(folder)["splits"]["train"]["kept"]
-    suited = registry.hparams_sets.better_suited("base", pairs) or "base"
+    suited = prepare.suited_hparams_set(folder)
     common_flags.print_next(
         "trainer", *common_flags.naming(), f"--hparams_set={suited}"
     )

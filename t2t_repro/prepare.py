@@ -117,6 +117,12 @@ def _generate_if_missing(
     return True
 
 
+def suited_hparams_set(folder: pathlib.Path) -> str:
+    """Return the hparams set for as many training pairs as a folder has."""
+    pairs = manifest.require(folder)["splits"]["train"]["kept"]
+    return registry.hparams_sets.better_suited("base", pairs) or "base"
+
+
 def archive(
     problem: Problem,
     data_dir: Path,

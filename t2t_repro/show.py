@@ -12,10 +12,9 @@ import itertools
 import json
 import re
 
-from t2t_repro import errors, registry
+from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
-from t2t_repro.io import files
 
 
 @common_flags.options
@@ -50,7 +49,9 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 def main() -> None:
     options = common_flags.field_values(Options)
     if options.runs_dir:
-        print(_runs_table(files.expand_path(options.runs_dir)))
+        from t2t_repro.runs import run
+
+        print(_table(run.table_rows(options.runs_dir)))
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
     # Imported here, so that --help and misspelt names need no TensorFlow.
@@ -73,30 +74,6 @@ def main() -> None:
         *(f"note: {note}" for note in seq2seq.notes_of(model)),
     ):
         print(line)
-
-
-def _runs_table(folder):
-    """Return a table with a row for each run below a folder."""
-    from t2t_repro.runs import run
-
-    rows = [("run", "problem", "hparams set", "step", "scores")]
-    for path, found in run.summaries(folder):
-        name = str(path.relative_to(folder))
-        if isinstance(found, errors.UserError):
-            rows.append((name, "", "", "", f"cannot be read: {found}"))
-            continue
-        scores = ", ".join(
-            f"{test_set}: {metric} {value:.2f}"
-            for test_set, (metric, value) in found.scores.items()
-        )
-        step = f"{found.step:,}" if found.step else "none"
-        rows.append((name, found.problem, found.hparams_set, step, scores))
-    if len(rows) == 1:
-        raise errors.UserError(
-            f"There is no run below {folder}: no folder there has a run.json. "
-            "Name another --runs_dir."
-        )
-    return _table(rows)
 
 
 def _layers_table(hparams, vocab_size):

@@ -5,7 +5,7 @@ import functools
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, fields, hparam, registry
@@ -370,7 +370,7 @@ class Run:
         }
 
 
-class Summary(NamedTuple):
+class _Summary(NamedTuple):
     """What a list of runs says of one."""
 
     problem: str
@@ -379,18 +379,37 @@ class Summary(NamedTuple):
     scores: dict[str, tuple[str, float]]  # {test set: first metric and value}
 
 
-def summaries(
-    folder: pathlib.Path,
-) -> Iterator[tuple[pathlib.Path, Summary | errors.UserError]]:
-    """Yield the folders of runs below a folder, and what they contain.
+def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
+    """Return a head, and a row for each run below a folder.
 
     Definitions of users are not loaded.
+
+    Raises:
+        UserError: there is no run.
     """
+    folder = files.expand_path(folder)
+    rows: list[tuple[str, ...]] = [
+        ("run", "problem", "hparams set", "step", "scores")
+    ]
     for path in sorted(folder.rglob(run_json.RUN)):
+        name = str(path.parent.relative_to(folder))
         try:
-            yield path.parent, _summary(path)
+            found = _summary(path)
         except errors.UserError as error:
-            yield path.parent, error
+            rows.append((name, "", "", "", f"cannot be read: {error}"))
+            continue
+        scores = ", ".join(
+            f"{test_set}: {metric} {value:.2f}"
+            for test_set, (metric, value) in found.scores.items()
+        )
+        step = f"{found.step:,}" if found.step else "none"
+        rows.append((name, found.problem, found.hparams_set, step, scores))
+    if len(rows) == 1:
+        raise errors.UserError(
+            f"There is no run below {folder}: no folder there has a run.json. "
+            "Name another --runs_dir."
+        )
+    return rows
 
 
 def _summary(path):
@@ -409,7 +428,7 @@ def _summary(path):
         )
         for name, stored in _read_scores(path.parent / _TRANSLATIONS).items()
     }
-    return Summary(
+    return _Summary(
         settings["problem"],
         settings["hparams_set"],
         checkpoint_files.step_of(saved[-1]) if saved else 0,
