@@ -180,13 +180,16 @@ class Registry(_Entries):
         """Enter "package.module.Class", which is imported at its first use."""
         self._entries[name] = Declared(name, target)
 
-    def construct(self, text: str, setting: str, *given: Any) -> Any:
+    def construct(
+        self, text: str, setting: str, *given: Any, **settings: Any
+    ) -> Any:
         """Call the definition that "name:key=value:key=value" names.
 
         Args:
             text: name and keyword arguments, as io.arguments reads them.
             setting: where the text is, for errors, such as "hparam norm".
             given: positional arguments.
+            settings: keyword arguments, which the text must not have.
 
         Raises:
             UserError: a name is unknown, or an argument wrong or missing.
@@ -194,11 +197,12 @@ class Registry(_Entries):
         name, _, values = text.partition(":")
         definition = self[name].value
         setting = f"{setting}={text}"
+        elsewhere = dict.fromkeys(settings, "another setting")
+        parsed = arguments.parse(
+            definition, values, setting, elsewhere, len(given)
+        )
         return arguments.construct(
-            definition,
-            arguments.parse(definition, values, setting, num_given=len(given)),
-            setting,
-            *given,
+            definition, settings | parsed, setting, *given
         )
 
 

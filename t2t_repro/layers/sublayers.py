@@ -17,7 +17,6 @@ import keras
 from keras import ops
 
 from t2t_repro import registry
-from t2t_repro.io import arguments
 from t2t_repro.layers import dense
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
@@ -163,14 +162,10 @@ def norm_or_identity(
     """
     if not use_norm:
         return keras.layers.Identity(**kwargs)
-    name, _, text = norm.partition(":")
-    norm_class = registry.norms.subclass(name, keras.layers.Layer)
-    setting = f"hparam norm={norm}"
-    given = {"epsilon": epsilon, **kwargs}
-    values = arguments.parse(
-        norm_class, text, setting, {"epsilon": "norm_epsilon"}
+    registry.norms.subclass(norm.partition(":")[0], keras.layers.Layer)
+    return registry.norms.construct(
+        norm, "hparam norm", epsilon=epsilon, **kwargs
     )
-    return arguments.construct(norm_class, given | values, setting)
 
 
 # Keras computes means and variances in float32 at least.
