@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from keras import ops
 from numpy_layers import normal
 
-from t2t_repro.layers import mixture_of_experts, randomness
+from t2t_repro.layers import randomness
+from t2t_repro.models import moe
 
 D, F, E = 4, 6, 5
 REAL = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]], bool)
@@ -22,7 +23,7 @@ def _rng(first_row=0, rows=2):
 
 
 def _gating(k=2):
-    layer = mixture_of_experts.NoisyTopKGating(E, k, name="gating")
+    layer = moe.NoisyTopKGating(E, k, name="gating")
     layer(X[:1, :1])
     layer.set_weights([normal(D, E, seed=1), normal(D, E, seed=2)])
     return layer
@@ -72,7 +73,7 @@ def test_gates_and_losses_equal_equations(k, training):
 
 def test_new_layer_spreads_tokens_in_training():
     """Weights begin with 0 (appendix A), and noise alone chooses."""
-    layer = mixture_of_experts.NoisyTopKGating(E, 2)
+    layer = moe.NoisyTopKGating(E, 2)
     experts = layer(normal(1, 1000, D), rng=_rng(rows=1)).experts
     assert not any(np.asarray(weight).any() for weight in layer.weights)
     counts = np.bincount(np.asarray(experts).ravel())
@@ -111,14 +112,12 @@ def test_gradients_are_finite_without_noise():
     [([2, 2, 2], 0), ([0, 0, 3], 2), ([0, 0], 0), ([1, 3], 0.25)],
 )
 def test_squared_variation_of_examples(values, expected):
-    result = mixture_of_experts.squared_variation(
-        ops.convert_to_tensor(values, "float32")
-    )
+    result = moe.squared_variation(ops.convert_to_tensor(values, "float32"))
     assert float(result) == pytest.approx(expected, abs=1e-6)
 
 
 def test_losses_are_float32_in_mixed_precision(dtype):
-    layer = mixture_of_experts.MixtureOfExperts(E, 2, F, dtype=dtype)
+    layer = moe.MixtureOfExperts(E, 2, F, dtype=dtype)
     y, losses = layer(ops.cast(X, layer.compute_dtype))
     assert keras.backend.standardize_dtype(y.dtype) == layer.compute_dtype
     for loss in losses:
@@ -126,7 +125,7 @@ def test_losses_are_float32_in_mixed_precision(dtype):
 
 
 def _mixture(k=2):
-    layer = mixture_of_experts.MixtureOfExperts(E, k, F, name="mixture")
+    layer = moe.MixtureOfExperts(E, k, F, name="mixture")
     layer(X[:1, :1])
     for seed, weight in enumerate(layer.weights):
         weight.assign(normal(*weight.shape, seed=seed))
@@ -174,7 +173,7 @@ def test_output_of_token_is_independent_of_others():
 
 
 def test_initial_experts_have_limits_of_glorot():
-    layer = mixture_of_experts.MixtureOfExperts(200, 2, 8)
+    layer = moe.MixtureOfExperts(200, 2, 8)
     layer(X[:1, :1])
     limit = np.sqrt(6 / (D + 8))
     for kernel in (layer.filter_kernel, layer.output_kernel):
@@ -212,7 +211,7 @@ def _choices(draw):
 def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
     num_experts, experts = choices
     experts = np.array(experts, np.int32)
-    blocks = mixture_of_experts.group_by_expert(experts, num_experts)
+    blocks = moe.group_by_expert(experts, num_experts)
     slots = np.asarray(blocks.slots)
     assert len(set(slots.tolist())) == len(experts)
     assignments = np.asarray(blocks.assignments)
@@ -230,9 +229,7 @@ def test_rows_grow_with_assignments_not_with_experts(
     num_assignments, num_experts
 ):
     """At most half of the rows again, and a row or two of each expert."""
-    count, size = mixture_of_experts.num_blocks_and_size(
-        num_assignments, num_experts
-    )
+    count, size = moe.num_blocks_and_size(num_assignments, num_experts)
     assert count * size >= num_assignments
     assert count * size <= 1.5 * num_assignments + 2 * num_experts + size
     assert count * size <= num_assignments * size  # no more blocks than tokens
