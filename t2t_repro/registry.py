@@ -775,7 +775,7 @@ _BUILT_IN = {
         "decoding.reranking": "mbr=MinimumBayesRisk",
         "evaluation.noisy_channel": "channel=NoisyChannel",
     },
-    callbacks: {"training.trackers": "csv=Csv wandb=Wandb mlflow=MLflow"},
+    callbacks: {"training.callbacks": "csv=Csv wandb=Wandb mlflow=MLflow"},
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
     search_rules: {"decoding.forbidden": "forbid=Forbid"},
     searches: {

@@ -22,7 +22,6 @@ from t2t_repro.importing import (
     fairseq,
     huggingface,
     marian,
-    marian_files,
     model_files,
     opennmt_tf,
     tensor2tensor,
@@ -94,7 +93,7 @@ def test_marian_binary_of_many_dimensions_is_refused(tmp_path):
     numbers = struct.pack("<6Q", 1, 1, 2, 0x404, 70, 4)
     path.write_bytes(numbers + b"a\0" + bytes([1, 0, 0, 0] * 70) + bytes(12))
     with pytest.raises(errors.UserError, match="a has 70 dimensions"):
-        marian_files.read_binary(path)
+        marian.read_binary(path)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_file_outside_of_the_model_is_not_read(outside, name):
     (folder / "model.npz").touch()
     (folder / "decoder.yml").write_text(json.dumps({"vocabs": [name]}))
     with pytest.raises(errors.UserError, match="model/") as error:
-        marian_files.find(folder, [])
+        marian.find_files(folder, [])
     assert "TOKEN" not in str(error.value)
 
 
@@ -193,7 +192,7 @@ class Code:
 
 READERS = {
     "model.npz": marian.read,
-    "model.bin": marian_files.read_binary,
+    "model.bin": marian.read_binary,
     "config.json": lambda path: huggingface.read(path.parent),
     "model.safetensors": arrays.read_weights,
     "pytorch_model.bin": arrays.read_weights,
