@@ -40,7 +40,7 @@ NAMES = {
 # Each command, and what its message must contain.
 CASES = read_cases("""
 trainr
-    Unknown command 'trainr'. Did you mean trainer?
+    Unknown command 'trainr'. Did you mean trainer or train?
 trainer surprise
     Unexpected arguments: ['surprise']
 trainer --problm=x

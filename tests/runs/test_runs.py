@@ -303,7 +303,7 @@ def test_last_checkpoints_must_be_enough(validated):
 
 
 def test_short_training_averages_the_checkpoints_that_it_has(validated, capsys):
-    hparams = dataclasses.replace(validated.hparams, num_averaged_checkpoints=5)
+    hparams = types.SimpleNamespace(num_averaged_checkpoints=5)
     run = dataclasses.replace(validated, hparams=hparams)
     assert len(run.last_checkpoints()) == 4
     note = "has 4 checkpoints; the hparams set averages 5."
