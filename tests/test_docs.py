@@ -13,6 +13,7 @@ import pytest
 import t2t_repro
 from scripts.release import cold_start
 from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.__main__ import ALIASES
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
@@ -23,7 +24,7 @@ TIMEOUT_SECONDS = 1_800  # the commands of a page take minutes
 # The entry point of pyproject.toml, for environments that lack it.
 ENTRY_POINT = f"""#!{sys.executable}
 import sys
-from t2t_repro.__main__ import ALIASES, main
+from t2t_repro.__main__ import main
 sys.exit(main())
 """
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
