@@ -193,6 +193,7 @@ class ValidationSample:
         self._translator = translate.BatchTranslator(
             [model], task.vocabularies, greedy
         )
+        self._translator.require_side(False)  # before the first step
 
     def measure(
         self, stop: Callable[[], object] = lambda: False

@@ -64,6 +64,9 @@ def echo(monkeypatch):
         def __init__(self, models, vocabularies, decode_hparams):
             self.decode_hparams = decode_hparams
 
+        def require_side(self, is_given):
+            assert not is_given
+
         def refresh_weights(self):
             self.is_refreshed = True
 
