@@ -777,7 +777,10 @@ _BUILT_IN = {
     },
     callbacks: {"training.callbacks": "csv=Csv wandb=Wandb mlflow=MLflow"},
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
-    search_rules: {"decoding.forbidden": "forbid=Forbid"},
+    search_rules: {
+        "decoding.forbidden": "forbid=Forbid",
+        "decoding.constraints": "require=Require",
+    },
     searches: {
         "decoding.beam_search": "tensor2tensor=beam_search "
         "huggingface=huggingface",

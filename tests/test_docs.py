@@ -207,7 +207,11 @@ def test_values_in_hparams_page_equal_those_of_base():
         (
             "searching.md",
             "## Rules",
-            ["decoding/rules.py", "decoding/forbidden.py"],
+            [
+                "decoding/rules.py",
+                "decoding/forbidden.py",
+                "decoding/constraints.py",
+            ],
         ),
         (
             "problems.md",

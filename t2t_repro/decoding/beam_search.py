@@ -302,7 +302,25 @@ def candidates(
         logits, _double(hparams.beam_size), rule, step, state.rule_state
     )
     totals = log_probs + state.live_log_probs[..., None]
-    return Candidates(subwords, totals, totals)
+    banks = rule.bank(step, state.rule_state, subwords)
+    if banks is None:
+        return Candidates(subwords, totals, totals)
+    return Candidates(subwords, totals, _shared(totals, banks))
+
+
+def _shared(totals, banks):
+    """Return priorities [B, W, C]: the best of each bank, then the second, …"""
+    width = ops.shape(banks)[1]
+    banks = tf.minimum(banks, width)
+    count = width + 1
+    flat, of_flat = _flatten_beams(totals), _flatten_beams(banks)
+    order = tf.argsort(flat, direction="DESCENDING", stable=True)
+    banks = tf.gather(of_flat, order, batch_dims=1)
+    members = tf.one_hot(banks, count, dtype=tf.int32)
+    ranks = tf.gather(tf.cumsum(members, 1), banks, batch_dims=2)
+    keys = tf.gather(ranks * count + banks, tf.argsort(order), batch_dims=1)
+    priorities = tf.reshape(-tf.cast(keys, tf.float32), tf.shape(totals))
+    return tf.where(totals > FORBIDDEN / 2, priorities, FORBIDDEN)
 
 
 def extend(
@@ -340,7 +358,7 @@ def extend(
         first, best = (
             _forbid_beyond(values, _double(sizes)) for values in (first, best)
         )
-    parents = indices // found.totals.shape[-1]
+    parents = indices // tf.shape(found.totals)[-1]
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
     ids = decode_loop.set_subwords(ids, position, subwords)  # [B, 2W, T]
     is_eos = subwords == EOS

@@ -247,10 +247,13 @@ def top_candidates(
     # Masking PAD and `excluded` removes no more candidates than are read beyond
     # `count`; that is cheaper than masking them among all V subwords.
     excluded = rule.excluded(step, state)
+    scores = rule.score(logits, step, state)
     log_probs, subwords = top_k(
-        rule.score(logits, step, state),
-        min(count + 1 + len(excluded), logits.shape[-1]),
+        scores, min(count + 1 + len(excluded), logits.shape[-1])
     )
+    wanted = rule.wanted(step, state)
+    if wanted is not None:
+        log_probs, subwords = _with_wanted(log_probs, subwords, wanted, scores)
     # Only the candidates are normalized: a log_softmax would write all V again.
     normalizers = log_normalizers(logits)[..., None]
     log_probs -= normalizers
@@ -264,6 +267,20 @@ def top_candidates(
     return (
         tf.where(is_free, log_probs, tf.concat([forced_log_probs, others], -1)),
         tf.where(is_free, subwords, forced[..., None]),
+    )
+
+
+def _with_wanted(log_probs, subwords, wanted, scores):
+    """Return [B, W, C + N] candidates with `wanted` [B, W, N] added once."""
+    order = tf.range(tf.shape(wanted)[-1])
+    is_equal = wanted[..., None] == wanted[..., None, :]
+    is_known = tf.reduce_any(is_equal & (order < order[:, None]), -1)
+    is_known |= tf.reduce_any(wanted[..., None] == subwords[..., None, :], -1)
+    added = tf.gather(scores, wanted, batch_dims=2)
+    added = tf.where(is_known | (wanted == PAD), FORBIDDEN, added)
+    return (
+        tf.concat([log_probs, added], -1),
+        tf.concat([subwords, wanted], -1),
     )
 
 

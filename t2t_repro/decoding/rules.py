@@ -114,6 +114,9 @@ class Rule:
     # without side inputs.
     needs_side = False
 
+    # Whether the rule needs a search for the best output: sampling refuses it.
+    needs_beams = False
+
     @property
     def name(self) -> str:
         """Name for error messages."""
@@ -151,6 +154,43 @@ class Rule:
         int32, broadcasts to [B, W]; None: any subword is allowed everywhere.
         """
         return None
+
+    def wanted(self, step: SearchStep, state: Any) -> tf.Tensor | None:
+        """Return subwords [B, W, N] that are candidates, probable or not.
+
+        int32, PAD where there is none. None: only the most probable are.
+        """
+        return None
+
+    def bank(
+        self, step: SearchStep, state: Any, subwords: tf.Tensor
+    ) -> tf.Tensor | None:
+        """Return the bank of hypotheses that candidates continue.
+
+        Beam search divides the beams of a sentence evenly between its banks,
+        the lowest first; a bank that has fewer hypotheses leaves the others
+        its beams.
+
+        Args:
+            step: position and hypotheses.
+            state: state of the rule.
+            subwords: [B, W, C] int32, candidates.
+
+        Returns:
+            [B, W, C] int32, from 0 to W; None: there is one bank.
+        """
+        return None
+
+    def check(self, side: Sequence[str], limits: Sequence[int]) -> None:
+        """Check sentences before a search, where their texts are known.
+
+        Args:
+            side: side input of each sentence, "" if there is none.
+            limits: maximum lengths of the outputs, EOS included.
+
+        Raises:
+            UserError: the rule cannot use a side input.
+        """
 
     def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         """Return what is added to the score of outputs that end at this step.
@@ -198,6 +238,7 @@ class CombinedRule(Rule):
         self.rules = tuple(rules)
         self.needs_attention = any(rule.needs_attention for rule in rules)
         self.needs_side = any(rule.needs_side for rule in rules)
+        self.needs_beams = any(rule.needs_beams for rule in rules)
 
     def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
         return tuple(
@@ -233,6 +274,26 @@ class CombinedRule(Rule):
             elif subword is not None:
                 first = tf.where(first == PAD, subword, first)
         return first
+
+    def wanted(self, step: SearchStep, state: Any) -> tf.Tensor | None:
+        wanted = [
+            subwords
+            for rule, rule_state in self._pairs(state)
+            if (subwords := rule.wanted(step, rule_state)) is not None
+        ]
+        return tf.concat(wanted, -1) if wanted else None
+
+    def bank(
+        self, step: SearchStep, state: Any, subwords: tf.Tensor
+    ) -> tf.Tensor | None:
+        return _sum(
+            rule.bank(step, rule_state, subwords)
+            for rule, rule_state in self._pairs(state)
+        )
+
+    def check(self, side: Sequence[str], limits: Sequence[int]) -> None:
+        for rule in self.rules:
+            rule.check(side, limits)
 
     def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         return _sum(

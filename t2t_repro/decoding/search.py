@@ -130,6 +130,11 @@ def build_rules(
                 f"{registry.search_rules[name].file} must be a "
                 f"t2t_repro.decoding.rules.Rule; got {rule!r}."
             )
+        if rule.needs_beams and decode_hparams.sampling_temp > 0:
+            raise errors.UserError(
+                f"The search rule {rule.name} needs a search; got "
+                f"sampling_temp={decode_hparams.sampling_temp}. Omit one."
+            )
         result.append(rule)
     return rules.CombinedRule(result)
 

@@ -476,6 +476,7 @@ class BatchTranslator:
         lengths = [
             max(len(row.ids) + extra, len(row.start) + 1) for row in rows
         ]
+        self._rule.check([row.side for row in rows], lengths)
         max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, max_tokens):
             if stop():

@@ -1,0 +1,195 @@
+"""Tests of phrases that outputs must have, against lists of all outputs."""
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+from search_tables import WORDS, every_output, model_of, outputs, random_table
+
+from t2t_repro import errors, hparam
+from t2t_repro.decoding import (
+    beam_search,
+    constraints,
+    rules,
+    sampling,
+    search,
+)
+from t2t_repro.serving import served_model
+from t2t_repro.text.vocabulary import PAD
+
+phrases = st.lists(
+    st.lists(st.sampled_from(WORDS), max_size=3), min_size=1, max_size=3
+)
+
+
+def side(rows):
+    """Return the SideInput of phrases of each sentence."""
+    ids = tf.ragged.constant(rows, tf.int32, ragged_rank=2).to_tensor(PAD)
+    return rules.SideInput(tf.fill((len(rows),), ""), ids)
+
+
+def has_all(ids, phrases):
+    """Return whether each phrase is a part of an output."""
+    return all(
+        any(list(ids[i : i + len(p)]) == p for i in range(len(ids)))
+        for p in phrases
+    )
+
+
+def find(table, limit, rows, width, prefix=(), **settings):
+    hparams = hparam.DecodeHParams(
+        width, 0.0, return_beams=width > 1, **settings
+    )
+    rule = rules.CombinedRule(
+        [*rules.enabled(hparams), constraints.Require(None, side=True)]
+    )
+    algorithm = {
+        "huggingface": beam_search.huggingface,
+        "tensor2tensor": beam_search.beam_search,
+    }[hparams.beam_search]
+    found = (sampling.greedy_search if width == 1 else algorithm)(
+        model_of(table, width, len(rows)),
+        rules.sentences(
+            tf.fill((len(rows),), limit),
+            tf.constant([prefix] * len(rows), tf.int32),
+            side=side(rows),
+        ),
+        rule,
+        limit,
+        hparams,
+    )
+    return [outputs(found, i) for i in range(len(rows))]
+
+
+@hypothesis.settings(max_examples=4, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 2**32), limit=st.integers(2, 5), required=phrases
+)
+@hypothesis.example(0, 5, [[2, 2, 3], [3, 2], [2]])
+@hypothesis.example(1, 4, [[2, 3], [3, 4]])  # only together
+def test_wide_beam_finds_best_output_with_phrases(seed, limit, required):
+    table = random_table(seed)
+    every = every_output(table, limit, 0.0)
+    allowed = {ids: s for ids, s in every.items() if has_all(ids, required)}
+    # Phrases that do not fit are left out, and nothing else changes.
+    expected = sorted((allowed or every).items(), key=lambda x: -x[1])
+    found, free = find(table, limit, [required, [[]]], 81)
+    best = sorted(every.items(), key=lambda x: -x[1])
+    for rows, listed in ((found, expected), (free, best)):
+        assert [x for x, _ in rows[:3]] == [x for x, _ in listed[:3]]
+        np.testing.assert_allclose(
+            [s for _, s in rows[:3]], [s for _, s in listed[:3]], rtol=1e-4
+        )
+
+
+@hypothesis.settings(max_examples=4, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(3, 7),
+    required=st.lists(phrases, min_size=2, max_size=2),
+    prefix=st.lists(st.sampled_from(WORDS), max_size=2),
+    settings=st.sampled_from(
+        [
+            (1, {}),
+            (1, {"min_length": 4}),
+            (2, {}),
+            (3, {"beam_search": "huggingface"}),
+            (4, {"min_length": 4}),
+        ]
+    ),
+)
+def test_outputs_have_phrases_if_any_output_can(
+    seed, limit, required, prefix, settings
+):
+    width, settings = settings
+    table = random_table(seed)
+    found = find(table, limit, required, width, tuple(prefix), **settings)
+    for rows, needed in zip(found, required, strict=True):
+        possible = any(
+            has_all(ids, needed) and list(ids[: len(prefix)]) == prefix
+            for ids in every_output(table, limit, 0.0)
+        )
+        assert rows and (
+            not possible or all(has_all(ids, needed) for ids, _ in rows)
+        )
+
+
+@pytest.fixture
+def phrase_file(tmp_path):
+    path = tmp_path / "phrases.txt"
+    path.write_text("7\n\n 8 9\n")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {
+            "beam_search": "diverse:groups=2",
+            "beam_size": 4,
+            "return_beams": True,
+        },
+    ],
+    ids=["greedy", "diverse"],
+)
+def test_translations_have_phrases_of_file_and_line(
+    translator_of, phrase_file, settings
+):
+    rule = f"require:file={phrase_file}:side=true"
+    translator = translator_of(rules=rule, extra_length=12, **settings)
+    lines, side = ["one two", "three"], ["x\t\t5 y", ""]
+    found = list(translator.translate(lines, side=side))
+    for sentence, text in zip(found, side, strict=True):
+        needed = ["7", "8 9", *filter(None, text.split("\t"))]
+        assert sentence.texts
+        for output in sentence.texts:
+            assert all(each in output for each in needed), output
+
+
+@pytest.mark.slow
+def test_export_has_phrases_of_file(model, vocabularies, phrase_file):
+    hparams = hparam.DecodeHParams(
+        2, rules=f"require:file={phrase_file}", extra_length=9
+    )
+    served = served_model.ServedModel([model], vocabularies, hparams, "float32")
+    for text in served.translate(tf.constant(["one", "two"]))["outputs"]:
+        assert b"7" in text.numpy() and b"8 9" in text.numpy()
+
+
+def test_phrases_that_cannot_be_met_are_refused(
+    translator_of, phrase_file, vocabulary
+):
+    class Unknown:
+        unknown = 2
+
+        def encode(self, lines):
+            return [[self.unknown, 1] for _ in lines]
+
+    def build(text, vocabulary=vocabulary, **settings):
+        hparams = hparam.DecodeHParams(rules=text, **settings)
+        return search.build_rules(hparams, vocabulary)
+
+    with pytest.raises(errors.UserError, match="has the phrase '7', which the"):
+        build(f"require:file={phrase_file}", Unknown())
+    with pytest.raises(errors.UserError, match="has the phrase 'x', which the"):
+        build("require", Unknown()).check(["x"], [9])
+    with pytest.raises(errors.UserError, match="at most 8 .* 0 .* and 9 in"):
+        list(translator_of(rules="require").translate(["x"], side=["\t" * 8]))
+    phrase_file.write_text("\n".join("123456789"))
+    with pytest.raises(errors.UserError, match="must have 1 to 8 phrases; got"):
+        build(f"require:file={phrase_file}")
+    with pytest.raises(errors.UserError, match="has no phrases. Add file="):
+        build("require:side=false")
+    with pytest.raises(errors.UserError, match="require needs a search; got"):
+        build("require", sampling_temp=1.0)
+
+
+def test_phrases_that_do_not_fit_are_announced(vocabulary):
+    rule = constraints.Require(vocabulary)
+    count = len(vocabulary.encode(["y z"])[0])  # EOS takes a place, too
+    rule.check(["y z"], [count])
+    with pytest.warns(UserWarning, match="it is as without them"):
+        rule.check(["y z"], [count - 1])
