@@ -36,7 +36,7 @@ MODULES = {
     "absl-py": "absl",
     "tensorflow-serving-api": "tensorflow_serving",
     "importlib-resources": None,  # TFDS imports it
-    "s3fs": None,  # object_store imports them by names in a table
+    "s3fs": None,  # io.storage imports them by names in a table
     "gcsfs": None,
 }
 

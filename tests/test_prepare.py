@@ -10,7 +10,7 @@ import pytest
 
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import encode, engines, generate, manifest
-from t2t_repro.io import files, object_store
+from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run
 from t2t_repro.text.sentence_piece import Bpe
@@ -351,7 +351,7 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
         def put(path, url):
             raise KeyboardInterrupt
 
-        patch.setattr(object_store, "put", put)
+        patch.setattr(storage, "put_object", put)
         with pytest.raises(KeyboardInterrupt):
             prepare.prepare(build(), *settings)
     assert memory.find("/bucket/data") == []

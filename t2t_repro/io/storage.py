@@ -11,19 +11,24 @@ been copied, with the size and time of its file.
 An object store replaces one object at a time. The files of _COMPLETE say that
 others are complete: they are copied last, and removed first. So a process may
 be killed at any moment.
+
+fsspec accesses the stores. Credentials, endpoints and retries are those of the
+libraries s3fs and gcsfs.
 """
 
 import contextlib
+import errno
 import fnmatch
+import importlib
 import json
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.io import files, object_store, progress
+from t2t_repro.io import extras, files, progress
 
 _RUN = "run.json"
 # Of a run, data, checkpoints and exports.
@@ -33,6 +38,18 @@ _UNCHANGED = "*checkpoints/ckpt-*"
 _NO_NAMES = {"", ".", ".."}
 _RECORDS = ".t2t.objects"
 _NOT_COPIED = (_RECORDS, files.LOCK, f"*.{files.LOCK}", "*.t2t.tmp")
+PACKAGES = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}  # extra, module
+_OF_THE_DISK = (*errors.FULL, errno.EROFS)
+# Of errors of an absent, wrong or old login. A shorter "token" may be in a URL.
+_OF_A_LOGIN = (
+    "credentials",
+    "anonymous",
+    "config profile",
+    "token has",
+    "ssotoken",
+    "access key",
+)
+_ATTEMPTS = 3  # at an object that is replaced meanwhile
 
 
 def _cache():
@@ -61,7 +78,7 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
     parts = rest.rstrip("/").split("/")
     # fsspec takes ?versionId= and :: for parts of its own.
     is_name = not (_NO_NAMES & {*parts} or "?" in rest or "::" in rest)
-    if scheme not in object_store.PACKAGES or not is_name:
+    if scheme not in PACKAGES or not is_name:
         raise errors.UserError(
             f"{name} is not the URL of a folder in an object store. Write it "
             "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, without ? and ::."
@@ -78,7 +95,7 @@ def url_of(path: pathlib.Path) -> str | None:
     if not path.is_relative_to(cache):
         return None
     scheme, *parts = path.relative_to(cache).parts or ("",)
-    if scheme not in object_store.PACKAGES or not parts:
+    if scheme not in PACKAGES or not parts:
         return None
     return f"{scheme}://{'/'.join(parts)}"
 
@@ -205,7 +222,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
 
 
 def _get(path):
-    version = object_store.get(url_of(path), path)
+    version = get_object(url_of(path), path)
     _record(path, version.tag, path.stat())
 
 
@@ -261,12 +278,12 @@ def _has_index(name, names):
 def _put(path, stat):
     # Another process may remove the file now.
     with contextlib.suppress(FileNotFoundError):
-        version = object_store.put(path, url_of(path))
+        version = put_object(path, url_of(path))
         _record(path, version.tag, stat)
 
 
 def _remove(path):
-    object_store.remove(url_of(path))
+    remove_object(url_of(path))
     _set_record(path, None)
 
 
@@ -290,7 +307,7 @@ def _in_order(names):
 
 def _found(url):
     """Return {name: Version} of the objects of a folder."""
-    found = object_store.find(url)
+    found = find_objects(url)
     return {name: found[name] for name in found if _is_copied(name)}
 
 
@@ -370,3 +387,127 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield the paths of files; unlike rglob(), skip folders that vanish."""
     for parent, _, file_names in os.walk(folder):
         yield from (pathlib.Path(parent, name) for name in file_names)
+
+
+# Objects, and errors of their stores explained.
+
+
+class Version(NamedTuple):
+    """Content of an object."""
+
+    tag: str  # that of the store, which differs for other content
+    size: int
+
+
+def find_objects(url: str) -> dict[str, Version]:
+    """Return {name: version} of all objects below a URL.
+
+    Raises:
+        UserError: they cannot be listed; as in all functions here.
+    """
+    with _explained(url):
+        system, root = _open(url)
+        found = system.find(root, detail=True)
+    return {
+        path.removeprefix(f"{root}/"): _version(info)
+        for path, info in found.items()
+        # A name with / at its end stands for a folder.
+        if path.startswith(f"{root}/") and not path.endswith("/")
+    }
+
+
+def get_object(url: str, path: pathlib.Path) -> Version:
+    """Write the content of an object to a file.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.atomic_path(path) as temporary, _explained(url):
+        system, name = _open(url)
+        for _ in range(_ATTEMPTS):
+            try:
+                version = _version(system.info(name))
+                system.get_file(name, str(temporary))
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    errno.ENOENT, "No object", url
+                ) from error
+            if (size := temporary.stat().st_size) == version.size:
+                return version
+        raise ConnectionError(f"received {size:,} of {version.size:,} bytes")
+
+
+def put_object(path: pathlib.Path, url: str) -> Version:
+    """Write a file to an object, which has its old content until the end."""
+    with _explained(url):
+        system, name = _open(url)
+        system.put_file(str(path), name)
+        return _version(system.info(name))
+
+
+def remove_object(url: str) -> None:
+    """Remove an object, if it is there."""
+    with _explained(url), contextlib.suppress(FileNotFoundError):
+        system, name = _open(url)
+        system.rm_file(name)
+
+
+def _version(info):
+    """Return the version in fsspec's details of an object."""
+    return Version(info.get("ETag") or info["etag"], info["size"])
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system, and the name of the URL in it.
+
+    fsspec reads the URL of the bucket alone: names may have its :: and ?.
+    """
+    scheme, _, path = url.partition("://")
+    bucket, slash, name = path.partition("/")
+    extra, module = PACKAGES[scheme]
+    with extras.needed(extra, f"{scheme}://"):
+        import fsspec
+
+        importlib.import_module(module)
+    system, root = fsspec.url_to_fs(
+        f"{scheme}://{bucket}", use_listings_cache=False
+    )
+    return system, f"{root}{slash}{name}"
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Explain an error of an object store; each library has its own types.
+
+    Errors of the disk have a path, or get it from atomic_path().
+    """
+    try:
+        yield
+    except errors.UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and (
+            error.filename or error.errno in _OF_THE_DISK
+        ):
+            raise
+        raise errors.UserError(
+            f"Cannot access {url}: {type(error).__name__}: {error}. "
+            f"{_remedy(error)}"
+        ) from error
+
+
+def _remedy(error):
+    text = f"{type(error).__name__} {error}".lower()
+    if any(words in text for words in _OF_A_LOGIN):
+        return (
+            "Log in by the means of the store, such as `aws configure` or "
+            "`gcloud auth application-default login`."
+        )
+    if "bucket name" in text or "invalid endpoint" in text:
+        return "Correct the URL, or the endpoint in your settings."
+    if isinstance(error, PermissionError):
+        return "Give this account access to the bucket, or name another one."
+    if isinstance(error, FileNotFoundError):
+        return "Create the bucket, or correct the URL."
+    return "Check the connection. What is complete is not copied again."

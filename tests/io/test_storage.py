@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import files, object_store, storage
+from t2t_repro.io import files, storage
 from t2t_repro.runs import checkpoint_files
 
 FILES = {
@@ -140,13 +140,13 @@ def test_object_that_can_be_no_file_is_named(memory, machine, name):
 def test_only_changes_are_copied(memory, machine, monkeypatch):
     copied = []
     for name in ("get", "put"):
-        function = getattr(object_store, name)
+        function = getattr(storage, f"{name}_object")
 
         def spy(*args, function=function, name=name):
             copied.append((name, pathlib.Path(str(args[0])).name))
             return function(*args)
 
-        monkeypatch.setattr(object_store, name, spy)
+        monkeypatch.setattr(storage, f"{name}_object", spy)
     first = machine("first")
     write(first, FILES)
     storage.upload(first)
@@ -254,7 +254,7 @@ def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
 def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
     first = machine("first")
     write(first, FILES)
-    refused, put = [], object_store.put
+    refused, put = [], storage.put_object
 
     def put_in_lock(path, url):
         with pytest.raises(files.TakenError) as raised:
@@ -263,7 +263,7 @@ def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
         refused.append(raised.value)
         return put(path, url)
 
-    monkeypatch.setattr(object_store, "put", put_in_lock)
+    monkeypatch.setattr(storage, "put_object", put_in_lock)
     storage.upload(first / "checkpoints")
     assert len(refused) == 2
 
@@ -289,7 +289,7 @@ def test_objects_stay_if_their_copy_fails(memory, machine, monkeypatch):
         raise errors.UserError("no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr(object_store, "get", fail)
+        patch.setattr(storage, "get_object", fail)
         with pytest.raises(errors.UserError, match="no network"):
             storage.fetch_again(first / "checkpoints", "ckpt-4.*")
     storage.upload(first)
@@ -305,13 +305,13 @@ def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
     *_, data, index = FILES
     (first / index).unlink()
     write(first, {data: "new weights of 4", "train.log": "more steps"})
-    put = object_store.put
+    put = storage.put_object
 
     def put_meanwhile(path, url):
         write(first, {index: "new index of 4"})
         return put(path, url)
 
-    monkeypatch.setattr(object_store, "put", put_meanwhile)
+    monkeypatch.setattr(storage, "put_object", put_meanwhile)
     storage.upload(first)
     assert stored(memory) == FILES | {"train.log": "more steps"}
     storage.upload(first)

@@ -14,7 +14,7 @@ def _with_tag(system, info):
 @pytest.fixture
 def memory(monkeypatch, tmp_path):
     """Return an empty store of memory:// URLs; the cache is temporary."""
-    from t2t_repro.io import object_store
+    from t2t_repro.io import storage
 
     module = pytest.importorskip("fsspec.implementations.memory")
     system = module.MemoryFileSystem()
@@ -29,7 +29,7 @@ def memory(monkeypatch, tmp_path):
         type(system), "info", lambda self, path: _with_tag(self, info(path))
     )
     monkeypatch.setattr(type(system), "find", find_with_tags)
-    monkeypatch.setitem(object_store.PACKAGES, "memory", ("s3", "fsspec"))
+    monkeypatch.setitem(storage.PACKAGES, "memory", ("s3", "fsspec"))
     monkeypatch.setenv("T2T_CACHE", str(tmp_path / "cache"))
     system.store.clear()
     yield system

@@ -4,7 +4,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.bulk import bulk_decoding
-from t2t_repro.io import object_store, storage
+from t2t_repro.io import storage
 from t2t_repro.serving import client, version_folders
 
 URL = "memory://bucket/export"
@@ -54,7 +54,7 @@ def test_client_of_a_copy_lists_no_objects(memory, machine, monkeypatch):
     memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")
     version = version_folders.find_version(version_folders.open_folder(URL))
     assert version == folder / "2"
-    monkeypatch.setattr(object_store, "find", None)
+    monkeypatch.setattr(storage, "find_objects", None)
     with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
         client.ExportedModel(version)
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import object_store, storage
+from t2t_repro.io import storage
 from t2t_repro.runs import run_json
 from t2t_repro.training import callbacks, job, options
 
@@ -66,7 +66,7 @@ def test_failed_upload_is_reported_and_made_up_for(run, monkeypatch, capsys):
     observers = observed(run)
     with observers.session(run, 0):
         with monkeypatch.context() as patch:
-            patch.setattr(object_store, "put", fail)
+            patch.setattr(storage, "put_object", fail)
             observers.call("on_checkpoint_saved", 4, save(run, 4))
             observers.call("on_checkpoint_begin", 8)
         shown = capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_failed_upload_is_reported_and_made_up_for(run, monkeypatch, capsys):
     assert {"checkpoints/ckpt-4.index", "checkpoints/ckpt-8.index"} < {*stored}
     # At the end of the training an upload must succeed.
     save(run, 12)
-    monkeypatch.setattr(object_store, "put", fail)
+    monkeypatch.setattr(storage, "put_object", fail)
     with pytest.raises(errors.UserError, match="The last files of .*The same"):
         with job.upload_at_the_end(run):
             pass
