@@ -333,6 +333,12 @@ class DecodeHParams(fields.Settings):
         "probability together.",
     )
     sampling_seed: int = setting(default=0, help="Seed of the samples.")
+    xla: str = setting(
+        one_of("auto", "on", "off"),
+        default="auto",
+        help="Whether XLA compiles the search: auto does so on GPUs, and on "
+        "CPUs after many single sentences of a small model.",
+    )
     batch_tokens: int = setting(
         at_least(1),
         default=32_768,

@@ -4,6 +4,7 @@ Beam search, greedy search and sampling call the same rules at every step. A
 user's rule is a subclass of Rule; docs/searching.md shows one.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -308,7 +309,11 @@ class CombinedRule(Rule):
         )
 
     def _pairs(self, state: Any) -> Iterator[tuple[Rule, Any]]:
-        return zip(self.rules, state, strict=True)
+        for rule, rule_state in zip(self.rules, state, strict=True):
+            # Messages about operations show their scope.
+            name = re.sub(r"\W", "_", type(rule).__name__, flags=re.ASCII)
+            with tf.name_scope(f"rule.{name}"):
+                yield rule, rule_state
 
 
 def _sum(values: Iterable) -> Any:

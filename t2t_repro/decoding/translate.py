@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import reranking, rules, score, search
+from t2t_repro.decoding import compiled, reranking, rules, score, search
 from t2t_repro.decoding.score import (
     TargetScore,
     fragments,
@@ -231,46 +231,19 @@ class BatchTranslator:
         self._reranker = reranking.build(decode_hparams, bool(aligner))
         search_hparams = reranking.search_of(self._reranker, decode_hparams)
         self._aligner, self._split = aligner, split
-        self._num_shards, self._one_sentence = num_shards, one_sentence
         self._rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, self._rule)
-        self.refresh_weights()
-        self._search = self._build_search(search_hparams)
+        self._search = compiled.Search(
+            models, search_hparams, self._rule, num_shards, one_sentence
+        )
         self._score = graph.function(
             lambda inputs, targets: subword_log_probs(models, inputs, targets),
             input_signature=[_IDS, _IDS],
         )
 
-    def _build_search(self, hparams: DecodeHParams) -> Any:
-        """Return a function of inputs, prefixes, side inputs and constants."""
-        models, rule = self._models, self._rule
-
-        def find(inputs, prefixes, *others):
-            *side, constants = others
-            return search.search(
-                models,
-                inputs,
-                hparams,
-                rules.Given(
-                    prefixes, side=rules.SideInput(*side) if side else ()
-                ),
-                constants=constants,
-                rule=rule,
-            )
-
-        side = rules.SIDE_SPECS if rule.needs_side else ()
-        constants = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
-        )
-        return graph.function(
-            find, input_signature=[_IDS, _IDS, *side, constants]
-        )
-
     def refresh_weights(self) -> None:
         """Update the decoding constants after the models' weights changed."""
-        self._constants = search.decoding_constants(
-            self._models, self._one_sentence
-        )
+        self._search.refresh_weights()
 
     def translate(
         self,
@@ -336,7 +309,7 @@ class BatchTranslator:
                 f"{len(ids) - 1} in {line[:80]!r}."
             )
         inputs, no_prefix = pad_rows([ids]), pad_rows([[]])
-        found, scores = self._search(inputs, no_prefix, self._constants)
+        found, scores = self._search(inputs, no_prefix)
         best = 0
         if self._reranker:
             texts = self._target.decode(found[0].numpy())
@@ -486,12 +459,7 @@ class BatchTranslator:
             side: tuple[tf.Tensor, ...] = ()
             if self._rule.needs_side:
                 side = self._side_input([rows[i].side for i in batch])
-            hypotheses = devices.map_shards(
-                self._search,
-                (inputs, prefixes, *side),
-                (self._constants,),
-                self._num_shards,
-            )
+            hypotheses = self._search(inputs, prefixes, side)
             alignments: list = [None] * len(batch)
             if self._aligner:
                 alignments = self._aligner.align(inputs, hypotheses.ids[:, 0])

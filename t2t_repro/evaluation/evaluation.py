@@ -215,6 +215,7 @@ def _results_of_checkpoint(result, suite):
 
 def _settings_of_scores(problem, test_set, hparams, side):
     """Return what changes the scores of all checkpoints."""
+    hparams = dataclasses.replace(hparams, xla="auto")
     settings = {
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(problem.suite.names),

@@ -454,7 +454,7 @@ def _same_best(*searches):
     """Return whether two searches have the same best outputs."""
     first, second = (
         fields.with_defaults(hparam.DecodeHParams, search)
-        | {"return_beams": False, "distinct": False}
+        | {"return_beams": False, "distinct": False, "xla": "auto"}
         for search in searches
     )
     ignored = {} if first["rerank"] else {"raw_scores": False}

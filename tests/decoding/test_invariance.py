@@ -1,5 +1,6 @@
 """Tests that blocks, XLA, shards, order, padding and cache keep results."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import decode_loop, search
+from t2t_repro.decoding import compiled, decode_loop, search
 from t2t_repro.runtime import devices, graph
 from t2t_repro.text.vocabulary import EOS
 
@@ -57,10 +58,9 @@ def variants(models, rows, hparams, xla=True):
     yield "one block of steps", run_search(rows, block=None)
     yield "blocks of 4 steps", run_search(rows, block=4)
     if xla:
-        compiled = tf.function(
-            lambda: run_search(rows, block=None), jit_compile=True
-        )
-        yield "XLA", compiled()
+        on = dataclasses.replace(hparams, xla="on")
+        find = compiled.Search(models, on, search.build_rules(on))
+        yield "XLA", find(tf.constant(rows), tf.constant(rows[:, :0]))
     traced = graph.function(run_search, input_signature=[IDS])
     yield "3 shards", devices.map_shards(traced, (tf.constant(rows),), (), 3)
     yield "more padding", traced(np.pad(rows, ((0, 0), (0, 5))))

@@ -28,9 +28,9 @@ def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
 
 
 def _record(search, batches):
-    def recording_search(ids, starts, constants):
+    def recording_search(ids, starts, side):
         batches.append(ids.numpy())
-        return search(ids, starts, constants)
+        return search(ids, starts, side)
 
     return recording_search
 

@@ -1,0 +1,217 @@
+"""Searches that XLA compiles, for few shapes of batches.
+
+XLA compiles a program for each shape, which takes seconds. So a batch is padded
+to a bucket: to 1, 8, 16, 32, 48, … sentences, and to 16, 32, 64, … subwords.
+Further sentences repeat the first one, which ends when it does. The outputs are
+those of the uncompiled search: a sentence's result depends neither on padding
+nor on other sentences.
+
+The loop ends with the last sentence. But it has one block, whose cache has room
+for the longest possible output, and each step reads all of it.
+"""
+
+import functools
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from t2t_repro.decoding import decode_loop, rules, search
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.runtime import devices, graph
+
+_FEW_SENTENCES = 1, 8
+_MANY_SENTENCES = 16  # and its multiples
+_LENGTHS = (0, *(16 << i for i in range(21)))
+# Seconds of uncompiled searches in a bucket after which it is compiled: then it
+# takes 3 to 4 s of CPU time, and saves a fifth of `small`, half of `tiny`
+# (scripts/benchmarks/bench_decode.py).
+_SECONDS_BEFORE = 15.0
+_IDS = tf.TensorSpec([None, None], tf.int32)
+# A rule that reads the text of side inputs, which are (), has one of the last.
+_REFUSALS = tf.errors.OpError, TypeError, ValueError
+_REFUSED = re.compile(r"on XLA_\w+: (\w+) .*?{{node (.*?)}}")
+
+
+def padded_count(sentences: tf.Tensor) -> tf.Tensor:
+    """Return the number of sentences of the bucket for [] int32 sentences."""
+    count = -(-sentences // _MANY_SENTENCES) * _MANY_SENTENCES
+    for few in reversed(_FEW_SENTENCES):
+        count = tf.where(sentences <= few, few, count)
+    return count
+
+
+def padded_length(length: tf.Tensor | int) -> tf.Tensor:
+    """Return the length of the bucket for [] int32 subwords; 0 stays 0."""
+    return tf.gather(_LENGTHS, tf.searchsorted(_LENGTHS, [length])[0])
+
+
+def in_buckets(find: Callable) -> Callable:
+    """Return a function for graphs that pads a batch, and runs `find` compiled.
+
+    Args:
+        find: function of ids [B, …, L] int32 of one or more kinds, PAD after,
+            and of a nest of tensors without sentences. It returns a nest of
+            tensors [B, …].
+    """
+    compiled = graph.function(find, jit_compile=True)
+
+    def call(*arguments):
+        *rows, shared = arguments
+        count = tf.shape(rows[0])[0]
+        more = padded_count(count) - count
+
+        def pad(ids):
+            length = tf.shape(ids)[-1]
+            columns = padded_length(length) - length
+            others = [(0, 0)] * (ids.shape.rank - 1)
+            ids = tf.pad(ids, [*others, (0, columns)])
+            return tf.concat([ids, tf.repeat(ids[:1], more, axis=0)], 0)
+
+        found = compiled(*map(pad, rows), shared)
+        return tf.nest.map_structure(lambda x: x[:count], found)
+
+    return call
+
+
+def what_is_refused(error: Exception) -> str:
+    """Return the operation that XLA cannot compile, and its name.
+
+    The name has those of the rule, or of the layers, that have created it.
+    """
+    if found := _REFUSED.search(str(error)):
+        return f"the operation {found[1]} ({found[2]})"
+    return str(error).partition("\n")[0]
+
+
+class Search:
+    """Search with the same models and settings, compiled where it pays."""
+
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        decode_hparams: DecodeHParams,
+        rule: rules.CombinedRule,
+        num_shards: int | None = None,
+        one_sentence: bool = False,
+    ) -> None:
+        """Store the arguments; TensorFlow traces the search later.
+
+        Args:
+            models: one, or an ensemble.
+            decode_hparams: settings of the search.
+            rule: result of search.build_rules().
+            num_shards: argument of devices.map_shards(). With 1, outputs are a
+                function of the batch: xla=auto compiles all or nothing.
+            one_sentence: argument of search.decoding_constants().
+        """
+        self._models, self._hparams, self._rule = models, decode_hparams, rule
+        self._num_shards, self._one_sentence = num_shards, one_sentence
+        self._compiles = devices.use_xla(decode_hparams.xla)
+        weights = sum(model.count_params() for model in models)
+        self._may_compile_later = (
+            decode_hparams.xla == "auto"
+            and num_shards != 1
+            and weights < devices.MIN_WEIGHTS_FOR_THREADS
+        )
+        self._seconds: dict[tuple, float] = {}  # of uncompiled searches
+        self._compiled_buckets: set[tuple] = set()
+        self._function = functools.cache(self._build_function)
+        self.refresh_weights()
+
+    def refresh_weights(self) -> None:
+        """Update the decoding constants after the models' weights changed."""
+        self._constants: dict[bool, list] = {}  # by whether XLA compiles
+
+    def __call__(
+        self,
+        inputs: tf.Tensor,
+        prefixes: tf.Tensor,
+        side: rules.SideInput | tuple[()] = (),
+    ) -> decode_loop.Hypotheses:
+        """Search for the outputs of inputs [B, L] and prefixes [B, P] int32.
+
+        If XLA cannot compile the search, a warning says why. A rule that reads
+        the text of side inputs is never compiled.
+        """
+        ids = (inputs, prefixes, *side)
+        if self._compiles:
+            try:
+                return self._run(ids, compiled=True)
+            except _REFUSALS as error:
+                self._refuse(error)
+        if not (self._may_compile_later and len(inputs) == 1):
+            return self._run(ids)
+        lengths = (each.shape[-1] for each in (inputs, prefixes))
+        bucket = tuple(map(int, map(padded_length, lengths)))
+        if bucket in self._compiled_buckets:
+            return self._run(ids, compiled=True)
+        start = time.perf_counter()
+        found = self._run(ids)
+        before = self._seconds.get(bucket, 0.0)
+        self._seconds[bucket] = before + time.perf_counter() - start
+        if before < _SECONDS_BEFORE <= self._seconds[bucket]:
+            # No daemon: the compiler aborts a process that ends meanwhile.
+            threading.Thread(target=self._compile, args=(ids, bucket)).start()
+        return found
+
+    def _compile(self, ids, bucket):
+        """Compile in this thread, by a search."""
+        try:
+            self._run(ids, compiled=True)
+            self._compiled_buckets.add(bucket)
+        except _REFUSALS as error:
+            self._refuse(error)
+
+    def _refuse(self, error):
+        self._compiles = self._may_compile_later = False
+        warnings.warn(
+            "The search runs uncompiled: XLA cannot compile "
+            f"{what_is_refused(error)}",
+            stacklevel=2,
+        )
+
+    def _run(self, ids, compiled=False):
+        all_constants = self._constants
+        if compiled not in all_constants:
+            # XLA multiplies by kernels in blocks of columns at half the speed.
+            all_constants[compiled] = search.decoding_constants(
+                self._models, self._one_sentence and not compiled
+            )
+        function, constants = self._function(compiled), all_constants[compiled]
+        if compiled and self._rule.needs_side:  # XLA knows no strings
+            inputs, prefixes, _, phrases = ids
+            ids = inputs, prefixes, phrases
+        return devices.map_shards(function, ids, (constants,), self._num_shards)
+
+    def _build_function(self, compiled):
+        """Return the graph of the search, which is traced later."""
+
+        def find(inputs, prefixes, *others):
+            *side, constants = others
+            if compiled and side:
+                side = (), *side
+            return search.search(
+                self._models,
+                inputs,
+                self._hparams,
+                rules.Given(
+                    prefixes, side=rules.SideInput(*side) if side else ()
+                ),
+                block=None if compiled else search.BLOCK,
+                constants=constants,
+                rule=self._rule,
+            )
+
+        side = rules.SIDE_SPECS if self._rule.needs_side else ()
+        constants = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants[compiled]
+        )
+        return graph.function(
+            in_buckets(find) if compiled else find,
+            input_signature=[_IDS, _IDS, *side[compiled:], constants],
+        )
