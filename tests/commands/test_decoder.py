@@ -88,6 +88,7 @@ def test_decoder_continues_prefixes(trained, run, tmp_path):
     assert ok(run("decoder", *flags)).startswith("b a")
 
 
+@pytest.mark.slow
 def test_decoder_reads_side_inputs(run, tmp_path):
     """The documented rule, and a number of subwords for each line."""
     page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"

@@ -32,12 +32,12 @@ def begin_with(monkeypatch):
     registry.search_rules.register("begin_with")(BeginWith)
 
 
-@pytest.mark.parametrize("field", [0, 1])
-def test_phrases_stay_beside_their_sentences(begin_with, translator_of, field):
-    prefixes = [f"{text}\t".split("\t")[field] for text in SIDE]
+def test_phrases_stay_beside_their_sentences(begin_with, translator_of):
+    """The second one of a line; most have none, or it is empty."""
+    prefixes = [f"{text}\t".split("\t")[1] for text in SIDE]
     settings = {"return_beams": True, "batch_tokens": 60}
     expected = translator_of(**settings).translate(LINES, prefixes=prefixes)
-    translator = translator_of(rules=f"begin_with:field={field}", **settings)
+    translator = translator_of(rules="begin_with:field=1", **settings)
     found = list(translator.translate(LINES, side=SIDE))
     assert [each.texts for each in found] == [each.texts for each in expected]
     assert found[0].text.startswith(prefixes[0])
