@@ -4,7 +4,7 @@
 # make coverage   run the tests, and list the lines that they do not reach
 # make check      check lint, layout and types
 # make format     correct lint and layout
-# Requires make and Python 3.10 to 3.12; everything else is installed into .venv.
+# Requires make and Python 3.10 to 3.13; everything else is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -57,8 +57,8 @@ $(INSTALLED): setup.py pyproject.toml
 # $(call install,EXTRA,SIZE)
 define install
 	@echo "Installing into $(VENV): TensorFlow and more, about $(2)."
-	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
-	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
+	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 14), \
+	  f"Python 3.10 to 3.13 is needed, this is {sys.version}: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip  # pip of Python 3.10 resolves slowly
 	$(BIN)/python -m pip install --progress-bar off --editable '.[$(1)]'

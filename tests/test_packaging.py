@@ -169,8 +169,8 @@ def test_metadata_names_licence_authors_and_versions_of_python(wheel):
     assert data["Author"] == "The t2t_repro authors"
     assert data["Version"] == t2t_repro.__version__
     classified = re.findall(r":: (3\.\d+)\n", str(data))
-    assert classified == ["3.10", "3.11", "3.12"]
-    assert data["Requires-Python"] == "<3.13,>=3.10"
+    assert classified == ["3.10", "3.11", "3.12", "3.13"]
+    assert data["Requires-Python"] == "<3.14,>=3.10"
 
 
 @pytest.mark.parametrize(
