@@ -169,6 +169,12 @@ class HParams(fields.Settings):
         help="Make packed rows longer on the side with more subwords, in "
         "proportion.",
     )
+    separate_row_lengths: bool = setting(
+        default=False,
+        help="Give each side of packed rows and of buckets a length of its "
+        "own, for corpora whose inputs and targets differ in length, such as "
+        "summaries and classes.",
+    )
     bpe_dropout: float = setting(
         fields.Constraint("in [0, 1]", lambda value: 0 <= value <= 1),
         default=0.0,

@@ -31,6 +31,7 @@ class PlannedBatch(NamedTuple):
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
     num_rows: int
     row_lengths: tuple[int, int]  # of inputs and targets, with padding
+    max_length: int = 0  # of a sentence; 0: that of the shorter rows
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:
@@ -110,6 +111,7 @@ class PackedPlan:
         )
         # [N] pairs in the order of rows, and [rows + 1] starts of rows in it.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
+        self._max_length = hparams.max_length
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
         self.row_lengths = row_lengths
         self.num_pairs = len(usable)
@@ -135,6 +137,10 @@ class PackedPlan:
     def max_batch_slots(self) -> int:
         """Slots of a batch, of the side with longer rows."""
         return self.rows_per_batch * max(self.row_lengths)
+
+    def target_slots(self, slots: int) -> float:
+        """Return the target slots of rows with `slots` on the longer side."""
+        return slots * self.row_lengths[1] / max(self.row_lengths)
 
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
@@ -162,7 +168,11 @@ class PackedPlan:
         ]
         row_of_pair = np.repeat(np.arange(len(rows)), counts)
         return PlannedBatch(
-            pairs, row_of_pair, self.rows_per_batch, self.row_lengths
+            pairs,
+            row_of_pair,
+            self.rows_per_batch,
+            self.row_lengths,
+            self._max_length,
         )
 
 
@@ -189,12 +199,17 @@ class BucketedPlan:
         sizes = None
         if hparams.batch_unit == "real_tokens":
             sizes = lengths["targets"][self._order]
+        elif hparams.separate_row_lengths:
+            sizes = _bucket_maxima(
+                sorted_lengths, lengths["targets"][self._order], max_length
+            )
         self._starts, self._shapes = fill_buckets(
             sorted_lengths, sizes, hparams.batch_tokens, max_length
         )
         shapes = sorted(set(self._shapes))
         self._buckets = [shapes.index(shape) for shape in self._shapes]
         self._spans = []  # slices of `_order` with the pairs of each bucket
+        self._row_lengths = []  # inputs and targets of each bucket
         for bucket, shape in enumerate(shapes):
             first = self._shapes.index(shape)  # its batches are consecutive
             last = first + self._shapes.count(shape)
@@ -202,6 +217,11 @@ class BucketedPlan:
             shuffled = _random(seed, 2, bucket).permutation(self._order[span])
             self._order[span] = shuffled
             self._spans.append(span)
+            self._row_lengths.append(
+                _longest_sides(lengths, shuffled, max_length)
+                if hparams.separate_row_lengths
+                else (shape[1], shape[1])
+            )
         self._reshuffle = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
@@ -211,9 +231,15 @@ class BucketedPlan:
         )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        self.padded_tokens = 2 * sum(map(math.prod, self._shapes))
-        # Of the longest rows.
-        self.row_lengths = (max(length for _, length in self._shapes),) * 2
+        self.padded_tokens = sum(
+            rows * sum(self._row_lengths[bucket])
+            for (rows, _), bucket in zip(
+                self._shapes, self._buckets, strict=True
+            )
+        )
+        # Of the longest rows of each side.
+        inputs, targets = map(max, zip(*self._row_lengths, strict=True))
+        self.row_lengths = inputs, targets
         self._stream = _EpochStream(len(self._shapes), seed)
 
     @property
@@ -225,10 +251,24 @@ class BucketedPlan:
         """Slots of one side of the largest batch."""
         return max(map(math.prod, self._shapes))
 
+    def target_slots(self, slots: int) -> float:
+        """Return the most target slots of rows with `slots` on a side."""
+        return max(
+            slots * lengths[1] / max(lengths) for lengths in self._row_lengths
+        )
+
     @property
     def rows_per_batch(self) -> dict[str, int]:
-        """{row length: rows} of every static shape; JSON needs str keys."""
-        return {str(length): rows for rows, length in sorted(set(self._shapes))}
+        """{row length: rows} of every static shape; JSON needs str keys.
+
+        The key of sides that differ is "400x24", inputs and targets.
+        """
+        return {
+            "x".join(map(str, dict.fromkeys(lengths))): rows
+            for lengths, (rows, _) in zip(
+                self._row_lengths, sorted(set(self._shapes)), strict=True
+            )
+        }
 
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
@@ -258,8 +298,10 @@ class BucketedPlan:
 
     def _plan_pairs(self, index: int, pairs: np.ndarray) -> PlannedBatch:
         num_rows, length = self._shapes[index]
-        rows = np.arange(len(pairs))
-        return PlannedBatch(pairs, rows, num_rows, (length, length))
+        rows, lengths = np.arange(len(pairs)), self._row_lengths
+        return PlannedBatch(
+            pairs, rows, num_rows, lengths[self._buckets[index]], length
+        )
 
 
 Plan: TypeAlias = PackedPlan | BucketedPlan
@@ -271,7 +313,8 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     Args:
         lengths: subwords of each sentence of the corpus.
         hparams: settings; max_length, batching, batch_tokens, batch_unit,
-            reshuffle_buckets and proportional_rows determine the batches.
+            reshuffle_buckets, proportional_rows and separate_row_lengths
+            determine the batches.
         seed: seed of every permutation.
 
     Raises:
@@ -288,7 +331,9 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     if hparams.batching == "bucketed":
         return BucketedPlan(lengths, usable, hparams, seed)
     row_lengths = max_length, max_length
-    if hparams.proportional_rows:
+    if hparams.separate_row_lengths:
+        row_lengths = separate_row_lengths(lengths, usable, max_length)
+    elif hparams.proportional_rows:
         tokens = _tokens(lengths, usable)
         row_lengths = packed_row_lengths(
             tokens["inputs"], tokens["targets"], max_length
@@ -296,13 +341,35 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
+def padding(plan: Plan) -> float:
+    """Return the share of the slots of both sides that have no token."""
+    return 1 - sum(plan.tokens.values()) / plan.padded_tokens
+
+
+def padding_note(plan: Plan, hparams: HParams) -> str:
+    """Return advice about padding for which the sides' lengths are the reason.
+
+    "": there is little such padding, or the hparams have followed the advice.
+    """
+    fewer, more = sorted(plan.tokens.values())
+    share, ratio = padding(plan), more / fewer
+    if hparams.separate_row_lengths or share < _MUCH_PADDING or ratio < 1.5:
+        return ""
+    side = max(plan.tokens, key=plan.tokens.__getitem__)
+    return (
+        f"{share:.0%} of each batch is padding: {side} have {ratio:.1f} times "
+        "the subwords of the other side, whose rows are nearly as long. "
+        "--hparams=separate_row_lengths=true gives each side rows of its own "
+        "length."
+    )
+
+
 def _mean_counts(plan):
     steps, tokens = plan.steps_per_epoch, plan.tokens
-    padding = 1 - sum(tokens.values()) / plan.padded_tokens
     return (
         f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
         f"input and {tokens['targets'] / steps:,.0f} target tokens, "
-        f"{padding:.1%} padding of both sides"
+        f"{padding(plan):.1%} padding of both sides"
     )
 
 
@@ -318,6 +385,9 @@ _LANES_AT_ONCE = 512  # some MB of lengths, which fit into the CPU cache
 _MULTIPLE = 8  # of lengths that differ: matrix units take 8 rows at a time
 # A longer row needs more attention weights for each of its tokens.
 _MAX_RATIO = 2.0
+_MUCH_PADDING = 0.2  # of which the trainer prints a note
+_SHARES = (1.0, 1.125, 1.25)  # of the rows of the side with fewer tokens
+_MEASURED_LANES = 8  # packed once for each candidate, in some 10 ms
 
 
 def packed_row_lengths(
@@ -336,6 +406,40 @@ def packed_row_lengths(
     if input_tokens > target_tokens:
         return longer, max_length
     return max_length, longer
+
+
+def separate_row_lengths(
+    lengths: Lengths, usable: np.ndarray, max_length: int
+) -> tuple[int, int]:
+    """Return lengths of rows in proportion to the tokens of their sides.
+
+    Rows of the side with more tokens are `max_length` long, or up to twice as
+    long where the longest sentence of the other side needs it. The other rows
+    may be longer than the proportion, since tokens of rows vary. Of these
+    lengths, those that pack some pairs with the fewest slots are returned.
+    """
+    pairs = _random(0).permutation(usable)[: _LANE * _MEASURED_LANES]
+    tokens = _tokens(lengths, usable)
+    fewer, more = sorted(corpus.SIDES, key=tokens.__getitem__)
+    ratio = tokens[more] / tokens[fewer]
+    longest = int(lengths[fewer][usable].max())
+    stretched = min(max(max_length, longest * ratio), 2 * max_length)
+    candidates = []
+    for longer in sorted({max_length, _round_up(stretched)}):
+        for share in _SHARES:
+            shorter = _round_up(max(longest, share * longer / ratio))
+            row_lengths = {more: longer, fewer: shorter}
+            candidates.append(tuple(row_lengths[s] for s in corpus.SIDES))
+    sides = [lengths[side][pairs] for side in corpus.SIDES]
+
+    def slots(row_lengths):
+        return sum(row_lengths) * (pack(*sides, row_lengths).max() + 1)
+
+    return min(candidates, key=slots)
+
+
+def _round_up(length: float) -> int:
+    return _MULTIPLE * math.ceil(length / _MULTIPLE)
 
 
 def pack(
@@ -435,6 +539,33 @@ BUCKET_BOUNDARIES = (
 ROW_MULTIPLE = 8
 
 
+# Of a side that is shorter than the one that chooses the bucket.
+_SHORT_BOUNDARIES = (1, 2, 4)
+
+
+def _boundaries(max_length):
+    return [*(b for b in BUCKET_BOUNDARIES if b < max_length), max_length]
+
+
+def _longest_sides(lengths, pairs, max_length):
+    """Return the boundaries of the longest inputs and targets of pairs."""
+    boundaries = [*_SHORT_BOUNDARIES, *_boundaries(max_length)]
+    inputs, targets = (
+        boundaries[np.searchsorted(boundaries, lengths[side][pairs].max())]
+        for side in corpus.SIDES
+    )
+    return inputs, targets
+
+
+def _bucket_maxima(sorted_lengths, targets, max_length):
+    """Return for each pair [N] the row length of the targets of its bucket."""
+    buckets = np.searchsorted(_boundaries(max_length), sorted_lengths)
+    maxima = np.zeros(buckets.max() + 1, int)
+    np.maximum.at(maxima, buckets, targets)
+    boundaries = np.array([*_SHORT_BOUNDARIES, *_boundaries(max_length)])
+    return boundaries[np.searchsorted(boundaries, maxima)][buckets]
+
+
 def round_rows(rows: float) -> int:
     """Return the multiple of 8 nearest to `rows`, at least 8."""
     return max(ROW_MULTIPLE, ROW_MULTIPLE * round(rows / ROW_MULTIPLE))
@@ -457,8 +588,7 @@ def fill_buckets(
     Returns:
         [batches + 1] starts, and [(rows, row length)] of each batch.
     """
-    boundaries = [b for b in BUCKET_BOUNDARIES if b < max_length]
-    boundaries.append(max_length)
+    boundaries = _boundaries(max_length)
     total = len(sorted_lengths)
     starts: list[int] = [0]
     shapes: list[tuple[int, int]] = []

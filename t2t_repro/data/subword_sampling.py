@@ -390,8 +390,7 @@ class SubwordSampler:
             return ids, lengths
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
         row_length = batch.row_lengths[SIDES.index(side)]
-        # The shorter rows are as long as a sentence may be.
-        max_length = min(batch.row_lengths)
+        max_length = batch.max_length or min(batch.row_lengths)
         fits = _fits(batch.rows, row_length, max_length, lengths, new_lengths)
         starts = np.where(
             fits,

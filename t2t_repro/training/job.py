@@ -122,6 +122,8 @@ def _show_notes(hparams_set, options, task, problem):
         problem.max_length,
     ):
         run_log.show(f"Note: {note}")
+    if note := batch_plan.padding_note(task.plan, task.hparams):
+        run_log.show(f"Note: {note}")
 
 
 def _choose_hardware(options):

@@ -311,8 +311,7 @@ def num_chunks(
     """
     slots = -(-plan.max_batch_slots // replicas)
     slots = min(slots, max_tokens or slots)
-    target_slots = slots * plan.row_lengths[1] / max(plan.row_lengths)
-    return math.ceil(target_slots * vocab_size / MAX_LOGITS)
+    return math.ceil(plan.target_slots(slots) * vocab_size / MAX_LOGITS)
 
 
 def perplexity(nll: float) -> float:

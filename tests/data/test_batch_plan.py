@@ -1,5 +1,6 @@
 """Batch plans: each epoch has every pair once, in rows and batches that fit."""
 
+import dataclasses
 import random
 
 import hypothesis
@@ -12,9 +13,17 @@ from t2t_repro import errors
 from t2t_repro.data import batch_plan, corpus
 
 # "proportional": packed, with rows of different lengths; "reshuffled":
-# bucketed, with pairs shuffled among batches in every epoch.
-KINDS = ("packed", "bucketed", "reshuffled", "proportional")
-PACKED = ("packed", "proportional")
+# bucketed, with pairs shuffled among batches in every epoch; "separate" and
+# "apart": packed and bucketed, with rows of each side of their own length.
+KINDS = (
+    "packed",
+    "bucketed",
+    "reshuffled",
+    "proportional",
+    "separate",
+    "apart",
+)
+PACKED = ("packed", "proportional", "separate")
 every_kind = pytest.mark.parametrize("batching", KINDS)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=150
@@ -34,6 +43,9 @@ def build(lengths, batching, batch_tokens=300, seed=0, **settings):
         batching, settings["reshuffle_buckets"] = "bucketed", True
     if batching == "proportional":
         batching, settings["proportional_rows"] = "packed", True
+    if batching in ("separate", "apart"):
+        batching = "packed" if batching == "separate" else "bucketed"
+        settings["separate_row_lengths"] = True
     return plans.build(lengths, batching, batch_tokens, seed=seed, **settings)
 
 
@@ -114,8 +126,16 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
                 assert len(row) <= 1
     if batching in PACKED:
         assert shapes == {(plan.rows_per_batch, plan.row_lengths)}
-        assert min(plan.row_lengths) == MAX_LENGTH
-        assert max(plan.row_lengths) == MAX_LENGTH or batching == "proportional"
+        shorter, longer = sorted(plan.row_lengths)
+        assert MAX_LENGTH <= longer <= 2 * MAX_LENGTH
+        assert longer == MAX_LENGTH or batching != "packed"
+        assert shorter == MAX_LENGTH or batching == "separate"
+    elif batching == "apart":
+        keys = {
+            "x".join(map(str, dict.fromkeys(lengths))): rows
+            for rows, lengths in shapes
+        }
+        assert keys == plan.rows_per_batch
     else:
         assert all(inputs == targets for _, (inputs, targets) in shapes)
         shapes = {(rows, length) for rows, (length, _) in shapes}
@@ -178,7 +198,7 @@ def test_batches_of_a_bucket_mix_its_lengths():
 def test_batch_does_not_depend_on_earlier_calls(batching):
     lengths = plans.draw_lengths(1000)
     used = build(lengths, batching, seed=5)
-    steps = [*range(0, 24, 3), 1000, 10_000]
+    steps = [*range(0, 24, 6), 1000, 10_000]
     random.Random(0).shuffle(steps)
     for step in steps:
         fresh = build(lengths, batching, seed=5)
@@ -270,12 +290,64 @@ def test_summary_has_mean_counts_of_a_batch(batching):
     lengths = as_lengths([(5, 3)] * 800)
     plan = build(lengths, batching, batch_tokens=240, max_length=8)
     # A pair has 5 + 3 tokens. Its row has 8 + 8 slots; a proportional row has
-    # 16 + 8 for two pairs.
-    padding = "33.3%" if batching == "proportional" else "50.0%"
+    # 16 + 8 for two pairs, and a bucket of two lengths 8 + 4 for one.
+    is_less = batching in ("proportional", "apart")
+    padding = "33.3%" if is_less else "50.0%"
     assert plan.summary().endswith(
         "80 pairs, 400 input and 240 target tokens, "
         f"{padding} padding of both sides"
     )
+
+
+CORPORA = {  # mean subwords of inputs and targets, and the longest
+    "summaries": ((400, 1000), (30, 100), 1024),
+    "classes": ((25, 200), (2, 2), 256),
+    "language model": ((1, 1), (30, 200), 256),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_rows_of_their_own_lengths_leave_little_padding(name):
+    *sides, max_length = CORPORA[name]
+    spread = np.random.default_rng(0).lognormal(0, 0.5, (2, 8_000))
+    lengths = {
+        side: np.clip(mean * row, min(mean, 2), longest).astype(int)
+        for side, (mean, longest), row in zip(
+            corpus.SIDES, sides, spread, strict=True
+        )
+    }
+    before, after = (
+        plans.build(
+            lengths,
+            "packed",
+            4_000,
+            max_length,
+            proportional_rows=True,
+            separate_row_lengths=separate,
+        )
+        for separate in (False, True)
+    )
+    assert batch_plan.padding(before) > 0.25
+    assert batch_plan.padding(after) < 0.1
+    targets = lengths["targets"]
+    sums = [targets[after.batch(i).pairs].sum() for i in range(30)]
+    assert np.mean(sums) == pytest.approx(4_000, rel=0.1)
+
+
+def test_note_names_the_setting_that_lessens_padding():
+    lengths = {"inputs": np.full(900, 40), "targets": np.full(900, 2)}
+    hparams = plans.settings("packed", 300, MAX_LENGTH, proportional_rows=True)
+    note = batch_plan.padding_note(
+        batch_plan.build(lengths, hparams, 0), hparams
+    )
+    assert "inputs have 20.0 times" in note
+    assert "--hparams=separate_row_lengths=true" in note
+    changed = dataclasses.replace(hparams, separate_row_lengths=True)
+    plan = batch_plan.build(lengths, changed, 0)
+    assert not batch_plan.padding_note(plan, changed)
+    same = {"inputs": np.full(9, 5), "targets": np.full(9, 5)}  # a row of 600
+    plan = batch_plan.build(same, hparams, 0)
+    assert not batch_plan.padding_note(plan, hparams)
 
 
 @every_kind

@@ -166,17 +166,26 @@ def test_rows_take_samples_in_their_order_where_these_fit(
 
 
 def test_no_sample_is_longer_than_a_sentence_may_be():
-    """The shorter rows are as long as a sentence; here a sample has 5 ids."""
+    """The shorter rows are as long as a sentence, unless the plan says more.
+
+    The sample has 5 ids.
+    """
     chosen = sampler(dropout=1.0)
     stored = np.array([6, 6, 1])
     rows = np.zeros(1, np.int64)
-    for longest, length in ((4, 3), (5, 5)):
-        batch = batch_plan.PlannedBatch(rows, rows, 1, (longest, 99))
-        for side in corpus.SIDES:
-            _, counts = chosen.resegment(
-                side, 0, batch, stored, np.array([3], np.int32)
-            )
-            assert counts.tolist() == [length]
+    for longest, side, most, length in (
+        (4, "inputs", 0, 3),
+        (4, "targets", 0, 3),
+        (5, "inputs", 0, 5),
+        (5, "targets", 0, 5),
+        (4, "inputs", 99, 3),
+        (4, "targets", 99, 5),
+    ):
+        batch = batch_plan.PlannedBatch(rows, rows, 1, (longest, 99), most)
+        _, counts = chosen.resegment(
+            side, 0, batch, stored, np.array([3], np.int32)
+        )
+        assert counts.tolist() == [length]
 
 
 @pytest.mark.parametrize("batching", KINDS)
