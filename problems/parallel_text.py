@@ -47,6 +47,11 @@ class ParallelText(Problem):
         help="Settings of the search that differ from the paper's, joined by "
         "':', such as beam_size=6:alpha=1.0.",
     )
+    pipeline_tag: str = setting(
+        default="",
+        help="Task in the model card: summarization, text2text-generation, …; "
+        "'': translation.",
+    )
     corpora: str = setting(
         default="",
         help="Training files in --raw_dir instead of train.en, …: patterns of "
@@ -130,7 +135,7 @@ class ParallelText(Problem):
 
     @property
     def search(self) -> DecodeHParams:
-        return DecodeHParams().override(self.decode_hparams.replace(":", ","))
+        return self._search_of(self.decode_hparams.replace(":", ","))
 
     @property
     def data_name(self) -> str:

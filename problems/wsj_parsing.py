@@ -34,6 +34,7 @@ class WsjParsing(Problem):
     """
 
     stored_languages = ("en", "tree")
+    pipeline_tag = "text2text-generation"
     data_page = "https://catalog.ldc.upenn.edu/LDC99T42"
     data_license = "the user agreement of the Linguistic Data Consortium"
     data_citation = (

@@ -345,6 +345,11 @@ class DecodeHParams(fields.Settings):
         help="Whether XLA compiles the search: auto does so on GPUs, and on "
         "CPUs after many single sentences of a small model.",
     )
+    allow_empty_source: bool = setting(
+        default=False,
+        help="Decode lines without text, too, as of a language model; false: "
+        "they stay blank.",
+    )
     batch_tokens: int = setting(
         at_least(1),
         default=32_768,

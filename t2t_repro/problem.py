@@ -33,6 +33,14 @@ from t2t_repro.text.vocabulary_pair import load, vocabulary_class
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
+# Tasks of https://huggingface.co/tasks that a sequence-to-sequence model does.
+PIPELINE_TAGS = (
+    "translation",
+    "summarization",
+    "text-generation",
+    "text2text-generation",
+    "text-classification",
+)
 Path: TypeAlias = str | pathlib.Path
 _Problem = TypeVar("_Problem", bound="Problem")
 
@@ -54,6 +62,7 @@ class Problem(CorpusSettings):
     data_page = ""
     data_license = ""
     data_citation = ""
+    pipeline_tag = ""  # of the Hub, one of PIPELINE_TAGS; "": see task
     decode_hparams = ""  # search settings that differ from the paper's
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
     reversed_metrics: ClassVar[tuple[str, ...]] = ()  # X_rev; (): as X
@@ -158,9 +167,25 @@ class Problem(CorpusSettings):
         return Suite(names, self.target_language, self.tokenized)
 
     @property
+    def task(self) -> str:
+        """Name of the task on the Hub, `pipeline_tag` or one that follows."""
+        if self.pipeline_tag:
+            return self.pipeline_tag
+        if self.allow_empty_source:
+            return "text-generation"
+        same = self.source_language == self.target_language
+        return "text2text-generation" if same else "translation"
+
+    @property
     def search(self) -> hparam.DecodeHParams:
         """The paper's search settings, with `decode_hparams` applied."""
-        return hparam.DecodeHParams().override(self.decode_hparams)
+        return self._search_of(self.decode_hparams)
+
+    def _search_of(self, changes):
+        default = hparam.DecodeHParams(
+            allow_empty_source=self.allow_empty_source
+        )
+        return default.override(changes)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -174,6 +199,7 @@ class Problem(CorpusSettings):
             "source_language": self.source_language,
             "target_language": self.target_language,
             "target_languages": list(self.target_languages),
+            "task": self.task,
             "page": self.data_page,
             "license": self.data_license,
             "citation": self.data_citation,
@@ -375,10 +401,24 @@ def build_problem(
             f"{', '.join(f'{key}=…' for key in missing)}."
         )
     problem = cls(**arguments)
-    if reverse and not problem.reversible:
+    if reverse and problem.target_languages:
         raise errors.UserError(
             f"There is no {name}: {registered} has several directions. Use "
             f"{registered}, whose arguments name them."
+        )
+    if reverse and (problem.allow_empty_source or not problem.reversible):
+        reason = (
+            "its sources may be empty, and no model learns empty targets"
+            if problem.allow_empty_source
+            else f"{cls.__qualname__} has reversible = False"
+        )
+        raise errors.UserError(
+            f"There is no {name}: {reason}. Use {registered}."
+        )
+    if problem.pipeline_tag not in ("", *PIPELINE_TAGS):
+        raise errors.UserError(
+            f"pipeline_tag of the problem {name!r} must be one of "
+            f"{', '.join(PIPELINE_TAGS)}; got {problem.pipeline_tag!r}."
         )
     for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
         Suite(names).check(name)

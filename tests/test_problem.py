@@ -19,6 +19,7 @@ COMMON = {  # arguments that every problem has
     "tags": "",
     "max_length": 256,
     "max_length_ratio": 0.0,
+    "allow_empty_source": False,
     "filters": "",
 }
 
@@ -83,6 +84,38 @@ def test_registered_name_with_suffix_rev_is_not_reversed():
     assert built.reverse is False
 
 
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"reversible": False}, "Own has reversible = False. Use own."),
+        ({"allow_empty_source": True}, "its sources may be empty, and no"),
+        ({"target_languages": ("de",)}, "own has several directions"),
+    ],
+)
+def test_reversal_that_there_is_not_is_refused_with_its_reason(
+    attributes, reason
+):
+    toy = registry.problems["toy"].value
+    registry.problems.register("own")(type("Own", (toy,), attributes))
+    build_problem("own")
+    with pytest.raises(errors.UserError, match=f"no own_rev: .*{reason}"):
+        build_problem("own_rev")
+
+
+def test_task_follows_the_problem(monkeypatch):
+    toy = registry.problems["toy"].value
+    assert build_problem("toy").task == "translation"
+    empty = build_problem("toy", "allow_empty_source=true")
+    assert empty.task == "text-generation" and empty.search.allow_empty_source
+    monkeypatch.setattr(toy, "stored_languages", ("en", "en"))
+    assert build_problem("toy").task == "text2text-generation"
+    monkeypatch.setattr(toy, "pipeline_tag", "summarization")
+    assert build_problem("toy").task == "summarization"
+    monkeypatch.setattr(toy, "pipeline_tag", "summaries")
+    with pytest.raises(errors.UserError, match="summarization.*got 'summaries"):
+        build_problem("toy")
+
+
 def test_arguments_are_parsed_by_type():
     built = build_problem("toy_args", "name=a,copies=3,loud=true")
     own = {"name": "a", "copies": 3, "loud": True}
@@ -140,7 +173,7 @@ def test_colon_separates_paths_of_separate_vocabularies_only(
         ),
         (
             "normalization=nfc",
-            "bpe normalizes by nmt_nfkc or nfkc or identity; got .*=nfc",
+            "bpe normalizes by nmt_nfkc or .* or verbatim; got .*=nfc",
         ),
         (
             "vocabulary_type=whitespace_tokens,normalization=identity",

@@ -50,6 +50,7 @@ class Encoder:
     max_length: int | None
     # Largest ratio of the longer side to the shorter, in subwords; 0: any.
     max_length_ratio: float = 0.0
+    allow_empty_source: bool = False  # such pairs are kept, at any ratio
 
     @property
     def vocab_size(self) -> int:
@@ -78,10 +79,11 @@ class Encoder:
         if self.max_length is not None:
             shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
             ratio = self.max_length_ratio or np.inf
+            has_source, has_target = has_text
             conditions = [
-                ~has_text.all(axis=0),
+                ~(has_target & (has_source | self.allow_empty_source)),
                 longer > self.max_length,
-                longer > ratio * shorter,
+                has_source & (longer > ratio * shorter),
             ]
             reasons = np.select(conditions, [1, 2, 3])  # the first that is true
         keep = reasons == 0

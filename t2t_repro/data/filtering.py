@@ -41,13 +41,23 @@ class FilteredChunk(NamedTuple):
 class PairFilters:
     """Filters that are applied in order; one that drops a pair is the last."""
 
-    def __init__(self, text: str, languages: tuple[str, str]):
+    def __init__(
+        self,
+        text: str,
+        languages: tuple[str, str],
+        allow_empty_source: bool = False,
+    ):
         """Parse "max_words=100:different:unique", for pairs of two languages.
+
+        With `allow_empty_source`, a target without a source is judged as if it
+        were both sides of its pair.
 
         Raises:
             UserError: a name is unknown or given twice, or a value is wrong.
         """
         self._filters: dict[str, PairFilter] = {}
+        self._judges_targets = allow_empty_source
+        languages = languages[0] or languages[1], languages[1]
         for item in filter(None, text.split(":")):
             name, _, value = item.partition("=")
             if name in self._filters:
@@ -80,6 +90,8 @@ class PairFilters:
         return kinds.index(True) + 1 if any(kinds) else 0
 
     def _reason(self, pair):
+        if self._judges_targets and not pair[0]:
+            pair = (pair[1], pair[1])
         for number, pair_filter in enumerate(self._filters.values(), 1):
             try:
                 if not pair_filter.keep(pair):

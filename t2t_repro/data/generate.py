@@ -218,7 +218,10 @@ def generate(
     splits = _without_dropped(folder, splits, contents["splits"]["train"])
     vocabularies = manifest.open_vocabularies(folder)
     training = Encoder(
-        vocabularies, settings.max_length, settings.max_length_ratio
+        vocabularies,
+        settings.max_length,
+        settings.max_length_ratio,
+        settings.allow_empty_source,
     )
     for split in _train_last(splits):
         contents["splits"][split] = encode.encode_split(
@@ -238,9 +241,15 @@ def generate(
 
 def _require_pairs(train: Mapping[str, Any]) -> None:
     if not train["kept"]:
+        hint = ""
+        if train["dropped"]["empty_side"] == train["read"]:
+            hint = (
+                " A language model, whose sources are empty, needs a problem "
+                "with allow_empty_source=true."
+            )
         raise errors.UserError(
             f"There is nothing to train on: all {train['read']:,} training "
-            f"pairs were dropped: {train['dropped']}."
+            f"pairs were dropped: {train['dropped']}.{hint}"
         )
 
 

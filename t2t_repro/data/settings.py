@@ -26,6 +26,11 @@ class CorpusSettings(VocabularySettings):
         help="Drop training pairs whose longer side has more than this many "
         "times the subwords of the shorter one; 0: none.",
     )
+    allow_empty_source: bool = setting(
+        default=False,
+        help="Keep training pairs whose source is empty, as of a language "
+        "model, which predicts the targets alone.",
+    )
     filters: str = setting(
         default="",
         help="Filters of training pairs with their values, joined by ':', such "
@@ -53,7 +58,9 @@ class CorpusSettings(VocabularySettings):
         """The filters of training pairs; None if there are none."""
         if not self.filters:
             return None
-        return PairFilters(self.filters, self.stored_languages)
+        return PairFilters(
+            self.filters, self.stored_languages, self.allow_empty_source
+        )
 
 
 @dataclasses.dataclass(frozen=True)

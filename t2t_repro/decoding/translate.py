@@ -253,7 +253,9 @@ class BatchTranslator:
         stop: Callable[[], object] = lambda: False,
         side: Iterable[str] | None = None,
     ) -> Iterator[Translation]:
-        """Yield translations in the order of `lines`; blank lines stay blank.
+        """Yield translations in the order of `lines`.
+
+        Blank lines stay blank, unless the search has `allow_empty_source`.
 
         A line longer than max_input_length is split, and the scores of its
         fragments are summed. With long_inputs=refuse, or with side inputs, its
@@ -289,6 +291,29 @@ class BatchTranslator:
             total: number of pairs, for the progress bar; None: no bar.
         """
         return _in_windows(self._score_window, pairs, "score", total)
+
+    def log_probs(
+        self, sources: Sequence[str], references: Sequence[str]
+    ) -> np.ndarray:
+        """Return log-probability and subwords of each reference, [N, 2].
+
+        Raises:
+            UserError: a reference is longer than max_input_length, so that not
+                all of it would be scored.
+        """
+        limit = self._hparams.max_input_length
+        lengths = map(len, self._target.encode(references))
+        for number, length in enumerate(lengths, 1):
+            if length > limit:
+                raise errors.UserError(
+                    f"Reference {number:,} has {length:,} subwords, more than "
+                    f"max_input_length={limit:,}, and no perplexity of a part "
+                    "is that of the text. Say --decode_hparams="
+                    f"max_input_length={length} or more."
+                )
+        pairs = zip(sources, references, strict=True)
+        found = self.score(pairs, len(references))
+        return np.array([(each.total, len(each.pieces)) for each in found])
 
     def attention(self, line: str) -> AttentionTrace:
         """Translate a line with the only model; return its attention weights.
@@ -411,11 +436,13 @@ class BatchTranslator:
     ) -> tuple[list[_Row], list[int]]:
         """Return rows to translate, and the length of each refused line.
 
-        Blank and refused lines have no row. The length is that of the longest
+        Refused lines have no row, nor blank ones, unless the search allows an
+        empty source. The length is that of the longest
         sentence of a line, in subwords, and 0 if the line is not refused.
         """
         limit = self._hparams.max_input_length
         refuses = self._hparams.long_inputs == "refuse" or self._rule.needs_side
+        keeps_blank = self._hparams.allow_empty_source
         lines, prefixes, side = zip(*requests, strict=True)
         sentences = list(map(self._split, lines))
         encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
@@ -435,7 +462,9 @@ class BatchTranslator:
                 for text, ids in ([] if is_refused else of_line)
             )
             start = starts[line]
-            for ids in filter(self._source.has_text, parts):
+            for ids in parts:
+                if not (keeps_blank or self._source.has_text(ids)):
+                    continue
                 rows.append(_Row(line, ids, start, side[line]))
                 start = []  # only the first fragment begins with the prefix
         return rows, refused

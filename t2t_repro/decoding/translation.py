@@ -271,8 +271,14 @@ _DIGITS = 6  # after the point of a score
 
 
 def text(number: int, source: str, translation: Translation) -> str:
-    """Return all outputs of a sentence on one line, as in tensor2tensor."""
-    return "\t".join(translation.texts)
+    """Return all outputs of a sentence on one line, as in tensor2tensor.
+
+    Tabs are between them, so those of a text with its tabs become spaces.
+    """
+    texts = translation.texts
+    if len(texts) > 1:
+        texts = [output.replace("\t", " ") for output in texts]
+    return "\t".join(texts)
 
 
 def tsv(number: int, source: str, translation: Translation) -> str:

@@ -17,13 +17,15 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from t2t_repro import errors, fields, hparam, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
 from t2t_repro.io import files, storage
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import Metric, Suite
+from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
@@ -107,10 +109,10 @@ def evaluate(
     name = test_set.name
     if name is not None and not _can_store(run):
         name = None
-    translations, details = _translate(run, task, test_set, given)
-    path = name and run.store_translations(name, translations)
-    with _kept(translations, path):
-        result = score(translations, *compared)
+    outputs, details = _run_models(run, task, test_set, given)
+    path = name and run.store_translations(name, outputs.translations)
+    with _kept(outputs.translations, path):
+        result = score(outputs.lines, *compared, log_probs=outputs.log_probs)
     result = result._replace(details=details | result.details)
     if name is not None:
         run.store_scores(name, result.scores | result.details)
@@ -126,6 +128,8 @@ def _kept(translations, path=None):
     try:
         yield
     except Exception as error:  # of a metric
+        if translations is None:
+            raise
         if not path:
             folder = tempfile.mkdtemp(prefix="t2t_translations_")
             path = pathlib.Path(folder) / "translations.txt"
@@ -195,9 +199,15 @@ def evaluate_checkpoints(
             if sha256 is None:
                 continue
             translator.refresh_weights()
-            texts = _best_texts(translator, test_set.sources, hparams, side)
-            with _kept(texts):
-                result = score(texts, test_set, suite, samples=samples)
+            outputs = _outputs(translator, test_set, suite, hparams, side)
+            with _kept(outputs.translations):
+                result = score(
+                    outputs.lines,
+                    test_set,
+                    suite,
+                    samples=samples,
+                    log_probs=outputs.log_probs,
+                )
             step = checkpoint_files.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
@@ -272,8 +282,34 @@ def _restore(run, model, path, stored):
     return sha256
 
 
-def _translate(run, task, test_set, settings):
-    """Return translations, and the checkpoints and settings they are from."""
+class _Outputs(NamedTuple):
+    """What the metrics of a suite read of a model."""
+
+    translations: list[str] | None  # None: no metric reads them
+    log_probs: np.ndarray | None  # result of BatchTranslator.log_probs()
+    num_lines: int  # of the test set
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The translations, or lines without text in their place."""
+        if self.translations is None:
+            return [""] * self.num_lines
+        return self.translations
+
+
+def _outputs(translator, test_set, suite, hparams, side):
+    """Compute what the metrics of a suite read."""
+    sources, references = test_set.sources, test_set.references[0]
+    translations = log_probs = None
+    if suite.reads_model:
+        log_probs = translator.log_probs(sources, references)
+    if suite.reads_text:
+        translations = _best_texts(translator, sources, hparams, side)
+    return _Outputs(translations, log_probs, len(references))
+
+
+def _run_models(run, task, test_set, settings):
+    """Return _Outputs, and the checkpoints and settings they are from."""
     from t2t_repro.decoding import translate
     from t2t_repro.runtime import devices
 
@@ -290,8 +326,8 @@ def _translate(run, task, test_set, settings):
         **_settings_of_side(side),
     }
     translator = translate.BatchTranslator(models, run.vocabularies, hparams)
-    texts = _best_texts(translator, test_set.sources, hparams, side)
-    return texts, details
+    outputs = _outputs(translator, test_set, task.suite, hparams, side)
+    return outputs, details
 
 
 def _best_texts(translator, sources, hparams, side):
@@ -353,7 +389,13 @@ def open_test_set(
 
 
 def _of_direction(test_set: TestSet, problem: Problem) -> TestSet:
-    """Normalize text; note the direction, if the problem has several."""
+    """Normalize text; note the direction, if the problem has several.
+
+    Text for a problem that allows it has empty sources, if none are given.
+    """
+    if test_set.sources is None and problem.allow_empty_source:
+        sources = [""] * len(test_set.references[0])
+        test_set = test_set._replace(sources=sources)
     test_set = test_set.normalized(*problem.normalizers)
     if not problem.target_languages:
         return test_set
@@ -417,6 +459,7 @@ def score(
     suite: Suite,
     baseline: Sequence[str] | None = None,
     samples: int = 1_000,
+    log_probs: np.ndarray | None = None,
 ) -> Evaluation:
     """Score a system's output, in each direction if there are several.
 
@@ -430,6 +473,7 @@ def score(
         baseline: another system's [lines], to test the difference from it.
         samples: number of bootstrap samples for intervals and tests; 1: compute
             neither.
+        log_probs: result of BatchTranslator.log_probs(), for a ModelMetric.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric
@@ -438,7 +482,9 @@ def score(
     others = [] if baseline is None else [baseline]
     require_same_counts(hypotheses, *test_set.texts, *others)
     if not test_set.directions:
-        return _score_text(hypotheses, test_set, suite, baseline, samples)
+        return _score_text(
+            hypotheses, test_set, suite, baseline, samples, log_probs
+        )
     directions = {
         name: _score_text(
             [hypotheses[i] for i in indices],
@@ -446,6 +492,7 @@ def score(
             _suites(test_set, suite)[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,
+            None if log_probs is None else log_probs[indices],
         )
         for name, indices in test_set.parts.items()
     }
@@ -548,19 +595,21 @@ def _direction_differences(rows, headline):
     return "\n".join(lines)
 
 
-def _score_text(hypotheses, test_set, suite, baseline, samples):
+def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
     """Score the output of one direction."""
     sources, references = test_set.sources, test_set.references
     metrics = suite.build()
-    statistics = scores.count(metrics, hypotheses, references, sources)
+    statistics = scores.count(
+        metrics, hypotheses, references, sources, log_probs
+    )
     counts = scores.resample_if_several(len(hypotheses), samples)
     aggregated = scores.aggregate(metrics, statistics, len(references), counts)
-    side = "source" if sources else "reference"
+    side = "source" if sources and any(sources) else "reference"
     names = dict.fromkeys([suite.headline, "length_ratio"])
     by_length = scores.length_buckets(
         {name: metrics[name] for name in names if name in metrics},
         statistics,
-        sources or references[0],
+        sources if side == "source" else references[0],
     )
     details = {
         "signatures": {
@@ -584,12 +633,17 @@ def _score_text(hypotheses, test_set, suite, baseline, samples):
         details["published"] = [row._asdict() for row in rows]
         paragraphs.append(published.published_summary(name))
     if baseline is not None:
-        other = scores.count(metrics, baseline, references, sources)
+        of_text = {
+            name: metric
+            for name, metric in metrics.items()
+            if not isinstance(metric, ModelMetric)
+        }
+        other = scores.count(of_text or metrics, baseline, references, sources)
         differences = [
             scores.paired_test(
                 name, metric, statistics[name], other[name], counts
             )
-            for name, metric in metrics.items()
+            for name, metric in of_text.items()
         ]
         details["baseline"] = [each._asdict() for each in differences]
         paragraphs.append("\n".join(each.summary() for each in differences))

@@ -48,6 +48,7 @@ PARSING = (
     "miscounted_trees",
 )
 ALIGNMENT = ("aer",)  # of lines in Pharaoh format
+LANGUAGE_MODEL = ("bits_per_byte", "word_perplexity", "subword_perplexity")
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = (
     "step",
@@ -115,6 +116,41 @@ class Metric(abc.ABC):
         return None
 
 
+class ModelMetric(Metric):
+    """A function of the probabilities that a model gives to references."""
+
+    higher_is_better = False
+
+    @abc.abstractmethod
+    def reference_statistics(
+        self, log_probs: np.ndarray, references: Sequence[str]
+    ) -> np.ndarray:
+        """Return [N, S] statistics of N references.
+
+        Args:
+            log_probs: [N, 2], the log-probability of each reference given its
+                source, and its number of subwords, both with EOS.
+            references: [N] lines.
+        """
+
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Refuse text alone.
+
+        Raises:
+            UserError: always.
+        """
+        raise errors.UserError(
+            f"{type(self).__name__} is a metric of the probabilities of a "
+            "model, and text alone, as of --translations or a baseline, has "
+            "none. Evaluate a run, or name other metrics."
+        )
+
+
 class Suite(NamedTuple):
     """The metrics that score a text, and the properties of the text."""
 
@@ -131,6 +167,16 @@ class Suite(NamedTuple):
         first = self.names[0]
         replaced = self.tokenized and first == "bleu"
         return "bleu_tok" if replaced and "bleu_tok" in self.names else first
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether any of the metrics reads translations."""
+        return not all(map(_reads_model, self.names))
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether any of the metrics is a ModelMetric."""
+        return any(map(_reads_model, self.names))
 
     def check(self, problem: str) -> None:
         """Raise a UserError unless the names are those of metrics."""
@@ -169,3 +215,7 @@ class Suite(NamedTuple):
             )
             for name in self.names
         }
+
+
+def _reads_model(name):
+    return issubclass(registry.metrics.subclass(name, Metric), ModelMetric)

@@ -8,7 +8,7 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.io import progress
-from t2t_repro.metrics.metric import Metric, Suite
+from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.text.long_lines import words as words_of
 from t2t_repro.text.test_sets import require_same_counts
 
@@ -30,8 +30,11 @@ def count(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
+    log_probs: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute {name: [N, S] statistics of the sentences}.
+
+    `log_probs` is the argument of a ModelMetric, for the first references.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric's
@@ -40,7 +43,13 @@ def count(
     texts = [*references, *([] if sources is None else [sources])]
     require_same_counts(hypotheses, *texts)
     return {
-        name: _count(name, metric, hypotheses, references, sources)
+        name: _checked(
+            name,
+            len(hypotheses),
+            metric.reference_statistics(log_probs, references[0])
+            if log_probs is not None and isinstance(metric, ModelMetric)
+            else metric.statistics(hypotheses, references, sources),
+        )
         for name, metric in progress.bar(
             metrics.items(),
             "score",
@@ -50,22 +59,16 @@ def count(
     }
 
 
-def _count(
-    name: str,
-    metric: Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    sources: Sequence[str] | None,
-) -> np.ndarray:
-    rows = metric.statistics(hypotheses, references, sources)
+def _checked(name: str, count: int, rows: Any) -> np.ndarray:
+    """Return statistics as an array [N, S], if they are of so many lines."""
     try:
         statistics = np.array(rows, np.float64)
     except (TypeError, ValueError):  # rows of different lengths, or no numbers
         statistics = np.array([])
-    if statistics.ndim != 2 or len(statistics) != len(hypotheses):
+    if statistics.ndim != 2 or len(statistics) != count:
         raise errors.UserError(
             f"The statistics of the metric {name!r} must be a row of numbers "
-            f"for each of {len(hypotheses):,} sentences, all of one length; "
+            f"for each of {count:,} sentences, all of one length; "
             f"got {rows!r:.200}."
         )
     return statistics

@@ -89,7 +89,9 @@ def _summarize(run, name, options):
     ranked = {
         split: _samples(run, data, split, stored)
         for split, stored in scores.items()
-        if contents and split in contents["splits"]
+        if contents
+        and split in contents["splits"]
+        and run.translations_file(split).exists()
     }
     checkpoint, attention, no_attention = _attention(
         run, data if contents else None, options
@@ -224,7 +226,7 @@ def _validation_lines(run, data, count):
         corpus.lengths["inputs"], count
     )
     text = corpus.text("inputs")
-    return [text[i] for i in chosen]
+    return [text[i] for i in chosen if text[i]]
 
 
 def _write_pictures(folder, summaries):

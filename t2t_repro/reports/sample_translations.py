@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import Suite
+from t2t_repro.metrics.metric import ModelMetric, Suite
 from t2t_repro.text import long_lines
 
 PER_GROUP = 4  # number of samples
@@ -55,7 +55,11 @@ def rank(
     if not len(inputs):
         return RankedSamples([], [], [])
     names = dict.fromkeys([suite.headline, "chrf"])
-    metrics = suite._replace(names=tuple(names)).build()
+    metrics = {
+        name: metric
+        for name, metric in suite._replace(names=tuple(names)).build().items()
+        if not isinstance(metric, ModelMetric)
+    }
     statistics = scores.count(metrics, translations, [references], inputs)
     values = {
         name: [metric.sentence_score(row) for row in statistics[name]]

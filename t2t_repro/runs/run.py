@@ -314,23 +314,27 @@ class Run:
         return self.translations_folder / f"{name}.txt"
 
     def store_translations(
-        self, name: str, translations: Sequence[str]
+        self, name: str, translations: Sequence[str] | None
     ) -> pathlib.Path:
-        """Write the translations of a test set, in place of earlier scores."""
+        """Write the translations of a test set, in place of earlier scores.
+
+        None: there are none, and those of earlier scores are removed.
+        """
         path = self.translations_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         _scores_file(path).unlink(missing_ok=True)
+        if translations is None:
+            path.unlink(missing_ok=True)
+            return path
         files.write_text(path, "".join(f"{line}\n" for line in translations))
         return path
 
     def store_scores(self, name: str, scores: dict[str, Any]) -> None:
-        """Write the scores of the stored translations of a test set."""
+        """Write the scores of a test set, and of its stored translations."""
         path = self.translations_file(name)
-        files.write_json(
-            _scores_file(path),
-            scores | {_TRANSLATIONS_SHA256: files.sha256(path)},
-            with_checksum=True,
-        )
+        if path.exists():
+            scores = scores | {_TRANSLATIONS_SHA256: files.sha256(path)}
+        files.write_json(_scores_file(path), scores, with_checksum=True)
         storage.upload_results(path.parent)
 
     def read_translations(self, name: str, scores: dict) -> list[str]:

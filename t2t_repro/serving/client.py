@@ -114,8 +114,8 @@ class SignatureTranslator(Translator):
             is_cut = outputs.get("truncated", np.zeros(len(batch)))
             for k, i in enumerate(batch):
                 beams = Translation.of_beams(
-                    # As of a vocabulary: a translation is one line.
-                    [text.translate(vocabulary.SPACES) for text in rows[k]],
+                    # A translation is one line also of another program.
+                    [text.translate(vocabulary.LINE_ENDS) for text in rows[k]],
                     scores[k],
                     too_long=len(lines[i].encode()) if is_cut[k] else 0,
                 )

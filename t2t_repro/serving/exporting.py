@@ -167,11 +167,12 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     source = card["data"]
     languages = source["source_language"], source["target_language"]
     codes = [*languages, *source.get("target_languages", [])]
+    task = source.get("task", "translation")
     header: dict[str, Any] = {
         **_languages(codes),
         "license": "unknown",
-        "pipeline_tag": "translation",
-        "tags": ["translation", card["hparams"]["model"], "tensorflow"],
+        "pipeline_tag": task,
+        "tags": [task, card["hparams"]["model"], "tensorflow"],
     }
     if results := list(_results(card)):
         index = {"name": card["run"], "results": results}
@@ -283,7 +284,7 @@ def _results(card):
         ]
         if metrics:
             yield {
-                "task": {"type": "translation"},
+                "task": {"type": card["data"].get("task", "translation")},
                 "dataset": {
                     "name": f"{card['problem']} {split}",
                     "type": card["problem"],

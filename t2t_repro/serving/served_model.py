@@ -98,6 +98,9 @@ class ServedModel(tf.Module):
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
         self._is_text = lambda ids: is_text(ids, source)
+        keeps_tabs = ord("\t") not in vocabularies.target.spaces
+        self._spaces = r"[\n\r]" if keeps_tabs else r"[\t\n\r]"
+        self._allows_empty = decode_hparams.allow_empty_source
         self._beams = decode_hparams.beam_size
         self._max_length = decode_hparams.max_input_length
 
@@ -115,14 +118,15 @@ class ServedModel(tf.Module):
 
     def _is_blank(self, ids):
         """Return whether rows of ids [B, L] have no text to translate: [B]."""
-        return ~tf.reduce_any(self._is_text(ids), axis=-1)
+        blank = ~tf.reduce_any(self._is_text(ids), axis=-1)
+        return tf.zeros_like(blank) if self._allows_empty else blank
 
     def _decode(self, ids):
         """Convert ids [N, T], up to the first EOS, to lines [N]."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
         text = self.target.decode(text_ids)
-        return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
+        return tf.strings.regex_replace(text, self._spaces, " ")
 
     def _pieces(self, vocabulary, ids, lengths):
         """Convert ids [B, L] to the vocabulary's pieces [B, L]."""

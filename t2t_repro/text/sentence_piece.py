@@ -6,7 +6,9 @@ unknown. SentencePiece requires an id for unknown text nevertheless: 2.
 Its default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2", "…" becomes
 "...", "，" becomes ",", and every space, and characters without width, become
 U+0020. The rule nfkc keeps characters without width, and identity keeps all.
-With any rule, repeated spaces and those at the ends are removed.
+With these rules, repeated spaces and those at the ends are removed. A fourth,
+VERBATIM, is ours: all characters and spaces stay, also tabs in translations.
+Only U+2581, with which SentencePiece marks spaces, becomes one.
 
 Marian, Hugging Face, fairseq and others segment text by SentencePiece, and
 number the pieces by a list of their own. map_ids() writes that list into the
@@ -20,7 +22,7 @@ may still be a token of the list: "z", of a list for both languages.
 import functools
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sentencepiece
@@ -35,6 +37,7 @@ CODE = r"(?s)^>>.*?<<"  # of a language; also in the syntax of RE2
 _CODE = re.compile(CODE)
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
+VERBATIM = "verbatim"
 _UNKNOWN = 2
 _UNUSED_SCORE = -1e9  # merged last, if ever
 _ALGORITHMS = ("unigram", "bpe", "char")  # names in registry.vocabularies, too
@@ -50,7 +53,12 @@ class SentencePiece(Vocabulary):
     algorithm = ""  # SentencePiece's model_type; "": any
     graph_class = "t2t_repro.serving.graph_vocabularies.SentencePieceGraph"
     learns_tags = True
-    normalizations: tuple[str, ...] = ("nmt_nfkc", "nfkc", "identity")
+    normalizations: tuple[str, ...] = (
+        "nmt_nfkc",
+        "nfkc",
+        "identity",
+        VERBATIM,
+    )
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
     needs_bytes = True  # so that no text is unknown
 
@@ -107,6 +115,7 @@ class SentencePiece(Vocabulary):
         at the beginning of a line is its first and only piece.
         """
         model = io.BytesIO()
+        verbatim = normalization == VERBATIM
         try:
             sentencepiece.SentencePieceTrainer.Train(
                 sentence_iterator=iter(lines),
@@ -119,7 +128,11 @@ class SentencePiece(Vocabulary):
                 bos_id=-1,
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
-                normalization_rule_name=normalization,
+                normalization_rule_name="identity"
+                if verbatim
+                else normalization,
+                remove_extra_whitespaces=not verbatim,
+                allow_whitespace_only_pieces=verbatim,  # as of indentation
                 user_defined_symbols=[SPACE + tag for tag in tags],
                 max_sentence_length=cls.max_line_length,
                 minloglevel=2,  # errors only: progress goes to stderr
@@ -145,6 +158,13 @@ class SentencePiece(Vocabulary):
     @property
     def unknown(self) -> int:
         return self._processor.unk_id()
+
+    @functools.cached_property
+    def spaces(self) -> Mapping[int, str]:  # type: ignore[override]
+        spec = _Proto.FromString(self.model).normalizer_spec
+        if spec.name == "identity" and not spec.remove_extra_whitespaces:
+            return vocabulary.LINE_ENDS
+        return super().spaces
 
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]

@@ -26,8 +26,9 @@ from t2t_repro.text import languages
 
 PAD = 0
 EOS = 1
-# A model may spell line ends and tabs.
-SPACES = str.maketrans("\t\n\r", "   ")
+# A model may spell line ends and tabs, which become spaces.
+LINE_ENDS = {ord("\n"): " ", ord("\r"): " "}
+SPACES = LINE_ENDS | {ord("\t"): " "}
 
 
 class Vocabulary:
@@ -43,6 +44,8 @@ class Vocabulary:
     learns_tags = False
     # Rules of normalization that learn() takes; the first is the default.
     normalizations: tuple[str, ...] = ()
+    # What becomes of line ends and tabs in translations.
+    spaces: Mapping[int, str] = SPACES
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
@@ -113,10 +116,11 @@ class Vocabulary:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Convert ids to lines; ignore PAD, and ids after the first EOS.
 
-        Tabs and line ends become spaces, so each result is one line.
+        Line ends become spaces, so each result is one line, and so do tabs
+        unless the vocabulary keeps them.
         """
         lines = self.join([_text_ids(row) for row in ids])
-        return [line.translate(SPACES) for line in lines]
+        return [line.translate(self.spaces) for line in lines]
 
     # Subclasses implement the methods below.
 

@@ -137,7 +137,8 @@ class VocabularySettings:
     normalization: str = setting(
         default="",
         help="Rule that SentencePiece's vocabularies normalize text by: "
-        "nmt_nfkc, nfkc or identity; '': nmt_nfkc.",
+        "nmt_nfkc, nfkc, identity, or verbatim, which also keeps all spaces; "
+        "'': nmt_nfkc.",
     )
     tags: str = setting(
         default="",

@@ -181,6 +181,7 @@ class ValidationSample:
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
         self._outputs: list[str] = []  # of the last measure()
+        self._suite = suite
         self._num_usable = len(usable)
         # {direction: (indices of its sentences, its metrics)}
         self._parts = {
@@ -204,25 +205,39 @@ class ValidationSample:
             Stopped: stop(), called before each batch, was true.
         """
         self._translator.refresh_weights()
-        outputs = self._translator.translate(
-            self._inputs, len(self._inputs), stop=stop
-        )
-        self._outputs = [translation.texts[0] for translation in outputs]
+        self._outputs = [""] * len(self._inputs)
+        if self._suite.reads_text:
+            outputs = self._translator.translate(
+                self._inputs, len(self._inputs), stop=stop
+            )
+            self._outputs = [translation.texts[0] for translation in outputs]
+        log_probs = None
+        if self._suite.reads_model:
+            log_probs = self._translator.log_probs(
+                self._inputs, self._references
+            )
         self._by_direction = {
-            name: self._score(*part) for name, part in self._parts.items()
+            name: self._score(*part, log_probs)
+            for name, part in self._parts.items()
         }
         return scores.mean(self._by_direction)
 
-    def _score(self, indices, metrics):
+    def _score(self, indices, metrics, log_probs):
         outputs, references, inputs = (
             [lines[i] for i in indices]
             for lines in (self._outputs, self._references, self._inputs)
         )
-        statistics = scores.count(metrics, outputs, [references], inputs)
+        if log_probs is not None:
+            log_probs = log_probs[list(indices)]
+        statistics = scores.count(
+            metrics, outputs, [references], inputs, log_probs
+        )
         return scores.aggregate(metrics, statistics)
 
     def shown_translations(self) -> list[dict[str, str]]:
         """Return evenly spaced translations of the last measure(), as rows."""
+        if not self._suite.reads_text:
+            return []
         count = min(_SAMPLES_SHOWN, len(self._inputs))
         return [
             {
@@ -252,10 +267,11 @@ class ValidationSample:
 
     def summary(self, values: dict[str, scores.Score]) -> str:
         """Return a human-readable line about the settings of each score."""
+        search = ", by greedy search" if self._suite.reads_text else ""
         return "\n".join(
             f"{name} is measured on {len(self._inputs):,} of "
-            f"{self._num_usable:,} sentences, by greedy search, with the "
-            f"weights of this step: {score.signature}"
+            f"{self._num_usable:,} sentences{search}, with the weights of this "
+            f"step: {score.signature}"
             for name, score in values.items()
         )
 

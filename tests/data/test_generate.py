@@ -64,6 +64,32 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     assert test.sentences("inputs")[0] == [EOS]
 
 
+def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):
+    pairs = [*draw_pairs(40), ("", "an bed can dan"), ("x", ""), ("", "")]
+    contents = generate_corpus(
+        tmp_path,
+        pairs,
+        allow_empty_source=True,
+        max_length_ratio=4.0,
+        filters="letters:character_ratio",
+    )
+    counts = contents["splits"]["train"]
+    assert counts["dropped"] == {
+        "empty_side": 0,
+        "longer_than_max_length": 0,
+        "length_ratio": 0,
+    }
+    assert counts["filters"]["dropped"] == {"letters": 2, "character_ratio": 0}
+    kept = manifest.open_corpus(tmp_path, "train")
+    assert kept.sentences("inputs")[-1] == [EOS] and len(kept) == 41
+
+
+def test_empty_sources_alone_need_a_problem_that_allows_them(tmp_path):
+    pairs = [("", target) for _, target in draw_pairs(40)]
+    with pytest.raises(errors.UserError, match="allow_empty_source=true"):
+        generate_corpus(tmp_path, pairs, vocab_size=285)
+
+
 def test_source_of_a_tag_alone_is_empty(tmp_path):
     train = [*draw_pairs(40), ("<BT>", "x"), ("<BT> an", "x")]
     counts = generate_corpus(tmp_path, train, tags="<BT>")["splits"]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
+from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.decoding.translation import (
     OUTPUT_FORMATS,
@@ -90,6 +90,12 @@ def test_blank_lines_have_same_number_of_outputs(echo, return_beams, width):
 def test_only_blank_lines_need_no_search(echo, lines):
     found = list(echo(beam_size=3).translate(lines))
     assert found == [Translation([""], [0.0])] * len(lines)
+
+
+def test_empty_lines_are_decoded_where_the_search_allows_it(echo):
+    found = list(echo(beam_size=3, allow_empty_source=True).translate(LINES))
+    assert texts(found) == [line.strip() for line in LINES]
+    assert all(translation.scores[0] > 0 for translation in found)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
@@ -278,3 +284,14 @@ def test_stopped_translation_has_the_lines_that_are_finished(echo, monkeypatch):
         next(translations)
     longest, *others = stopped.value.translations
     assert longest.text == LINES[4] and others == [None, None]
+
+
+def test_log_probs_are_those_of_the_whole_references(translator_of, translator):
+    sources, references = zip(*PAIRS, strict=True)
+    found = translator.log_probs(sources, references)
+    assert found[:, 0].tolist() == totals(translator, PAIRS)
+    assert found[:, 1].tolist() == [
+        len(score_.pieces) for score_ in translator.score(PAIRS)
+    ]
+    with pytest.raises(errors.UserError, match="Reference 2 has .*more than"):
+        translator_of(max_input_length=4).log_probs(["", ""], ["a", LINES[4]])

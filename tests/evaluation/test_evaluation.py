@@ -1,24 +1,28 @@
 """Evaluations from Python, without a model."""
 
+import dataclasses
 import errno
+import math
 import pathlib
 import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files
-from t2t_repro.metrics.metric import Metric
+from t2t_repro.metrics.metric import LANGUAGE_MODEL, Metric
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.reports import reporting
 from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
+OUTPUTS = evaluation._Outputs(LINES, None, len(LINES))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +102,7 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
     monkeypatch, tmp_path, directions
 ):
     monkeypatch.setitem(sys.modules, "MeCab", None)
-    monkeypatch.setattr(evaluation, "_translate", lambda *_: pytest.fail())
+    monkeypatch.setattr(evaluation, "_run_models", lambda *_: pytest.fail())
     problem = scoring_problem(("en", "" if directions else "ja"))
     run = Run(tmp_path, {}, problem, None)
     test_set = test_sets.TestSet(LINES, [LINES], directions=directions)
@@ -124,7 +128,7 @@ def test_split_of_an_imported_model_needs_text(folder):
 def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     captions, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
     run = Run(tmp_path, {}, captions, None)
     texts = test_sets.TestSet(LINES, [LINES], "test")
     evaluation.evaluate(run, texts, samples=1)
@@ -162,7 +166,7 @@ def failing(monkeypatch):
 def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
     captions, failing, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
     run = Run(tmp_path, {}, captions, None)
     texts = test_sets.TestSet(LINES, [LINES], "test")
     names = ("exact_match", "chrf")
@@ -186,6 +190,33 @@ def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
         evaluation.evaluate(run, texts, metrics=["chrff"])
 
 
+def test_language_model_is_scored_without_translations_and_sources(
+    captions, monkeypatch, tmp_path
+):
+    texts = test_sets.TestSet(None, [LINES], "test")
+    run = Run(tmp_path, {}, captions, None)
+    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
+    evaluation.evaluate(run, texts._replace(sources=LINES), samples=1)
+    problem = dataclasses.replace(captions, allow_empty_source=True)
+    problem = problem.with_metrics(LANGUAGE_MODEL)
+
+    def run_models(run, test_set, suite, *settings):
+        assert not suite.reads_text and test_set.sources == ["", ""]
+        rows = np.array([[-math.log(2) * 58, 8]] * 2)
+        return evaluation._Outputs(None, rows, 2), {}
+
+    monkeypatch.setattr(evaluation, "_run_models", run_models)
+    run = Run(tmp_path, {}, problem, None)
+    result = evaluation.evaluate(run, texts)
+    assert result.scores["bits_per_byte"] == 2  # 28 bytes and an end each
+    assert "by_reference_length" in result.details
+    stored = run.stored_scores()["test"]
+    assert stored["bits_per_byte"] == 2 and "bleu" not in stored
+    assert not run.translations_file("test").exists()  # of earlier scores
+    with pytest.raises(errors.UserError, match="or a baseline, has none"):
+        evaluation.evaluate(run, texts, baseline=LINES, samples=1)
+
+
 class _Corpus:
     """Corpus of LINES on both sides."""
 
@@ -204,7 +235,7 @@ def test_run_that_cannot_be_written_is_scored_all_the_same(
         raise OSError(code, "it is closed", str(folder))
 
     monkeypatch.setattr(files, "require_writable", require_writable)
-    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
     run = Run(tmp_path, {}, captions, None)
     texts = test_sets.TestSet(LINES, [LINES], "mine")
     if code == errno.ENOSPC:

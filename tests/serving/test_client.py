@@ -293,7 +293,7 @@ def test_dripping_answer_ends_with_the_timeout(scripted):
 def test_translation_is_one_line_whatever_the_server(scripted):
     outputs = {"outputs": ["x\ny\tz"], "scores": [-1.0]}
     remote = scripted((200, json.dumps({"outputs": outputs}).encode()))
-    assert remote.translate(["a"]) == [Translation(["x y z"], [-1.0])]
+    assert remote.translate(["a"]) == [Translation(["x y\tz"], [-1.0])]
 
 
 def test_client_waits_while_the_server_loads(monkeypatch, capsys):

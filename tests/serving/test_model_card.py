@@ -51,6 +51,17 @@ def test_header_has_languages_in_the_direction_and_results():
     assert result["dataset"]["name"] == "multi30k_ende_rev test"
 
 
+def test_header_and_results_have_the_task():
+    data = build_problem(CARD["problem"]).card
+    card = CARD | {"data": data | {"task": "summarization"}}
+    header = yaml.safe_load(
+        exporting.card_markdown(card, "saved_model").split("---\n")[1]
+    )
+    assert header["pipeline_tag"] == header["tags"][0] == "summarization"
+    (result,) = header["model-index"][0]["results"]
+    assert result["task"]["type"] == "summarization"
+
+
 def test_header_has_only_names_of_languages_that_the_hub_admits():
     data = dict.fromkeys(["page", "license", "citation"], "")
     data |= {

@@ -240,3 +240,38 @@ def test_normalization_replaces_what_its_rule_says(rule, expected):
     graph = SentencePieceGraph(learned)
     text = graph.decode(graph.encode(tf.constant([line])))
     assert text.numpy()[0].decode() == expected
+
+
+@pytest.fixture(scope="module")
+def verbatim():
+    code = [
+        f"{' ' * 4 * (i % 3)}{line}\t# x" for i, line in enumerate(words(99))
+    ]
+    return Bpe.learn(code, 400, normalization="verbatim")
+
+
+# U+2581 is SentencePiece's own sign of a space.
+KEPT = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\u2581"))
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(KEPT)
+@hypothesis.example("\t    ½  a，b \u200c\u00a0 ")
+def test_verbatim_vocabulary_keeps_any_text(verbatim, line):
+    assert verbatim.decode(verbatim.encode([line])) == [line]
+
+
+def test_verbatim_graph_and_samples_keep_text(verbatim):
+    line = "        ab\tcd  ½ \t"
+    graph = SentencePieceGraph(verbatim)
+    vocabulary_graphs.assert_same_ids(verbatim, graph, [line, "", "  "])
+    vocabulary_graphs.assert_same_text(
+        verbatim, graph, [row[:-1] for row in verbatim.encode([line])]
+    )
+    method = BpeDropout(verbatim.scored_pieces(), verbatim.size, 0.5)
+    sampler = SubwordSampler({"inputs": method}, 0)
+    (row,) = verbatim.encode([line])
+    assert "\u2581" * 9 in verbatim.pieces(row)  # indentation is one piece
+    ids, _ = sampler.sample("inputs", 1, np.array(row), np.array([len(row)]))
+    assert ids.tolist() != row and verbatim.decode([ids]) == [line]
+    assert verbatim.decode([[*row[:-1], *verbatim.encode(["\n"])[0]]]) != [line]
