@@ -196,13 +196,7 @@ class BucketedPlan:
         missing = (max_length - longest).astype(np.min_scalar_type(max_length))
         order = np.argsort(missing, kind="stable")
         self._order, sorted_lengths = pairs[order], longest[order]
-        sizes = None
-        if hparams.batch_unit == "real_tokens":
-            sizes = lengths["targets"][self._order]
-        elif hparams.separate_row_lengths:
-            sizes = _bucket_maxima(
-                sorted_lengths, lengths["targets"][self._order], max_length
-            )
+        sizes = _sizes(sorted_lengths, lengths["targets"][self._order], hparams)
         self._starts, self._shapes = fill_buckets(
             sorted_lengths, sizes, hparams.batch_tokens, max_length
         )
@@ -231,12 +225,10 @@ class BucketedPlan:
         )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        self.padded_tokens = sum(
-            rows * sum(self._row_lengths[bucket])
-            for (rows, _), bucket in zip(
-                self._shapes, self._buckets, strict=True
-            )
-        )
+        slots = [
+            shapes[b][0] * sum(self._row_lengths[b]) for b in self._buckets
+        ]
+        self.padded_tokens = sum(slots)
         # Of the longest rows of each side.
         inputs, targets = map(max, zip(*self._row_lengths, strict=True))
         self.row_lengths = inputs, targets
@@ -419,7 +411,7 @@ def separate_row_lengths(
     tokens of rows vary: some pairs are packed to find out.
     """
     pairs = _random(0).permutation(usable)[: _LANE * _MEASURED_LANES]
-    sides = [lengths[side][pairs] for side in corpus.SIDES]
+    inputs, targets = (lengths[side][pairs] for side in corpus.SIDES)
     tokens = _tokens(lengths, usable)
     fewer, more = sorted(corpus.SIDES, key=tokens.__getitem__)
     longest = int(lengths[fewer][usable].max())
@@ -431,8 +423,9 @@ def separate_row_lengths(
             shorter = _MULTIPLE * math.ceil(shorter / _MULTIPLE)
             chosen = {more: longer, fewer: shorter}
             row_lengths = chosen["inputs"], chosen["targets"]
-            slots = sum(row_lengths) * (pack(*sides, row_lengths).max() + 1)
-            found[row_lengths] = 1 - float(np.sum(sides)) / float(slots)
+            rows = int(pack(inputs, targets, row_lengths).max()) + 1
+            slots = rows * sum(row_lengths)
+            found[row_lengths] = 1 - int(inputs.sum() + targets.sum()) / slots
         if min(found.values()) < _LITTLE_PADDING:
             break
     return min(found, key=found.__getitem__)
@@ -553,13 +546,18 @@ def _longest_sides(lengths, pairs, max_length):
     return inputs, targets
 
 
-def _bucket_maxima(sorted_lengths, targets, max_length):
-    """Return for each pair [N] the row length of the targets of its bucket."""
-    buckets = np.searchsorted(_boundaries(max_length), sorted_lengths)
-    maxima = np.zeros(buckets.max() + 1, int)
-    np.maximum.at(maxima, buckets, targets)
-    boundaries = np.array([*_SHORT_BOUNDARIES, *_boundaries(max_length)])
-    return boundaries[np.searchsorted(boundaries, maxima)][buckets]
+def _sizes(sorted_lengths, targets, hparams):
+    """Return the tokens that each pair [N] counts as; None: its row length."""
+    if hparams.batch_unit == "real_tokens":
+        return targets
+    if not hparams.separate_row_lengths:
+        return None
+    boundaries = np.array(_boundaries(hparams.max_length))
+    buckets = np.searchsorted(boundaries, sorted_lengths)
+    longest = np.zeros(len(boundaries), int)  # target of each bucket
+    np.maximum.at(longest, buckets, targets)
+    boundaries = np.array([*_SHORT_BOUNDARIES, *boundaries])
+    return boundaries[np.searchsorted(boundaries, longest)][buckets]
 
 
 def round_rows(rows: float) -> int:

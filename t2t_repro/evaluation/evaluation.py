@@ -111,8 +111,7 @@ def evaluate(
         name = None
     outputs, details = _run_models(run, task, test_set, given)
     path = name and run.store_translations(name, outputs.translations)
-    with _kept(outputs.translations, path):
-        result = score(outputs.lines, *compared, log_probs=outputs.log_probs)
+    result = _score_outputs(outputs, path, *compared)
     result = result._replace(details=details | result.details)
     if name is not None:
         run.store_scores(name, result.scores | result.details)
@@ -120,7 +119,7 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def _kept(translations, path=None):
+def _kept(translations, path):
     """Say where translations are if they cannot be scored.
 
     `path` is their file; None: it is written if it is needed.
@@ -200,14 +199,8 @@ def evaluate_checkpoints(
                 continue
             translator.refresh_weights()
             outputs = _outputs(translator, test_set, suite, hparams, side)
-            with _kept(outputs.translations):
-                result = score(
-                    outputs.lines,
-                    test_set,
-                    suite,
-                    samples=samples,
-                    log_probs=outputs.log_probs,
-                )
+            compared = test_set, suite, None, samples
+            result = _score_outputs(outputs, None, *compared)
             step = checkpoint_files.step_of(path)
             stored.add(step, sha256, _results_of_checkpoint(result, suite))
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
@@ -306,6 +299,12 @@ def _outputs(translator, test_set, suite, hparams, side):
     if suite.reads_text:
         translations = _best_texts(translator, sources, hparams, side)
     return _Outputs(translations, log_probs, len(references))
+
+
+def _score_outputs(outputs, path, *compared):
+    """Score _Outputs whose translations are in the file `path`; None: none."""
+    with _kept(outputs.translations, path):
+        return score(outputs.lines, *compared, log_probs=outputs.log_probs)
 
 
 def _run_models(run, task, test_set, settings):

@@ -47,8 +47,12 @@ PARSING = (
     "unbalanced_trees",
     "miscounted_trees",
 )
+LANGUAGE_MODEL = (
+    "bits_per_byte",
+    "word_perplexity",
+    "subword_perplexity",
+)
 ALIGNMENT = ("aer",)  # of lines in Pharaoh format
-LANGUAGE_MODEL = ("bits_per_byte", "word_perplexity", "subword_perplexity")
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = (
     "step",

@@ -200,8 +200,8 @@ def test_language_model_is_scored_without_translations_and_sources(
     problem = dataclasses.replace(captions, allow_empty_source=True)
     problem = problem.with_metrics(LANGUAGE_MODEL)
 
-    def run_models(run, test_set, suite, *settings):
-        assert not suite.reads_text and test_set.sources == ["", ""]
+    def run_models(run, task, test_set, settings):
+        assert not task.suite.reads_text and test_set.sources == ["", ""]
         rows = np.array([[-math.log(2) * 58, 8]] * 2)
         return evaluation._Outputs(None, rows, 2), {}
 
