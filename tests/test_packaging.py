@@ -31,6 +31,7 @@ WHERE = (
 PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed", ".md")
 # Packages that are imported by another name than theirs, or not by us.
 MODULES = {
+    "mlflow-skinny": "mlflow",
     "pyyaml": "yaml",
     "grpcio-health-checking": "grpc_health",
     "absl-py": "absl",
