@@ -31,6 +31,13 @@ class Options:
         "size. It computes in float32.",
         choices=("float32", "float16", "bfloat16"),
     )
+    max_beam_size: int = flag(
+        0,
+        "Most beams that a request may name. Above 0, a SavedModel has the "
+        "signatures translate and subwords, whose requests may have prefixes "
+        "and settings of the search.",
+        at_least=0,
+    )
 
 
 def main(model: common_flags.TrainedModel) -> None:
@@ -46,6 +53,7 @@ def main(model: common_flags.TrainedModel) -> None:
         model.checkpoint_paths,
         model.decode_hparams,
         options.weights_dtype,
+        options.max_beam_size,
     )
     print(f"Exported {storage.url_of(folder) or folder}.")
     if options.format == "saved_model":

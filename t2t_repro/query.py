@@ -40,8 +40,34 @@ class Options:
         (),
         "A sentence; may be repeated. By default the lines of standard input.",
     )
+    prefixes: common_flags.Repeated = flag(
+        (),
+        "Start of the translation, empty for any; as often as --inputs. This "
+        "and the next flags need an export with --max_beam_size.",
+    )
+    side: common_flags.Repeated = flag(
+        (),
+        "Side input, which search rules read; as often as --inputs.",
+    )
+    beam_size: int | None = flag(
+        None, "Beams; by default those of the export.", at_least=1
+    )
+    alpha: float | None = flag(
+        None,
+        "Exponent of the length penalty; by default that of the export.",
+        at_least=0,
+    )
+    n_best: int = flag(
+        1, "Translations of each sentence, separated by tabs.", at_least=1
+    )
+    word_scores: bool = flag(
+        False,
+        "After each translation, a tab and the log-probability of each of its "
+        "words.",
+    )
 
 
+_OF_LINES = "prefixes", "side"  # one for each line
 common_flags.define_fields(connection.Options)
 
 
@@ -49,9 +75,30 @@ def main(inputs: tuple) -> None:
     version, lines, options, settings = inputs
     model = _model(version, options, settings, len(lines))
     lines = model.add_tags(lines, options.target_language or "")
+    asked = {
+        name: getattr(options, name)
+        for name in ("beam_size", "alpha")
+        if getattr(options, name) is not None
+    }
+    if options.word_scores:
+        asked["subwords"] = True
     for batch in model.batches(lines):
-        for translation in model.translate([lines[i] for i in batch]):
-            print(translation.text, flush=True)
+        for name in _OF_LINES:
+            if texts := getattr(options, name):
+                asked[name] = [texts[i] for i in batch]
+        for found in model.translate(
+            [lines[i] for i in batch], options.n_best, **asked
+        ):
+            print("\t".join(_columns(found)), flush=True)
+
+
+def _columns(found):
+    """Yield the outputs of a line, or each with the scores of its words."""
+    for number, text in enumerate(found.texts):
+        yield text
+        if found.subwords:
+            scores = found.subwords[number].word_log_probs
+            yield " ".join(f"{score:.6f}" for score in scores)
 
 
 def _read_inputs():
@@ -78,6 +125,13 @@ def _read_inputs():
     lines = common_flags.require_utf8("inputs") or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
+    for name in _OF_LINES:
+        texts = common_flags.require_utf8(name)
+        if texts and len(texts) != len(lines):
+            raise errors.UserError(
+                f"--{name} must be given as often as --inputs, or once for "
+                f"each line; got {len(texts):,} for {len(lines):,}."
+            )
     return version, lines, options, settings
 
 

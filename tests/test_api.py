@@ -147,7 +147,9 @@ def test_translations_begin_with_their_prefixes(run, export):
     assert run.translate(SOURCES[:2], prefixes=["", ""]) == free
     with pytest.raises(errors.UserError, match="needs a prefix; got 2 .* 1 pr"):
         run.translate(SOURCES[:2], prefixes=["a"])
-    with pytest.raises(errors.UserError, match="takes no prefixes: .*Load the"):
+    with pytest.raises(
+        errors.UserError, match="need an export with --max_beam"
+    ):
         export.translate(SOURCES[:2], prefixes=prefixes)
 
 
@@ -184,7 +186,9 @@ def test_rules_read_side_inputs(run, export, monkeypatch):
         errors.UserError, match="needs a side input; got 2 .* 1"
     ):
         run.translate(SOURCES[:2], rules="say", side=["a"])
-    with pytest.raises(errors.UserError, match="takes no side inputs: "):
+    with pytest.raises(
+        errors.UserError, match="need an export with --max_beam"
+    ):
         export.translate(SOURCES[:2], side=["a", "b"])
 
 

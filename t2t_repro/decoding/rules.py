@@ -27,6 +27,9 @@ class Settings(NamedTuple):
     alphas: tf.Tensor  # [B] float32
 
 
+SETTINGS_DTYPES = Settings("int32", "int32", "float32")
+
+
 class SideInput(NamedTuple):
     """Text beside each sentence, for rules that set `needs_side`.
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from t2t_repro import errors
 from t2t_repro.io import progress
@@ -41,6 +41,23 @@ def layer_index(
     return layer - 1
 
 
+class Subwords(NamedTuple):
+    """Subwords of an output, EOS the last, and their log-probabilities."""
+
+    pieces: list[str]
+    log_probs: list[float]  # of the model, without what rules add
+    words: list[int]  # word that each belongs to, from 0; -1 of EOS
+
+    @property
+    def word_log_probs(self) -> list[float]:
+        """Log-probability of each word, text.split(): that of its subwords."""
+        sums = [0.0] * (max(self.words, default=-1) + 1)
+        for word, log_prob in zip(self.words, self.log_probs, strict=True):
+            if word >= 0:
+                sums[word] += log_prob
+        return sums
+
+
 class Translation(NamedTuple):
     """A sentence's outputs, best first: one, or at most `beam_size`."""
 
@@ -50,6 +67,7 @@ class Translation(NamedTuple):
     # Length of a line that was truncated (in bytes, by an export) or refused
     # (in subwords, by a run); 0: it was not too long.
     too_long: int = 0
+    subwords: list[Subwords] | None = None  # of each output; None: not asked
 
     @property
     def text(self) -> str:
@@ -74,16 +92,23 @@ class Translation(NamedTuple):
 
     def best(self, count: int) -> "Translation":
         """Return the best outputs, without the alignment."""
-        return self._replace(
-            texts=self.texts[:count], scores=self.scores[:count], alignment=None
-        )
+        return self._at(range(len(self.texts[:count])))._replace(alignment=None)
 
     def distinct(self) -> "Translation":
         """Drop outputs that have the text of a better one."""
-        best: dict[str, float] = {}
-        for text, score in zip(self.texts, self.scores, strict=True):
-            best.setdefault(text, score)
-        return self._replace(texts=[*best], scores=[*best.values()])
+        best: dict[str, int] = {}
+        for number, text in enumerate(self.texts):
+            best.setdefault(text, number)
+        return self._at(best.values())
+
+    def _at(self, numbers: Iterable[int]) -> "Translation":
+        """Return the outputs of these numbers."""
+        numbers, subwords = list(numbers), self.subwords
+        return self._replace(
+            texts=[self.texts[k] for k in numbers],
+            scores=[self.scores[k] for k in numbers],
+            subwords=subwords and [subwords[k] for k in numbers],
+        )
 
 
 class AttentionTrace(NamedTuple):
@@ -112,6 +137,7 @@ class Translator(Protocol):
         prefixes: Iterable[str] | None = None,
         side: Iterable[str] | None = None,
         distinct: bool = False,
+        **search: Any,
     ) -> list[Translation]:
         """Translate lines.
 
@@ -120,12 +146,13 @@ class Translator(Protocol):
             n_best: translations of each line, at most the beams of the search.
             target_language: of a many-to-many model; "": each line begins with
                 a tag such as <2de>.
-            prefixes: start of the translation of each line, "" for any; only
-                of a run. None: any start.
+            prefixes: start of the translation of each line, "" for any. None:
+                any start.
             side: side input of each line, fields separated by tabs, which a
-                search rule reads; only of a run. None: there are none.
+                search rule reads. None: there are none.
             distinct: whether to drop, before the n best are chosen, outputs
                 with the text of a better one.
+            **search: settings of the search. An export has beam_size and alpha.
 
         Returns:
             The translations of each line, best first.

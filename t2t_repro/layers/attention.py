@@ -306,7 +306,7 @@ class MultiHeadAttention(dense.Composite):
     def project_step(
         self,
         x: Tensor,
-        num_beams: int,
+        num_beams: Tensor | int,
         kernels: StepKernels,
         with_memory: bool,
         position: Tensor | None = None,

@@ -66,7 +66,7 @@ class ByteNet(seq2seq.EmbeddingSeq2Seq):
     def start_decoding(
         self,
         inputs: Tensor,
-        num_beams: int,
+        num_beams: Tensor | int,
         capacity: Tensor | int,
         constants: Any,
     ) -> seq2seq.DecodingState:

@@ -82,7 +82,7 @@ class ConvS2S(seq2seq.Seq2Seq):
     def start_decoding(
         self,
         inputs: Tensor,
-        num_beams: int,
+        num_beams: Tensor | int,
         capacity: Tensor | int,
         constants: Any,
     ) -> seq2seq.DecodingState:

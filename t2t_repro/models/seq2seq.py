@@ -157,7 +157,7 @@ class Seq2Seq(dense.Parent, keras.Model):
     def start_decoding(
         self,
         inputs: Tensor,
-        num_beams: int,
+        num_beams: Tensor | int,
         capacity: Tensor | int,
         constants: Any,
     ) -> DecodingState:

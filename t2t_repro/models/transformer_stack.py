@@ -359,7 +359,7 @@ class Cache(NamedTuple):
         cls,
         memory: Sequence[tuple[Tensor, Tensor]],
         memory_mask: Tensor,
-        num_beams: int,
+        num_beams: Tensor | int,
         capacity: Tensor | int,
         dtype: str,
     ) -> tuple["Cache", Tensor]:

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import prometheus_client as prometheus
@@ -19,11 +19,22 @@ from t2t_repro.server import request_errors
 from t2t_repro.serving.connection import Limits
 from t2t_repro.text.languages import has_known_tag, tag_of
 
-Inputs = dict[str, list[bytes]]  # {name: one value for each sentence}
+Value: TypeAlias = Any  # bytes, int or float
+Inputs = dict[str, list[Value]]  # {name: one value for each sentence}
 Outputs = dict[str, np.ndarray]  # {name: [B, …]}
 
 _OTHER_MARKS = 1000  # in the JSON of a body: of keys that are ignored
 _SHOWN_NAMES, _SHOWN_LETTERS = 5, 40
+
+
+class InputSpec(NamedTuple):
+    """Input of a signature."""
+
+    dtype: str = "string"
+    default: Value | None = None  # None: a request must have the input
+
+
+Specs = dict[str, InputSpec]  # by name, sorted
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared by identity
@@ -105,7 +116,7 @@ class Queue:
         return request.answer
 
     def _new_request(self, inputs, size):
-        longest = max(map(len, itertools.chain(*inputs.values())))
+        longest = max(map(len, itertools.chain(*_texts(inputs).values())))
         loop, limits = asyncio.get_running_loop(), self._limits
         # The longest possible request lets those pass that arrive within half
         # the time limit: they are quick, and its own turn comes in time.
@@ -247,14 +258,14 @@ def check_density(body: bytes, limits: Limits) -> None:
     r"""Check that a JSON body has no more values than its sentences explain.
 
     Python's parser would make an object of each, and holds Python's lock for as
-    long. A sentence in quotes has at most 12 of them, as one of two inputs of a
-    row: {"inputs": {"b64": "…"}, "targets": …}. Within a text quotes are \",
-    but commas are plain.
+    long. A sentence in quotes has at most 24 of them, with all inputs of a row:
+    {"inputs": {"b64": "…"}, "prefixes": …}. Within a text quotes are \", but
+    commas are plain.
 
     Raises:
         RequestError: it has more.
     """
-    marks = 12 * limits.max_batch_size + _OTHER_MARKS
+    marks = 24 * limits.max_batch_size + _OTHER_MARKS
     quotes = body.count(b'"') - body.count(b'\\"')
     commas = body.count(b",") - 2 * limits.max_batch_bytes
     if max(quotes, commas) > marks:
@@ -264,17 +275,35 @@ def check_density(body: bytes, limits: Limits) -> None:
         )
 
 
-def check_names(found: Iterable[str], names: list[str]) -> None:
-    """Check that a request's inputs have the sorted names of the signature's.
+def required(specs: Specs) -> list[str]:
+    """Return the names of the inputs that a request must have."""
+    return [name for name, spec in specs.items() if spec.default is None]
+
+
+def check_names(found: Iterable[str], specs: Specs) -> None:
+    """Check that a request has inputs of the signature, and all required ones.
 
     Raises:
-        RequestError: they differ.
+        RequestError: a name is missing or unknown.
     """
-    if sorted(found) != names:
+    found, needed = set(found), required(specs)
+    if not found.issuperset(needed) or not found <= specs.keys():
+        optional = ", ".join(sorted(specs.keys() - needed))
         raise request_errors.invalid(
-            f"The signature's inputs are {', '.join(names)}; got "
+            f"The signature's inputs are {', '.join(needed)}"
+            f"{optional and f', and optional: {optional}'}; got "
             f"{list_names(found)}."
         )
+
+
+def with_defaults(inputs: Inputs, specs: Specs) -> Inputs:
+    """Return the inputs, checked by check_inputs(), and those left out."""
+    size = len(next(iter(inputs.values())))
+    return {
+        name: [spec.default] * size
+        for name, spec in specs.items()
+        if spec.default is not None
+    } | inputs
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -284,18 +313,18 @@ def list_names(names: Iterable[str]) -> str:
     return ", ".join(shown + ["…"] * (len(first) > _SHOWN_NAMES)) or "none"
 
 
-def check_inputs(inputs: Inputs, names: list[str], limits: Limits) -> None:
-    """Check the inputs of a request to a signature with these sorted names.
+def check_inputs(inputs: Inputs, specs: Specs, limits: Limits) -> None:
+    """Check the inputs of a request to a signature.
 
     Raises:
         RequestError: names the input that is wrong.
     """
-    check_names(inputs, names)
+    check_names(inputs, specs)
     sizes = {name: len(values) for name, values in inputs.items()}
     size = max(sizes.values())
     if len(set(sizes.values())) > 1:
         raise request_errors.invalid(f"Inputs differ in number: {sizes}.")
-    for name, values in inputs.items():
+    for name, values in _texts(inputs).items():
         longest = max(map(len, values))
         if not limits.allow(size, longest):
             raise request_errors.invalid(
@@ -305,6 +334,15 @@ def check_inputs(inputs: Inputs, names: list[str], limits: Limits) -> None:
             )
         for number, value in enumerate(values):
             _check_text(value, f"{name}[{number}]")
+
+
+def _texts(inputs):
+    """Return the inputs that are text."""
+    return {
+        name: values
+        for name, values in inputs.items()
+        if isinstance(values[0], bytes)
+    }
 
 
 def check_tags(inputs: Inputs, card: Mapping[str, Any]) -> None:

@@ -76,9 +76,9 @@ def _first_of_each(pairs):
 
 
 def read_inputs(
-    content: Mapping[str, Any], names: list[str], limits: Limits
+    content: Mapping[str, Any], specs: batching.Specs, limits: Limits
 ) -> batching.Inputs:
-    """Return the inputs by name, of a signature with these sorted names.
+    """Return the inputs by name; columns may lack optional ones.
 
     Raises:
         RequestError: the content has none of the forms above, or too many
@@ -90,12 +90,16 @@ def read_inputs(
             "'instances' keys to exist"
         )
     if is_by_row(content):
-        columns = _columns_of_rows(content["instances"], names, limits)
+        columns = _columns_of_rows(content["instances"], specs, limits)
     elif "inputs" in content:
-        columns = _columns(content["inputs"], names)
+        columns = _columns(content["inputs"], specs)
     else:
         raise request_errors.invalid("Missing 'inputs' or 'instances' key")
-    return {name: _texts(name, columns[name], limits) for name in names}
+    return {
+        name: _values(name, columns[name], spec.dtype, limits)
+        for name, spec in specs.items()
+        if name in columns
+    }
 
 
 def is_by_row(content: Mapping[str, Any]) -> bool:
@@ -154,13 +158,13 @@ def _join(brackets, items):
     yield brackets[1]
 
 
-def _columns_of_rows(rows, names, limits):
+def _columns_of_rows(rows, specs, limits):
     """Convert rows to columns by name; the first row determines their form."""
     if not isinstance(rows, list):
         raise request_errors.invalid("'instances' must be a list.")
     batching.check_size(rows, limits)
     if not _has_names(rows[0]):
-        name = _only(names)
+        name = _only(specs)
         for number, row in enumerate(rows):
             if _has_names(row):
                 raise request_errors.invalid(
@@ -173,36 +177,40 @@ def _columns_of_rows(rows, names, limits):
             raise request_errors.invalid(
                 f"Expecting object but got list at item {number} of input list"
             )
-        _check_row(row, number, names)
-    return {name: [row[name] for row in rows] for name in names}
+        _check_row(row, number, specs)
+    return {
+        name: [row.get(name, spec.default) for row in rows]
+        for name, spec in specs.items()
+    }
 
 
-def _check_row(row, number, names):
-    """Check that a row has exactly the inputs of the signature."""
-    if unknown := row.keys() - names:
+def _check_row(row, number, specs):
+    """Check that a row has inputs of the signature, and all required ones."""
+    if unknown := row.keys() - specs.keys():
         key = batching.list_names([min(unknown)])
         raise request_errors.invalid(
             f"Failed to process element: {number} key: {key} of 'instances' "
             "list. Error: INVALID_ARGUMENT: JSON object: does not have named "
             f"input: {key}"
         )
-    if len(row) < len(names):
+    needed = batching.required(specs)
+    if not row.keys() >= set(needed):
         raise request_errors.invalid(
             f"Failed to process element: {number} of 'instances' list. JSON "
-            f"object keys must be equal to: {','.join(names)}"
+            f"object keys must be equal to: {','.join(needed)}"
         )
 
 
-def _columns(columns, names):
+def _columns(columns, specs):
     """Return columns by name."""
     if not _has_names(columns):
-        return {_only(names): columns}
-    for name in names:
+        return {_only(specs): columns}
+    for name in batching.required(specs):
         if name not in columns:
             raise request_errors.invalid(
                 f"Missing named input: {name} in 'inputs' object."
             )
-    batching.check_names(columns, names)
+    batching.check_names(columns, specs)
     return columns
 
 
@@ -213,8 +221,9 @@ def _has_names(value):
     return value.keys() != {"b64"} or not isinstance(value["b64"], str)
 
 
-def _only(names):
-    """Return the name of the only input, which a request need not name."""
+def _only(specs):
+    """Return the only required input, which a request need not name."""
+    names = batching.required(specs)
     if len(names) != 1:
         raise request_errors.invalid(
             f"The signature has several inputs, name them: {', '.join(names)}."
@@ -222,17 +231,36 @@ def _only(names):
     return names[0]
 
 
-def _texts(name, column, limits):
+def _values(name, column, dtype, limits):
+    kind, convert = _KINDS[dtype]
     if not isinstance(column, list):
-        raise request_errors.invalid(f"{name} must be a list of strings.")
+        raise request_errors.invalid(f"{name} must be a list of {kind}.")
     batching.check_size(column, limits)
-    return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
+    return [convert(f"{name}[{i}]", value) for i, value in enumerate(column)]
+
+
+def _integer(label, value):
+    if type(value) is int and abs(value) < 2**31:
+        return value
+    raise request_errors.invalid(
+        f"{label} must be an integer of 32 bits; got {value!s:.40}."
+    )
+
+
+def _number(label, value):
+    if type(value) is float or (type(value) is int and abs(value) < 2**31):
+        return float(value)
+    raise request_errors.invalid(
+        f"{label} must be a number; got {value!s:.40}."
+    )
 
 
 def _text(label, value):
     """Convert a string, or {"b64": base64 of its bytes}, to bytes."""
     try:
         match value:
+            case bytes():  # the default of a row
+                return value
             case str():
                 return value.encode("utf-8")
             case {"b64": str(encoded)} if len(value) == 1:
@@ -245,6 +273,14 @@ def _text(label, value):
     raise request_errors.invalid(
         f"{label} must be a string; got {type(value).__name__}."
     )
+
+
+# dtype -> what a column has, and the conversion of a value.
+_KINDS = {
+    "string": ("strings", _text),
+    "int32": ("integers", _integer),
+    "float32": ("numbers", _number),
+}
 
 
 def _plain(value):

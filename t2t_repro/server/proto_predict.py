@@ -1,7 +1,6 @@
 """Inputs and output filter of TensorFlow Serving's PredictRequest."""
 
 import itertools
-from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -12,45 +11,79 @@ from t2t_repro.server import batching, request_errors
 from t2t_repro.serving.connection import Limits
 
 _STRING = tf.string.as_datatype_enum
+_PLURALS = {"string": "strings", "int32": "integers", "float32": "numbers"}
+
+
+def input_specs(signature: meta_graph_pb2.SignatureDef) -> batching.Specs:
+    """Return the inputs of a signature by name."""
+    specs = {}
+    for name, info in sorted(signature.inputs.items()):
+        default = None
+        if name in signature.defaults:
+            array = tf.make_ndarray(signature.defaults[name])
+            default = array.ravel().tolist()[0]
+        dtype = tf.as_dtype(info.dtype).name
+        # A graph of another program that reads other types refuses strings.
+        dtype = dtype if dtype in _PLURALS else "string"
+        specs[name] = batching.InputSpec(dtype, default)
+    return specs
 
 
 def read_inputs(
-    request: predict_pb2.PredictRequest, names: Sequence[str], limits: Limits
+    request: predict_pb2.PredictRequest, specs: batching.Specs, limits: Limits
 ) -> batching.Inputs:
-    """Return the inputs by name, of a signature with these names.
+    """Return the inputs by name; optional ones may be missing.
 
-    This does without tf.make_ndarray, which allocates whatever shape a message
-    claims.
+    The claimed shape is checked first: tf.make_ndarray allocates any.
 
     Raises:
-        RequestError: an input is missing, is not a vector of strings, or has
-            too many.
+        RequestError: an input is missing or unknown, is not a vector of its
+            type, or has too many values.
     """
-    if len(request.inputs) != len(names):
-        raise request_errors.invalid(_wrong_number(request.inputs, names))
+    missing = len(specs) - len(request.inputs)
+    has_optional = len(batching.required(specs)) < len(specs)
+    if missing < 0 or (missing and not has_optional):
+        raise request_errors.invalid(_wrong_number(request.inputs, specs))
+    batching.check_names(request.inputs, specs)
     return {
-        name: _read_input(name, tensor, limits)
+        name: _read_input(name, tensor, specs[name].dtype, limits)
         for name, tensor in request.inputs.items()
     }
 
 
-def _read_input(name, tensor, limits):
+def _read_input(name, tensor, dtype, limits):
     sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    expected, is_text = tf.as_dtype(dtype).as_datatype_enum, dtype == "string"
     count = len(tensor.string_val)
-    has_shape = len(sizes) == 1 if tensor.tensor_content else sizes == [count]
-    if tensor.dtype != _STRING or not has_shape:
+    has_shape = len(sizes) == 1
+    if is_text and not tensor.tensor_content:
+        has_shape = sizes == [count]
+    kind = _PLURALS[dtype]
+    if tensor.dtype != expected or not has_shape:
         raise request_errors.invalid(
-            f"{name} must be a vector of strings (DataType {_STRING}); got "
-            f"DataType {tensor.dtype} of shape {sizes} with {count} strings."
+            f"{name} must be a vector of {kind} (DataType {expected}); got "
+            f"DataType {tensor.dtype} of shape {sizes}"
+            f"{f' with {count} strings' if is_text else ''}."
         )
     batching.check_size(range(*sizes), limits)
     try:
-        return strings(tensor)
+        return values(tensor)
     except ValueError as error:
+        form = ": their lengths as varints, then their bytes" * is_text
         raise request_errors.invalid(
-            f"{name} has a tensor_content that is not {sizes[0]} strings: "
-            "their lengths as varints, then their bytes."
+            f"{name} has a tensor_content that is not {sizes[0]} {kind}{form}."
         ) from error
+
+
+def values(tensor: tensor_pb2.TensorProto) -> list[batching.Value]:
+    """Return the elements of a vector of a size that has been checked.
+
+    Raises:
+        ValueError: it has another number of elements.
+    """
+    if tensor.dtype == _STRING:
+        return [*strings(tensor)]
+    return tf.make_ndarray(tensor).tolist()
 
 
 def check_output_filter(

@@ -11,6 +11,7 @@ import grpc
 
 from t2t_repro.server import batching, monitoring, request_errors, versions
 from t2t_repro.server.version_process import ForkServer
+from t2t_repro.serving import request_inputs
 from t2t_repro.serving.connection import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -59,13 +60,13 @@ class Service:
         name: str,
         version: int | None,
         signature: str,
-        read_inputs: Callable[[list[str]], batching.Inputs],
+        read_inputs: Callable[[batching.Specs], batching.Inputs],
         timeout: float | None = None,
     ) -> Prediction:
         """Run a request to a version of the model, or to the newest.
 
         The protocol, "rest" or "grpc", is a label of the metrics.
-        read_inputs() converts the signature's input names to the inputs. The
+        read_inputs() converts the signature's specs to the inputs. The
         default timeout is that of the limits.
 
         Raises:
@@ -74,10 +75,13 @@ class Service:
         signature = signature or DEFAULT_SIGNATURE
         with self._measured(protocol, signature):
             model = self.versions.find(name, version)
-            names = model.input_names(signature)
-            inputs = read_inputs(names)
-            batching.check_inputs(inputs, names, self.limits)
+            specs = model.input_specs(signature)
+            inputs = read_inputs(specs)
+            batching.check_inputs(inputs, specs, self.limits)
+            inputs = batching.with_defaults(inputs, specs)
             batching.check_tags(inputs, model.card)
+            if fault := request_inputs.fault(inputs, model.card):
+                raise request_errors.invalid(fault)
             if timeout is None:
                 timeout = self.limits.timeout_secs
             answer = model.queue(signature).submit(inputs)

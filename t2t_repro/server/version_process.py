@@ -87,7 +87,7 @@ class Model:
             self.run(
                 request.model_spec.signature_name or "serving_default",
                 {
-                    name: proto_predict.strings(tensor)
+                    name: proto_predict.values(tensor)
                     for name, tensor in request.inputs.items()
                 },
             )
@@ -105,11 +105,14 @@ class Model:
     def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
         """Run a batch in this thread, or its shards in threads of their own."""
         function = self._signatures[signature]
+        _, specs = function.structured_input_signature
 
         def run_shard(shard):
             # dtype object: NumPy's strings would lose NULs at their end.
             tensors = {
-                name: tf.constant(np.array(values[shard], object))
+                name: tf.constant(
+                    np.array(values[shard], specs[name].dtype.as_numpy_dtype)
+                )
                 for name, values in inputs.items()
             }
             return {

@@ -29,6 +29,7 @@ from t2t_repro.io import files
 from t2t_repro.server import (
     batching,
     monitoring,
+    proto_predict,
     request_errors,
     version_process,
 )
@@ -114,8 +115,8 @@ class LoadedVersion:
         """Task that ends with the process; its result says how."""
         return self._connection.ended
 
-    def input_names(self, signature: str) -> list[str]:
-        """Return the names of a signature's inputs, sorted.
+    def input_specs(self, signature: str) -> batching.Specs:
+        """Return the inputs of a signature by name.
 
         Raises:
             RequestError: there is no such signature.
@@ -125,7 +126,7 @@ class LoadedVersion:
                 f'Serving signature name: "{signature:.100}" not found in '
                 f"signature def; there are {', '.join(self._signatures)}."
             )
-        return sorted(self.signature_defs[signature].inputs)
+        return proto_predict.input_specs(self.signature_defs[signature])
 
     async def run(
         self, signature: str, inputs: batching.Inputs

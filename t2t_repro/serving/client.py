@@ -19,6 +19,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import grpc
 import numpy as np
@@ -30,6 +31,7 @@ from t2t_repro import errors
 from t2t_repro.decoding import translation
 from t2t_repro.decoding.translation import (
     AttentionTrace,
+    Subwords,
     Translation,
     Translator,
 )
@@ -37,6 +39,7 @@ from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import (
     connection,
+    request_inputs,
     saved_model,
     version_folders,
 )
@@ -58,6 +61,15 @@ _CHANNEL = (
 _AXES = {
     "serving_default": {"outputs": "B", "scores": "B"},
     "n_best": {"outputs": "BW", "scores": "BW"},
+    "translate": {"outputs": "BW", "scores": "BW"},
+    "subwords": {
+        "outputs": "BW",
+        "scores": "BW",
+        "pieces": "BWT",
+        "log_probs": "BWT",
+        "words": "BWT",
+        "lengths": "BW",
+    },
     "score": {"scores": "B"},
     "attention": {
         "outputs": "B",
@@ -66,8 +78,10 @@ _AXES = {
         "weights": "BNTL",
     },
 }
-_TEXTS = "outputs", "source_pieces", "target_pieces"
-Columns = dict[str, list[str]]  # [B] lines of "inputs", and "targets" of score
+_TEXTS = "outputs", "pieces", "source_pieces", "target_pieces"
+_SETTINGS = {"beam_size": int, "alpha": int | float}  # of a request
+# Name of an input -> its values: text, or the numbers of request_inputs.
+Columns = dict[str, list]
 Outputs = dict[str, np.ndarray]  # [B, ...]; those of text have strings
 # Function of lines that yields the indices of each batch.
 Batches = Callable[[Sequence[str]], Iterable[list[int]]]
@@ -86,42 +100,57 @@ class SignatureTranslator(Translator):
         lines: Iterable[str],
         n_best: int = 1,
         target_language: str = "",
-        distinct: bool = False,
+        *,
         prefixes: Iterable[str] | None = None,
         side: Iterable[str] | None = None,
+        distinct: bool = False,
+        subwords: bool = False,
+        **search: Any,
     ) -> list[Translation]:
         """Translate lines; see Translator.
 
         Lines that are longer than max_input_length are truncated, and those
-        that no batch has stay blank. Prefixes and side inputs are refused.
+        that no batch has stay blank.
+
+        Args:
+            lines: one sentence each.
+            n_best: as of a Translator.
+            target_language: as of a Translator.
+            prefixes: as of a Translator. These, `side`, `subwords` and
+                `search` need an export with --max_beam_size.
+            side: as of a Translator.
+            distinct: as of a Translator.
+            subwords: whether translations have their subwords with
+                log-probabilities.
+            **search: beam_size and alpha; by default those of the export.
+
+        Raises:
+            UserError: an argument is refused, or the export has no signature
+                for it.
         """
-        for name, given in (("prefixes", prefixes), ("side inputs", side)):
-            if given is not None:
-                raise errors.UserError(
-                    f"{self} takes no {name}: the signatures of an export have "
-                    f"no input for them. Load the run, or omit {name}."
-                )
         lines = translation.require_lines(lines)
-        lines = self.add_tags(lines, target_language)
-        found = [Translation([""], [0.0])] * len(lines)
+        columns: Columns = {"inputs": self.add_tags(lines, target_language)}
         signature = "n_best" if n_best > 1 else "serving_default"
-        for batch, outputs in self._run(signature, {"inputs": lines}):
-            shape = len(batch), -1  # [B], or [B, W] of n_best
-            rows = outputs["outputs"].reshape(shape)
-            translation.require_beams(n_best, rows.shape[1])
-            scores = outputs["scores"].reshape(shape).tolist()
-            # Absent in a SavedModel of another program.
-            is_cut = outputs.get("truncated", np.zeros(len(batch)))
-            for k, i in enumerate(batch):
-                beams = Translation.of_beams(
-                    # A translation is one line also of another program.
-                    [text.translate(vocabulary.LINE_ENDS) for text in rows[k]],
-                    scores[k],
-                    too_long=len(lines[i].encode()) if is_cut[k] else 0,
+        texts = {"prefixes": prefixes, "side": side}
+        if (
+            subwords
+            or search
+            or any(each is not None for each in texts.values())
+        ):
+            signature = "subwords" if subwords else "translate"
+            search["n_best"] = 0 if distinct else n_best
+            columns |= _optional_columns(lines, texts, search)
+        found = [Translation([""], [0.0])] * len(lines)
+        for batch, outputs in self._run(signature, columns):
+            for i, beams in zip(
+                batch, _translations(outputs, n_best), strict=True
+            ):
+                if beams.too_long:
+                    length = len(columns["inputs"][i].encode())
+                    beams = beams._replace(too_long=length)
+                found[i] = (beams.distinct() if distinct else beams).best(
+                    n_best
                 )
-                if distinct:
-                    beams = beams.distinct()
-                found[i] = beams.best(n_best)
         return found
 
     def score(
@@ -160,7 +189,12 @@ class SignatureTranslator(Translator):
 
     def _run(self, signature, columns):
         """Yield the indices and the outputs of batches of rows."""
-        rows = list(map(" ".join, zip(*columns.values(), strict=True)))
+        texts = [
+            column
+            for name, column in columns.items()
+            if request_inputs.dtype(name) == "string"
+        ]
+        rows = list(map(" ".join, zip(*texts, strict=True)))
         for batch in self.batches(rows):
             part = {
                 name: [lines[i] for i in batch]
@@ -187,6 +221,61 @@ class SignatureTranslator(Translator):
         Raises:
             UserError: there is no such signature, or no answer.
         """
+
+
+def _optional_columns(lines, texts, search):
+    """Return a column for each optional input, as TensorFlow Serving needs."""
+    for name, value in search.items():
+        kind = _SETTINGS.get(name, int)
+        if name not in request_inputs.OPTIONAL:
+            raise errors.UserError(
+                f"A request to an export may name {' and '.join(_SETTINGS)}; "
+                f"got {name}. Its other settings are fixed: load the run."
+            )
+        if not isinstance(value, kind) or isinstance(value, bool):
+            what = "an integer" if kind is int else "a number"
+            raise errors.UserError(f"{name} must be {what}; got {value!r}.")
+    values = {
+        name: [search.get(name, each.default)] * len(lines)
+        for name, each in request_inputs.OPTIONAL.items()
+    }
+    nouns = {
+        "prefixes": ("prefix", "prefixes"),
+        "side": ("side input", "side inputs"),
+    }
+    for name, text in texts.items():
+        if text is not None:
+            values[name] = translation.require_lines(text)
+            translation.require_same_number(lines, values[name], *nouns[name])
+    return values
+
+
+def _translations(outputs, n_best):
+    """Yield each row of a batch's outputs; `too_long` is 1 where it was cut."""
+    rows = outputs["outputs"]
+    rows = rows.reshape(len(rows), -1)  # [B], or [B, W]
+    translation.require_beams(n_best, rows.shape[1])
+    scores = outputs["scores"].reshape(rows.shape).tolist()
+    # Absent in a SavedModel of another program.
+    is_cut = outputs.get("truncated", np.zeros(len(rows)))
+    for k, texts in enumerate(rows):
+        # A translation is one line also of another program.
+        lines = [text.translate(vocabulary.LINE_ENDS) for text in texts]
+        beams = Translation.of_beams(lines, scores[k], too_long=int(is_cut[k]))
+        if "pieces" in outputs:
+            beams = beams._replace(subwords=_subwords(outputs, k))
+        yield beams
+
+
+def _subwords(outputs, row):
+    """Return the Subwords of all outputs of a row of the batch."""
+    columns = (outputs[name][row] for name in ("pieces", "log_probs", "words"))
+    return [
+        Subwords(*(values[:length].tolist() for values in of_output))
+        for length, *of_output in zip(
+            outputs["lengths"][row], *columns, strict=True
+        )
+    ]
 
 
 class ExportedModel(SignatureTranslator):
@@ -220,16 +309,17 @@ class ExportedModel(SignatureTranslator):
                 f"Cannot load {self.folder}: {error}. Export it again, or "
                 "remove that folder."
             ) from error
-        self._data = card.get("data", {})  # of the model card
+        self._card = card
 
     def __repr__(self) -> str:
         return f"<ExportedModel of {self.folder}>"
 
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
-        if known := self._data.get("target_languages"):
+        data = self._card.get("data", {})
+        if known := data.get("target_languages"):
             tagger = languages.Tagger(tuple(known), target_language)
             return list(map(tagger, lines))
-        own = self._data.get("target_language")
+        own = data.get("target_language")
         if own and target_language not in ("", own):
             raise errors.UserError(
                 f"The model in {self.folder} translates into {own}; got "
@@ -239,12 +329,29 @@ class ExportedModel(SignatureTranslator):
 
     def run(self, signature: str, columns: Columns) -> Outputs:
         if signature not in self._model.signatures:
+            hint = (
+                "Its search rules read side inputs: give one for each line."
+                if "translate" in self._model.signatures
+                else "Prefixes, side inputs, subwords and settings of requests "
+                "need an export with --max_beam_size."
+            )
             raise errors.UserError(
                 f"{self.folder} has no signature {signature!r}; it has "
-                f"{', '.join(sorted(self._model.signatures))}."
+                f"{', '.join(sorted(self._model.signatures))}. {hint}"
             )
+        names = self._model.signatures[signature].structured_input_signature[1]
+        if columns.keys() != names.keys():
+            raise errors.UserError(
+                f"The inputs of {signature} of {self.folder} are "
+                f"{', '.join(sorted(names))}; got {', '.join(sorted(columns))}."
+            )
+        if fault := request_inputs.fault(columns, self._card):
+            raise errors.UserError(fault)
         outputs = self._model.signatures[signature](
-            **{name: tf.constant(lines) for name, lines in columns.items()}
+            **{
+                name: tf.constant(values, request_inputs.dtype(name))
+                for name, values in columns.items()
+            }
         )
         return _decoded(
             {name: tensor.numpy() for name, tensor in outputs.items()}
@@ -521,9 +628,9 @@ class GrpcModel(RemoteModel):
             request.model_spec.version_label = self.address.label
         elif self.address.version is not None:
             request.model_spec.version.value = self.address.version
-        for name, lines in columns.items():
+        for name, values in columns.items():
             request.inputs[name].CopyFrom(
-                tf.make_tensor_proto(lines, tf.string)
+                tf.make_tensor_proto(values, request_inputs.dtype(name))
             )
         return request
 

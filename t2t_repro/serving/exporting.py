@@ -29,6 +29,7 @@ def write(
     checkpoint_path: Checkpoints = None,
     decode_hparams: DecodeHParams | None = None,
     weights_dtype: str = "float32",
+    max_beam_size: int = 0,
 ) -> pathlib.Path:
     """Export a run.
 
@@ -41,6 +42,7 @@ def write(
         checkpoint_path: argument of Run.checkpoints().
         decode_hparams: settings of the search; None: those of the problem.
         weights_dtype: one of serving.served_model.WEIGHTS_DTYPES.
+        max_beam_size: argument of saved_model.export().
 
     Returns:
         The folder of the model.
@@ -49,22 +51,8 @@ def write(
         UserError: the problem, the model or the vocabulary cannot be exported,
             or the format needs a package that is not installed.
     """
-    if format == "ctranslate2":
-        to_ctranslate2.import_specs()  # before the models are loaded
-    if run.problem.normalizes:
-        raise errors.UserError(
-            f"{run.problem.registered_name} changes its text before the model "
-            "reads it, which an exported graph cannot do: it would translate "
-            "raw text badly. Translate with decoder, or train on the text as "
-            "it is."
-        )
     hparams = decode_hparams or run.search
-    if hparams.rerank:
-        raise errors.UserError(
-            "The graph of an export has a search without reranking; got "
-            f"rerank={hparams.rerank}. Say --decode_hparams=rerank= to export "
-            "without it, or translate with decoder."
-        )
+    _require_exportable(run, hparams, format, max_beam_size)
     paths = run.checkpoints(checkpoint_path)
     models = run.models(paths)
     card = _card(run, paths, hparams)
@@ -76,12 +64,37 @@ def write(
         storage.local_path(export_dir or run.output_dir / name),
         card,
         weights_dtype,
+        **({"max_beam_size": max_beam_size} if max_beam_size else {}),
     )
     # No program reads it, so that it may follow the published model.
     text = card_markdown(card, format)
     files.write_text(folder / CARD_FILE, text)
     storage.upload(folder)
     return folder
+
+
+def _require_exportable(run, hparams, format, max_beam_size):
+    """Refuse what the format has no place for, before the models are loaded."""
+    if format == "ctranslate2":
+        to_ctranslate2.import_specs()
+        if max_beam_size:
+            raise errors.UserError(
+                "Calls of CTranslate2 name any beam size; got "
+                f"--max_beam_size={max_beam_size}. Omit it."
+            )
+    if run.problem.normalizes:
+        raise errors.UserError(
+            f"{run.problem.registered_name} changes its text before the model "
+            "reads it, which an exported graph cannot do: it would translate "
+            "raw text badly. Translate with decoder, or train on the text as "
+            "it is."
+        )
+    if hparams.rerank:
+        raise errors.UserError(
+            "The graph of an export has a search without reranking; got "
+            f"rerank={hparams.rerank}. Say --decode_hparams=rerank= to export "
+            "without it, or translate with decoder."
+        )
 
 
 def _card(run, paths, hparams):

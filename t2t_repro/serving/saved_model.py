@@ -25,7 +25,12 @@ from t2t_repro.io import files, progress
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import tensorflow_import
-from t2t_repro.serving import served_model, version_folders
+from t2t_repro.serving import (
+    request_inputs,
+    request_model,
+    served_model,
+    version_folders,
+)
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -40,6 +45,7 @@ def export(
     export_dir: str | pathlib.Path,
     card: dict,
     weights_dtype: str = "float32",
+    max_beam_size: int = 0,
 ) -> pathlib.Path:
     """Write the next version of a SavedModel.
 
@@ -57,19 +63,24 @@ def export(
         card: entries of the model card, beside those of the graph and files.
         weights_dtype: dtype of the stored weights, one of
             served_model.WEIGHTS_DTYPES.
+        max_beam_size: most beams that a request may name; 0: requests name no
+            setting.
 
     Returns:
         The version's folder.
 
     Raises:
-        UserError: a weight is too large for `weights_dtype`, or a vocabulary
-            has no form in a graph.
+        UserError: a weight is too large for `weights_dtype`, a vocabulary has
+            no form in a graph, or the search has more than `max_beam_size`.
     """
-    graph_model = served_model.ServedModel(
-        models, vocabularies, decode_hparams, weights_dtype
-    )
-    export_dir = files.expand_path(export_dir)
+    settings = models, vocabularies, decode_hparams, weights_dtype
     card = card | {"weights_dtype": weights_dtype}
+    if max_beam_size:
+        graph_model = request_model.RequestModel(*settings, max_beam_size)
+        card[request_inputs.BOUNDS] = request_inputs.bounds(max_beam_size)
+    else:
+        graph_model = served_model.ServedModel(*settings)
+    export_dir = files.expand_path(export_dir)
     with files.locked(export_dir, wait=True):
         files.remove_leftovers(export_dir, version_folders.is_version)
         versions = [
@@ -86,7 +97,7 @@ def _write(graph_model, vocabularies, card, folder):
     """Write graph, weights, model card and warm-up requests."""
     signatures = graph_model.signatures()
     options = tf.saved_model.SaveOptions(
-        function_aliases={_HAS_CARD: graph_model.translate}
+        function_aliases={_HAS_CARD: next(iter(signatures.values()), None)}
     )
     # save() would do the same, without a word for minutes. It finds the graphs
     # only if they were traced in its own context, and would trace them again.
@@ -283,13 +294,15 @@ def write_warm_up(
     signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
     vocabularies: Vocabularies,
 ) -> None:
-    """Write a request for each signature, whose inputs are strings [B].
+    """Write a request for each signature.
 
-    Text for "inputs" and "targets" is decoded by the vocabularies.
+    Text for "inputs" and "targets" is decoded by the vocabularies. An optional
+    input has its default.
     """
     texts = {
         "inputs": _texts(vocabularies.source),
         "targets": _texts(vocabularies.target),
+        "side": _texts(vocabularies.target),
     }
     with tf.io.TFRecordWriter(str(folder / WARM_UP_REQUESTS)) as file:
         for name, definition in sorted(signature_defs.items()):
@@ -299,7 +312,11 @@ def write_warm_up(
             request = log.predict_log.request
             request.model_spec.signature_name = name
             for key in definition.inputs:
-                request.inputs[key].CopyFrom(texts[key])
+                request.inputs[key].CopyFrom(
+                    _repeated(definition.defaults[key])
+                    if key in definition.defaults
+                    else texts[key]
+                )
             file.write(log.SerializeToString())
 
 
@@ -308,6 +325,12 @@ def _texts(vocabulary):
     ids = range(EOS + 1, vocabulary.size)
     rows = [ids[-length:] for length in _LENGTHS]
     return tf.make_tensor_proto(vocabulary.decode(rows), tf.string)
+
+
+def _repeated(default):
+    """Return a tensor with the value of a default for each sentence."""
+    value = tf.make_ndarray(default)
+    return tf.make_tensor_proto(value.repeat(len(_LENGTHS)))
 
 
 def read_warm_up(folder: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:

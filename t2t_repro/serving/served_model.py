@@ -43,13 +43,15 @@ from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
-_TEXT = tf.TensorSpec([None], tf.string)
-_IDS = tf.TensorSpec([None, None], tf.int32)
-_Outputs = dict[str, tf.Tensor]
+TEXT = tf.TensorSpec([None], tf.string)
+IDS = tf.TensorSpec([None, None], tf.int32)
+Outputs = dict[str, tf.Tensor]
 
 
 class ServedModel(tf.Module):
     """Vocabularies, models and search in one graph."""
+
+    takes_side = False  # whether its requests may have side inputs
 
     def __init__(
         self,
@@ -85,7 +87,16 @@ class ServedModel(tf.Module):
         search.require_attention(models, rule)
         # In a dictionary of a closure: SavedModel exports functions in
         # attributes.
-        searches = _searches(call, rule, decode_hparams)
+        self._needs_side = rule.needs_side
+        if rule.needs_side and not self.takes_side:
+            raise errors.UserError(
+                "A search rule reads side inputs, which only the requests to "
+                "an export with --max_beam_size have. Say --max_beam_size, or "
+                "export without the rule."
+            )
+        self._call = call
+        self._find = functools.partial(search.search, rule=rule)
+        searches = _searches(call, self._find, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
         self._score_ids = lambda *pair: call(sentence_log_probs, *pair)
         self._attention = lambda *pair: call(mean_attention, *pair)
@@ -93,7 +104,7 @@ class ServedModel(tf.Module):
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
             self.attention = graph.function(
-                self._translate_with_attention, input_signature=[_TEXT]
+                self._translate_with_attention, input_signature=[TEXT]
             )
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
@@ -160,13 +171,13 @@ class ServedModel(tf.Module):
             signatures["attention"] = self.attention
         return signatures
 
-    @graph.function(input_signature=[_TEXT])
-    def n_best(self, inputs: tf.Tensor) -> _Outputs:
+    @graph.function(input_signature=[TEXT])
+    def n_best(self, inputs: tf.Tensor) -> Outputs:
         """Translate into all beams, best first."""
         return self._search(inputs, return_beams=True)
 
-    @graph.function(input_signature=[_TEXT])
-    def translate(self, inputs: tf.Tensor) -> _Outputs:
+    @graph.function(input_signature=[TEXT])
+    def translate(self, inputs: tf.Tensor) -> Outputs:
         """Translate into the best beam."""
         outputs = self._search(inputs, return_beams=False)
         return outputs | {
@@ -174,8 +185,8 @@ class ServedModel(tf.Module):
             "scores": outputs["scores"][:, 0],
         }
 
-    @graph.function(input_signature=[_TEXT, _TEXT])
-    def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> _Outputs:
+    @graph.function(input_signature=[TEXT, TEXT])
+    def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> Outputs:
         """Return log-probabilities of given targets, and their lengths."""
         max_length = self._max_length
         input_ids, _, input_cut = self._encode(self.source, inputs, max_length)
@@ -243,14 +254,13 @@ def _with_weights(models, stored):
     return call
 
 
-def _searches(call, rule, decode_hparams):
+def _searches(call, find, decode_hparams):
     """Return {return_beams: search of ids}, traced once for all signatures."""
 
     def build(return_beams):
         hparams = dataclasses.replace(decode_hparams, return_beams=return_beams)
-        find = functools.partial(search.search, rule=rule)
         return graph.function(
-            lambda ids: call(find, ids, hparams), input_signature=[_IDS]
+            lambda ids: call(find, ids, hparams), input_signature=[IDS]
         )
 
     return {return_beams: build(return_beams) for return_beams in (False, True)}

@@ -9,7 +9,7 @@ from file_strategies import LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.server import json_predict, request_errors
+from t2t_repro.server import batching, json_predict, request_errors
 from t2t_repro.serving import connection
 
 WHOLE = (
@@ -27,7 +27,10 @@ def inputs_of(body, names):
     """Return {name: column} of a body; None: a RequestError."""
     parsed = read_or_explain(json_predict.parse, body)
     return parsed and read_or_explain(
-        json_predict.read_inputs, parsed.content, names, LIMITS
+        json_predict.read_inputs,
+        parsed.content,
+        dict.fromkeys(names, batching.InputSpec()),
+        LIMITS,
     )
 
 

@@ -223,8 +223,9 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
         tensor.tensor_content = content
     try:
         few = connection.Limits(max_batch_size=2)
-        found = proto_predict.read_inputs(request, ["inputs"], few)
-        batching.check_inputs(found, ["inputs"], few)
+        specs = {"inputs": batching.InputSpec()}
+        found = proto_predict.read_inputs(request, specs, few)
+        batching.check_inputs(found, specs, few)
     except request_errors.RequestError as error:
         assert error.message
         return

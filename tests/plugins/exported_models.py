@@ -66,7 +66,9 @@ def exported(build_exportable, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     models, vocabularies, search = build_exportable(1)
     card = {"decode_hparams": dataclasses.asdict(search)}
-    saved_model.export(models, vocabularies, search, folder, card, "bfloat16")
+    saved_model.export(
+        models, vocabularies, search, folder, card, "bfloat16", max_beam_size=4
+    )
     (folder / "1").rename(folder / "2")
     return folder
 

@@ -16,6 +16,7 @@ from exported_models import health_of, predict_request, stub_of, wait_for
 from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
+    batching,
     connections,
     json_predict,
     monitoring,
@@ -79,7 +80,8 @@ def test_number_of_sentences_is_checked_before_they_are_read():
             {"inputs": {"a": sentences}},
         ):
             with pytest.raises(request_errors.RequestError, match="1 to 2 sen"):
-                json_predict.read_inputs(content, ["a"], bounds)
+                specs = {"a": batching.InputSpec()}
+                json_predict.read_inputs(content, specs, bounds)
 
 
 def test_many_names_make_a_short_message(server):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from t2t_repro.server import json_predict, request_errors
+from t2t_repro.server import batching, json_predict, request_errors
 from t2t_repro.serving import connection
 
 UNKNOWN_NAME = (
@@ -24,7 +24,7 @@ def read(body, *names):
     """Return the inputs of a body; names default to ["inputs"]."""
     return json_predict.read_inputs(
         json_predict.parse(body).content,
-        list(names) or ["inputs"],
+        dict.fromkeys(names or ["inputs"], batching.InputSpec()),
         connection.Limits(),
     )
 

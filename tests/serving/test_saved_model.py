@@ -20,7 +20,14 @@ from t2t_repro.io import files
 from t2t_repro.serving import saved_model, served_model, version_folders
 
 SECONDS = 300  # timeout
-SIGNATURES = ["attention", "n_best", "score", "serving_default"]
+SIGNATURES = [
+    "attention",
+    "n_best",
+    "score",
+    "serving_default",
+    "subwords",
+    "translate",
+]
 TEXT_OPERATIONS = {  # TF Text's, which TensorFlow Serving contains
     "SentencepieceOp",
     "SentencepieceTokenizeOp",
@@ -103,6 +110,13 @@ def test_any_bytes_have_a_row_in_every_output(local, signature):
     inputs = {"inputs": HOSTILE}
     if signature == "score":
         inputs["targets"] = HOSTILE[::-1]
+    if signature in ("subwords", "translate"):
+        inputs |= {
+            "prefixes": HOSTILE[::-1],
+            "beam_size": [0, 1, 2, 3, 4],
+            "n_best": [3, 1, 0, 2, 1],
+            "alpha": [-1.0, 0.0, 1.0, 2.0, 0.6],
+        }
     for name, array in local(signature, **inputs).items():
         assert len(array) == len(HOSTILE), name
     cut = local("serving_default", inputs=HOSTILE)["truncated"]
@@ -130,6 +144,7 @@ def test_warm_up_requests_call_every_signature(exported, local):
         }
         found = local(request.model_spec.signature_name, **inputs)
         assert not found["truncated"].any()
+        assert len({len(values) for values in inputs.values()}) == 1
         short, long = (len(text) for text in inputs["inputs"])
         assert 0 < short < long
 
@@ -278,7 +293,7 @@ def slow_export(tmp_path, monkeypatch):
         served_model,
         "ServedModel",
         lambda models, *_: types.SimpleNamespace(
-            run=models[0], signatures=dict, translate=None
+            run=models[0], signatures=dict
         ),
     )
     graph = tf.compat.v1.MetaGraphDef

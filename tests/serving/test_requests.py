@@ -1,0 +1,336 @@
+"""Requests with prefixes, settings of the search and subwords."""
+
+import concurrent.futures
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exported_models import predict_request, stub_of
+from forked import error, ok
+
+import t2t_repro
+from t2t_repro import errors, registry
+from t2t_repro.decoding import rules, translate, translation
+from t2t_repro.serving import client, saved_model, served_model
+from t2t_repro.text import word_alignment
+from t2t_repro.text.vocabulary import EOS, PAD
+
+LINES = ["two birds sing", "", "a dog ran in the park", "🐶"]
+PREFIXES = ["ZWEI", "DIE", "", "QUAKT DIE"]
+
+
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return client.ExportedModel(exported)
+
+
+@pytest.fixture(scope="module", params=["grpc", "rest"])
+def remote(server, request):
+    port = getattr(server.ports, request.param)
+    path = {"grpc": "t2t", "rest": "v1/models/t2t"}[request.param]
+    scheme = {"grpc": "grpc", "rest": "http"}[request.param]
+    return t2t_repro.load(f"{scheme}://127.0.0.1:{port}/{path}")
+
+
+def assert_same(found, expected):
+    assert [each.texts for each in found] == [each.texts for each in expected]
+    for each, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(each.scores, other.scores, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 2, "alpha": 1.5},
+        pytest.param({"beam_size": 4}, marks=pytest.mark.slow),
+        pytest.param({"beam_size": 1, "alpha": 0.0}, marks=pytest.mark.slow),
+    ],
+)
+def test_request_is_translated_as_by_a_search_with_its_settings(
+    build_exportable, loaded, settings
+):
+    """Also with prefixes: the export has the weights in bfloat16."""
+    models, vocabularies, search = build_exportable(1)
+    for weight in models[0].weights:
+        weight.assign(tf.cast(tf.cast(weight.value, "bfloat16"), tf.float32))
+    search = dataclasses.replace(search, **settings, return_beams=True)
+    translator = translate.BatchTranslator(models, vocabularies, search)
+    beams = settings["beam_size"]
+    for prefixes in (None, PREFIXES):
+        found = loaded.translate(LINES, beams, prefixes=prefixes, **settings)
+        starts = prefixes or [""] * len(LINES)
+        expected = list(translator.translate(LINES, prefixes=starts))
+        expected[1] = translation.Translation([""] * beams, [0.0] * beams)
+        assert_same(found, expected)
+    assert all(
+        text.startswith(prefix)
+        for prefix, each in zip(PREFIXES, found, strict=True)
+        for text in each.texts
+        if any(each.texts)
+    )
+
+
+def test_export_is_as_ever_unless_requests_have_settings(
+    exported, build_exportable
+):
+    model = served_model.ServedModel(*build_exportable(1), "bfloat16")
+    plain = set(model.signatures())
+    assert plain == {"serving_default", "n_best", "score", "attention"}
+    definitions = saved_model.read_graph(exported / "2").signature_def
+    assert not any(definitions[name].defaults for name in plain)
+    for name in ("translate", "subwords"):
+        assert sorted(definitions[name].defaults) == [
+            "alpha",
+            "beam_size",
+            "n_best",
+            "prefixes",
+        ]
+
+
+def test_servers_answer_requests_like_a_loaded_export(remote, loaded):
+    requests = [
+        {"beam_size": 4, "n_best": 3},
+        {"alpha": 0.0, "prefixes": PREFIXES[:2]},
+        {"subwords": True},
+        {"beam_size": 1},
+        {"n_best": 2, "distinct": True, "beam_size": 3},
+        {},
+    ]
+    lines = LINES[:2]
+    # At the same time, so that a batch has several settings.
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        answers = pool.map(
+            lambda request: remote.translate(lines, **request), requests
+        )
+    for request, answer in zip(requests, answers, strict=True):
+        assert_same(answer, loaded.translate(lines, **request))
+
+
+def test_log_probabilities_of_subwords_are_those_of_the_output(loaded, remote):
+    """Without a length penalty their sum is the score."""
+    for model in (loaded, remote):
+        found = model.translate(LINES, 2, subwords=True, alpha=0.0)
+        for i in (0, 2, 3):
+            for text, score, subwords in zip(
+                found[i].texts, found[i].scores, found[i].subwords, strict=True
+            ):
+                assert sum(subwords.log_probs) == pytest.approx(score, rel=1e-4)
+                assert subwords.pieces[-1] == "</s>"
+                assert subwords.words[-1] == -1
+                words = subwords.word_log_probs
+                assert len(words) == len(text.split())
+                assert sum(words) == pytest.approx(
+                    sum(subwords.log_probs[:-1]), rel=1e-4
+                )
+        assert found[1].subwords == [([], [], [])] * 2
+
+
+def test_words_of_subwords_are_those_of_the_decoder(
+    exported, build_exportable, local
+):
+    _, vocabularies, _ = build_exportable(1)
+    optional = {
+        "prefixes": ["ZWEI VÖGEL QUAKT "],
+        "beam_size": [0],
+        "n_best": [1],
+        "alpha": [-1.0],
+    }
+    found = local("subwords", inputs=["two birds"], **optional)
+    target = vocabularies.target
+    known = target.pieces(range(target.size))
+    ids = [known.index(piece.decode()) for piece in found["pieces"][0, 0]]
+    expected = word_alignment.word_indices(ids[:-1], target.decode)
+    assert len(set(expected)) >= 3
+    assert found["words"][0, 0].tolist() == [*expected, -1]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"beam_size": 5}, r"beam_size\[0\] must be from 1 to 4.* got 5"),
+        ({"beam_size": -1}, r"beam_size\[0\] must be from 1 to 4.* got -1"),
+        ({"alpha": 11.0}, r"alpha\[0\] must be from 0 to 10.* got 11"),
+        ({"n_best": 4}, r"n_best\[0\] must be at most beam_size, 3; got 4"),
+        ({"beam_size": 2.0}, "beam_size must be an integer; got 2.0"),
+        ({"alpha": "1"}, "alpha must be a number; got '1'"),
+        ({"min_length": 3}, "may name beam_size and alpha; got min_length"),
+        ({"prefixes": []}, "needs a prefix; got 1 sources and 0 prefixes"),
+    ],
+)
+def test_what_an_export_does_not_take_is_an_error(
+    loaded, remote, request_, message
+):
+    request = request_ | {"alpha": request_.get("alpha", 1.0)}
+    for model in (loaded, remote):
+        with pytest.raises(errors.UserError, match=message):
+            model.translate(["a dog"], **request)
+
+
+def test_graph_itself_refuses_numbers_out_of_bounds(local):
+    """As TensorFlow Serving does, which does not read the card."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="from 1 to 4"):
+        local(
+            "translate",
+            inputs=["a"],
+            prefixes=[""],
+            beam_size=[5],
+            n_best=[1],
+            alpha=[-1.0],
+        )
+
+
+def test_request_over_rest_may_omit_inputs(server, loaded):
+    expected = loaded.translate(["two birds", "a dog"], beam_size=1)
+    for content in (
+        {
+            "instances": [
+                {"inputs": "two birds", "beam_size": 1},
+                {"inputs": "a dog", "beam_size": 1},
+            ]
+        },
+        {"inputs": {"inputs": ["two birds", "a dog"], "beam_size": [1, 1]}},
+    ):
+        status, answer = server.predict(
+            {"signature_name": "translate"} | content
+        )
+        assert status == 200
+        texts = (
+            [row["outputs"][0] for row in answer["predictions"]]
+            if "predictions" in answer
+            else [row[0] for row in answer["outputs"]["outputs"]]
+        )
+        assert texts == [each.text for each in expected]
+    status, plain = server.predict(
+        {"signature_name": "translate", "instances": ["two birds"]}
+    )
+    assert status == 200
+    own = loaded.translate(["two birds"])[0].text
+    assert plain["predictions"][0]["outputs"][0] == own
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"beam_size": "2"}, "beam_size[0] must be an integer of 32 bits"),
+        ({"beam_size": 2**31}, "beam_size[0] must be an integer of 32 bits"),
+        ({"alpha": None}, "alpha[0] must be a number; got None"),
+        ({"prefixes": 3}, "prefixes[0] must be a string; got int"),
+        ({"beam_size": 9}, "beam_size[0] must be from 1 to 4, or 0 for"),
+        ({"size": 9}, "does not have named input: size"),
+    ],
+)
+def test_wrong_input_over_rest_is_an_error(server, row, message):
+    status, answer = server.predict(
+        {
+            "signature_name": "translate",
+            "instances": [{"inputs": "a"} | row],
+        }
+    )
+    assert status == 400
+    assert message in answer["error"]
+
+
+def test_request_over_grpc_may_omit_inputs(channel, loaded):
+    import grpc
+
+    request = predict_request(("two birds", "a dog"), signature="translate")
+    request.inputs["beam_size"].CopyFrom(tf.make_tensor_proto([1, 1], tf.int32))
+    answer = stub_of(channel).Predict(request, timeout=60)
+    texts = tf.make_ndarray(answer.outputs["outputs"])[:, 0]
+    expected = loaded.translate(["two birds", "a dog"], beam_size=1)
+    assert [t.decode() for t in texts] == [each.text for each in expected]
+    for name, tensor, message in (
+        ("beam_size", tf.make_tensor_proto([1, 1], tf.int64), "of integers"),
+        ("alpha", tf.make_tensor_proto([[1.0]] * 2, tf.float32), "of numbers"),
+        ("size", tf.make_tensor_proto([1, 1], tf.int32), "optional: alpha"),
+    ):
+        wrong = predict_request(("two birds", "a dog"), signature="translate")
+        wrong.inputs[name].CopyFrom(tensor)
+        with pytest.raises(grpc.RpcError) as failure:
+            stub_of(channel).Predict(wrong, timeout=60)
+        assert failure.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert message in failure.value.details()
+
+
+@pytest.mark.slow
+def test_query_prints_outputs_and_scores_of_words(exported, forked, loaded):
+    flags = (
+        f"--export_dir={exported}",
+        "--beam_size=2",
+        "--n_best=2",
+        "--alpha=0",
+        "--word_scores",
+        "--inputs=two birds",
+        "--inputs=a dog",
+        "--prefixes=ZWEI",
+        "--prefixes=",
+    )
+    printed = ok(forked("query", *flags)).splitlines()
+    found = loaded.translate(
+        ["two birds", "a dog"],
+        2,
+        prefixes=["ZWEI", ""],
+        beam_size=2,
+        alpha=0,
+        subwords=True,
+    )
+    for line, each in zip(printed, found, strict=True):
+        texts, scores = line.split("\t")[::2], line.split("\t")[1::2]
+        assert texts == each.texts
+        for row, subwords in zip(scores, each.subwords, strict=True):
+            np.testing.assert_allclose(
+                [float(score) for score in row.split()],
+                subwords.word_log_probs,
+                atol=1e-4,
+            )
+    refused = error(forked("query", *flags[:-1]))
+    assert "--prefixes must be given as often as --inputs" in refused
+
+
+class Say(rules.Rule):
+    """Outputs are the last phrase of the side input."""
+
+    needs_side = True
+
+    def __init__(self, vocabulary):
+        pass
+
+    def forced(self, step, state):
+        ids = tf.pad(step.sentences.side.phrases[:, -1], ((0, 0), (0, 1)))
+        ids = tf.where(ids == PAD, EOS, ids)
+        index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
+        return tf.gather(ids, index, axis=1)[:, None]
+
+
+@pytest.mark.slow
+def test_side_inputs_are_an_input_of_requests(
+    build_exportable, embedded, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(registry.search_rules, "_entries", {})
+    registry.search_rules.register("say")(Say)
+    models, vocabularies, search = build_exportable(1)
+    search = dataclasses.replace(search, rules="say")
+    model = models, vocabularies, search, tmp_path
+    with pytest.raises(errors.UserError, match="Say --max_beam_size, or"):
+        saved_model.export(*model, {})
+    saved_model.export(*model, {}, max_beam_size=3)
+    lines, side = ["two birds", "", "a dog"], ["DIE\tZWEI", "", "QUAKT DIE\tX"]
+    loaded = client.ExportedModel(tmp_path)
+    with embedded(tmp_path) as server:
+        remote = t2t_repro.load(f"grpc://127.0.0.1:{server.ports.grpc}/t2t")
+        for found in (loaded, remote):
+            translations = found.translate(lines, side=side)
+            assert [each.text for each in translations] == ["ZWEI", "", "X"]
+            with pytest.raises(errors.UserError, match="side"):
+                found.translate(lines, beam_size=2)
+        status, answer = server.predict(
+            {
+                "signature_name": "translate",
+                "instances": [{"inputs": "a dog", "side": "ZWEI"}],
+            }
+        )
+        assert status == 200
+        assert answer["predictions"][0]["outputs"][0] == "ZWEI"
+    with pytest.raises(errors.UserError, match="rules read side inputs"):
+        loaded.translate(lines)
