@@ -90,9 +90,8 @@ class ServedModel(tf.Module):
         self._needs_side = rule.needs_side
         if rule.needs_side and not self.takes_side:
             raise errors.UserError(
-                "A search rule reads side inputs, which only the requests to "
-                "an export with --max_beam_size have. Say --max_beam_size, or "
-                "export without the rule."
+                "A search rule reads side inputs, which only requests to an "
+                "export with --max_beam_size have. Say it, or omit the rule."
             )
         self._call = call
         self._find = functools.partial(search.search, rule=rule)

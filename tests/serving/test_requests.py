@@ -312,7 +312,7 @@ def test_side_inputs_are_an_input_of_requests(
     models, vocabularies, search = build_exportable(1)
     search = dataclasses.replace(search, rules="say")
     model = models, vocabularies, search, tmp_path
-    with pytest.raises(errors.UserError, match="Say --max_beam_size, or"):
+    with pytest.raises(errors.UserError, match="Say it, or omit the rule"):
         saved_model.export(*model, {})
     saved_model.export(*model, {}, max_beam_size=3)
     lines, side = ["two birds", "", "a dog"], ["DIE\tZWEI", "", "QUAKT DIE\tX"]
