@@ -3,6 +3,9 @@
     python -m scripts.benchmarks.bench_decode \\
         --output_dir=RUN --inputs=FILE --references=FILE
 
+With --xla the peer is our own search: single sentences compiled by XLA and
+uncompiled, in turns within a process of one thread, in CPU time.
+
 Models with random weights search at one forced output length. If RUN is given,
 its model also translates all of FILE. Our search and CTranslate2, both in
 float32, take turns, and the best turn of each counts. The last line is a JSON
@@ -23,7 +26,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from scripts.benchmarks import harness
 from t2t_repro import hparam, registry
-from t2t_repro.decoding import rules, search, translate
+from t2t_repro.decoding import compiled, rules, search, translate
 from t2t_repro.models import building
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
@@ -42,6 +45,9 @@ _INPUTS = flags.DEFINE_string(
 )
 _REFERENCES = flags.DEFINE_string(
     "references", None, "File of their reference translations."
+)
+_XLA = flags.DEFINE_bool(
+    "xla", False, "Compare compiled with uncompiled searches of one sentence."
 )
 
 THREADS = 2
@@ -177,6 +183,30 @@ def export_random(settings):
     )
 
 
+def measure_compiled(settings):
+    """Return CPU seconds of single sentences, compiled or not, in turns."""
+    model = Endless(random_model(settings))
+    model.max_output_lengths = lambda lengths: lengths
+    inputs = tf.constant(harness.random_inputs(settings))
+    searches, result = {}, {}
+    for xla in ("off", "on"):
+        hparams = hparam.DecodeHParams(xla=xla)
+        rule = search.build_rules(hparams)
+        searches[xla] = compiled.Search(
+            [model], hparams, rule, one_sentence=True
+        )
+        start = time.process_time()
+        searches[xla](inputs, inputs[:, :0])
+        result[xla] = {"first": time.process_time() - start, "seconds": []}
+    for _ in range(settings["times"]):
+        for xla, find in searches.items():
+            start = time.process_time()
+            find(inputs, inputs[:, :0]).ids.numpy()
+            seconds = time.process_time() - start
+            result[xla]["seconds"].append(seconds)
+    return result
+
+
 # Translations with a trained run, each measured in a process of its own.
 
 
@@ -211,6 +241,7 @@ def translate_file(settings):
 MEASUREMENTS = {
     "convert random": convert_random,
     "search": measure_search,
+    "compiled": measure_compiled,
     "batches": measure_batches,
     "export random": export_random,
     "convert": convert_run,
@@ -278,6 +309,22 @@ def measure_random_model(size, folder):
     measure_speed(f"{size}, batch 1", one, ours, 1)
 
 
+def compare_compiled(size):
+    """Report CPU time of one sentence, compiled and uncompiled."""
+    for length in (12, 30):
+        settings = COMMON | harness.MODEL_SIZES[size]
+        settings |= {"batch": 1, "length": length, "times": 20, "threads": 1}
+        measured = run("compiled", **settings)
+        off, on = (
+            1000 * statistics.median(measured[xla]["seconds"])
+            for xla in ("off", "on")
+        )
+        name = f"{size}, one sentence of {length} subwords, compiled"
+        harness.report_beside(name, on, "ms", "uncompiled", off)
+        first = measured["on"]["first"]
+        harness.report(f"{name}: trace and compilation", first, "s")
+
+
 def measure_file(settings):
     """Measure speed and BLEU of a whole file, with both libraries."""
 
@@ -307,7 +354,10 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for size in _SIZES.value:
-            measure_random_model(size, folder)
+            if _XLA.value:
+                compare_compiled(size)
+            else:
+                measure_random_model(size, folder)
         if _OUTPUT_DIR.value:
             settings = COMMON | {
                 "threads": THREADS,

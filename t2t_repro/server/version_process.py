@@ -79,10 +79,8 @@ class Model:
         card = saved_model.read_verified_card(folder)
         definitions = saved_model.read_graph(folder).signature_def
         self._signatures = saved_model.load(folder).signatures
-        self._num_shards = {
-            name: num_shards if _has_fixed_rows(function) else 1
-            for name, function in self._signatures.items()
-        }
+        # Warm-up requests are not split: each may compile its own shape.
+        self._num_shards = dict.fromkeys(self._signatures, 1)
         for request in saved_model.read_warm_up(folder):
             self.run(
                 request.model_spec.signature_name or "serving_default",
@@ -91,6 +89,10 @@ class Model:
                     for name, tensor in request.inputs.items()
                 },
             )
+        self._num_shards = {
+            name: num_shards if _has_fixed_rows(function) else 1
+            for name, function in self._signatures.items()
+        }
         self.description = Description(
             os.getpid(),
             card,

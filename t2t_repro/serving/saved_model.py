@@ -20,6 +20,7 @@ from tensorflow.python.saved_model import save_context
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from t2t_repro import errors
+from t2t_repro.decoding import compiled
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -80,6 +81,9 @@ def export(
         card[request_inputs.BOUNDS] = request_inputs.bounds(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)
+    if is_compiled := decode_hparams.xla == "on":
+        card["xla_buckets"] = served_model.BUCKETS
+        _require_compilation(graph_model)
     export_dir = files.expand_path(export_dir)
     with files.locked(export_dir, wait=True):
         files.remove_leftovers(export_dir, version_folders.is_version)
@@ -90,7 +94,34 @@ def export(
         folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)
+            if is_compiled:
+                add_bucket_requests(
+                    temporary, vocabularies, served_model.BUCKETS
+                )
     return folder
+
+
+def _require_compilation(graph_model):
+    """Check that XLA can compile the search, and say what servers need."""
+    if graph_model.translate is None:  # see RequestModel
+        raise errors.UserError(
+            "XLA cannot compile the search of an export with side inputs. "
+            "Export without xla=on."
+        )
+    try:
+        graph_model.translate(tf.constant([""]))
+    except tf.errors.OpError as error:
+        raise errors.UserError(
+            f"XLA cannot compile {compiled.what_is_refused(error)}. Export "
+            "without xla=on."
+        ) from error
+    sizes = ", ".join(map(str, served_model.BUCKETS["sentences"]))
+    print(
+        "The search of this export is compiled. On a CPU, TF Serving needs "
+        "--xla_cpu_compilation_enabled; if it batches, with the "
+        f"allowed_batch_sizes {sizes}.",
+        file=sys.stderr,
+    )
 
 
 def _write(graph_model, vocabularies, card, folder):
@@ -318,6 +349,49 @@ def write_warm_up(
                     else texts[key]
                 )
             file.write(log.SerializeToString())
+
+
+def add_bucket_requests(
+    folder: pathlib.Path,
+    vocabularies: Vocabularies,
+    buckets: Mapping[str, Sequence[int]],
+) -> None:
+    """Append requests that compile the searches of an export with xla=on.
+
+    Args:
+        folder: of the version, whose file of requests exists.
+        vocabularies: of source and target.
+        buckets: "sentences" and "lengths" of batches.
+    """
+    path = folder / WARM_UP_REQUESTS
+    logs = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    for length in buckets["lengths"]:
+        text = _text_of_length(vocabularies.source, length)
+        for count in buckets["sentences"]:
+            for name in ("serving_default", "n_best"):
+                log = prediction_log_pb2.PredictionLog()
+                request = log.predict_log.request
+                request.model_spec.signature_name = name
+                request.inputs["inputs"].CopyFrom(
+                    tf.make_tensor_proto([text] * count, tf.string)
+                )
+                logs.append(log.SerializeToString())
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for log in logs:
+            file.write(log)
+
+
+def _text_of_length(vocabulary, length):
+    """Return text whose number of subwords, with EOS, has this bucket."""
+    words = vocabulary.decode([[i] for i in range(EOS + 1, vocabulary.size)])
+    text = ""
+    for word in reversed(words):
+        longer = f"{text} {word}".strip()
+        if len(vocabulary.encode([longer])[0]) <= length:
+            text = longer
+        if len(vocabulary.encode([text])[0]) == length:
+            break
+    return text
 
 
 def _texts(vocabulary):

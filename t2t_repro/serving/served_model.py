@@ -33,7 +33,7 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import compiled, score, search
 from t2t_repro.decoding.score import is_text, mean_attention, sentence_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -42,6 +42,9 @@ from t2t_repro.serving import graph_vocabularies
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
+# Of the batches whose search is compiled in an export with xla=on: shapes of
+# decoding/compiled.py. Others run uncompiled, so that no request waits for XLA.
+BUCKETS = {"sentences": (1, 8, 16, 32), "lengths": (16, 32, 64)}
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 TEXT = tf.TensorSpec([None], tf.string)
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -258,8 +261,26 @@ def _searches(call, find, decode_hparams):
 
     def build(return_beams):
         hparams = dataclasses.replace(decode_hparams, return_beams=return_beams)
+
+        def uncompiled(ids):
+            return call(find, ids, hparams)
+
+        in_bucket = compiled.in_buckets(
+            lambda ids, _: call(find, ids, hparams, None, None)
+        )
+
+        def where_compiled(ids):
+            count, length = tf.unstack(tf.shape(ids))
+            fits = (0 < count) & (count <= BUCKETS["sentences"][-1])
+            return tf.cond(
+                fits & (length <= BUCKETS["lengths"][-1]),
+                lambda: in_bucket(ids, ()),
+                lambda: uncompiled(ids),
+            )
+
         return graph.function(
-            lambda ids: call(find, ids, hparams), input_signature=[IDS]
+            where_compiled if hparams.xla == "on" else uncompiled,
+            input_signature=[IDS],
         )
 
     return {return_beams: build(return_beams) for return_beams in (False, True)}

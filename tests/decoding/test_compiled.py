@@ -96,7 +96,6 @@ def test_single_sentences_are_compiled_later(num_shards, monkeypatch):
     "settings",
     [
         {"return_beams": True, "coverage_penalty": 0.2},
-        {"return_beams": True, "beam_search": "huggingface"},
         {"return_beams": True, "sampling_temp": 1.5},
     ],
 )

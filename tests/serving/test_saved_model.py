@@ -1,6 +1,8 @@
 """The exported SavedModel: its operations, outputs, weights and warm-up."""
 
 import collections
+import dataclasses
+import itertools
 import math
 import pathlib
 import queue
@@ -15,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import translate
+from t2t_repro.decoding import compiled, translate
 from t2t_repro.io import files
 from t2t_repro.serving import saved_model, served_model, version_folders
 
@@ -323,3 +325,49 @@ def test_two_exports_into_one_folder_become_two_versions(
     assert version_folders.list_versions(tmp_path) == [1, 2]
     contents = {(tmp_path / v / "weights").read_text() for v in "12"}
     assert contents == {"aa", "bb"}
+
+
+def test_warm_up_has_a_request_for_each_bucket(
+    exported, vocabularies, tmp_path
+):
+    folder = tmp_path / "1"
+    shutil.copytree(exported / "2", folder)
+    buckets = {"sentences": (1, 8), "lengths": (16, 32)}
+    before = len(list(saved_model.read_warm_up(folder)))
+    saved_model.add_bucket_requests(folder, vocabularies, buckets)
+    shapes = collections.Counter()
+    for request in list(saved_model.read_warm_up(folder))[before:]:
+        lines = tf.make_ndarray(request.inputs["inputs"]).tolist()
+        (ids,) = vocabularies.source.encode([lines[0].decode()])
+        length = int(compiled.padded_length(len(ids)))
+        shapes[request.model_spec.signature_name, len(lines), length] += 1
+    names = ("n_best", "serving_default")
+    assert shapes == dict.fromkeys(
+        itertools.product(names, (1, 8), (16, 32)), 1
+    )
+
+
+@pytest.mark.slow
+def test_compiled_export_gives_the_same_outputs(
+    build_exportable, exported, tmp_path, monkeypatch, capfd
+):
+    buckets = {"sentences": (1,), "lengths": (16,)}
+    monkeypatch.setattr(served_model, "BUCKETS", buckets)
+    models, vocabularies, search = build_exportable(1)
+    search = dataclasses.replace(search, xla="on")
+    folder = saved_model.export(
+        models, vocabularies, search, tmp_path, {}, "bfloat16"
+    )
+    assert "--xla_cpu_compilation_enabled" in capfd.readouterr().err
+    card = files.read_json(folder / saved_model.MODEL_CARD)
+    assert card["xla_buckets"] == {k: list(v) for k, v in buckets.items()}
+    found, expected = map(saved_model.load, (folder, exported / "2"))
+    for lines in (["birds"], ["birds", "fish"], ["birds " * 30]):
+        outputs, others = (
+            each.signatures["serving_default"](inputs=tf.constant(lines))
+            for each in (found, expected)
+        )
+        np.testing.assert_array_equal(outputs["outputs"], others["outputs"])
+        np.testing.assert_allclose(
+            outputs["scores"], others["scores"], atol=1e-5
+        )
