@@ -47,6 +47,7 @@ setup(
         "t2t_repro.runtime",
         "t2t_repro.server",
         "t2t_repro.serving",
+        "t2t_repro.sweeps",
         "t2t_repro.text",
         "t2t_repro.training",
     ],

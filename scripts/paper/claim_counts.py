@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import flags
 from matplotlib import pyplot
 
-from scripts.paper import table1, table_layout
+from scripts.paper import table1
 from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation import published
@@ -26,6 +26,7 @@ from t2t_repro.io import files
 from t2t_repro.layers import embedding, sublayers
 from t2t_repro.layers.attention import Additive, DotProduct, UnscaledDotProduct
 from t2t_repro.models import building, seq2seq
+from t2t_repro.sweeps import tables
 
 SEEDS = 20
 SIZES = (8, 32, 128, 512)  # d_k of the pictures
@@ -389,7 +390,7 @@ def hardware() -> dict:
         rows.append((f"{name} on {machine.name}", *cells, stated))
     columns = "milliseconds", "arithmetic", "memory", "all-reduce"
     columns += "predicted step", "known"
-    table = table_layout.markdown(columns, rows)
+    table = tables.markdown(columns, rows)
     text = HARDWARE.format(**factors, mean=factor)
     return figures | {"table": text + table}
 

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from absl import flags
 
-from scripts.paper import table_layout, table_rows, table_runs
+from scripts.paper import table_rows
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.decoding import translate
 from t2t_repro.evaluation import evaluation
@@ -28,6 +28,7 @@ from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.run import Run
+from t2t_repro.sweeps import running, tables
 from t2t_repro.text.test_sets import TestSet
 
 SPLIT = "test"  # of rows
@@ -102,8 +103,8 @@ def main():
         write[values.figures](folders, results / f"{values.figures}.json")
         return
     variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
-    table_runs.run_all(
-        table_rows.Table(variants, BASE),
+    table_rows.run(
+        table_rows.table(variants, BASE),
         table_rows.job(SPLIT, averaged=False),
         summarize,
         lay_out,
@@ -113,32 +114,32 @@ def main():
 
 def summarize(results, score) -> list[dict]:
     """Return means, ranges and deviations, a dict per row."""
-    return table_layout.summarize(results, score, "perplexity", "padding")
+    return tables.summarize(results, score, "perplexity", "padding")
 
 
 def lay_out(results, score) -> str:
     """Format rows in Markdown, the best score first."""
-    rows = table_layout.by_row(results)
+    rows = tables.by_row(results)
 
     def mean(name):
-        values = table_layout.values_of_seeds(rows[name], score)
+        values = tables.values_of_seeds(rows[name], score)
         return statistics.fmean(values)
 
     lines = [
         (
             name,
-            table_layout.spread_of_seeds(rows[name], score, 2),
-            table_layout.spread_of_seeds(rows[name], "perplexity", 3),
+            tables.spread_of_seeds(rows[name], score, 2),
+            tables.spread_of_seeds(rows[name], "perplexity", 3),
             f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
             ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
         )
         for name in sorted(rows, key=mean, reverse=True)
     ]
-    columns = "row", table_layout.heading(score), "perplexity"
+    columns = "row", tables.heading(score), "perplexity"
     columns += "10⁶ parameters", "minutes"
     return (
-        f"{table_layout.markdown(columns, lines)}\n\n"
-        f"{table_layout.provenance(results, score)}\n"
+        f"{tables.markdown(columns, lines)}\n\n"
+        f"{tables.provenance(results, score)}\n"
     )
 
 
@@ -147,9 +148,9 @@ def measure(run: Run, stored: dict) -> dict:
 
     Longer sources than max_length were not in the training.
     """
-    corpus = table_runs.open_corpus(run, SPLIT)
+    corpus = running.open_corpus(run, SPLIT)
     longer = np.flatnonzero(corpus.lengths["inputs"] > run.hparams.max_length)
-    figures = table_runs.measure_training(run, stored)
+    figures = running.measure_training(run, stored)
     if not longer.size:
         return figures
     lines, references = (
@@ -177,7 +178,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     stored = files.read_json(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
     trainings = list(map(Run.open, folders))
-    corpus = table_runs.open_corpus(trainings[0], "validation")
+    corpus = running.open_corpus(trainings[0], "validation")
     test_set = TestSet(corpus.text("inputs"), [corpus.text("targets")])
 
     def bleu(seed, averages, beam=4, alpha=0.6, ensemble=1):
@@ -259,7 +260,7 @@ def head_figures(folders, path: pathlib.Path) -> None:
 
 
 def _variety(run, model):
-    corpus = table_runs.open_corpus(run, "validation")
+    corpus = running.open_corpus(run, "validation")
     search = dataclasses.replace(
         run.problem.search, beam_size=1, extra_length=0
     )

@@ -10,10 +10,10 @@ paper's difference is computed; where it is smaller than the margin, the margin
 is half of it. The claims of an experiment share the correction for their
 number; `pooled` says that its figures are about as noisy as each other.
 
-Results are in scripts/results/claims: a folder of table_runs, with a file for
-each row and seed, or a JSON file with {figure: [value for each seed]}, or one
-value if it is exact, and perhaps a "table" in Markdown. Without them, a claim
-is "not run". An experiment with a picture names it and its caption.
+Results are in scripts/results/claims: a folder with a file for each row and
+seed, or a JSON file with {figure: [value for each seed]}, or one value if it is
+exact, and perhaps a "table" in Markdown. Without them, a claim is "not run". An
+experiment with a picture names it and its caption.
 """
 
 import functools
@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from scripts.paper import table_layout, verdicts
+from scripts.paper import verdicts
 from t2t_repro import errors
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
 from t2t_repro.io import files
+from t2t_repro.sweeps import significance, tables
 
 LIST = pathlib.Path(__file__).with_suffix(".json")
 RESULTS = pathlib.Path("scripts/results/claims")
@@ -175,13 +176,13 @@ def _read_rows(experiment, folder) -> dict[str, list[dict]]:
     if experiment.claims[0].quantity == "correlation":
         used = set(TABLE_3)
     stored = map(files.read_json, sorted(folder.glob("*-seed*.json")))
-    return table_layout.by_row([r for r in stored if r["row"] in used])
+    return tables.by_row([r for r in stored if r["row"] in used])
 
 
-def _scores(quantity, rows) -> dict[str, verdicts.Row]:
+def _scores(quantity, rows) -> dict[str, significance.Row]:
     """Return a quantity of each row and seed."""
     return {
-        name: verdicts.Row(
+        name: significance.Row(
             [value_of(quantity, result) for result in results],
             # All have the same number of steps, as in the paper.
             all(r.get("ended_by") != "budget" for r in results),
@@ -193,7 +194,7 @@ def _scores(quantity, rows) -> dict[str, verdicts.Row]:
 def _judge_figures(experiment, figures):
     """Judge claims about {figure: values}."""
     scores = {
-        c.row: verdicts.Row([value - c.target for value in figures[c.row]])
+        c.row: significance.Row([value - c.target for value in figures[c.row]])
         for c in experiment.claims
         if figures.get(c.row)
     }
@@ -202,11 +203,11 @@ def _judge_figures(experiment, figures):
     for claim in experiment.claims:
         verdict, name = None, claim.row
         if name in scores:
-            noise = 0.0, 1  # one value is exact
+            noise = significance.Noise(0.0, 1)  # one value is exact
             if name in several:
                 alone = {name: several[name]}
                 rows = several if experiment.pooled else alone
-                noise = verdicts.pooled_deviation(rows)
+                noise = significance.pooled_deviation(rows)
             verdict = _verdict(experiment, claim, scores[name], None, noise)
         judged.append(Judged(claim, verdict))
     return judged
@@ -219,7 +220,7 @@ def _judge_rows(claim, experiment, rows):
         return Judged(claim, None)
     scores = _scores(claim.quantity, rows)
     try:
-        noise = verdicts.pooled_deviation(scores)
+        noise = significance.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
         return Judged(claim, None)
     ours = (scores[name] for name in compared)
@@ -230,7 +231,7 @@ def _judge_rows(claim, experiment, rows):
 
 def _verdict(experiment, claim, row, base, noise):
     expected = verdicts.Expected(claim.direction, claim.margin)
-    level = verdicts.LEVEL / len(experiment.claims)
+    level = significance.LEVEL / len(experiment.claims)
     return verdicts.judge_one(row, base, expected, noise, level)
 
 
@@ -281,7 +282,7 @@ def lay_out(
 
 def _section(experiment, group, results):
     columns = "claim", "place", "ours", "paper", "margin", "power", "verdict"
-    table = table_layout.markdown(columns, [_cells(each) for each in group])
+    table = tables.markdown(columns, [_cells(each) for each in group])
     path = results / experiment.results
     parts = [
         f"## {experiment.title}",
@@ -309,7 +310,7 @@ def _describe_rows(experiment, folder) -> str:
     if len(results) > len(rows):
         noise = []
         for name in quantities:
-            pooled = verdicts.pooled_deviation(_scores(name, rows))
+            pooled = significance.pooled_deviation(_scores(name, rows))
             unit = read_list()[0][name]["unit"]
             noise.append(
                 "{:.2f} {unit} ({} degrees of freedom)".format(
@@ -324,8 +325,8 @@ def _describe_rows(experiment, folder) -> str:
     ]
     return (
         f"{text}BLEU: {', '.join(means)}. {len(results)} trainings took "
-        f"{hours:.1f} hours ({table_layout.distinct(results, 'machine')}; "
-        f"{table_layout.distinct(results, 'date')})."
+        f"{hours:.1f} hours ({tables.distinct(results, 'machine')}; "
+        f"{tables.distinct(results, 'date')})."
     )
 
 
@@ -339,7 +340,7 @@ def _cells(judged):
         digits = quantity["digits"]
         # Not "-0.00".
         shown = round(value + claim.target * is_figure, digits) + 0.0
-        return table_layout.number(shown, digits, "" if is_figure else "+")
+        return tables.number(shown, digits, "" if is_figure else "+")
 
     ours = power = ""
     if verdict:

@@ -29,16 +29,12 @@ from optuna import distributions
 from optuna.storages import journal
 from optuna.trial import TrialState
 
-from scripts.paper import (
-    experiment_queue,
-    table_layout,
-    table_rows,
-    table_runs,
-)
+from scripts.paper import table_rows
 from t2t_repro import errors, fields, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
 from t2t_repro.runs import history, run_json
+from t2t_repro.sweeps import queue, running, tables
 
 PERPLEXITY = "perplexity"
 JOURNAL = "hparam_search.jsonl"  # trials of all rows, beside the results
@@ -76,7 +72,8 @@ def main():
     job = table_rows.job(split="validation", averaged=False)
     objective = Objective(values.objective, job.problem)
     job.datagen()
-    rows = table_rows.Table(variants, values.rows[0]).selected_rows()
+    table = table_rows.table(variants, values.rows[0])
+    rows = table.rows(values.rows, values.seed)
     studies = {
         row.name: open_study(row, job, ranges, objective) for row in rows
     }
@@ -90,7 +87,7 @@ def main():
         )
         for row in rows
     }
-    experiment_queue.run(tasks, job.processes)
+    queue.run(tasks, job.options.processes)
     path = job.results_dir / "hparam_search.json"
     summary = summarize(studies, objective)
     if path.exists():  # rows of earlier calls
@@ -199,7 +196,7 @@ def run_trials(study, count: int, ranges, run) -> None:
 def _run_and_tell(study, number, params, run):
     try:
         value = run(number, params)
-    except experiment_queue.CommandError as error:
+    except queue.CommandError as error:
         if error.status in _INTERRUPTED:
             raise
         print(f"{study.study_name}, trial {number} failed: {error}")
@@ -227,8 +224,8 @@ def run_trial(row, job, objective, number, params) -> float:
     )
     folder = job.training_folder(trial)
     log = folder.with_name(f"{folder.name}.log")
-    commands = experiment_queue.Commands(log, job.processes)
-    table_runs.train_row(trial, job, commands)
+    commands = queue.Commands(log, job.options.processes)
+    running.train_row(trial, job, commands)
     return objective.best(folder)
 
 
@@ -265,7 +262,7 @@ def lay_out(summary) -> str:
     ]
     best = f"best {summary['objective']}"
     columns = "row", best, "trials", "--hparams=…"
-    return f"{table_layout.markdown(columns, rows)}\n"
+    return f"{tables.markdown(columns, rows)}\n"
 
 
 def parse_ranges(

@@ -26,6 +26,7 @@ from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import files
 from t2t_repro.runs import history, run_json
 from t2t_repro.runs.run import Run
+from t2t_repro.sweeps import rows
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
 
@@ -45,7 +46,7 @@ def main():
     values = flags.FLAGS
     if values.record:
         folders = map(pathlib.Path, common_flags.required("runs"))
-        machine = values.machine or table_rows.this_machine()
+        machine = values.machine or rows.this_machine()
         print(f"Recorded {record(values.record, list(folders), machine)}.")
         return None
     run = common_flags.open_run()
@@ -284,7 +285,7 @@ def record(
     reference = {
         **{key: first[key] for key in (*named, "vocabulary_sha256")},
         "mixed_precision": precision(first),
-        "command": f"t2t trainer {table_rows.without_folders(arguments)}",
+        "command": f"t2t trainer {rows.without_folders(arguments)}",
         "machine": machine,
         "date": str(datetime.date.today()),
         "versions": first["versions"],

@@ -23,11 +23,11 @@ from keras import ops
 from matplotlib import pyplot
 
 from scripts.benchmarks import harness
-from scripts.paper import table_layout
 from t2t_repro import errors
 from t2t_repro.cli import command_line
 from t2t_repro.io import files
 from t2t_repro.layers import attention
+from t2t_repro.sweeps import tables
 
 # Layer types of Table 1, with their operations.
 #
@@ -263,7 +263,7 @@ def lay_out(results, fit_from) -> str:
         rows.append((name, *(f"O({each})" for each in theory), *pairs))
     columns = "layer type", "complexity", "sequential operations", "path"
     columns += "formula: n, d", "operations", "time", "memory"
-    return table_layout.markdown(columns, rows)
+    return tables.markdown(columns, rows)
 
 
 def plot(results, path):

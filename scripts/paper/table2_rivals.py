@@ -20,7 +20,6 @@ The paper's statements are judged by the rule of verdicts: the Transformer is
 better than a rival by as much as in Table 2, for en-de.
 """
 
-import dataclasses
 import functools
 import statistics
 import threading
@@ -30,20 +29,13 @@ import optuna
 from absl import flags
 
 from scripts.benchmarks import harness
-from scripts.paper import (
-    experiment_queue,
-    hparam_search,
-    table_layout,
-    table_rows,
-    table_runs,
-    verdicts,
-)
+from scripts.paper import hparam_search, table_rows, verdicts
 from t2t_repro import fields, registry
 from t2t_repro.cli import command_line
-from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data import manifest
 from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import files
-from t2t_repro.models import building, seq2seq
+from t2t_repro.sweeps import queue, rows, running, significance, tables
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 MORE = 3  # values that may be added to a grid, each three times the last
@@ -73,14 +65,14 @@ def main():
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     job = table_rows.job(split="test", averaged=True)
     job.datagen()
-    names = table_rows.select(SYSTEMS, values.rows)
+    names = rows.select(SYSTEMS, values.rows)
     if values.decoding_speed:
         measure_decoding(names, job)
     every_step = equal_steps(step_flops(job), values.transformer_steps)
     rates = search_learning_rates(names, every_step, job)
     problem = job.problem
     pair = problem.source_language + problem.target_language
-    table_runs.run_all(
+    table_rows.run(
         table(every_step, rates),
         job,
         functools.partial(summarize, pair),
@@ -135,7 +127,7 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
         for name in names
         if not is_found(name)
     }
-    experiment_queue.run(tasks, job.processes)
+    queue.run(tasks, job.options.processes)
     return {n: row["params"][_RATE] for n, row in found.items() if is_found(n)}
 
 
@@ -214,7 +206,7 @@ SYSTEMS = {
 }
 
 
-def table(steps: dict[str, int], rates: dict[str, float]) -> table_rows.Table:
+def table(steps: dict[str, int], rates: dict[str, float]) -> rows.Table:
     """Return the rows, with their steps and their learning rates, if known."""
     variants = {}
     for name, system in SYSTEMS.items():
@@ -225,7 +217,7 @@ def table(steps: dict[str, int], rates: dict[str, float]) -> table_rows.Table:
         if name in rates:
             changes[_RATE] = rates[name]
         variants[name] = table_rows.Variant(system.hparams_set, changes)
-    return table_rows.Table(variants, TRANSFORMER, independent=True)
+    return table_rows.table(variants, TRANSFORMER, independent=True)
 
 
 def overrides(name: str) -> dict:
@@ -242,17 +234,15 @@ def equal_steps(flops: dict, transformer_steps: int) -> dict[str, int]:
 
 def step_flops(job) -> dict[str, float]:
     """Return {system: FLOPs of a training step}; the data must exist."""
-    corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
-    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
-    flops = {}
-    for name, system in SYSTEMS.items():
-        hparams = registry.build_hparams(system.hparams_set)
-        hparams = dataclasses.replace(hparams, **overrides(name))
-        model = building.build_abstract(hparams, **sizes)
-        means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
-        tokens = hparams.batch_tokens
-        flops[name] = seq2seq.training_flops(model, tokens, *means)
-    return flops
+    return {
+        name: running.step_flops(
+            registry.build_hparams(system.hparams_set).override(
+                overrides(name)
+            ),
+            job,
+        )
+        for name, system in SYSTEMS.items()
+    }
 
 
 # Layout: systems beside those of the paper, and verdicts.
@@ -270,10 +260,10 @@ DECODING = {
 
 def summarize(pair, results, score) -> list[dict]:
     """Return statistics, costs and verdicts, a dict per row."""
-    rows = table_layout.by_row(results)
+    rows = tables.by_row(results)
     judged = judge(pair, rows, score)
     found = []
-    for row in table_layout.summarize(results, score, "bleu", "perplexity"):
+    for row in tables.summarize(results, score, "bleu", "perplexity"):
         name = row["row"]
         figures = rows[name][0]["figures"]
         row |= {
@@ -281,7 +271,7 @@ def summarize(pair, results, score) -> list[dict]:
             "parameters": figures["parameters"],
             "training_flops": figures["training_flops"],
             "minutes": [result["minutes"] for result in rows[name]],
-            "converged": table_layout.converged(rows[name]),
+            "converged": tables.converged(rows[name]),
         }
         if name in judged:
             row["claim"] = judged[name]._asdict()
@@ -305,7 +295,9 @@ def judge(pair, rows, score) -> dict[str, verdicts.Verdict]:
     if base is None or not bleu or not known:
         return {}
     claims = {name: value - base for name, value in bleu.items()}
-    return verdicts.judge(verdicts.rows_of(rows, score), TRANSFORMER, claims)
+    return verdicts.judge(
+        significance.rows_of(rows, score), TRANSFORMER, claims
+    )
 
 
 COLUMNS = (
@@ -326,17 +318,17 @@ COLUMNS = (
 
 def lay_out(pair, results, score, speeds) -> str:
     """Format the systems in Markdown, beside the paper's."""
-    rows = table_layout.by_row(results)
+    rows = tables.by_row(results)
     judged = judge(pair, rows, score)
     published = TABLE_2.get(pair, {})
-    spread, lines = table_layout.spread_of_seeds, []
+    spread, lines = tables.spread_of_seeds, []
     for name, ours in rows.items():
         figures = ours[0]["figures"]
         paper = published.get(SYSTEMS[name].published)
         flops = paper and paper.flops
         lines.append(
             (
-                name + " (not converged)" * (not table_layout.converged(ours)),
+                name + " (not converged)" * (not tables.converged(ours)),
                 f"{paper.bleu}" if paper else "",
                 f"{flops:.1e}" if flops else "",
                 spread(ours, score, 2),
@@ -346,18 +338,18 @@ def lay_out(pair, results, score, speeds) -> str:
                 f"{figures['parameters'] / 1e6:.1f}",
                 f"{figures['training_flops']:.2g}",
                 f"{statistics.fmean(r['minutes'] for r in ours):.0f}",
-                table_layout.number(speeds.get(name), 1),
+                tables.number(speeds.get(name), 1),
                 SYSTEMS[name].sequential,
             )
         )
     first = results[0]
     return (
-        f"{table_layout.markdown(COLUMNS, lines)}\n\n"
+        f"{tables.markdown(COLUMNS, lines)}\n\n"
         f"Ours: {first['problem']}, {first['split']} split; BLEU is {score} "
         f"{first['figures']['signatures'][score]}; "
         f"{first['mixed_precision']}; mean and range of seeds; "
-        f"{table_layout.distinct(results, 'machine')}; "
-        f"{table_layout.distinct(results, 'date')}. A system that has "
+        f"{tables.distinct(results, 'machine')}; "
+        f"{tables.distinct(results, 'date')}. A system that has "
         "not converged was ended by its budget of minutes, before it had the "
         "FLOPs of the others. Published: newstest2014. Sentences/s: random "
         f"weights, beam {DECODING['beam_size']}, batches of "

@@ -10,9 +10,10 @@ table3_variations describes how to resume and how to reduce the rows.
 
 import functools
 
-from scripts.paper import table_layout, table_rows, table_runs
+from scripts.paper import table_rows
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.evaluation.published import TABLE_2
+from t2t_repro.sweeps import tables
 
 
 def main():
@@ -22,8 +23,8 @@ def main():
         "base": table_rows.Variant("base"),
         "big": table_rows.Variant("big_enfr" if pair == "enfr" else "big"),
     }
-    table_runs.run_all(
-        table_rows.Table(variants, "base"),
+    table_rows.run(
+        table_rows.table(variants, "base"),
         table_rows.job(split="test", averaged=True),
         summarize,
         functools.partial(lay_out, pair),
@@ -33,16 +34,16 @@ def main():
 def summarize(results, score) -> list[dict]:
     """Return means, ranges and deviations, a dict per row."""
     scores = dict.fromkeys((score, *_sacrebleu(results)))
-    rows = table_layout.by_row(results)
+    rows = tables.by_row(results)
     return [
         row | {"training_flops": _flops(rows[row["row"]])}
-        for row in table_layout.summarize(results, *scores)
+        for row in tables.summarize(results, *scores)
     ]
 
 
 def lay_out(pair, results, score) -> str:
     """Format the published systems of "ende" or "enfr" and our rows."""
-    heading = table_layout.heading(score)
+    heading = tables.heading(score)
     rows = [
         (
             name,
@@ -52,17 +53,17 @@ def lay_out(pair, results, score) -> str:
         )
         for name, row in TABLE_2.get(pair, {}).items()
     ]
-    for name, ours in table_layout.by_row(results).items():
+    for name, ours in tables.by_row(results).items():
         scores = [
-            table_layout.spread_of_seeds(ours, each, 2)
+            tables.spread_of_seeds(ours, each, 2)
             for each in (score, *_sacrebleu(results))
         ]
         scores += [""] * (2 - len(scores))
         rows.append((f"ours: {name}", *scores, f"{_flops(ours):.1e}"))
     columns = "model", heading, "sacreBLEU", "training FLOPs"
     return (
-        f"{table_layout.markdown(columns, rows)}\n\n"
-        f"{table_layout.provenance(results, score)}\n\n"
+        f"{tables.markdown(columns, rows)}\n\n"
+        f"{tables.provenance(results, score)}\n\n"
         f"Our {heading} column is {score}. Published scores: newstest2014, "
         "from Table 2 of the paper; only the convention of the Transformer for "
         "en-de is known, bleu_compound_split with plain quotes. Our FLOPs are "

@@ -20,9 +20,10 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 
 import statistics
 
-from scripts.paper import table_layout, table_rows, table_runs, verdicts
+from scripts.paper import table_rows, verdicts
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
+from t2t_repro.sweeps import significance, tables
 
 NOTE = "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU."
 RULE = (
@@ -35,8 +36,8 @@ RULE = (
 
 def main():
     variants = {n: table_rows.Variant(f"table3_{n}") for n in TABLE_3}
-    table_runs.run_all(
-        table_rows.Table(variants, "base"),
+    table_rows.run(
+        table_rows.table(variants, "base"),
         table_rows.job(split="validation", averaged=False),
         summarize,
         lay_out,
@@ -45,29 +46,29 @@ def main():
 
 def summarize(results, score) -> list[dict]:
     """Return means, ranges and the paper's results, a dict per row."""
-    rows = table_layout.by_row(results)
+    rows = tables.by_row(results)
     return [
         row
         | {
             "parameters": rows[row["row"]][0]["figures"]["parameters"],
             "paper": TABLE_3[row["row"]]._asdict(),
         }
-        for row in table_layout.summarize(results, "perplexity", score)
+        for row in tables.summarize(results, "perplexity", score)
     ]
 
 
 def lay_out(results, score) -> str:
     """Format the table and its description in Markdown."""
-    rows = table_layout.by_row(results)
-    base, heading = rows.get("base"), table_layout.heading(score)
+    rows = tables.by_row(results)
+    base, heading = rows.get("base"), tables.heading(score)
     ours = "PPL", heading, f"{heading} − base", "10⁶ parameters"
     columns = [name for column in ours for name in (column, "paper")]
     parts = [
-        table_layout.markdown(
+        tables.markdown(
             ("row", "differs from base in", *columns),
             [_cells(name, row, base, score) for name, row in rows.items()],
         ),
-        table_layout.provenance(results, score),
+        tables.provenance(results, score),
         NOTE,
     ]
     if base and len(rows) > 1:
@@ -77,24 +78,20 @@ def lay_out(results, score) -> str:
 
 def _cells(name, row_results, base, score):
     """Format a row of the table."""
-    published, number = TABLE_3[name], table_layout.number
+    published, number = TABLE_3[name], tables.number
     first = row_results[0]
-    scores = table_layout.values_of_seeds(row_results, score)
-    varied, gain = "", None
+    scores = tables.values_of_seeds(row_results, score)
+    varied, gain = {}, None
     if base:
-        others = table_layout.values_of_seeds(base, score)
+        others = tables.values_of_seeds(base, score)
         gain = statistics.fmean(scores) - statistics.fmean(others)
-        varied = ", ".join(
-            f"{key}={value}"
-            for key, value in first["hparams"].items()
-            if value != base[0]["hparams"][key]
-        )
+        varied = tables.varied(row_results, base)
     return (
         name,
-        varied,
-        table_layout.spread_of_seeds(row_results, "perplexity", 2),
+        ", ".join(f"{key}={value}" for key, value in varied.items()),
+        tables.spread_of_seeds(row_results, "perplexity", 2),
         number(published.perplexity, 2),
-        table_layout.spread(scores, 1),
+        tables.spread(scores, 1),
         number(published.bleu, 1),
         number(gain, 1, "+"),
         number(published.bleu - TABLE_3["base"].bleu, 1, "+"),
@@ -105,10 +102,10 @@ def _cells(name, row_results, base, score):
 
 def describe_verdicts(rows, score) -> str:
     """Format the verdicts on the paper's differences from base, as a table."""
-    ours = verdicts.rows_of(rows, score)
+    ours = significance.rows_of(rows, score)
     if all(len(row.scores) == 1 for row in ours.values()):
         return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."
-    published, number = TABLE_3["base"].bleu, table_layout.number
+    published, number = TABLE_3["base"].bleu, tables.number
     claims = {
         name: round(TABLE_3[name].bleu - published, 1)
         for name in rows
@@ -127,9 +124,9 @@ def describe_verdicts(rows, score) -> str:
         )
         for name, verdict in verdicts.judge(ours, "base", claims).items()
     ]
-    columns = f"{table_layout.heading(score)} − base", "paper", "ours"
+    columns = f"{tables.heading(score)} − base", "paper", "ours"
     columns += "interval", "verdict", "detectable", "seeds needed"
-    return f"{table_layout.markdown(columns, cells)}\n\n{RULE}"
+    return f"{tables.markdown(columns, cells)}\n\n{RULE}"
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import json
 import sys
 
 from scripts.benchmarks import harness
-from scripts.paper import table_layout
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.evaluation import published
 from t2t_repro.metrics import parsing, scores
 from t2t_repro.runs.run import Run
+from t2t_repro.sweeps import tables
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
 
@@ -97,7 +97,7 @@ def lay_out(row) -> str:
     if row["test_trees"] != published.SECTION_23:
         trees += ", not section 23"
     rows = [
-        (name, table_layout.number(parser.f1, 1), *[""] * (len(COLUMNS) - 1))
+        (name, tables.number(parser.f1, 1), *[""] * (len(COLUMNS) - 1))
         for name, parser in published.TABLE_4.items()
         if parser.training == training
     ]
@@ -105,10 +105,10 @@ def lay_out(row) -> str:
         (f"t2t_repro, {row['hparams_set']}: {trees}", row["scores"]),
         (f"right-branching: {trees}", row["right_branching"]),
     ):
-        cells = (table_layout.number(values[key], 1) for key in COLUMNS)
+        cells = (tables.number(values[key], 1) for key in COLUMNS)
         rows.append((name, *cells))
     columns = (f"parser: {training}", *COLUMNS.values())
-    return table_layout.markdown(columns, rows)
+    return tables.markdown(columns, rows)
 
 
 if __name__ == "__main__":

@@ -22,37 +22,14 @@ The power calculation says what the rule can see: the smallest difference that
 it finds with a probability of 80%, and the seeds that a claim would need.
 """
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from scipy import stats
+from t2t_repro.sweeps import significance
+from t2t_repro.sweeps.significance import LEVEL, Noise, Row
 
-from scripts.paper import table_layout
-from t2t_repro import errors
-
-LEVEL, POWER = 0.05, 0.8
 MARGIN = 0.5  # by default, a smaller difference in BLEU is none
 AGREES, CONTRADICTS, CANNOT_TELL = "agrees", "contradicts", "cannot tell"
-
-
-class Row(NamedTuple):
-    """Scores of one row of a table."""
-
-    scores: Sequence[float]  # one for each seed
-    converged: bool = True  # False: the budget ended a training
-
-
-def rows_of(results: Mapping[str, Sequence[dict]], score: str) -> dict:
-    """Return {name: Row} of {name: results of its seeds}."""
-    return {
-        name: Row(
-            table_layout.values_of_seeds(seeds, score),
-            table_layout.converged(seeds),
-        )
-        for name, seeds in results.items()
-    }
 
 
 class Expected(NamedTuple):
@@ -83,7 +60,7 @@ def judge(
     Raises:
         UserError: no row has two seeds, so that nothing is known of noise.
     """
-    noise = pooled_deviation(rows)
+    noise = significance.pooled_deviation(rows)
     level = LEVEL / len(claims)
     return {
         name: judge_one(
@@ -97,30 +74,11 @@ def judge(
     }
 
 
-def pooled_deviation(rows: Mapping[str, Row]) -> tuple[float, int]:
-    """Return the standard deviation between seeds, and its degrees of freedom.
-
-    Raises:
-        UserError: no row has two seeds.
-    """
-    freedom = sum(len(row.scores) - 1 for row in rows.values())
-    if freedom < 1:
-        raise errors.UserError(
-            "A verdict needs at least two seeds of one row; got "
-            f"{', '.join(f'{len(r.scores)} of {n}' for n, r in rows.items())}."
-        )
-    squares = 0.0
-    for row in rows.values():
-        mean = statistics.fmean(row.scores)
-        squares += math.fsum((score - mean) ** 2 for score in row.scores)
-    return math.sqrt(squares / freedom), freedom
-
-
 def judge_one(
     row: Row,
     base: Row | None,
     expected: Expected,
-    noise: tuple[float, int],
+    noise: Noise,
     level: float = LEVEL,
 ) -> Verdict:
     """Judge one claim.
@@ -132,23 +90,19 @@ def judge_one(
         noise: standard deviation between seeds, and its degrees of freedom.
         level: probability of a false alarm.
     """
-    deviation, freedom = noise
-    difference = statistics.fmean(row.scores)
-    counts = [len(row.scores)]
-    if base is not None:
-        difference -= statistics.fmean(base.scores)
-        counts.append(len(base.scores))
-    half = stats.t.ppf(1 - level / 2, freedom) * _error(deviation, *counts)
-    low, high = difference - half, difference + half
+    found = significance.compare(row, base, noise, level)
     converged = row.converged and (base is None or base.converged)
     return Verdict(
-        decide(low, high, expected) if converged else CANNOT_TELL,
-        difference,
-        (low, high),
+        decide(*found.interval, expected) if converged else CANNOT_TELL,
+        found.difference,
+        found.interval,
         expected.paper,
-        detectable(deviation, freedom, *counts, level=level),
-        seeds_needed(
-            deviation, expected.margin or expected.paper, level, len(counts)
+        found.detectable,
+        significance.seeds_needed(
+            noise.deviation,
+            expected.margin or expected.paper,
+            level,
+            1 if base is None else 2,
         ),
     )
 
@@ -166,34 +120,3 @@ def decide(low: float, high: float, expected: Expected) -> str:
     if high < margin:
         return CONTRADICTS
     return AGREES if low > 0 else CANNOT_TELL
-
-
-def detectable(
-    deviation: float, freedom: int, *seeds: int, level: float = LEVEL
-) -> float:
-    """Return the smallest difference that is found with probability POWER.
-
-    The usual approximation: the sum of both quantiles times the standard error
-    (Cohen 1988, section 2.4, with Student's quantiles).
-    """
-    quantiles = stats.t.ppf([1 - level / 2, POWER], freedom)
-    return float(quantiles.sum() * _error(deviation, *seeds))
-
-
-def seeds_needed(
-    deviation: float, difference: float, level: float = LEVEL, rows: int = 2
-) -> int | None:
-    """Return how many seeds of each of the rows would show a difference.
-
-    Normal quantiles, as if the deviation were known. None where the difference
-    is 0: no number of seeds shows that.
-    """
-    if not difference:
-        return None
-    quantiles = stats.norm.ppf([1 - level / 2, POWER])
-    return math.ceil(rows * (quantiles.sum() * deviation / difference) ** 2)
-
-
-def _error(deviation, *seeds):
-    """Return the standard error of a mean, or of a difference of means."""
-    return deviation * math.sqrt(sum(1 / count for count in seeds))

@@ -387,11 +387,22 @@ def print_next(command: str, *arguments: str) -> None:
 
 def naming() -> list[str]:
     """Return the given flags that name the run, or its data and settings."""
-    names = ("usr_dir", "problem", "problem_args", "hparams_set", "data_dir")
-    given = [flags.FLAGS[name] for name in names if flags.FLAGS[name].present]
     if _OUTPUT_DIR.value:
-        given = [flags.FLAGS[_OUTPUT_DIR.name]]
-    return [word for flag in given for word in flag.serialize().splitlines()]
+        return given(_OUTPUT_DIR.name)
+    return given(
+        "usr_dir", "problem", "problem_args", "hparams_set", "data_dir"
+    )
+
+
+def given(*names: str) -> list[str]:
+    """Return the flags of these names that the command line or file gives."""
+    known = [flags.FLAGS[name] for name in names]
+    return [
+        word
+        for flag in known
+        if flag.present
+        for word in flag.serialize().splitlines()
+    ]
 
 
 def required(name: str) -> Any:

@@ -15,9 +15,7 @@ def values(monkeypatch):
         hparams="",
         divide_widths=1,
         divide_layers=1,
-        mixed_precision="float32",
         rows=[],
-        seed=[1],
         tuned=None,
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)

@@ -15,7 +15,7 @@ BY_TITLE = {each.title: each for each in EXPERIMENTS}
 
 
 def write_rows(folder, rows):
-    """Write {row: perplexities of seeds} like table_runs."""
+    """Write {row: perplexities of seeds} like a sweep."""
     folder.mkdir()
     for name, perplexities in rows.items():
         for seed, perplexity in enumerate(perplexities, 1):
@@ -157,7 +157,7 @@ def test_searches_are_measured_once_and_compared_seed_by_seed(
             "open",
             lambda seed: types.SimpleNamespace(seed=seed, problem=problem),
         ),
-        (claim_rows.table_runs, "open_corpus", lambda *_: corpus),
+        (claim_rows.running, "open_corpus", lambda *_: corpus),
     ):
         monkeypatch.setattr(module, name, fake)
     path = tmp_path / "search.json"

@@ -6,12 +6,13 @@ import optuna
 import pytest
 from optuna import distributions
 
-from scripts.paper import experiment_queue, hparam_search, table_rows
+from scripts.paper import hparam_search
 from t2t_repro import errors
 from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
 from t2t_repro.runs import history
+from t2t_repro.sweeps import queue, rows
 
 SETTINGS = TransformerHParams
 RANGES = hparam_search.parse_ranges(
@@ -93,7 +94,7 @@ def test_interrupted_trial_is_continued_with_its_parameters(study):
     def run(number, params):
         calls.append((number, params))
         if len(calls) == 2:
-            raise experiment_queue.CommandError("trainer", 143, "above")
+            raise queue.CommandError("trainer", 143, "above")
         return 1.0
 
     with pytest.raises(errors.UserError, match="status 143"):
@@ -106,7 +107,7 @@ def test_interrupted_trial_is_continued_with_its_parameters(study):
 def test_failed_trial_counts_and_does_not_end_the_search(study):
     def run(number, params):
         if number != 1:
-            raise experiment_queue.CommandError("trainer", 1, "above")
+            raise queue.CommandError("trainer", 1, "above")
         return 1.0
 
     hparam_search.run_trials(study, 3, RANGES, run)
@@ -140,20 +141,20 @@ def test_search_resumes_on_another_machine_from_the_results(
         folder = job.training_folder(trial)
         trained.append(folder.relative_to(tmp_path).as_posix())
         if len(trained) == 2:
-            raise experiment_queue.CommandError("trainer", 143, "above")
+            raise queue.CommandError("trainer", 143, "above")
         folder.mkdir(parents=True)
         curve = [{"step": 5, "perplexity": 9.0 - len(trained)}]
         files.write_json(folder / history.VALIDATION, curve)
 
-    monkeypatch.setattr(hparam_search.table_runs, "train_row", train)
-    row = table_rows.Row("base", "base", {"train_steps": 5}, 1, "float32")
-    here = table_rows.Job(
+    monkeypatch.setattr(hparam_search.running, "train_row", train)
+    row = rows.Row("base", "base", {"train_steps": 5}, 1)
+    here = rows.Job(
         build_problem("multi30k_ende", {}),
         "validation",
         averaged=False,
         data=tmp_path / "data",
         output_dir=tmp_path / "here",
-        results_dir=tmp_path / "results",
+        options=rows.Options(results_dir=str(tmp_path / "results")),
     )
     objective = hparam_search.Objective("perplexity", here.problem)
 

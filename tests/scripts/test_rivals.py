@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from scripts.paper import table2_rivals, table_rows
+from scripts.paper import table2_rivals
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
+from t2t_repro.sweeps import rows
 
 
 def test_systems_have_as_many_flops_as_the_transformer():
@@ -17,37 +18,32 @@ def test_systems_have_as_many_flops_as_the_transformer():
 
 def test_rows_have_steps_rates_and_overrides(values):
     values.hparams = "learning_rate_warmup_steps=300"
-    values.rows, values.seed = ["gnmt", "transformer"], [1, 2]
     steps = dict.fromkeys(table2_rivals.SYSTEMS, 60) | {"gnmt": 90}
-    rows = table2_rivals.table(steps, {"gnmt": 0.5}).selected_rows()
-    assert [(row.name, row.seed) for row in rows] == [
-        ("gnmt", 1),
-        ("transformer", 1),
-        ("gnmt", 2),
-        ("transformer", 2),
-    ]
-    assert rows[0].changes == {
+    table = table2_rivals.table(steps, {"gnmt": 0.5})
+    gnmt, transformer = table.rows(["gnmt", "transformer"], [1])
+    assert gnmt.changes == {
         "learning_rate_warmup_steps": 300,
         "train_steps": 90,
         "save_checkpoints_steps": 3,
         "learning_rate_constant": 0.5,
     }
-    assert rows[1].hparams_set == "small"
-    assert "learning_rate_constant" not in rows[1].changes
+    assert transformer.hparams_set == "small"
+    assert "learning_rate_constant" not in transformer.changes
 
 
 def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
-    job = table_rows.Job(
-        build_problem("multi30k_ende", {}), "test", True, *[tmp_path] * 3
+    job = rows.Job(
+        build_problem("multi30k_ende", {}), "test", True, tmp_path, tmp_path
     )
     stored = {
         name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
         for name in ("gnmt", "transformer")
     }
-    files.write_json(tmp_path / table2_rivals.RATES, stored)
+    (tmp_path / "results").mkdir()
+    files.write_json(tmp_path / "results" / table2_rivals.RATES, stored)
     searched = []
     monkeypatch.setattr(
-        table2_rivals.experiment_queue,
+        table2_rivals.queue,
         "run",
         lambda tasks, *_: searched.extend(tasks),
     )

@@ -4,21 +4,14 @@ import numpy as np
 import pytest
 
 from scripts.paper import verdicts
-from scripts.paper.verdicts import Row
 from t2t_repro import errors
-
-NOISE = {"noise": Row([0.0, 2.0])}  # deviation sqrt(2), one degree of freedom
+from t2t_repro.sweeps import significance
+from t2t_repro.sweeps.significance import Row
 
 
 def judge_one(row, paper, base=(25.0, 25.1, 24.9)):
     rows = {"base": Row(base), "row": row}
     return verdicts.judge(rows, "base", {"row": paper})["row"]
-
-
-def test_pooled_deviation_weights_rows_by_degrees_of_freedom():
-    """Sums of squares 2 and 2, degrees of freedom 1 and 2: sqrt(4 / 3)."""
-    rows = NOISE | {"other": Row([4.0, 5.0, 6.0])}
-    assert verdicts.pooled_deviation(rows) == (pytest.approx((4 / 3) ** 0.5), 3)
 
 
 def test_interval_equals_that_of_students_t():
@@ -64,7 +57,7 @@ def test_rows_with_one_seed_each_are_refused():
 def test_detectable_difference_is_found_in_80_percent_of_simulations():
     """Three seeds of ten rows: 20 degrees of freedom."""
     draws = np.random.default_rng(0)
-    true = verdicts.detectable(1.0, 20, 3, 3)
+    true = significance.detectable(1.0, 20, 3, 3)
     found = 0
     for _ in range(1000):
         rows = {str(i): Row(draws.normal(0, 1, 3).tolist()) for i in range(9)}
@@ -73,12 +66,6 @@ def test_detectable_difference_is_found_in_80_percent_of_simulations():
             verdicts.judge(rows, "0", {"row": 1})["row"].verdict == "agrees"
         )
     assert 0.76 < found / 1000 < 0.84
-
-
-def test_seeds_needed_equals_literal_value():
-    """2 * ((1.960 + 0.842) * 0.5 / 0.9)^2 = 4.84."""
-    assert verdicts.seeds_needed(0.5, -0.9) == 5
-    assert verdicts.seeds_needed(0.5, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +89,7 @@ def test_decision_for_interval_and_margin_of_1(low, high, paper, verdict):
 def test_differences_of_the_same_seeds_have_the_interval_of_their_mean():
     """s = 0.1 with 2 degrees of freedom: 4.303 * 0.1 / sqrt(3)."""
     row = Row([0.4, 0.5, 0.6])
-    noise = verdicts.pooled_deviation({"row": row})
+    noise = significance.pooled_deviation({"row": row})
     found = verdicts.judge_one(row, None, verdicts.Expected(1, 0.3), noise)
     half = 4.3026527 * 0.1 / 3**0.5
     assert found.interval == pytest.approx((0.5 - half, 0.5 + half))

@@ -1,7 +1,10 @@
-"""Tables in Markdown: values of rows, with their range over seeds."""
+"""Tables of rows as Markdown, LaTeX and text, with statistics over seeds."""
 
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+Results = list[dict[str, Any]]  # the files of rows, or what is said of them
 
 
 def number(value: float | None, digits: int, sign: str = "") -> str:
@@ -27,31 +30,68 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def by_row(results: Sequence[dict]) -> dict[str, list[dict]]:
+# Of LaTeX, what it does not print as it is.
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "_%&#$"}
+    | {"±": r"$\pm$", "−": "$-$", "–": "--", "⁶": "$^6$"}
+)
+
+
+def latex(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format the same table in LaTeX, with the rules of booktabs."""
+    head, *lines = (
+        " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
+        for cells in (columns, *rows)
+    )
+    return "\n".join(
+        (
+            rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+            *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
+            r"\end{tabular}",
+        )
+    )
+
+
+def text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format the same table in columns of equal width."""
+    lines = [columns, *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(
+                zip(cells, widths, strict=True)
+            )
+        )
+        for cells in lines
+    )
+
+
+def by_row(results: Results) -> dict[str, Results]:
     """Group results by row: {row: results of its seeds}."""
-    rows = {}
+    rows: dict[str, Results] = {}
     for result in results:
         rows.setdefault(result["row"], []).append(result)
     return rows
 
 
-def values_of_seeds(results: Sequence[dict], name: str) -> list[float]:
+def values_of_seeds(results: Results, name: str) -> list[float]:
     """Return a figure or score for each seed of a row."""
     figures = [result["figures"] for result in results]
     return [f[name] if name in f else f["scores"][name] for f in figures]
 
 
-def spread_of_seeds(results: Sequence[dict], name: str, digits: int) -> str:
+def spread_of_seeds(results: Results, name: str, digits: int) -> str:
     """Format mean and range of a figure or score over the seeds of a row."""
     return spread(values_of_seeds(results, name), digits)
 
 
-def summarize(results: Sequence[dict], *names: str) -> list[dict]:
+def summarize(results: Results, *names: str) -> Results:
     """Return mean, range and deviation of figures or scores, a dict per row.
 
     One seed has no standard deviation.
     """
-    rows = []
+    rows: Results = []
     for row, seeds in by_row(results).items():
         rows.append({"row": row, "seeds": [result["seed"] for result in seeds]})
         for name in names:
@@ -63,24 +103,12 @@ def summarize(results: Sequence[dict], *names: str) -> list[dict]:
     return rows
 
 
-def converged(results: Sequence[dict]) -> bool:
+def converged(results: Results) -> bool:
     """Return whether no training of a row was ended by its budget.
 
     Older results do not record it: there were no budgets.
     """
     return all(result.get("converged", True) for result in results)
-
-
-def convention(problem) -> str:
-    """Return the metric to compare with the paper's BLEU.
-
-    The script of section 6.1 splits German compounds. For other languages the
-    paper states no convention; Moses tokens were customary. A problem with
-    neither metric has its headline metric compared.
-    """
-    german = problem.target_language == "de" and not problem.tokenized
-    name = "bleu_compound_split" if german else "bleu_tok"
-    return name if name in problem.suite.names else problem.suite.headline
 
 
 def heading(score: str) -> str:
@@ -90,12 +118,24 @@ def heading(score: str) -> str:
     return score.replace("_", " ")
 
 
-def distinct(results: Sequence[dict], key: str) -> str:
+def distinct(results: Results, key: str) -> str:
     """List the different values that results have for a key."""
     return ", ".join(str(v) for v in sorted({r[key] for r in results}))
 
 
-def provenance(results: Sequence[dict], score: str) -> str:
+def varied(row: Results, base: Results) -> dict[str, Any]:
+    """Return the hparams in which a row differs from the base row."""
+    others = base[0]["hparams"]
+    return {
+        key: value
+        for key, value in row[0]["hparams"].items()
+        if key not in others or value != others[key]
+    }
+
+
+def provenance(
+    results: Results, score: str, statistics: str = "mean and range"
+) -> str:
     """Describe problem, training, seeds, machine and dates of results."""
     first = results[0]
     hparams = first["hparams"]
@@ -107,7 +147,7 @@ def provenance(results: Sequence[dict], score: str) -> str:
         f"{first['figures']['signatures'][score]}; "
         f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
         f"tokens, {size}{hparams['hidden_size']} wide in the first row; "
-        f"{first['mixed_precision']}; mean and range of seeds "
+        f"{first['mixed_precision']}; {statistics} of seeds "
         f"{distinct(results, 'seed')}; {distinct(results, 'machine')}; "
         f"{distinct(results, 'date')}."
     )

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.io import files
@@ -62,21 +62,15 @@ def run(
                 f"{left / 60:.0f} min left."
             )
 
-    def terminate(*_):
-        terminated.set()
-        for started in tuple(_running):
-            started.terminate()
-
-    previous = signal.signal(signal.SIGTERM, terminate)
-    try:
-        with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-            try:
-                list(pool.map(run_one, tasks))
-            except BaseException:  # Ctrl-C, or a defect of a task
-                pool.shutdown(cancel_futures=True)
-                raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    with (
+        _passing_sigterm(terminated),
+        concurrent.futures.ThreadPoolExecutor(processes) as pool,
+    ):
+        try:
+            list(pool.map(run_one, tasks))
+        except BaseException:  # Ctrl-C, or a defect of a task
+            pool.shutdown(cancel_futures=True)
+            raise
     if terminated.is_set():
         raise KeyboardInterrupt
     if failed:
@@ -87,7 +81,25 @@ def run(
 
 
 @contextlib.contextmanager
-def process(command: Sequence[str], **settings):
+def _passing_sigterm(terminated):
+    """Set an event at SIGTERM, and pass the signal to the processes."""
+
+    def terminate(*_):
+        terminated.set()
+        for started in tuple(_running):
+            started.terminate()
+
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def process(
+    command: Sequence[str], **settings: Any
+) -> Iterator[subprocess.Popen]:
     """Start a process that a SIGTERM to this program ends, too."""
     with subprocess.Popen(command, **settings) as started:
         _running.add(started)
@@ -125,7 +137,7 @@ class Budget:
         """
         began, before = time.monotonic(), self.used
         while True:
-            wait = _RECORD_SECONDS
+            wait: float = _RECORD_SECONDS
             if self._minutes is not None:
                 left = (self._minutes - self.used) * 60
                 wait = min(wait, max(left, 0))

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from scripts.paper import experiment_queue
-from scripts.paper.experiment_queue import Budget, process, run
 from t2t_repro import errors
+from t2t_repro.sweeps import queue
+from t2t_repro.sweeps.queue import Budget, process, run
 
 SLEEPER = "import time; time.sleep(600)"
 
@@ -44,9 +44,7 @@ def test_time_left_is_computed_from_the_tasks_that_have_ended(
 ):
     """Two of 10 minutes leave two of 10 minutes."""
     now = [0.0]
-    monkeypatch.setattr(
-        experiment_queue.time, "monotonic", lambda: 600.0 * now[0]
-    )
+    monkeypatch.setattr(queue.time, "monotonic", lambda: 600.0 * now[0])
 
     def work():
         now[0] += 1

@@ -9,15 +9,10 @@ import functools
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from scripts.paper import (
-    experiment_queue,
-    table_layout,
-    table_rows,
-)
-from scripts.paper.table_rows import Job, Row, Table
-from t2t_repro import errors, prepare
+from t2t_repro import errors, hparam, prepare
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.io import files
@@ -26,17 +21,28 @@ from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
 from t2t_repro.runs import history
 from t2t_repro.runs.run import Run
+from t2t_repro.sweeps import queue
+from t2t_repro.sweeps.rows import (
+    Job,
+    Row,
+    Table,
+    finished_rows,
+    read_finished,
+    this_machine,
+)
 from t2t_repro.text import parallel_files
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 SAMPLES = 1_000  # of a paired test
 PAIRED_TESTS = "paired_tests.json"
+Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 
 
-def train_row(row: Row, job: Job, commands: experiment_queue.Commands) -> dict:
+def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     """Train a row or resume it; return how it ended, for the row's file."""
     folder = job.training_folder(row)
-    budget = experiment_queue.Budget(folder, job.budget_minutes)
+    options = job.options
+    budget = queue.Budget(folder, options.budget_minutes)
     if not budget.exhausted:
         commands.run("trainer", *_trainer_flags(row, job), budget=budget)
     steps = history.History(folder).steps
@@ -56,28 +62,30 @@ def train_row(row: Row, job: Job, commands: experiment_queue.Commands) -> dict:
     return {
         "ended_by": ended_by,
         # With a patience, the last step comes while the metric improves.
-        "converged": ended_by == (PATIENCE if job.patience else STEPS),
+        "converged": ended_by
+        == (PATIENCE if options.early_stopping_evals else STEPS),
         "minutes": round(budget.used, 1),
     }
 
 
 def _trainer_flags(row, job):
+    options = job.options
     overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
     stopping = (
-        f"--early_stopping_evals={job.patience}",
-        f"--early_stopping_metric={job.patience_metric}",
+        f"--early_stopping_evals={options.early_stopping_evals}",
+        f"--early_stopping_metric={options.early_stopping_metric}",
     )
     return (
         *job.problem_flags,
         f"--hparams_set={row.hparams_set}",
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
-        f"--mixed_precision={row.mixed_precision}",
+        f"--mixed_precision={options.mixed_precision}",
         f"--output_dir={job.training_folder(row)}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
-        *(stopping if job.patience else []),
+        *(stopping if options.early_stopping_evals else []),
         *job.datagen_flags,
-        *job.trainer_flags,
+        *options.split_trainer_flags(),
     )
 
 
@@ -88,15 +96,15 @@ def run_row(row: Row, job: Job, measure: Callable) -> None:
     is a function of the training's run and its stored scores.
     """
     path, folder = job.path(row), job.training_folder(row)
-    finished = table_rows.read_finished(path, job.settings(row))
-    if finished and not _may_continue(finished, folder, job.budget_minutes):
+    finished = read_finished(path, job.settings(row))
+    options, log = job.options, None
+    if finished and not _may_continue(finished, folder, options):
         print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
         return
-    log = None
-    if job.processes > 1:
+    if options.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
-    commands = experiment_queue.Commands(log, job.processes)
+    commands = queue.Commands(log, options.processes)
     ended = train_row(row, job, commands)
     where = f"--output_dir={folder}", f"--split={job.split}"
     commands.run("evaluate", *job.problem_flags, *where)
@@ -106,8 +114,8 @@ def run_row(row: Row, job: Job, measure: Callable) -> None:
         "figures": measure(run, run.stored_scores()[job.split]),
         "translations_sha256": files.sha256(translations),
         **ended,
-        "command": table_rows.command_line(),
-        "machine": job.machine,
+        "command": job.command,
+        "machine": options.machine or this_machine(),
         "date": str(datetime.date.today()),
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
@@ -115,11 +123,11 @@ def run_row(row: Row, job: Job, measure: Callable) -> None:
     files.write_json(path, result)
 
 
-def _may_continue(finished, folder, minutes):
+def _may_continue(finished, folder, options):
     """Return whether a budget that ended a training has time left now."""
     if finished.get("ended_by") != BUDGET or not folder.exists():
         return False
-    return not experiment_queue.Budget(folder, minutes).exhausted
+    return not queue.Budget(folder, options.budget_minutes).exhausted
 
 
 def open_corpus(run: Run, split: str) -> Corpus:
@@ -128,7 +136,7 @@ def open_corpus(run: Run, split: str) -> Corpus:
     return manifest.open_corpus(data, split, run.problem.reverse)
 
 
-def measure_training(run: Run, stored: dict) -> dict:
+def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
     """Return perplexities, scores, parameters, FLOPs and padding of a training.
 
     Perplexity is per subword, of the last weights on the validation split, even
@@ -159,65 +167,69 @@ def measure_training(run: Run, stored: dict) -> dict:
     }
 
 
+def step_flops(hparams: hparam.HParams, job: Job) -> float:
+    """Return the FLOPs of a training step; the data must exist."""
+    corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
+    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
+    means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+    model = building.build_abstract(hparams, **sizes)
+    return seq2seq.training_flops(model, hparams.batch_tokens, *means)
+
+
 def run_all(
+    rows: Sequence[Row],
     table: Table,
     job: Job,
-    summarize: Callable,
-    lay_out: Callable,
+    write: Callable[[Sequence[dict]], str],
     measure: Callable = measure_training,
-):
-    """Run the rows that the flags select, and write the table after each.
+) -> None:
+    """Run rows, and write the table after each.
 
-    The table has all finished rows, including those that are not selected.
+    The table has all finished rows, including those that are not in `rows`.
     paired_tests.json has bootstrap tests between rows and base.
 
     Args:
-        table: its rows.
+        rows: the trainings to run.
+        table: all of its rows.
         job: settings that all rows share.
-        summarize: a function of the results and of the metric to compare with
-            the paper's BLEU, which returns table.json.
-        lay_out: a function of both that returns table.md.
+        write: a function of the results that writes the table's files and
+            returns its text.
         measure: of run_row().
     """
-    rows, lock = table.selected_rows(), threading.Lock()
+    lock = threading.Lock()
     if job.averaged:
         require_enough_checkpoints(rows, job)
-    score = table_layout.convention(job.problem)
     job.datagen()
 
     def run_and_write(row):
         run_row(row, job, measure)
         with lock:
-            results = table_rows.finished_rows(table, job)
-            summary = summarize(results, score)
-            files.write_json(job.results_dir / "table.json", summary)
-            text = lay_out(results, score)
-            files.write_text(job.results_dir / "table.md", text)
+            write(finished_rows(table, job))
 
-    experiment_queue.run(
+    queue.run(
         {
             f"{row.name}, seed {row.seed}": functools.partial(
                 run_and_write, row
             )
             for row in rows
         },
-        job.processes,
+        job.options.processes,
     )
-    results = table_rows.finished_rows(table, job)
+    results = finished_rows(table, job)
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests = compare_with_base(
         results,
         table.base_row,
         job.problem.suite,
-        score,
+        job.score,
         corpus.text("targets"),
         job.results_dir,
     )
     write_paired_tests(job.results_dir, tests)
-    print(f"\n{lay_out(results, score)}")
+    print(f"\n{write(results)}")
 
 
-def require_enough_checkpoints(rows, job):
+def require_enough_checkpoints(rows: Iterable[Row], job: Job) -> None:
     """Raise a UserError if a row saves fewer checkpoints than it averages."""
     for row in rows:
         hparams = job.settings(row)["hparams"]
@@ -235,7 +247,9 @@ def require_enough_checkpoints(rows, job):
 # Paired bootstrap tests between rows and base, seed by seed.
 
 
-def translations_path(results_dir: pathlib.Path, result: dict) -> pathlib.Path:
+def translations_path(
+    results_dir: pathlib.Path, result: dict[str, Any]
+) -> pathlib.Path:
     """Return the path of the translations of a finished row.
 
     Git ignores them; the row's file has their sha256.
@@ -250,7 +264,7 @@ def compare_with_base(
     metric: str,
     references: Sequence[str],
     results_dir: pathlib.Path,
-) -> dict[str, list[dict]]:
+) -> Tests:
     """Test the difference of each row from base, for each seed of both.
 
     The test samples sentences: it says what the difference of two trainings is
@@ -270,9 +284,9 @@ def compare_with_base(
         path = translations_path(results_dir, result)
         if _has_translations(result, path):
             lines = list(parallel_files.read_lines(path))
-            statistics = scores.count(scorer, lines, [references])
-            counted[result["row"], result["seed"]] = statistics[metric]
-    tests: dict[str, list[dict]] = {}
+            of_metric = scores.count(scorer, lines, [references])[metric]
+            counted[result["row"], result["seed"]] = of_metric
+    tests: Tests = {}
     for (row, seed), statistics in counted.items():
         if row == base or (base, seed) not in counted:
             continue
@@ -304,14 +318,17 @@ def _has_translations(result, path):
     return True
 
 
-def write_paired_tests(
-    results_dir: pathlib.Path, tests: dict[str, list[dict]]
-) -> None:
-    """Write paired_tests.json, and keep tests of absent translations in it."""
+def stored_paired_tests(results_dir: pathlib.Path) -> Tests:
+    """Return the content of paired_tests.json; {} without one."""
     path = results_dir / PAIRED_TESTS
-    stored = files.read_json(path) if path.exists() else {}
+    return files.read_json(path) if path.exists() else {}
+
+
+def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
+    """Write paired_tests.json, and keep tests of absent translations in it."""
+    stored = stored_paired_tests(results_dir)
     for row, row_tests in tests.items():
         seeds = {test["seed"]: test for test in stored.get(row, []) + row_tests}
         stored[row] = [seeds[seed] for seed in sorted(seeds)]
     if stored:
-        files.write_json(path, stored)
+        files.write_json(results_dir / PAIRED_TESTS, stored)

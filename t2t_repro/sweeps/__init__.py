@@ -1,0 +1,1 @@
+"""Sweeps: trainings of variants and seeds, and tables that compare them."""

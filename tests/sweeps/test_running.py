@@ -1,0 +1,173 @@
+"""Training of rows: budgets, early stopping, commands, and paired tests."""
+
+import contextlib
+import dataclasses
+import hashlib
+import types
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.io import files
+from t2t_repro.metrics.metric import Suite
+from t2t_repro.runs.run import Run
+from t2t_repro.sweeps import queue, running
+
+
+def test_too_few_checkpoints_to_average_are_an_error_before_training(
+    micro_table,
+):
+    table, job = micro_table
+    job = job._replace(averaged=True)
+    base, big = (
+        table.row(name, 1)._replace(changes=table.variants[name].changes | more)
+        for name, more in (
+            ("base", {"num_averaged_checkpoints": 6}),
+            ("big", {}),
+        )
+    )
+    with pytest.raises(errors.UserError, match="big is an average of 20"):
+        running.run_all([big], table, job, None)
+    with pytest.raises(errors.UserError, match="base is an average of 6"):
+        running.run_all([base, big], table, job, None)
+
+
+@pytest.fixture
+def trainer(monkeypatch, micro_table):
+    """Replace the commands: a trainer whose next step and minutes are set."""
+    trainer = types.SimpleNamespace(step=0, minutes=0.0, commands=[])
+
+    def run(self, name, *arguments, budget=None):
+        trainer.commands.append(name)
+        folder = micro_table[1].output_dir / "base-seed1-float32"
+        (folder / "translations").mkdir(parents=True, exist_ok=True)
+        if name == "trainer":
+            curve = [{"step": trainer.step, "perplexity": 9.0}]
+            files.write_json(folder / "validation.json", curve)
+            budget._record(trainer.minutes)
+        if name == "evaluate":
+            path = folder / "translations" / "validation.txt"
+            path.write_text("ein Satz\n", "utf-8")
+
+    monkeypatch.setattr(queue.Commands, "run", run)
+    monkeypatch.setattr(Run, "open", lambda folder: Run(folder, {}, None, None))
+    monkeypatch.setattr(Run, "stored_scores", lambda _: {"validation": {}})
+    return trainer
+
+
+def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
+    micro_table, trainer
+):
+    table, job = micro_table
+
+    def run(minutes):
+        trainer.commands.clear()
+        options = dataclasses.replace(job.options, budget_minutes=minutes)
+        limited = job._replace(options=options)
+        running.run_row(table.row("base", 1), limited, lambda *_: {})
+        row = files.read_json(job.results_dir / "base-seed1.json")
+        return row["ended_by"], row["converged"], row["minutes"]
+
+    trainer.step, trainer.minutes = 4, 3.0
+    assert run(3) == ("budget", False, 3.0)
+    text = (job.results_dir / "base-seed1.txt").read_text("utf-8")
+    assert text == "ein Satz\n"
+    assert run(3) == ("budget", False, 3.0) and not trainer.commands
+    trainer.step, trainer.minutes = 10, 5.0
+    assert run(6) == ("steps", True, 5.0)
+    assert run(9) == ("steps", True, 5.0) and not trainer.commands
+
+
+def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
+    table, job = micro_table
+    trainer.step = 6
+    options = dataclasses.replace(job.options, early_stopping_evals=2)
+    patient = job._replace(options=options)
+    running.run_row(table.row("base", 1), patient, lambda *_: {})
+    row = files.read_json(job.results_dir / "base-seed1.json")
+    assert (row["ended_by"], row["converged"]) == ("patience", True)
+    (job.results_dir / "base-seed1.json").unlink()
+    trainer.step = 10
+    running.run_row(table.row("base", 1), patient, lambda *_: {})
+    row = files.read_json(job.results_dir / "base-seed1.json")
+    assert (row["ended_by"], row["converged"]) == ("steps", False)
+    with pytest.raises(errors.UserError, match="patience is 2 there and None"):
+        running.run_row(table.row("base", 1), job, lambda *_: {})
+
+
+def test_commands_share_the_cores(monkeypatch, tmp_path):
+    names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(queue.os, "cpu_count", lambda: 6)
+    seen = []
+
+    @contextlib.contextmanager
+    def process(line, env, **output):
+        seen.append(env and [env[name] for name in names])
+        yield types.SimpleNamespace(wait=lambda: 0)
+
+    monkeypatch.setattr(queue, "process", process)
+    queue.Commands().run("trainer")
+    queue.Commands(tmp_path / "log", processes=2).run("trainer")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    queue.Commands(tmp_path / "log", processes=2).run("trainer")
+    assert seen == [None, ["3", "3"], ["1", "3"]]
+
+
+REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
+
+
+def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
+    worse = [line.replace("sentence", "thing") for line in REFERENCES]
+    results = []
+    for row, seed, lines in (
+        ("base", 1, REFERENCES),
+        ("base", 2, worse),
+        ("one", 1, worse),
+        ("one", 2, worse),
+        ("one", 3, worse),  # base has no such seed
+        ("two", 1, None),  # without translations
+    ):
+        results.append({"row": row, "seed": seed})
+        if lines:
+            path = tmp_path / f"{row}-seed{seed}.txt"
+            path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    tests = running.compare_with_base(
+        results, "base", Suite(("bleu", "chrf")), "bleu", REFERENCES, tmp_path
+    )
+    assert list(tests) == ["one"]
+    first, second = tests["one"]
+    assert (first["seed"], second["seed"]) == (1, 2)
+    assert first["difference"] < -20
+    assert first["p_value"] == pytest.approx(1 / 1_001)
+    assert (second["difference"], second["p_value"]) == (0, 1)
+
+
+def test_absent_translations_keep_their_test_and_say_how_to_make_them(
+    tmp_path, capsys
+):
+    first = {"seed": 1, "difference": 0.5, "p_value": 0.1}
+    second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
+    running.write_paired_tests(tmp_path, {"one": [second]})
+    row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
+    tests = running.compare_with_base(
+        [row], "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    )
+    assert tests == {}
+    assert row["command"] in capsys.readouterr().out
+    running.write_paired_tests(tmp_path, {"one": [first]})
+    stored = files.read_json(tmp_path / running.PAIRED_TESTS)
+    assert stored == {"one": [first, second]}
+
+
+def test_translations_of_other_sha256_are_refused(tmp_path):
+    path = tmp_path / "base-seed1.txt"
+    path.write_text("\n".join(REFERENCES) + "\n", "utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    row = {"row": "base", "seed": 1, "translations_sha256": digest}
+    arguments = "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    assert running.compare_with_base([row], *arguments) == {}
+    path.write_text("others\n", "utf-8")
+    with pytest.raises(errors.UserError, match="base-seed1"):
+        running.compare_with_base([row], *arguments)
