@@ -19,6 +19,7 @@ from t2t_repro import registry
 
 # In tests/plugins/.
 pytest_plugins = [
+    "chromium",
     "dask_cluster",
     "exported_models",
     "fault_outcomes",

@@ -13,7 +13,8 @@ import matplotlib
 import tensorflow as tf
 from matplotlib import figure, ticker
 
-Curve = list[tuple[int, float]]  # (step, value)
+# (step, value), or (step, mean, least, greatest) of several runs.
+Curve = list[tuple[Any, ...]]
 # Distinct with any kind of color vision (Okabe and Ito 2008).
 COLORS = (
     "#0072b2 #d55e00 #009e73 #cc79a7 #e69f00 #56b4e9 #882255 #117733"
@@ -131,7 +132,10 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         image = figure.Figure(figsize=(5, 2.8), layout="constrained")
         axes = image.add_subplot()
         for label, curve, style in lines:
-            axes.plot(*zip(*curve, strict=True), label=label, **style)
+            steps, values, *ends = zip(*curve, strict=True)
+            axes.plot(steps, values, label=label, **style)
+            if ends:
+                axes.fill_between(steps, *ends, color=style["color"], alpha=0.2)
         axes.set_yscale(plot.scale)
         if plot.scale == "log":
             axes.yaxis.set_major_formatter(_Numbers())

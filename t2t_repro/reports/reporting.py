@@ -4,7 +4,9 @@ import base64
 import dataclasses
 import math
 import pathlib
+import re
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ with extras.needed("report", "The report"):
     from t2t_repro.models import seq2seq
     from t2t_repro.reports import (
         attention_maps,
+        comparison,
         curves,
         sample_translations,
         templates,
@@ -49,6 +52,9 @@ class Report(NamedTuple):
     pictures: dict[pathlib.Path, int]  # folder -> number of files
 
 
+_NUM_PARTS = 3  # of a run: curves, samples, attention
+
+
 def write(
     opened: Sequence[Run], options: ReportOptions = ReportOptions()
 ) -> Report:
@@ -65,11 +71,16 @@ def write(
         )
     folder = folders[0] / "report"
     files.require_writable(folder)
-    summaries = [
-        _summarize(run, name, options)
-        for run, name in zip(opened, _names(folders), strict=True)
-    ]
-    files.write_text(folder / "index.html", render(summaries))
+    with progress.bar(
+        total=len(opened) * _NUM_PARTS + 1, desc="report", unit="part"
+    ) as bar:
+        summaries = [
+            _summarize(run, name, options, bar)
+            for run, name in zip(opened, _names(folders), strict=True)
+        ]
+        bar.set_postfix_str("page")
+        files.write_text(folder / "index.html", render(summaries))
+        bar.update()
     written = _write_pictures(folder, summaries) if options.pictures else {}
     storage.upload_results(folder)
     return Report(folder / "index.html", written)
@@ -82,10 +93,14 @@ def _names(folders):
     return names if distinct else [str(folder) for folder in folders]
 
 
-def _summarize(run, name, options):
+def _summarize(run, name, options, bar):
+    """Compute all that the page shows of a run: _NUM_PARTS parts of a bar."""
+    bar.set_postfix_str(f"{name}: curves")
     data, contents = _open_data(run, options.data_dir)
     read = curves.read(run.output_dir)
     scores = run.stored_scores()
+    bar.update()
+    bar.set_postfix_str(f"{name}: samples")
     ranked = {
         split: _samples(run, data, split, stored)
         for split, stored in scores.items()
@@ -93,9 +108,12 @@ def _summarize(run, name, options):
         and split in contents["splits"]
         and run.translations_file(split).exists()
     }
+    bar.update()
+    bar.set_postfix_str(f"{name}: attention")
     checkpoint, attention, no_attention = _attention(
         run, data if contents else None, options
     )
+    bar.update()
     return RunSummary(
         name=name,
         settings=run.settings,
@@ -212,8 +230,12 @@ def _attention(run, data, options):
     translator = translate.BatchTranslator(
         run.models([path]), run.vocabularies, run.search
     )
-    traces = map(translator.attention, lines)
-    plots = [attention_maps.plot_sentence(*trace) for trace in traces]
+    shown = progress.bar(lines, "attention", unit="sentence", leave=False)
+    with warnings.catch_warnings():
+        # Of a softmax over one key, where a translation has one piece.
+        warnings.filterwarnings("ignore", "You are using a softmax over axis")
+        traces = map(translator.attention, shown)
+        plots = [attention_maps.plot_sentence(*trace) for trace in traces]
     return path.name, plots, ""
 
 
@@ -239,7 +261,7 @@ def _write_pictures(folder, summaries):
     }
 
 
-UNKNOWN = "–"
+UNKNOWN = comparison.UNKNOWN
 CHECKPOINTS = "checkpoints/"  # curves of checkpoints: checkpoints/SPLIT
 # Metrics of the overview, after the headline metric.
 _OVERVIEW_METRICS = ("bleu", "bleu_tok", "chrf", "exact_match")
@@ -287,64 +309,121 @@ def render(runs: Sequence[RunSummary]) -> str:
         "label": label,
         "made": _made,
         "data_uri": _data_uri,
+        "breakable": _breakable,
     }
-    curves_by_run = {run.name: run.curves for run in runs}
+    groups = comparison.group_seeds(
+        runs, lambda run: (run.settings, run.cost.steps)
+    )
+    single = [comparison.Group(run.name, [run]) for run in runs]
+    means = {
+        group.name: comparison.mean_curves([run.curves for run in group.runs])
+        for group in groups
+    }
     kinds = _plots(runs)
-    plots = [curves.plot(kind, curves_by_run) for kind in kinds]
+    plots = [curves.plot(kind, means) for kind in kinds]
     return templates.render(
         "page.html.j2",
         filters,
+        title=_title(runs),
         runs=runs,
         several=len(runs) > 1,
-        overview=_overview(runs),
+        groups=groups,
+        single=single,
+        # All that differs between settings comes before the results.
+        overview=_settings(groups)
+        + [row for row in _hparams(groups) if row.differs]
+        + _results(groups),
+        results_of_each=_results(single) if len(groups) < len(runs) else [],
         plots=[
             (plot.title, markupsafe.Markup(svg))
             for plot, svg in zip(kinds, plots, strict=True)
             if svg
         ],
-        splits=_splits(runs),
-        descriptions={entry.name: entry.summary for entry in registry.metrics},
+        data=_by_data(runs),
+        splits=_splits(groups),
         columns=score_columns,
-        costs=_costs(runs),
-        hparams=_hparams(runs),
+        costs=_costs(groups),
+        hparams=_hparams(groups),
+        versions=_versions(groups),
     )
 
 
-def _overview(runs):
-    """List (label, [text of each run]) of the overview."""
-    splits = dict.fromkeys(split for run in runs for split in run.scores)
-    rows = [
-        ("Problem", lambda run: run.settings["problem"]),
-        ("hparams set", lambda run: run.settings["hparams_set"]),
-        ("Seed", lambda run: run.settings["random_seed"]),
-        ("Computed on", _computed_on),
-        ("Parameters", lambda run: number(run.cost.parameters)),
-        ("Steps done", lambda run: number(run.cost.steps)),
-        (
-            "Validation perplexity, the last",
-            lambda run: _last(run, "validation/perplexity"),
-        ),
-    ]
-    rows += [
-        (
-            f"Validation {label(name)} of a sample, the last",
-            lambda run, name=name: _last(run, f"validation/{name}"),
+def _title(runs):
+    """Return "base and big on wmt14_ende"."""
+    sets, problems = (
+        " and ".join(dict.fromkeys(run.settings[name] for run in runs))
+        for name in ("hparams_set", "problem")
+    )
+    return f"{sets} on {problems}"
+
+
+def _compare(groups, facts):
+    """List a Row for each (label, function of a run), if a run has a value."""
+    rows = (
+        comparison.Row(
+            label,
+            [
+                comparison.in_one_text(map(value, group.runs), number)
+                for group in groups
+            ],
         )
+        for label, value in facts
+    )
+    return [row for row in rows if row.is_known]
+
+
+def _settings(groups):
+    return _compare(
+        groups,
+        [
+            ("Problem", lambda run: run.settings["problem"]),
+            ("hparams set", lambda run: run.settings["hparams_set"]),
+            # Text: seeds have no mean.
+            ("Seed", lambda run: str(run.settings["random_seed"])),
+            ("Computed on", _computed_on),
+            ("Parameters", lambda run: run.cost.parameters),
+            ("Steps done", lambda run: run.cost.steps),
+        ],
+    )
+
+
+def _results(groups):
+    """List the last validation and the scores."""
+    runs = [run for group in groups for run in group.runs]
+    validations = {"Validation perplexity, the last": "perplexity"} | {
+        f"Validation {label(name)} of a sample, the last": name
         for name in _sampled(runs)
-    ]
+    }
     headlines = [run.headline for run in runs]
-    rows += [
-        (
-            f"{label(name)}, {split}",
-            lambda run, name=name, split=split: number(
-                run.scores.get(split, {}).get(name)
-            ),
-        )
-        for split in splits
-        for name in dict.fromkeys([*headlines, *_OVERVIEW_METRICS])
-    ]
-    texts = [(label, [text(run) for run in runs]) for label, text in rows]
-    return [row for row in texts if set(row[1]) != {UNKNOWN}]
+    return _compare(
+        groups,
+        [
+            (text, lambda run, name=name: _last(run, f"validation/{name}"))
+            for text, name in validations.items()
+        ]
+        + [
+            (
+                f"{label(name)}, {split}",
+                lambda run, name=name, split=split: run.scores.get(
+                    split, {}
+                ).get(name),
+            )
+            for split in dict.fromkeys(
+                split for run in runs for split in run.scores
+            )
+            for name in dict.fromkeys([*headlines, *_OVERVIEW_METRICS])
+        ],
+    )
+
+
+def _by_data(runs):
+    """List ([names of the runs], one of them) for each corpus."""
+    found = {}
+    for run in runs:
+        key = run.settings["problem"], repr(run.manifest)
+        sha256 = run.settings["manifest_sha256"]
+        found.setdefault((*key, sha256), []).append(run)
+    return [([run.name for run in same], same[0]) for same in found.values()]
 
 
 def _plots(runs):
@@ -393,72 +472,132 @@ def _made(run):
 def _computed_on(run):
     """Return devices and precision of all sessions."""
     sessions = run.settings.get("hardware", [])  # older runs have none
-    return "; ".join(dict.fromkeys(sessions)) or UNKNOWN
+    return "; ".join(dict.fromkeys(sessions)) or None
 
 
 def _last(run, name):
     curve = run.curves.get(name)
-    return number(curve[-1][1]) if curve else UNKNOWN
+    return curve[-1][1] if curve else None
 
 
-def _splits(runs):
-    """Return {split: (scores by run, names of their numbers)}."""
-    by_split = {}
-    for run in runs:
-        for split, stored in run.scores.items():
-            read = read_scores(stored)
-            by_split.setdefault(split, {})[run.name] = read
-    return {
-        split: (scores, score_columns(s.numbers for s in scores.values()))
-        for split, scores in by_split.items()
-    }
+class SplitScores(NamedTuple):
+    """Scores of a split: rows of a comparison, and all of each run."""
+
+    numbers: list[comparison.Row]
+    facts: list[comparison.Row]  # signature, checkpoints, search
+    stored: dict[str, "StoredScores"]  # by the name of the run
 
 
-def _costs(runs):
-    """List (label, [figure of each run]): ours, and those of the paper."""
-    sets = [run.settings["hparams_set"] for run in runs]
-    paper_rows = [
-        published.table_2_row(run.settings["problem"], name)
-        for run, name in zip(runs, sets, strict=True)
+def _splits(groups):
+    """Return {split: SplitScores}."""
+    splits = {}
+    runs = [run for group in groups for run in group.runs]
+    descriptions = {entry.name: entry.summary for entry in registry.metrics}
+    for split in dict.fromkeys(split for run in runs for split in run.scores):
+        stored = {
+            run.name: read_scores(run.scores[split])
+            for run in runs
+            if split in run.scores
+        }
+        columns = [
+            [stored[run.name] for run in group.runs if run.name in stored]
+            for group in groups
+        ]
+        splits[split] = SplitScores(
+            [
+                comparison.Row(
+                    name,
+                    [_score(column, name) for column in columns],
+                    descriptions.get(name, ""),
+                )
+                for name in score_columns(s.numbers for s in stored.values())
+            ],
+            [
+                comparison.Row(
+                    name.replace("_", " "),
+                    [
+                        comparison.in_one_text(
+                            [scores.facts.get(name) for scores in column], str
+                        )
+                        for column in columns
+                    ],
+                )
+                for name in score_columns(s.facts for s in stored.values())
+            ],
+            stored,
+        )
+    return splits
+
+
+def _score(column, name):
+    """Return a run's score with its interval, or the mean over seeds."""
+    if len(column) == 1:
+        return column[0].formatted(name)
+    return comparison.in_one_text(
+        [scores.numbers.get(name) for scores in column], "{:.2f}".format
+    )
+
+
+def _costs(groups):
+    """List figures of cost: ours, and those of the paper."""
+
+    def table_2(run):
+        names = run.settings["problem"], run.settings["hparams_set"]
+        row = published.table_2_row(*names)
+        return row and row.flops
+
+    def stated(run):
+        value = published.stated_parameters(run.settings["hparams_set"])
+        return None if value is None else round(value)
+
+    before = [
+        ("Parameters", lambda run: run.cost.parameters),
+        ("as in Table 3", stated),
+        ("FLOPs, counted", lambda run: run.cost.counted_flops),
     ]
-    costs = [run.cost for run in runs]
-    rows = [
-        ("Parameters", [cost.parameters for cost in costs]),
-        (
-            "as in Table 3",
-            [_rounded(published.stated_parameters(name)) for name in sets],
-        ),
-        ("FLOPs, counted", [cost.counted_flops for cost in costs]),
-        (_AS_THE_PAPER, [cost.estimated_flops for cost in costs]),
-        ("as in Table 2", [row and row.flops for row in paper_rows]),
-        ("Time of the steps", [_duration(cost.seconds) for cost in costs]),
+    # Kept without a value, because the text below names its flags.
+    estimate = [
+        comparison.in_one_text(
+            [run.cost.estimated_flops for run in group.runs], number
+        )
+        for group in groups
+    ]
+    after = [
+        ("as in Table 2", table_2),
+        ("Time of the steps", lambda run: _duration(run.cost.seconds)),
         (
             "Counted FLOP/s of all devices together",
-            [cost.counted_flops_per_second for cost in costs],
+            lambda run: run.cost.counted_flops_per_second,
         ),
     ]
     return [
-        row
-        for row in rows
-        # Kept without a value, because the text below names its flags.
-        if row[0] == _AS_THE_PAPER
-        or any(figure is not None for figure in row[1])
+        *_compare(groups, before),
+        comparison.Row(_AS_THE_PAPER, estimate),
+        *_compare(groups, after),
     ]
 
 
-def _rounded(value):
-    return None if value is None else round(value)
-
-
-def _hparams(runs):
-    """List (name, [value of each run], whether they differ)."""
-    sets = [run.settings["hparams"] for run in runs]
+def _hparams(groups):
+    """List the hyperparameters, which the runs of a group share."""
+    sets = [group.runs[0].settings["hparams"] for group in groups]
     names = dict.fromkeys(name for values in sets for name in values)
     return [
-        (name, values, len(set(map(repr, values))) > 1)
+        comparison.Row(
+            name, [str(values.get(name, UNKNOWN)) for values in sets]
+        )
         for name in names
-        for values in [[hparams.get(name, UNKNOWN) for hparams in sets]]
     ]
+
+
+def _versions(groups):
+    sets = [run.settings["versions"] for group in groups for run in group.runs]
+    return _compare(
+        groups,
+        [
+            (name, lambda run, name=name: run.settings["versions"].get(name))
+            for name in dict.fromkeys(name for names in sets for name in names)
+        ],
+    )
 
 
 def label(metric: str) -> str:
@@ -494,7 +633,17 @@ def command(line: str) -> str:
 
 
 def _duration(seconds):
-    return UNKNOWN if seconds is None else progress.duration(seconds)
+    return None if seconds is None else progress.duration(seconds)
+
+
+def _breakable(text):
+    """Let lines end behind the marks of words of more than 20 letters."""
+
+    def mark(word):
+        return re.sub("([_/,*=:])(?=.)", r"\1<wbr>", word[0])
+
+    escaped = str(markupsafe.escape(text))
+    return markupsafe.Markup(re.sub(r"\S{21,}", mark, escaped))
 
 
 def _data_uri(png):

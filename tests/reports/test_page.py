@@ -3,6 +3,7 @@
 import html.parser
 
 import pytest
+from chromium import needs_chromium, visit
 
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
@@ -81,7 +82,7 @@ def test_scores_of_checkpoints_are_plotted():
     assert "sacreBLEU of checkpoints, test." in found
 
 
-VOID = {"meta", "img", "link", "br"}
+VOID = {"meta", "img", "link", "br", "wbr"}
 
 
 class Reader(html.parser.HTMLParser):
@@ -91,7 +92,7 @@ class Reader(html.parser.HTMLParser):
         super().__init__()
         self.open, self.levels, self.ids, self.links = [], [], [], []
         self.images, self.text = [], ""
-        self.feed(text)
+        self.feed(text.replace("<wbr>", ""))
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
@@ -161,14 +162,14 @@ def test_page_runs_no_scripts_and_loads_nothing():
 def test_page_shows_everything_of_a_run():
     text = words(Reader(reporting.render([RUN])))
     for part in (
-        "base on made_up, trained for 20 steps.",
+        "base on made_up one, trained for 20 steps.",
         "Parameters 63,045,632",
         "as in Table 3 65,000,000",
         "FLOPs, counted 3.30e18",
         "Time of the steps 1 h 23 min",
         "Validation sacreBLEU of a sample, the last 27.25",
         "train 1,200 1,190 30,000 32,000 10 empty side",
-        "27.50 ± 0.50 sacreBLEU, cased, detokenized",
+        "bleu sacreBLEU, cased, detokenized: publish this one. 27.50 ± 0.50",
         "new_one 3.00",
         "<b>in</b>",
         "test: line 1, drawn a ours b reference",
@@ -189,7 +190,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
     assert "The model was imported from marian: opus" in text
     assert "a.npz beef" in text and "missing or has changed" not in text
     trained = ", trained for 5 steps." if steps else "."
-    assert f"base on made_up, imported from marian{trained}" in text
+    assert f"base on made_up two, imported from marian{trained}" in text
 
 
 def test_page_states_what_is_missing():
@@ -207,15 +208,67 @@ def test_page_states_what_is_missing():
 
 
 def test_several_runs_stand_side_by_side():
-    rendered = reporting.render([RUN, NEW_RUN])
-    text = words(Reader(rendered))
-    assert "2 runs side by side." in text
+    text = words(Reader(reporting.render([RUN, NEW_RUN])))
+    assert "2 runs side by side: one, two." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
     assert "8 replicas; one CPU" in text
-    # Only differing hyperparameters are marked.
-    rows = rendered.count('<tr class="differs">')
-    assert rows == 1 and "hidden_size 512 128" in text
+
+
+def test_differences_come_first_and_equal_facts_once():
+    text = words(Reader(reporting.render([RUN, NEW_RUN])))
+    glance = text[text.index("At a glance") : text.index("Training data")]
+    differing, equal = glance.split("Equal in all runs: 4")
+    assert "hidden_size 512 128" in differing
+    assert "Seed 1 Computed on 8 replicas; one CPU" in equal
+    assert text.count("pos sinusoids") == 1
+    settings = text[text.rindex("Hyperparameters") :]
+    assert settings.index("hidden_size 512 128") < settings.index("pos")
+
+
+def with_seed(seed, bleu):
+    return RUN._replace(
+        name=f"base_seed_{seed}",
+        settings=SETTINGS | {"random_seed": seed, "command_lines": []},
+        scores={"test": {"bleu": bleu, "chrf": 50.0}},
+    )
+
+
+def test_runs_that_differ_in_their_seed_share_a_column():
+    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
+    text = words(Reader(reporting.render(runs)))
+    assert "3 runs side by side: base_seed (2 seeds), two." in text
+    assert "Seed 1, 2 1" in text
+    assert "sacreBLEU, test 28.00 (27.00 to 29.00) –" in text
+    assert "50.00 –" in text  # equal numbers of a column: one figure
+    each = text[text.index("Results of each run") :]
+    assert "sacreBLEU, test 27.00 29.00 –" in each
+
+
+@needs_chromium
+def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
+    """In the dark, too, the page has no white paper."""
+    page = tmp_path / "index.html"
+    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
+    page.write_text(reporting.render(runs), "utf-8")
+    columns = (
+        "getComputedStyle(document.querySelector('.side'))"
+        ".gridTemplateColumns.split(' ').length"
+    )
+
+    async def test(browser):
+        for width, expected in ((1280, 2), (390, 1)):
+            await browser.resize(width)
+            assert await browser.value("document.body.scrollWidth") <= width
+            assert await browser.value(columns) == expected
+            wide = "[...document.querySelectorAll('.compare')].filter("
+            wide += "table => table.scrollWidth > innerWidth).length"
+            assert await browser.value(wide) == 0
+        await browser.prefer_dark()
+        background = "getComputedStyle(document.body).backgroundColor"
+        assert await browser.value(background) != "rgb(255, 255, 255)"
+
+    visit(chromium, page.as_uri(), test)
 
 
 def test_headline_metric_comes_first():

@@ -1,32 +1,23 @@
 """The server's page: its files, and its behavior in a headless Chromium."""
 
 import asyncio
-import itertools
 import json
 import pathlib
 import re
 import shutil
 import subprocess
-import threading
 import types
 
-import aiohttp
 import pytest
+from chromium import needs_chromium, visit
 
 from t2t_repro.server import rest
 from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(rest.__file__).parent / "static"
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update "
-    "--disable-sync --remote-debugging-port=0"
-).split()
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(not NODE, reason="no Node")
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
 
 
 def test_page_has_the_models_name(server):
@@ -107,92 +98,6 @@ def test_page_omits_beams_without_an_output():
     assert call_script("countOutputs", [-1e9, -1e9]) == 1
 
 
-class Browser:
-    """A tab of Chromium, controlled by the DevTools protocol."""
-
-    def __init__(self, socket):
-        self._socket, self._numbers = socket, itertools.count()
-        self.urls = []  # of its requests
-
-    async def call(self, method, **parameters):
-        """Run a command and return its result."""
-        number = next(self._numbers)
-        await self._socket.send_json(
-            {"id": number, "method": method, "params": parameters}
-        )
-        while True:
-            message = await self._socket.receive_json(timeout=SECONDS)
-            if message.get("method") == "Network.requestWillBeSent":
-                self.urls.append(message["params"]["request"]["url"])
-            if message.get("id") == number:
-                return message["result"]
-
-    async def value(self, expression):
-        """Evaluate an expression of JavaScript."""
-        result = await self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True
-        )
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
-
-    async def until(self, expression):
-        """Wait until an expression is true."""
-        end = asyncio.get_running_loop().time() + SECONDS
-        while not await self.value(expression):
-            assert asyncio.get_running_loop().time() < end, expression
-
-    async def press(self, key):
-        """Press and release a key."""
-        keys = {"key": key, "code": key, "windowsVirtualKeyCode": 13}
-        await self.call("Input.dispatchKeyEvent", type="keyDown", **keys)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """Yield the address of the DevTools of a running Chromium."""
-    folder = tmp_path_factory.mktemp("chromium")
-    process = subprocess.Popen(
-        [CHROMIUM, *QUIET, f"--user-data-dir={folder}", "about:blank"],
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
-    lines = iter(process.stderr.readline, "")
-    try:
-        found = (re.search(r"ws://(127\.0\.0\.1:\d+)/", line) for line in lines)
-        address = next(match[1] for match in found if match)
-        # Read the rest of its output: a full pipe would stop it.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
-def visit(chromium, url, test):
-    """Run the coroutine function `test` with a Browser at `url`."""
-
-    async def main():
-        async with aiohttp.ClientSession() as session:
-            async with session.put(f"http://{chromium}/json/new") as response:
-                tab = await response.json(content_type=None)
-            socket = await session.ws_connect(
-                tab["webSocketDebuggerUrl"], max_msg_size=0
-            )
-            browser = Browser(socket)
-            await browser.call("Network.enable")
-            await browser.call("Page.enable")
-            await browser.call("Page.navigate", url=url)
-            await browser.until(
-                "document.readyState == 'complete' && location.href != "
-                "'about:blank'"
-            )
-            await test(browser)
-            await socket.close()
-
-    asyncio.run(main())
-
-
 def text_of(identifier):
     return f"document.getElementById('{identifier}').textContent"
 
@@ -237,15 +142,8 @@ def test_typed_sentence_is_translated(server, local, chromium):
 @needs_chromium
 def test_page_fits_the_width_of_a_phone(server, chromium):
     async def test(browser):
-        await browser.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=360,
-            height=740,
-            deviceScaleFactor=2,
-            mobile=True,
-        )
+        await browser.resize(360)
         await browser.until(DONE)
-        assert await browser.value("innerWidth") == 360
         assert await browser.value("document.body.scrollWidth") <= 360
 
     sentence = "the+cat+sat+on+the+mat+and+a+dog+ran+in+the+park"
