@@ -135,7 +135,10 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
             steps, values, *ends = zip(*curve, strict=True)
             axes.plot(steps, values, label=label, **style)
             if ends:
-                axes.fill_between(steps, *ends, color=style["color"], alpha=0.2)
+                low, high = ends
+                axes.fill_between(
+                    steps, low, high, color=style["color"], alpha=0.2
+                )
         axes.set_yscale(plot.scale)
         if plot.scale == "log":
             axes.yaxis.set_major_formatter(_Numbers())
