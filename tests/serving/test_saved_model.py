@@ -301,7 +301,9 @@ def slow_export(tmp_path, monkeypatch):
     graph = tf.compat.v1.MetaGraphDef
 
     def export(run):
-        return saved_model.export([run], None, None, tmp_path, {"run": run})
+        return saved_model.export(
+            [run], None, hparam.DecodeHParams(), tmp_path, {"run": run}
+        )
 
     return export, pause
 

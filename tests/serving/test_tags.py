@@ -31,7 +31,7 @@ def local():
 
     def build(card):
         found = object.__new__(client.ExportedModel)
-        found.folder, found._data = "export/1", card.get("data", {})
+        found.folder, found._card = "export/1", card
         return found
 
     return build
