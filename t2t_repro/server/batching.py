@@ -27,10 +27,14 @@ _OTHER_MARKS = 1000  # in the JSON of a body: of keys that are ignored
 _SHOWN_NAMES, _SHOWN_LETTERS = 5, 40
 
 
+# dtype of an input -> what its values are called.
+KINDS = {"string": "strings", "int32": "integers", "float32": "numbers"}
+
+
 class InputSpec(NamedTuple):
     """Input of a signature."""
 
-    dtype: str = "string"
+    dtype: str = "string"  # one of KINDS
     default: Value | None = None  # None: a request must have the input
 
 

@@ -232,10 +232,11 @@ def _only(specs):
 
 
 def _values(name, column, dtype, limits):
-    kind, convert = _KINDS[dtype]
     if not isinstance(column, list):
+        kind = batching.KINDS[dtype]
         raise request_errors.invalid(f"{name} must be a list of {kind}.")
     batching.check_size(column, limits)
+    convert = _CONVERSIONS[dtype]
     return [convert(f"{name}[{i}]", value) for i, value in enumerate(column)]
 
 
@@ -275,12 +276,7 @@ def _text(label, value):
     )
 
 
-# dtype -> what a column has, and the conversion of a value.
-_KINDS = {
-    "string": ("strings", _text),
-    "int32": ("integers", _integer),
-    "float32": ("numbers", _number),
-}
+_CONVERSIONS = {"string": _text, "int32": _integer, "float32": _number}
 
 
 def _plain(value):

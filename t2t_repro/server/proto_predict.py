@@ -11,7 +11,6 @@ from t2t_repro.server import batching, request_errors
 from t2t_repro.serving.connection import Limits
 
 _STRING = tf.string.as_datatype_enum
-_PLURALS = {"string": "strings", "int32": "integers", "float32": "numbers"}
 
 
 def input_specs(signature: meta_graph_pb2.SignatureDef) -> batching.Specs:
@@ -24,7 +23,7 @@ def input_specs(signature: meta_graph_pb2.SignatureDef) -> batching.Specs:
             default = array.ravel().tolist()[0]
         dtype = tf.as_dtype(info.dtype).name
         # A graph of another program that reads other types refuses strings.
-        dtype = dtype if dtype in _PLURALS else "string"
+        dtype = dtype if dtype in batching.KINDS else "string"
         specs[name] = batching.InputSpec(dtype, default)
     return specs
 
@@ -58,7 +57,7 @@ def _read_input(name, tensor, dtype, limits):
     has_shape = len(sizes) == 1
     if is_text and not tensor.tensor_content:
         has_shape = sizes == [count]
-    kind = _PLURALS[dtype]
+    kind = batching.KINDS[dtype]
     if tensor.dtype != expected or not has_shape:
         raise request_errors.invalid(
             f"{name} must be a vector of {kind} (DataType {expected}); got "

@@ -132,25 +132,16 @@ class SignatureTranslator(Translator):
         columns: Columns = {"inputs": self.add_tags(lines, target_language)}
         signature = "n_best" if n_best > 1 else "serving_default"
         texts = {"prefixes": prefixes, "side": side}
-        if (
-            subwords
-            or search
-            or any(each is not None for each in texts.values())
-        ):
+        if subwords or search or any(x is not None for x in texts.values()):
             signature = "subwords" if subwords else "translate"
             search["n_best"] = 0 if distinct else n_best
             columns |= _optional_columns(lines, texts, search)
         found = [Translation([""], [0.0])] * len(lines)
         for batch, outputs in self._run(signature, columns):
-            for i, beams in zip(
-                batch, _translations(outputs, n_best), strict=True
-            ):
-                if beams.too_long:
-                    length = len(columns["inputs"][i].encode())
-                    beams = beams._replace(too_long=length)
-                found[i] = (beams.distinct() if distinct else beams).best(
-                    n_best
-                )
+            inputs = [columns["inputs"][i] for i in batch]
+            beams = _translations(inputs, outputs, n_best)
+            for i, each in zip(batch, beams, strict=True):
+                found[i] = (each.distinct() if distinct else each).best(n_best)
         return found
 
     def score(
@@ -250,18 +241,19 @@ def _optional_columns(lines, texts, search):
     return values
 
 
-def _translations(outputs, n_best):
-    """Yield each row of a batch's outputs; `too_long` is 1 where it was cut."""
+def _translations(inputs, outputs, n_best):
+    """Yield the beams of each input of a batch."""
     rows = outputs["outputs"]
     rows = rows.reshape(len(rows), -1)  # [B], or [B, W]
     translation.require_beams(n_best, rows.shape[1])
     scores = outputs["scores"].reshape(rows.shape).tolist()
     # Absent in a SavedModel of another program.
     is_cut = outputs.get("truncated", np.zeros(len(rows)))
-    for k, texts in enumerate(rows):
+    for k, (line, texts) in enumerate(zip(inputs, rows, strict=True)):
         # A translation is one line also of another program.
         lines = [text.translate(vocabulary.LINE_ENDS) for text in texts]
-        beams = Translation.of_beams(lines, scores[k], too_long=int(is_cut[k]))
+        too_long = len(line.encode()) if is_cut[k] else 0
+        beams = Translation.of_beams(lines, scores[k], too_long=too_long)
         if "pieces" in outputs:
             beams = beams._replace(subwords=_subwords(outputs, k))
         yield beams

@@ -31,6 +31,11 @@ class OptionalInput(NamedTuple):
             "for that of the export"
         )
 
+    def allows(self, value: Any) -> Any:
+        """Return whether a request may have a number, or each of a tensor."""
+        in_range = (value >= self.lowest) & (value <= self.highest)
+        return in_range | (value == self.default)
+
 
 def of_export(max_beam_size: int) -> dict[str, OptionalInput]:
     """Return the optional inputs of an export, by name.
@@ -75,14 +80,10 @@ def fault(
         card: model card of the export; one without bounds takes all.
     """
     for name, bound in card.get(BOUNDS, {}).items():
-        lowest, highest = bound["range"]
+        found = OptionalInput(dtype(name), bound["default"], *bound["range"])
         for i, value in enumerate(columns.get(name, ())):
-            if value != bound["default"] and not lowest <= value <= highest:
-                return (
-                    f"{name}[{i}] must be from {lowest:g} to {highest:g}, or "
-                    f"{bound['default']:g} for that of the export; got "
-                    f"{value:g}."
-                )
+            if not found.allows(value):
+                return f"{name}[{i}] must be {found.range_text}; got {value:g}."
     own = card.get("decode_hparams", {}).get("beam_size", 0)
     pairs = zip(
         columns.get("n_best", ()), columns.get("beam_size", ()), strict=False

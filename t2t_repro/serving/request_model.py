@@ -96,66 +96,55 @@ class RequestModel(ServedModel):
                 rules.SideInput(*rules.SIDE_SPECS) if self._needs_side else (),
             ],
         )
-        signatures = {
-            name: function
-            for name, function in super().signatures().items()
-            if function
-        }
-        return signatures | {
-            "translate": self._signature(functools.partial(self._answer, find)),
-            "subwords": self._signature(
-                functools.partial(self._answer_with_subwords, find)
-            ),
+
+        def translate(columns):
+            return self._search_as_asked(find, columns)[0]
+
+        def subwords(columns):
+            outputs, *found = self._search_as_asked(find, columns)
+            return outputs | self._subwords(*found)
+
+        return super().signatures() | {
+            "translate": self._signature(translate),
+            "subwords": self._signature(subwords),
         }
 
     def _signature(self, answer):
         """Return the function with optional inputs, by name."""
         optional = request_inputs.of_export(self._max_beams)
-        specs = [
-            tf.TensorSpec([None], each.dtype) for each in optional.values()
-        ]
-        # tf.saved_model.save() writes tensors that are defaults of arguments.
-        defaults = {
-            name: tf.constant([each.default], each.dtype)
-            for name, each in optional.items()
-        }
         required = ["inputs", "side"] if self._needs_side else ["inputs"]
+        parameter = functools.partial(
+            inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+        # tf.saved_model.save() writes tensors that are defaults of arguments.
         parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=defaults.get(name, inspect.Parameter.empty),
-            )
-            for name in (*required, *optional)
+            *map(parameter, required),
+            *(
+                parameter(name, default=tf.constant([each.default], each.dtype))
+                for name, each in optional.items()
+            ),
         ]
 
         def function(*values: tf.Tensor) -> Outputs:
             columns = dict(zip(signature.parameters, values, strict=True))
-            inputs = columns["inputs"]
             columns |= {
-                name: tf.broadcast_to(columns[name], tf.shape(inputs))
+                name: tf.broadcast_to(columns[name], tf.shape(values[0]))
                 for name in optional
             }
             with tf.control_dependencies(_assertions(columns, optional)):
-                return answer(inputs, columns)
+                return answer(columns)
 
         signature = inspect.Signature(parameters)
         function.__signature__ = signature
+        specs = [tf.TensorSpec([None], e.dtype) for e in optional.values()]
         specs = [TEXT] * len(required) + specs
         return graph.function(function, input_signature=specs)
 
-    def _answer(self, find, inputs, columns):
-        """Translate; see the signature `translate`."""
-        return self._search_as_asked(find, inputs, columns)[0]
-
-    def _answer_with_subwords(self, find, inputs, columns):
-        """Translate; see the signature `subwords`."""
-        outputs, *found = self._search_as_asked(find, inputs, columns)
-        return outputs | self._subwords(*found)
-
-    def _search_as_asked(self, find, inputs, columns):
+    def _search_as_asked(self, find, columns):
         """Return outputs [B, W], and the arguments of _subwords()."""
-        ids, _, truncated = self._encode(self.source, inputs, self._max_length)
+        ids, _, truncated = self._encode(
+            self.source, columns["inputs"], self._max_length
+        )
         prefixes, lengths, is_cut = self._encode(
             self.target, columns["prefixes"], self._max_length
         )
@@ -170,20 +159,16 @@ class RequestModel(ServedModel):
             found.scores, [[0, 0], [0, missing]], constant_values=FORBIDDEN
         )
         found_ids = tf.pad(found.ids, [[0, 0], [0, missing], [0, 0]])
-        shape = -1, self._max_beams
+        blank = self._is_blank(ids)[:, None]
+        texts, scores = self._texts(blank, found_ids, scores, self._max_beams)
         scores = tf.where(
-            self._is_blank(ids)[:, None], 0.0, tf.reshape(scores, shape)
+            tf.range(self._max_beams) < settings.num_outputs[:, None],
+            scores,
+            FORBIDDEN,
         )
-        ranks = tf.range(self._max_beams)
-        scores = tf.where(
-            ranks < settings.num_outputs[:, None], scores, FORBIDDEN
-        )
-        texts = self._decode(
-            tf.reshape(found_ids, (-1, tf.shape(found_ids)[2]))
-        )
-        is_text = (scores > FORBIDDEN / 2) & ~self._is_blank(ids)[:, None]
+        is_text = (scores > FORBIDDEN / 2) & ~blank
         outputs = {
-            "outputs": tf.where(is_text, tf.reshape(texts, shape), ""),
+            "outputs": tf.where(is_text, texts, ""),
             "scores": scores,
             "truncated": truncated | is_cut,
         }
@@ -249,16 +234,11 @@ class RequestModel(ServedModel):
 
 def _assertions(columns, optional):
     """Return operations that fail for numbers out of bounds."""
-    found = []
-    for name, each in optional.items():
-        if each.dtype == "string":
-            continue
-        values = columns[name]
-        is_right = (values >= each.lowest) & (values <= each.highest)
-        found.append(
-            tf.debugging.Assert(
-                tf.reduce_all(is_right | (values == each.default)),
-                [f"{name} must be {each.range_text}; got ", values],
-            )
+    return [
+        tf.debugging.Assert(
+            tf.reduce_all(each.allows(columns[name])),
+            [f"{name} must be {each.range_text}; got ", columns[name]],
         )
-    return found
+        for name, each in optional.items()
+        if each.dtype != "string"
+    ]

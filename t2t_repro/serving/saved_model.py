@@ -81,7 +81,7 @@ def export(
         card[request_inputs.BOUNDS] = request_inputs.bounds(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)
-    if is_compiled := decode_hparams.xla == "on":
+    if decode_hparams.xla == "on":
         card["xla_buckets"] = served_model.BUCKETS
         _require_compilation(graph_model)
     export_dir = files.expand_path(export_dir)
@@ -94,10 +94,6 @@ def export(
         folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)
-            if is_compiled:
-                add_bucket_requests(
-                    temporary, vocabularies, served_model.BUCKETS
-                )
     return folder
 
 
@@ -155,7 +151,9 @@ def _write(graph_model, vocabularies, card, folder):
     }
     (folder / MODEL_CARD).parent.mkdir()
     files.write_json(folder / MODEL_CARD, card | entries, with_checksum=True)
-    write_warm_up(folder, graph.signature_def, vocabularies)
+    write_warm_up(
+        folder, graph.signature_def, vocabularies, card.get("xla_buckets")
+    )
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:
@@ -324,61 +322,53 @@ def write_warm_up(
     folder: pathlib.Path,
     signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
     vocabularies: Vocabularies,
+    buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write a request for each signature.
+    """Write a request for each signature, and for each compiled search.
 
     Text for "inputs" and "targets" is decoded by the vocabularies. An optional
     input has its default.
+
+    Args:
+        folder: of the version.
+        signature_defs: by name; those without inputs have no request.
+        vocabularies: of source and target.
+        buckets: "sentences" and "lengths" of the batches of an export with
+            xla=on, which the requests compile.
     """
     texts = {
         "inputs": _texts(vocabularies.source),
         "targets": _texts(vocabularies.target),
         "side": _texts(vocabularies.target),
     }
-    with tf.io.TFRecordWriter(str(folder / WARM_UP_REQUESTS)) as file:
-        for name, definition in sorted(signature_defs.items()):
-            if not definition.inputs:
-                continue  # TensorFlow's initialization
-            log = prediction_log_pb2.PredictionLog()
-            request = log.predict_log.request
-            request.model_spec.signature_name = name
-            for key in definition.inputs:
-                request.inputs[key].CopyFrom(
-                    _repeated(definition.defaults[key])
-                    if key in definition.defaults
-                    else texts[key]
-                )
-            file.write(log.SerializeToString())
-
-
-def add_bucket_requests(
-    folder: pathlib.Path,
-    vocabularies: Vocabularies,
-    buckets: Mapping[str, Sequence[int]],
-) -> None:
-    """Append requests that compile the searches of an export with xla=on.
-
-    Args:
-        folder: of the version, whose file of requests exists.
-        vocabularies: of source and target.
-        buckets: "sentences" and "lengths" of batches.
-    """
-    path = folder / WARM_UP_REQUESTS
-    logs = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    requests = [
+        (
+            name,
+            {
+                key: _repeated(definition.defaults[key])
+                if key in definition.defaults
+                else texts[key]
+                for key in definition.inputs
+            },
+        )
+        for name, definition in sorted(signature_defs.items())
+        if definition.inputs  # not TensorFlow's initialization
+    ]
+    buckets = buckets or {"sentences": (), "lengths": ()}
     for length in buckets["lengths"]:
         text = _text_of_length(vocabularies.source, length)
         for count in buckets["sentences"]:
+            lines = tf.make_tensor_proto([text] * count, tf.string)
             for name in ("serving_default", "n_best"):
-                log = prediction_log_pb2.PredictionLog()
-                request = log.predict_log.request
-                request.model_spec.signature_name = name
-                request.inputs["inputs"].CopyFrom(
-                    tf.make_tensor_proto([text] * count, tf.string)
-                )
-                logs.append(log.SerializeToString())
-    with tf.io.TFRecordWriter(str(path)) as file:
-        for log in logs:
-            file.write(log)
+                requests.append((name, {"inputs": lines}))
+    with tf.io.TFRecordWriter(str(folder / WARM_UP_REQUESTS)) as file:
+        for name, inputs in requests:
+            log = prediction_log_pb2.PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = name
+            for key, tensor in inputs.items():
+                request.inputs[key].CopyFrom(tensor)
+            file.write(log.SerializeToString())
 
 
 def _text_of_length(vocabulary, length):

@@ -88,8 +88,6 @@ class ServedModel(tf.Module):
         call = _with_weights(models, self.weights)
         rule = search.build_rules(decode_hparams, vocabularies.target)
         search.require_attention(models, rule)
-        # In a dictionary of a closure: SavedModel exports functions in
-        # attributes.
         self._needs_side = rule.needs_side
         if rule.needs_side and not self.takes_side:
             raise errors.UserError(
@@ -98,10 +96,10 @@ class ServedModel(tf.Module):
             )
         self._call = call
         self._find = functools.partial(search.search, rule=rule)
+        # In a dictionary of a closure: SavedModel exports functions in
+        # attributes.
         searches = _searches(call, self._find, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
-        self._score_ids = lambda *pair: call(sentence_log_probs, *pair)
-        self._attention = lambda *pair: call(mean_attention, *pair)
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
@@ -148,19 +146,21 @@ class ServedModel(tf.Module):
 
     def _search(self, inputs, return_beams):
         ids, _, truncated = self._encode(self.source, inputs, self._max_length)
-        hypotheses = self._search_ids(ids, return_beams)
-        flat = tf.reshape(hypotheses.ids, (-1, tf.shape(hypotheses.ids)[-1]))
-        # A static number of beams appears in the signature.
-        shape = (-1, self._beams if return_beams else 1)
-        texts = tf.reshape(self._decode(flat), shape)
+        found = self._search_ids(ids, return_beams)
         blank = self._is_blank(ids)[:, None]
-        return {
-            "outputs": tf.where(blank, "", texts),
-            "scores": tf.where(
-                blank, 0.0, tf.reshape(hypotheses.scores, shape)
-            ),
-            "truncated": truncated,
-        }
+        beams = self._beams if return_beams else 1
+        texts, scores = self._texts(blank, *found, beams)
+        return {"outputs": texts, "scores": scores, "truncated": truncated}
+
+    def _texts(self, blank, ids, scores, beams):
+        """Return texts and scores [B, beams] of ids [B, beams, T].
+
+        Those of blank [B, 1] inputs are "" and 0. The static number of beams
+        appears in the signature.
+        """
+        texts = self._decode(tf.reshape(ids, (-1, tf.shape(ids)[-1])))
+        texts, scores = (tf.reshape(x, (-1, beams)) for x in (texts, scores))
+        return tf.where(blank, "", texts), tf.where(blank, 0.0, scores)
 
     def signatures(self) -> dict[str, Any]:
         """Return {name: function}; "attention" only if all models have it."""
@@ -168,10 +168,9 @@ class ServedModel(tf.Module):
             "serving_default": self.translate,
             "n_best": self.n_best,
             "score": self.score,
+            "attention": self.attention,
         }
-        if self.attention:
-            signatures["attention"] = self.attention
-        return signatures
+        return {name: each for name, each in signatures.items() if each}
 
     @graph.function(input_signature=[TEXT])
     def n_best(self, inputs: tf.Tensor) -> Outputs:
@@ -196,7 +195,7 @@ class ServedModel(tf.Module):
             self.target, targets, max_length
         )
         return {
-            "scores": self._score_ids(input_ids, target_ids),
+            "scores": self._call(sentence_log_probs, input_ids, target_ids),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }
@@ -222,7 +221,7 @@ class ServedModel(tf.Module):
                 self.target, target_ids, target_lengths
             ),
             "target_lengths": target_lengths,
-            "weights": self._attention(ids, target_ids),
+            "weights": self._call(mean_attention, ids, target_ids),
         }
 
 
