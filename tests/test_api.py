@@ -171,11 +171,11 @@ def test_rules_read_side_inputs(run, export, monkeypatch):
             return tf.gather(ids, index, axis=1)[:, None]
 
     registry.search_rules.register("say")(Say)
-    found = run.translate(SOURCES, rules="say", side=TARGETS)
+    found = run.translate(SOURCES, rules="say", beam_size=1, side=TARGETS)
     assert tuple(each.text for each in found) == TARGETS
     result = run.evaluate(
         test_sets.TestSet(SOURCES, [TARGETS]),
-        decode_hparams=DecodeHParams(rules="say"),
+        decode_hparams=DecodeHParams(rules="say", beam_size=1),
         side=TARGETS,
         metrics=["exact_match"],
         samples=1,

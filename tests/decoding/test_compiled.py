@@ -1,6 +1,7 @@
 """Tests of searches that XLA compiles, beside uncompiled ones."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -52,13 +53,44 @@ def test_batch_is_padded_by_its_first_sentence_and_cut_again():
     np.testing.assert_array_equal(sums, [total] * 3)
 
 
+def test_operation_that_xla_does_not_know_is_named():
+    def spell(ids, shared):
+        with tf.name_scope("spelling"):
+            return tf.strings.length(tf.strings.as_string(ids))
+
+    call = graph.function(compiled.in_buckets(spell))
+    with pytest.raises(tf.errors.OpError) as failure:
+        call(tf.constant(INPUTS), ())
+    named = compiled.what_is_refused(failure.value)
+    assert named == "the operation AsString (spelling/AsString)"
+
+
+def test_search_that_xla_refuses_runs_uncompiled(monkeypatch):
+    hparams = hparam.DecodeHParams(xla="on")
+    refused = compiled.Search([], hparams, rules.LengthLimit())
+
+    def run(ids, compiled=False):
+        if compiled:
+            raise TypeError("no strings")
+        return len(ids)
+
+    monkeypatch.setattr(refused, "_run", run)
+    ids = tf.constant(INPUTS)
+    with pytest.warns(UserWarning, match="XLA cannot compile no strings"):
+        assert refused(ids, ids) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert refused(ids, ids) == 2
+
+
 class _Spelling(rules.Rule):
     def score(self, logits, step, state):
         length = tf.strings.length(tf.strings.as_string(step.ids[..., :1]))
         return logits - tf.cast(length, tf.float32)
 
 
-def test_operation_that_xla_does_not_know_is_named(models):
+@pytest.mark.slow
+def test_operation_of_a_rule_that_xla_does_not_know_is_named(models):
     rule = rules.CombinedRule([rules.LengthLimit(), _Spelling()])
     with pytest.warns(UserWarning, match=r"AsString \(while/rule._Spelling"):
         found = find(models[:1], rule=rule, xla="on", beam_size=1)

@@ -7,7 +7,7 @@ from t2t_repro import errors, registry
 from t2t_repro.decoding import rules
 
 LINES = ["two birds sing", "", "the cat sat on the mat", "birds", "a dog sat"]
-SIDE = ["a dog\tthe cat", "the", "", "birds sing\t\t", "\tthe cat"]
+SIDE = ["a dog\tthe cat", "the", "a\ton", "birds\tsing\t", "\tdog"]
 
 
 class BeginWith(rules.Rule):
@@ -33,14 +33,20 @@ def begin_with(monkeypatch):
 
 
 def test_phrases_stay_beside_their_sentences(begin_with, translator_of):
-    """The second one of a line; most have none, or it is empty."""
-    prefixes = [f"{text}\t".split("\t")[1] for text in SIDE]
-    settings = {"return_beams": True, "batch_tokens": 60}
-    expected = translator_of(**settings).translate(LINES, prefixes=prefixes)
-    translator = translator_of(rules="begin_with:field=1", **settings)
-    found = list(translator.translate(LINES, side=SIDE))
-    assert [each.texts for each in found] == [each.texts for each in expected]
-    assert found[0].text.startswith(prefixes[0])
+    """The second one of a line, if it has one; in batches by length."""
+    translator = translator_of(
+        rules="begin_with:field=1",
+        return_beams=True,
+        batch_tokens=60,
+        max_input_length=40,
+    )
+    lines, side = [*LINES, "birds " * 40], [*SIDE, "birds\tbirds"]
+    *found, long = translator.translate(lines, side=side)
+    for each, text in zip(found, SIDE, strict=True):
+        prefix = f"{text}\t".split("\t")[1]
+        assert len(each.texts) == 2
+        assert all(output.startswith(prefix) for output in each.texts)
+    assert long.text == "" and long.too_long > 40
 
 
 def test_side_inputs_are_given_if_and_only_if_a_rule_reads_them(
@@ -53,12 +59,3 @@ def test_side_inputs_are_given_if_and_only_if_a_rule_reads_them(
         reading.attention("birds")
     with pytest.raises(errors.UserError, match="no search rule reads them"):
         translator_of().translate(LINES, side=SIDE)
-
-
-def test_long_lines_with_side_inputs_are_refused(begin_with, translator_of):
-    translator = translator_of(rules="begin_with", max_input_length=4)
-    long, short = translator.translate(
-        ["the cat sat on the mat", "birds"], side=["the", "the"]
-    )
-    assert long.text == "" and long.too_long > 4
-    assert short.text.startswith("the")
