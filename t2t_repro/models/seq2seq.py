@@ -254,8 +254,8 @@ class Seq2Seq(dense.Parent, keras.Model):
 
     def _missing(self, name: str) -> errors.UserError:
         return errors.UserError(
-            f"The model {self.hparams.model!r} has no {name}: see the methods "
-            "of models in models/seq2seq.py."
+            f"The model {self.hparams.model!r} has no {name}: see the members "
+            f"of models in {errors.page('models.md')}."
         )
 
 

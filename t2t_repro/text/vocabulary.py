@@ -174,8 +174,8 @@ class Vocabulary:
     @classmethod
     def _lacks(cls, name: str) -> errors.UserError:
         return errors.UserError(
-            f"The vocabulary {cls.__name__} has no {name}: text/vocabulary.py "
-            "describes the interface of vocabularies."
+            f"The vocabulary {cls.__name__} has no {name}: see the vocabulary "
+            f"of your own in {errors.page('problems.md')}."
         )
 
 

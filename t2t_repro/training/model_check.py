@@ -124,7 +124,7 @@ def check(
         except Violation as violation:
             raise errors.UserError(
                 f"The model {hparams.model!r} breaks a rule of "
-                f"docs/models.md: {violation}."
+                f"{errors.page('models.md')}: {violation}."
             ) from violation
 
 

@@ -21,7 +21,7 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
     ],
 )
 def test_missing_method_is_user_error_that_names_it(name, ask):
-    message = f"Vocabulary has no {name}: text/vocabulary.py"
+    message = f"Vocabulary has no {name}: see .*problems.md"
     with pytest.raises(errors.UserError, match=message):
         ask(Vocabulary(b""))
 
