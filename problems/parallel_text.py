@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterator
 
 from t2t_repro import errors
-from t2t_repro.fields import setting
+from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
-from t2t_repro.text import weighted_corpora
+from t2t_repro.text import division, pair_files, weighted_corpora
 from t2t_repro.text.parallel_files import (
+    DESCRIPTION,
     SUFFIXES,
     Pair,
     RawFile,
@@ -31,16 +32,48 @@ def check_name(name: str) -> None:
         )
 
 
+def _is_archive(raw_dir):
+    """Return whether a folder has the files of an archive of datagen."""
+    return (files.expand_path(raw_dir) / DESCRIPTION).is_file()
+
+
 @problems.register("parallel_text")
 class ParallelText(Problem):
     """Your files: --problem_args=name=mine,languages=en-de,vocab_size=8000.
 
-    --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz, .zst).
+    --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz, .zst),
+    or file=pairs.tsv,languages=en-de names one file, which is divided.
     """
 
-    name: str = setting(help="Name of your choice for the data.")
+    name: str = setting(
+        default="",
+        help="Name of your choice for the data; with file=…, that of the file.",
+    )
     languages: str = setting(
         help="Extensions of the files, joined by a hyphen: en-de."
+    )
+    file: str = setting(
+        default="",
+        help="One file with both sides, .tsv, .jsonl, .tmx or .parquet, also "
+        ".gz or .zst, which is divided into training, validation and test; -: "
+        "standard input.",
+    )
+    format: str = setting(
+        default="",
+        help="Format of the file, if its extension does not name it: tsv, "
+        "jsonl, tmx or parquet. Standard input is tsv.",
+    )
+    columns: str = setting(
+        default="",
+        help="Columns, keys or languages of both sides in the file, joined by "
+        "':', if they are not those of languages: source:target, or 1:2 for a "
+        "TSV without a header.",
+    )
+    held_out: int = setting(
+        at_least(0),
+        default=0,
+        help="Pairs of the file for validation, and as many for the test; 0: "
+        "one pair in 20, at most 2,000.",
     )
     decode_hparams: str = setting(
         default="",
@@ -68,7 +101,8 @@ class ParallelText(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_name(self.name)
+        check_name(self.data_label)
+        self._check_file()
         if not re.fullmatch(r"\w*", self.alignments) or (
             self.alignments and self.corpora
         ):
@@ -90,6 +124,21 @@ class ParallelText(Problem):
                 "them."
             )
 
+    def _check_file(self):
+        """Check the arguments of one file with both sides."""
+        if self.file and (self.corpora or self.alignments):
+            raise errors.UserError(
+                f"file={self.file} has the text of all splits; omit corpora "
+                "and alignments, or put aligned files into --raw_dir."
+            )
+        if self.file:
+            self._division(pathlib.Path())  # checks
+        elif self.format or self.columns or self.held_out:
+            raise errors.UserError(
+                "format, columns and held_out describe one file with both "
+                "sides; name it, as in file=pairs.tsv."
+            )
+
     @property
     def stored_languages(self) -> tuple[str, str]:
         source, _, target = self.languages.partition("-")
@@ -104,6 +153,10 @@ class ParallelText(Problem):
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
         """Yield the pairs of the corpora, or of the files of a split."""
+        if self.file and not (raw_dir and _is_archive(raw_dir)):
+            folder = files.expand_path(raw_dir or self.text_folder or ".")
+            divided = self._division(folder)
+            raw_dir = divided.folder(pathlib.Path(download_dir, self.data_name))
         if split != "train" or not self.corpora or raw_dir is None:
             return super().pairs(split, raw_dir, download_dir)
         return weighted_corpora.read_corpora(
@@ -123,6 +176,10 @@ class ParallelText(Problem):
 
     def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
         """Return the files of splits, alignments and corpora."""
+        if self.file:
+            path = folder / files.expand_path(self.file)
+            inside = path.is_file() and path.is_relative_to(folder)
+            return [path] if inside else []
         found = super().raw_paths(folder)
         if self.alignments:
             found += folder.glob(f"*.{self.alignments}")
@@ -140,7 +197,34 @@ class ParallelText(Problem):
     @property
     def data_name(self) -> str:
         pair = "".join(self.stored_languages)
-        return f"{self.registered_name}_{self.name}_{pair}"
+        return f"{self.registered_name}_{self.data_label}_{pair}"
+
+    @property
+    def data_label(self) -> str:
+        """The name, or that of the file without extensions."""
+        stem = pathlib.PurePath(self.file).name.partition(".")[0]
+        return self.name or re.sub(r"\W+", "_", stem).strip("_")
+
+    @property
+    def text_folder(self) -> pathlib.Path | None:
+        """Folder that the path of the file is relative to; None: no file."""
+        if self.file in ("", pair_files.STDIN):
+            return None
+        return pathlib.Path(files.expand_path(self.file).anchor or ".")
+
+    def _division(self, folder):
+        """Return how the file is divided, whose path is relative to a folder.
+
+        Raises:
+            UserError: an argument of the file is wrong.
+        """
+        path = self.file
+        if path != pair_files.STDIN:
+            path = str((folder / files.expand_path(path)).absolute())
+        file = pair_files.PairFile(
+            path, self.stored_languages, self.format, self.columns
+        )
+        return division.Division(file, self.held_out, self.allow_empty_source)
 
 
 # Problem of a user's own files in several languages, without Python code.

@@ -107,7 +107,11 @@ def _generate_if_missing(
             folder,
             _splits(problem, text),
             _with_archived_vocabularies(problem, text[0]),
-            _describe(problem, raw_dir, text),
+            _describe(
+                problem,
+                problem.text_folder if raw_dir is None else raw_dir,
+                text,
+            ),
             engine,
             vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
             if problem.target_languages
@@ -282,10 +286,24 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"{tokens['inputs']:,} and {tokens['targets']:,} subwords "
             f"(dropped: {dropped})"
         )
+        lines += _check_lines(split, counts)
         if directions := contents.get("directions"):
             counts = (f"{key} {n:,}" for key, n in directions[split].items())
             lines.append(f"  read: {', '.join(counts)}")
     return "\n".join(lines)
+
+
+def _check_lines(split, counts):
+    """Return a line for each thing that checks of the text found."""
+    if found := counts.get("in_training"):
+        yield (
+            f"  {found['inputs']:,} inputs and {found['targets']:,} targets "
+            "are in the training text, too, so that scores are too good"
+        )
+    if found := counts.get("web"):
+        remedy = "; filters=web drops them" if split == "train" else ""
+        yield f"  {found['pairs']:,} have remains of web pages{remedy}, as"
+        yield f"    {' | '.join(found['example'])}"
 
 
 def _filter_lines(split, counts):

@@ -94,6 +94,11 @@ class Problem(CorpusSettings):
         return self.registered_name
 
     @property
+    def text_folder(self) -> pathlib.Path | None:
+        """Folder of raw files that the arguments name; None: they name none."""
+        return None
+
+    @property
     def full_name(self) -> str:
         """Name of the folder of the runs, which may contain arguments."""
         return self.data_name + (REVERSED if self.reverse else "")

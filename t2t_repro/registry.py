@@ -769,7 +769,8 @@ _BUILT_IN = {
     pair_filters: {
         "text.pair_filters": "max_characters=MaxCharacters max_words=MaxWords "
         "character_ratio=CharacterRatio word_ratio=WordRatio letters=Letters "
-        "script=Script different=Different language=Language unique=Unique",
+        "script=Script different=Different language=Language web=Web "
+        "unique=Unique",
     },
     rerankers: {
         "decoding.reranking": "mbr=MinimumBayesRisk",

@@ -492,3 +492,25 @@ def test_raw_text_that_changed_after_the_data_was_made_is_noted(
     shutil.rmtree(raw)
     prepare.prepare(problem, data)
     assert "Note" not in capsys.readouterr().err
+
+
+def test_data_of_one_file_needs_no_folder_and_notes_its_change(
+    tmp_path, monkeypatch, capsys
+):
+    lines = [f"{a}\t{b}\n" for a, b in sentences("train")]
+    (tmp_path / "mine.tsv").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    arguments = "file=mine.tsv,languages=en-xx,vocab_size=300,held_out=5"
+    built = build(arguments=arguments)
+    folder = prepare.prepare(built, tmp_path / "data")
+    contents = manifest.require(folder)
+    assert folder.name == FOLDER and contents["raw_bytes"].keys() == {
+        "mine.tsv"
+    }
+    assert contents["splits"]["test"]["read"] == 5
+    prepare.archive(built, tmp_path / "data", None, tmp_path / "a.tar")
+    (tmp_path / "mine.tsv").write_text("")
+    prepare.prepare(built, tmp_path / "data")
+    assert "Note: mine.tsv in" in capsys.readouterr().err
+    again = prepare.prepare(built, tmp_path / "b", tmp_path / "a.tar")
+    assert manifest.require(again)["splits"] == contents["splits"]

@@ -4,8 +4,8 @@
 #
 #     scripts/reproduce/claims.sh FOLDER [PART]...
 #
-# FOLDER/raw has train, validation and test in .en and .de: Tatoeba, divided by
-# scripts.reproduce.split_corpus, and Multi30k, one after the other, and
+# FOLDER/raw has train, validation and test in .en and .de: Tatoeba, divided as
+# docs/reproducing.md says, and Multi30k, one after the other, and
 # FOLDER/multi30k the files of Multi30k. PARTs are the functions below; without
 # them, all run in their order. Run it again to resume; finished rows are not
 # trained again. CLAIMS_RESULTS is the folder of the results, by default that of

@@ -22,6 +22,7 @@ from t2t_repro import errors
 from t2t_repro.data import corpus, encode, engines, filtering, manifest
 from t2t_repro.data.encode import Encoder
 from t2t_repro.data.settings import CorpusSettings
+from t2t_repro.data.text_checks import TextChecks
 from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.parallel_files import Pair
@@ -203,8 +204,8 @@ def generate(
         The manifest.
 
     Raises:
-        UserError: no training pair is left, or the text has changed since the
-            corpus was begun.
+        UserError: no training pair is left, a pair of another split has an
+            empty side, or the text has changed since the corpus was begun.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(folder)
@@ -301,13 +302,18 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
     cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
     samples = _side_samples(settings, cls)
     of_pairs = [] if vocabulary_lines else samples
+    checks = TextChecks(settings.allow_empty_source)
     texts = {
         split: _read_text(
-            split, splits[split](), of_pairs if split == "train" else []
+            split,
+            checks.watch(split, splits[split]()),
+            of_pairs if split == "train" else [],
         )
         for split in _train_last(splits)
     }
     texts["train"] = filtered | texts["train"]
+    for split, found in checks.entries().items():
+        texts[split] |= found
     if vocabulary_lines and samples:
         for chunk in engines.in_chunks(vocabulary_lines()):
             samples[0].sample.add([line for line in chunk if line])

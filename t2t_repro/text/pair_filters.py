@@ -7,6 +7,8 @@ class NoUrls(PairFilter):
 """
 
 import functools
+import html
+import re
 import unicodedata
 
 from t2t_repro import errors
@@ -194,6 +196,35 @@ class Language(_Limit):
                 found, self.languages, strict=True
             )
         )
+
+
+# Elements of HTML that occur within text; "a<b and c>d" has no attribute.
+_TAG = re.compile(
+    r"<!--|</?(?:a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl"
+    r"|dt|em|font|form|h[1-6]|head|hr|html|i|iframe|img|input|ins|label|li|link"
+    r"|meta|nobr|ol|option|p|pre|q|s|script|small|span|strike|strong|style|sub"
+    r"|sup|svg|table|tbody|td|th|thead|title|tr|tt|u|ul|video|wbr)"
+    r"(?:\s[^<>]*=[^<>]*)?\s*/?>",
+    re.IGNORECASE,
+)
+_ENTITY = re.compile(r"&#?\w+;")
+
+
+class Web(PairFilter):
+    """Drop pairs with remains of web pages: <b>, &nbsp;, or U+FFFD.
+
+    Those are tags of HTML, its entities, and what decoders put in place of
+    bytes that they cannot read.
+    """
+
+    def keep(self, pair: Pair) -> bool:
+        return not any(map(self._has_remains, pair))
+
+    def _has_remains(self, line):
+        if "<" in line and _TAG.search(line) or "\ufffd" in line:
+            return True
+        found = _ENTITY.findall(line) if "&" in line else ()
+        return any(html.unescape(entity) != entity for entity in found)
 
 
 class Unique(PairFilter):

@@ -1,6 +1,7 @@
 """Raw parallel text: aligned files, their downloads, and archives of them."""
 
 import codecs
+import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -17,6 +18,7 @@ import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 from t2t_repro import errors
 from t2t_repro.io import files, progress, storage
@@ -100,6 +102,17 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     Raises:
         UserError: the file does not exist, is damaged or is not UTF-8.
     """
+    with open_raw(path) as file:
+        yield from split_lines(file, path)
+
+
+@contextlib.contextmanager
+def open_raw(path: pathlib.Path | str) -> Iterator[BinaryIO]:
+    """Open the bytes of a file of SUFFIXES, or of a pipe, to read them once.
+
+    Raises:
+        UserError: the file does not exist or, while it is read, is damaged.
+    """
     path = files.expand_path(path)
     if not (path.is_file() or path.is_fifo()):
         kind = "is a folder" if path.is_dir() else "does not exist"
@@ -109,7 +122,7 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
         with open_file(path, "rb") as file:
-            yield from split_lines(file, path)
+            yield file
     except (EOFError, OSError, zlib.error) as error:
         if getattr(error, "errno", None):  # of the disk
             raise
@@ -201,6 +214,11 @@ def write_pairs(
                 mark = "\ufeff" if not number and line[:1] == "\ufeff" else ""
                 end = "\r\n" if line.endswith("\r") else "\n"
                 file.write(f"{mark}{line}{end}".encode())
+
+
+def one_line(text: str | None) -> str:
+    """Return text with a space for each line end; "" for none."""
+    return (text or "").replace("\r", " ").replace("\n", " ")
 
 
 def is_text(value: object) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.text import parallel_files
+from t2t_repro.text import pair_files, parallel_files
 from t2t_repro.text.parallel_files import Pair
 
 _MAX_WEIGHT = 1_000
@@ -161,77 +161,10 @@ def _names(pattern, folder, languages):
 def _read_files(names, languages):
     for name in names:
         if name.suffix == _PARQUET:
-            yield from read_parquet(name, languages)
+            yield from pair_files.read_parquet(name, languages)
         else:
             sides = (
                 parallel_files.find(f"{name.name}.{language}", name.parent)
                 for language in languages
             )
             yield from parallel_files.read_pairs(*sides)
-
-
-def read_parquet(
-    path: pathlib.Path, columns: tuple[str, str]
-) -> Iterator[Pair]:
-    """Yield the pairs of two columns of text; line ends become spaces.
-
-    The columns may be fields of another one, as `translation` is in datasets of
-    the Hugging Face Hub.
-
-    Raises:
-        UserError: a column is missing or is not text, or the file is damaged.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            parent = _parent_column(path, file.schema_arrow, columns)
-            prefix = f"{parent}." if parent else ""
-            names = [f"{prefix}{name}" for name in columns]
-            for batch in file.iter_batches(columns=names):
-                fields = batch[parent].flatten() if parent else batch.columns
-                order = batch[parent].type if parent else batch.schema
-                sides = (
-                    fields[order.get_field_index(name)].to_pylist()
-                    for name in columns
-                )
-                for pair in zip(*sides, strict=True):
-                    inputs, targets = map(_line, pair)
-                    yield inputs, targets
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise errors.UserError(
-            f"Cannot read {path}: {error}. Fetch it again."
-        ) from error
-
-
-def _parent_column(path, schema, columns):
-    """Return the column whose fields have the text; "": they are columns."""
-    import pyarrow as pa
-
-    def has_text(fields):
-        kinds = {field.name: field.type for field in fields}
-        return all(_is_text(kinds.get(name)) for name in columns)
-
-    if has_text(schema):
-        return ""
-    for field in schema:
-        if pa.types.is_struct(field.type) and has_text(field.type.fields):
-            return field.name
-    found = ", ".join(f"{field.name} ({field.type})" for field in schema)
-    raise errors.UserError(
-        f"{path} must have columns of text named {' and '.join(columns)}, or a "
-        f"column with these fields; got {found}."
-    )
-
-
-def _is_text(kind):
-    import pyarrow as pa
-
-    if isinstance(kind, pa.DictionaryType):
-        kind = kind.value_type
-    return kind in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def _line(text):
-    return (text or "").replace("\r", " ").replace("\n", " ")

@@ -35,6 +35,7 @@ HOSTILE = [
     "x" * 400,
     "word, " * 40,
 ]
+WITH_TEXT = [line for line in HOSTILE if line.strip()]
 SEARCH = "beam_size=2,extra_length=3,max_input_length=40"
 
 
@@ -59,7 +60,7 @@ def learned(run, raw_writer, flags_of, tmp_path_factory):
             for line in [*HOSTILE * 3, "y" * 1_000_000, "z z " * 250_000]:
                 file.write(f"{line}\n".encode())
         for split in ("validation", "test"):
-            write(raw / f"{split}.{language}", HOSTILE)
+            write(raw / f"{split}.{language}", WITH_TEXT)
     ok(
         run(
             "trainer",
@@ -74,6 +75,7 @@ def learned(run, raw_writer, flags_of, tmp_path_factory):
             "--eval_bleu_sentences=5",
         )
     )
+    write(folder / "hostile.txt", HOSTILE)
     return folder
 
 
@@ -85,7 +87,7 @@ def translated(learned, run):
             "decoder",
             f"--output_dir={learned / 'run'}",
             f"--decode_hparams={SEARCH}",
-            f"--decode_from_file={learned / 'raw' / 'test.xx'}",
+            f"--decode_from_file={learned / 'hostile.txt'}",
             f"--decode_to_file={learned / 'out.txt'}",
         )
     )
@@ -102,7 +104,7 @@ def test_each_line_has_a_translation_of_one_line(learned, run, translated):
             "decoder",
             f"--output_dir={learned / 'run'}",
             f"--decode_hparams={SEARCH},return_beams=true",
-            f"--decode_from_file={learned / 'raw' / 'test.xx'}",
+            f"--decode_from_file={learned / 'hostile.txt'}",
         )
     )
     for both, best in zip(lines_of(beams), translated, strict=True):
@@ -135,7 +137,7 @@ def test_evaluate_and_report_escape_unusual_text(learned, run):
     text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
     scores = json.loads(lines_of(text)[-1])
     stored = learned / "run" / "translations" / "test.txt"
-    assert len(list(parallel_files.read_lines(stored))) == len(HOSTILE)
+    assert len(list(parallel_files.read_lines(stored))) == len(WITH_TEXT)
     again = ok(
         run(
             "evaluate",

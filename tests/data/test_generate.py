@@ -10,7 +10,7 @@ from file_strategies import LINES
 from hypothesis import strategies as st
 from small_corpora import draw_pairs, generate_corpus
 
-from t2t_repro import errors
+from t2t_repro import errors, prepare
 from t2t_repro.data import encode, engines, manifest
 from t2t_repro.data.encode import Encoder
 from t2t_repro.data.generate import LineSample
@@ -19,7 +19,7 @@ from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-TEST = [("", "nothing"), ("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
+TEST = [("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
 
 
 def test_corpus_has_ids_counts_and_checksums_of_its_text(tmp_path):
@@ -56,12 +56,37 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     kept = manifest.open_corpus(tmp_path, "train")
     expected = vocabulary.encode([inputs for inputs, _ in good])
     assert kept.sentences("inputs") == expected
-    assert (counts["test"]["read"], counts["test"]["kept"]) == (3, 3)
+    assert (counts["test"]["read"], counts["test"]["kept"]) == (2, 2)
     assert set(counts["test"]["dropped"].values()) == {0}
     test = manifest.open_corpus(tmp_path, "test")
     assert test.text("inputs") == [inputs for inputs, _ in TEST]
     assert test.text("targets") == [targets for _, targets in TEST]
-    assert test.sentences("inputs")[0] == [EOS]
+
+
+def test_copies_and_remains_of_web_pages_are_counted(tmp_path):
+    copies = [("x", "aa"), ("a b", "<br/>"), ("a b", "bb"), ("y", "z")]
+    train = [*draw_pairs(40), ("a b", "a&nbsp;b"), ("&#39;x", "aa")]
+    splits = generate_corpus(tmp_path, train, copies)["splits"]
+    assert splits["test"]["in_training"] == {"inputs": 2, "targets": 1}
+    assert splits["test"]["web"] == {"pairs": 1, "example": [*copies[1]]}
+    assert splits["train"]["web"] == {
+        "pairs": 2,
+        "example": ["a b", "a&nbsp;b"],
+    }
+    assert prepare.summary(manifest.read(tmp_path)).splitlines()[-3:] == [
+        "  2 inputs and 1 targets are in the training text, too, so that "
+        "scores are too good",
+        "  1 have remains of web pages, as",
+        "    a b | <br/>",
+    ]
+
+
+def test_empty_side_of_a_held_out_pair_is_refused(tmp_path):
+    message = "2 of 3 pairs of the split test .*first is pair 2: .'a', ' '"
+    with pytest.raises(errors.UserError, match=message):
+        pairs = [("a", "b"), ("a", " "), ("", "b")]
+        generate_corpus(tmp_path, draw_pairs(20), pairs)
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):

@@ -1,6 +1,7 @@
 """Edited text files: each is read, or named by an error, with the line."""
 
 import gzip
+import itertools
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from pyarrow import parquet
 from t2t_repro import errors
 from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
-from t2t_repro.text import parallel_files, trees, weighted_corpora
+from t2t_repro.text import pair_files, parallel_files, trees
 
 TEXT = (
     b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
@@ -84,9 +85,30 @@ def make_parquet():
 @given(edited_bytes(make_parquet()))
 def test_edited_parquet_is_read_or_named(folder, content):
     def read(path):
-        return list(weighted_corpora.read_parquet(path, ("en", "de")))
+        return list(pair_files.read_parquet(path, ("en", "de")))
 
     read_or_refuse(read, folder / "text.parquet", content)
+
+
+ONE_FILE = {
+    "tsv": b"en\tde\na b\tc\n\n\xc3\xa9\t\t\nx\ty\tz\r\n",
+    "jsonl": b'{"en": "a", "de": "\\u00e9"}\n{"x": {"de": "\\n", "en": null}}',
+    "tmx": b"<?xml version='1.0' encoding='utf-8'?><!DOCTYPE tmx>\n<tmx><tu>"
+    b"<tuv xml:lang='en'><seg>a<ph>x</ph>&amp;</seg></tuv>"
+    b"<tuv lang='de-AT'><seg>\xc3\xa9\n</seg></tuv></tu></tmx>",
+}
+
+
+@pytest.mark.parametrize("kind", ONE_FILE)
+@given(data=st.data())
+def test_edited_file_of_pairs_is_read_or_named(folder, kind, data):
+    def read(path):
+        return list(pair_files.PairFile(str(path), ("en", "de")).read())
+
+    content = data.draw(edited_bytes(ONE_FILE[kind]))
+    pairs = read_or_refuse(read, folder / f"pairs.{kind}", content)
+    for line in itertools.chain(*pairs or ()):
+        assert parallel_files.is_text(line) and "\n" not in line
 
 
 @given(edited_bytes(TEXT), edited_bytes(TEXT))

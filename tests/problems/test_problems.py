@@ -175,7 +175,7 @@ def test_parallel_text_follows_its_arguments():
 
 
 def test_parallel_text_without_arguments_is_user_error():
-    with pytest.raises(errors.UserError, match="name=…, languages=…"):
+    with pytest.raises(errors.UserError, match="needs.*languages=…"):
         build_problem("parallel_text")
 
 
@@ -240,3 +240,36 @@ def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):
     assert list(built.pairs("test", tmp_path, "unused")) == [test]
     with pytest.raises(errors.UserError, match="unique would drop the copies"):
         build_problem("parallel_text", f"{arguments},filters=unique")
+
+
+def test_parallel_text_of_one_file_is_divided_once(tmp_path):
+    lines = [f'{{"en": "{i}", "x": "-{i}"}}\n' for i in range(40)]
+    (tmp_path / "my pairs.jsonl").write_text("".join(lines))
+    arguments = f"file={tmp_path}/my pairs.jsonl,languages=en-de,columns=en:x"
+    built = build_problem("parallel_text", arguments)
+    assert built.data_name == "parallel_text_my_pairs_ende"
+    assert built.text_folder == pathlib.Path("/")
+    assert built.raw_paths(built.text_folder) == [tmp_path / "my pairs.jsonl"]
+    splits = {s: list(built.pairs(s, None, tmp_path)) for s in built.splits}
+    assert [len(pairs) for pairs in splits.values()] == [36, 2, 2]
+    assert sorted(sum(splits.values(), [])) == sorted(
+        (str(i), f"-{i}") for i in range(40)
+    )
+    relative = f"{arguments.replace(f'{tmp_path}/', '')},held_out=5"
+    pairs = build_problem("parallel_text", relative).pairs
+    assert len(list(pairs("test", tmp_path, tmp_path))) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("file=-", "name must consist of letters"),
+        ("file=a.txt", "format of .*a.txt must be tsv.*got 'txt'"),
+        ("file=a.tsv,columns=1", "columns must be two names.*got '1'"),
+        ("file=a.tsv,corpora=b", "file=a.tsv has the text of all splits"),
+        ("name=a,held_out=5", "describe one file with both sides"),
+    ],
+)
+def test_arguments_of_one_file_are_checked(arguments, message):
+    with pytest.raises(errors.UserError, match=message):
+        build_problem("parallel_text", f"languages=en-de,{arguments}")

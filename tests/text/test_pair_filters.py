@@ -24,6 +24,10 @@ def build(name, value=None, languages=("en", "de")):
         ("letters", None, ("a + b = 12", "ein guter Tag")),
         ("letters", None, ("", "ein guter Tag")),
         ("script", None, ("a good day", "хороший день")),
+        ("web", None, ("a good day", "ein<BR />guter Tag")),
+        ("web", None, ("a <a href='x'>good</a> day", "ein guter Tag")),
+        ("web", None, ("a good&nbsp;day", "ein guter Tag")),
+        ("web", None, ("a good day", "ein guter \ufffd")),
         ("different", None, (" A  good day", "a good day")),
     ],
 )
@@ -31,6 +35,11 @@ def test_filter_drops_bad_pair_and_keeps_good_one(name, value, bad):
     built = build(name, value)
     assert not built.keep(bad)
     assert not bad[0] or built.keep(GOOD)
+
+
+def test_signs_that_are_no_markup_are_kept():
+    text = "<BT> a<b and c>d, R&D; AT&T, <3, &c., <unk> b < i > a"
+    assert build("web").keep((text, text))
 
 
 def test_script_is_that_of_the_language_and_ignores_other_signs():

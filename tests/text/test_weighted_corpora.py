@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from t2t_repro import errors
-from t2t_repro.text import weighted_corpora
+from t2t_repro.text import pair_files, weighted_corpora
 
 LANGUAGES = ("en", "de")
 
@@ -142,7 +142,7 @@ def test_missing_side_is_user_error(raw):
 )
 def test_text_of_parquet_may_have_other_types(tmp_path, columns):
     path = write_parquet(tmp_path / "a.parquet", **columns)
-    pairs = list(weighted_corpora.read_parquet(path, LANGUAGES))
+    pairs = list(pair_files.read_parquet(path, LANGUAGES))
     assert pairs == [("a", "-a"), ("b", "-b")]
 
 
@@ -160,7 +160,7 @@ def test_parquet_without_columns_of_text_is_user_error(
     path = write_parquet(tmp_path / "a.parquet", **columns)
     message = f"text named en and de, or a column .*; got {found}"
     with pytest.raises(errors.UserError, match=message):
-        list(weighted_corpora.read_parquet(path, LANGUAGES))
+        list(pair_files.read_parquet(path, LANGUAGES))
 
 
 @hypothesis.given(

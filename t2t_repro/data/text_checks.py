@@ -1,0 +1,80 @@
+"""Checks of text for data: empty sides, copies, and remains of web pages."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from t2t_repro import errors
+from t2t_repro.data import corpus
+from t2t_repro.text.pair_filters import Web
+from t2t_repro.text.parallel_files import Pair
+
+_EXAMPLE_LENGTH = 200  # characters
+
+
+class TextChecks:
+    """What is found in the splits, of which "train" is read last."""
+
+    def __init__(self, allow_empty_source: bool):
+        """Begin; `allow_empty_source` is the setting of the data."""
+        self._needed = slice(1 if allow_empty_source else 0, 2)  # sides
+        self._held_out: dict[str, list[Pair]] = {}
+        self._known: tuple[set[str], ...] = set(), set()  # lines of both sides
+        self._met: tuple[set[str], ...] = set(), set()  # in training, too
+        self._web = Web(None, ("", ""))
+        self._remains: dict[str, dict[str, Any]] = {}
+
+    def watch(self, split: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the pairs of a split.
+
+        Raises:
+            UserError: pairs that are not for training have an empty side.
+                Without them, lines would not be those of other translations.
+        """
+        kept: list[Pair] = []
+        for pair in pairs:
+            if not self._web.keep(pair[:2]):
+                entry = {"pairs": 0, "example": _shortened(pair)}
+                self._remains.setdefault(split, entry)["pairs"] += 1
+            if split == "train":
+                for met, known, line in zip(
+                    self._met, self._known, pair[:2], strict=True
+                ):
+                    met.update({line} & known)
+            else:
+                kept.append(pair[:2])
+            yield pair
+        if split != "train":
+            self._held_out[split] = kept
+            self._require_text(split, kept)
+            for side, known in enumerate(self._known):
+                known.update(pair[side] for pair in kept if pair[side])
+
+    def _require_text(self, split, pairs):
+        empty = [
+            i
+            for i, pair in enumerate(pairs)
+            if not all(map(str.strip, pair[self._needed]))
+        ]
+        if empty:
+            raise errors.UserError(
+                f"{len(empty):,} of {len(pairs):,} pairs of the split {split} "
+                f"have an empty side; the first is pair {empty[0] + 1:,}: "
+                f"{_shortened(pairs[empty[0]])}. Scores need both sides: "
+                "remove these lines of both languages, or choose other text."
+            )
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Return entries of the manifest for each split: what was found."""
+        found = {name: {"web": entry} for name, entry in self._remains.items()}
+        for split, pairs in self._held_out.items():
+            counts = {
+                name: sum(pair[side] in self._met[side] for pair in pairs)
+                for side, name in enumerate(corpus.SIDES)
+            }
+            if any(counts.values()):
+                found.setdefault(split, {})["in_training"] = counts
+        return found
+
+
+def _shortened(pair):
+    return [line[:_EXAMPLE_LENGTH] for line in pair[:2]]

@@ -1,0 +1,256 @@
+"""Files that have both sides of a text: TSV, JSON Lines, TMX and Parquet.
+
+Each reader yields pairs in the order of the file, and names the line of what it
+refuses. Sides may be empty.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from t2t_repro import errors
+from t2t_repro.text import parallel_files
+from t2t_repro.text.parallel_files import Pair
+
+STDIN = "-"
+# Elements of TMX with codes of other programs instead of text.
+_CODES = {"bpt", "ept", "it", "ph", "ut"}
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+# Expat limits the text of entities (CVE-2013-0340), and reads no other file.
+_SAFE_EXPAT = (2, 4, 1)
+# Of encodings, and of elements within elements.
+_XML_ERRORS = ElementTree.ParseError, LookupError, ValueError, RecursionError
+
+
+@dataclasses.dataclass(frozen=True)
+class PairFile:
+    """A file, and where both sides are in it."""
+
+    path: str  # STDIN: standard input
+    languages: tuple[str, str]  # names of the columns, keys or languages
+    format: str = ""  # "": that of the extension; of STDIN, tsv
+    columns: str = ""  # "source:target": other names; of TSV also 1:2
+
+    def __post_init__(self) -> None:
+        if self._kind not in _READERS:
+            raise errors.UserError(
+                f"The format of {self.path} must be {', '.join(_READERS)}; got "
+                f"{self._kind!r}. Rename the file, or give format=tsv."
+            )
+        if not re.fullmatch(r"([^:]+:[^:]+)?", self.columns):
+            raise errors.UserError(
+                "columns must be two names or numbers joined by ':', as in "
+                f"source:target; got {self.columns!r}."
+            )
+
+    @property
+    def _kind(self):
+        stem = re.sub(r"\.(gz|zst)$", "", self.path)
+        by_name = "tsv" if self.path == STDIN else stem.rpartition(".")[2]
+        return self.format or by_name
+
+    def read(self) -> Iterator[Pair]:
+        """Yield the pairs, some of which may have empty sides.
+
+        Raises:
+            UserError: the file cannot be read, or a line of it is wrong.
+        """
+        path = "/dev/stdin" if self.path == STDIN else self.path
+        first, _, second = self.columns.partition(":")
+        names = (first, second) if second else self.languages
+        reader = _READERS[self._kind]
+        return reader(pathlib.Path(path), names, bool(second))
+
+
+def _read_tsv(path, names, are_given):
+    """Yield two columns between tabs; quotes are characters as others."""
+    places = []
+    for number, line in enumerate(parallel_files.read_lines(path), 1):
+        cells = line.split("\t")
+        if number == 1:
+            if set(names) <= set(cells):
+                places = [cells.index(name) for name in names]
+                continue
+            places = _places(path, line, names if are_given else ("1", "2"))
+        if line.strip() and max(places) >= len(cells):
+            raise errors.UserError(
+                f"{path}, line {number}, has {len(cells)} columns; column "
+                f"{max(places) + 1} is needed: {line!r:.80}. Separate columns "
+                "by tabs, or remove the line."
+            )
+        yield tuple(cells[i] for i in places) if line.strip() else ("", "")
+
+
+def _places(path, line, numbers):
+    """Return the places of columns from 1 in a file without a header."""
+    if not all(re.fullmatch(r"[1-9][0-9]{0,5}", each) for each in numbers):
+        raise errors.UserError(
+            f"{path}, line 1, must have the columns {' and '.join(numbers)}; "
+            f"got {line!r:.200}. Correct columns=…, or number them, as in 1:2."
+        )
+    return [int(each) - 1 for each in numbers]
+
+
+def _read_jsonl(path, names, are_given):
+    """Yield two keys of an object in each line, or of an object in it."""
+    for number, line in enumerate(parallel_files.read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number},"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise errors.UserError(
+                f"{where} is not JSON: {error}. Write one object in each line."
+            ) from error
+        inner = record.values() if isinstance(record, dict) else ()
+        found = [
+            ["" if each[name] is None else each[name] for name in names]
+            for each in (record, *inner)
+            if isinstance(each, dict) and each.keys() >= set(names)
+        ]
+        if not found or not all(map(parallel_files.is_text, found[0])):
+            raise errors.UserError(
+                f"{where} must be an object with text for the keys "
+                f"{' and '.join(names)}; got {line:.80}. Name other keys with "
+                "columns=source:target, or correct the line."
+            )
+        yield tuple(map(parallel_files.one_line, found[0]))
+
+
+def _read_tmx(path, names, are_given):
+    """Yield the units of a TMX file that have both languages.
+
+    https://www.ttt.org/oscarstandards/tmx/tmx14b.html
+    """
+    if expat.version_info < _SAFE_EXPAT:
+        raise errors.UserError(
+            f"{expat.EXPAT_VERSION} lets a small TMX file fill the memory. "
+            "Install a newer Python, or convert the file to TSV."
+        )
+    found, is_empty, body = set(), True, None
+    with parallel_files.open_raw(path) as file:
+        try:
+            for event, element in ElementTree.iterparse(file, ("start", "end")):
+                if event == "start":
+                    body = element if element.tag == "body" else body
+                elif element.tag == "tu":
+                    unit = dict(map(_variant, reversed(element.findall("tuv"))))
+                    found.update(unit)
+                    sides = [_side(unit, _code(name)) for name in names]
+                    if None not in sides:
+                        is_empty = False
+                        yield tuple(sides)
+                    (element if body is None else body).clear()
+        except _XML_ERRORS as error:
+            raise errors.UserError(
+                f"{path} is not XML: {error}. Export it again."
+            ) from error
+    if is_empty:
+        raise errors.UserError(
+            f"{path} has no unit in {' and '.join(names)}; its languages are "
+            f"{', '.join(sorted(found)) or 'none'}. Name two of them, as in "
+            "columns=en-GB:de-AT."
+        )
+
+
+def _variant(element):
+    """Return code and text of a unit in one language."""
+    segment = element.find("seg")
+    text = "" if segment is None else _text(segment)
+    line = re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
+    return _code(element.get(_LANGUAGE, element.get("lang", ""))), line
+
+
+def _text(element):
+    """Return the text of an element, without codes, and what follows it."""
+    inner = (element.text or "", *map(_text, element))
+    own = "" if element.tag in _CODES else "".join(inner)
+    return own + (element.tail or "")
+
+
+def _side(unit, name):
+    """Return the text of a language, or of the first of its regions."""
+    regions = (code for code in unit if code.startswith(f"{name}-"))
+    return unit.get(name, unit.get(next(regions, None)))
+
+
+def _code(language):
+    """Return a code for comparisons: "en_GB" and "en-gb" are the same."""
+    return language.replace("_", "-").casefold()
+
+
+def read_parquet(
+    path: pathlib.Path, columns: tuple[str, str]
+) -> Iterator[Pair]:
+    """Yield the pairs of two columns of text; line ends become spaces.
+
+    The columns may be fields of another one, as `translation` is in datasets of
+    the Hugging Face Hub.
+
+    Raises:
+        UserError: a column is missing or is not text, or the file is damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            parent = _parent_column(path, file.schema_arrow, columns)
+            prefix = f"{parent}." if parent else ""
+            names = [f"{prefix}{name}" for name in columns]
+            for batch in file.iter_batches(columns=names):
+                fields = batch[parent].flatten() if parent else batch.columns
+                order = batch[parent].type if parent else batch.schema
+                sides = (
+                    fields[order.get_field_index(name)].to_pylist()
+                    for name in columns
+                )
+                for pair in zip(*sides, strict=True):
+                    inputs, targets = map(parallel_files.one_line, pair)
+                    yield inputs, targets
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise errors.UserError(
+            f"Cannot read {path}: {error}. Fetch it again."
+        ) from error
+
+
+def _parent_column(path, schema, columns):
+    """Return the column whose fields have the text; "": they are columns."""
+    import pyarrow as pa
+
+    def has_text(fields):
+        kinds = {field.name: field.type for field in fields}
+        return all(_is_text(kinds.get(name)) for name in columns)
+
+    if has_text(schema):
+        return ""
+    for field in schema:
+        if pa.types.is_struct(field.type) and has_text(field.type.fields):
+            return field.name
+    found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    raise errors.UserError(
+        f"{path} must have columns of text named {' and '.join(columns)}, or a "
+        f"column with these fields; got {found}."
+    )
+
+
+def _is_text(kind):
+    import pyarrow as pa
+
+    if isinstance(kind, pa.DictionaryType):
+        kind = kind.value_type
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+# {format: reader of a path, two names, and whether a user gave these}
+_READERS: dict[str, Callable[..., Iterator[Pair]]] = {
+    "tsv": _read_tsv,
+    "jsonl": _read_jsonl,
+    "tmx": _read_tmx,
+    "parquet": lambda path, names, _: read_parquet(path, names),
+}
