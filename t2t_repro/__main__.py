@@ -16,6 +16,7 @@ COMMANDS = (
     "evaluate",
     "decoder",
     "report",
+    "sweep",
     "exporter",
     "query",
     "serve",

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from absl import flags
 
-from scripts.paper import table_rows
+from scripts.paper import table_rows, verdicts
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.decoding import translate
 from t2t_repro.evaluation import evaluation
@@ -28,7 +28,7 @@ from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.run import Run
-from t2t_repro.sweeps import running, tables
+from t2t_repro.sweeps import comparison, running
 from t2t_repro.text.test_sets import TestSet
 
 SPLIT = "test"  # of rows
@@ -103,44 +103,10 @@ def main():
         write[values.figures](folders, results / f"{values.figures}.json")
         return
     variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
-    table_rows.run(
-        table_rows.table(variants, BASE),
-        table_rows.job(SPLIT, averaged=False),
-        summarize,
-        lay_out,
-        measure,
-    )
-
-
-def summarize(results, score) -> list[dict]:
-    """Return means, ranges and deviations, a dict per row."""
-    return tables.summarize(results, score, "perplexity", "padding")
-
-
-def lay_out(results, score) -> str:
-    """Format rows in Markdown, the best score first."""
-    rows = tables.by_row(results)
-
-    def mean(name):
-        values = tables.values_of_seeds(rows[name], score)
-        return statistics.fmean(values)
-
-    lines = [
-        (
-            name,
-            tables.spread_of_seeds(rows[name], score, 2),
-            tables.spread_of_seeds(rows[name], "perplexity", 3),
-            f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
-            ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
-        )
-        for name in sorted(rows, key=mean, reverse=True)
-    ]
-    columns = "row", tables.heading(score), "perplexity"
-    columns += "10⁶ parameters", "minutes"
-    return (
-        f"{tables.markdown(columns, lines)}\n\n"
-        f"{tables.provenance(results, score)}\n"
-    )
+    table = table_rows.table(variants, BASE)
+    job = table_rows.job(SPLIT, averaged=False)
+    compared = comparison.Comparison(table, job, verdicts.MARGIN)
+    table_rows.run(table, job, compared.write, measure)
 
 
 def measure(run: Run, stored: dict) -> dict:

@@ -285,7 +285,7 @@ def record(
     reference = {
         **{key: first[key] for key in (*named, "vocabulary_sha256")},
         "mixed_precision": precision(first),
-        "command": f"t2t trainer {rows.without_folders(arguments)}",
+        "command": f"t2t trainer {common_flags.without_folders(arguments)}",
         "machine": machine,
         "date": str(datetime.date.today()),
         "versions": first["versions"],

@@ -72,12 +72,12 @@ def main():
     rates = search_learning_rates(names, every_step, job)
     problem = job.problem
     pair = problem.source_language + problem.target_language
-    table_rows.run(
-        table(every_step, rates),
+    write = table_rows.writer(
         job,
         functools.partial(summarize, pair),
         lambda results, score: lay_out(pair, results, score, speeds(job)),
     )
+    table_rows.run(table(every_step, rates), job, write)
 
 
 def search_learning_rates(names, steps, job) -> dict[str, float]:

@@ -36,12 +36,9 @@ RULE = (
 
 def main():
     variants = {n: table_rows.Variant(f"table3_{n}") for n in TABLE_3}
-    table_rows.run(
-        table_rows.table(variants, "base"),
-        table_rows.job(split="validation", averaged=False),
-        summarize,
-        lay_out,
-    )
+    table = table_rows.table(variants, "base")
+    job = table_rows.job(split="validation", averaged=False)
+    table_rows.run(table, job, table_rows.writer(job, summarize, lay_out))
 
 
 def summarize(results, score) -> list[dict]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shlex
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,11 +26,6 @@ LENGTH_HPARAMS = (
     "train_steps",
     "save_checkpoints_steps",
     "num_averaged_checkpoints",
-)
-# Not part of a recorded command: they depend on the machine.
-_MACHINE_FLAGS = (
-    *("data_dir", "output_dir", "raw_dir", "results_dir"),
-    *("machine", "monolingual", "processes"),
 )
 # The flags of define_flags() are those of the program that calls it.
 flags.disclaim_key_flags()
@@ -196,31 +190,27 @@ def convention(problem) -> str:
 
 
 def command_line() -> str:
-    """Return the command of this process, without folders of this machine.
-
-    Flags of folders are left out; other absolute paths become file names.
-    """
-    given = common_flags.given(
-        *(name for name in flags.FLAGS if name not in _MACHINE_FLAGS)
-    )
+    """Return the command of this process, without folders of this machine."""
     module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"
-    return shlex.join(
-        ["python", "-m", module, *map(rows.without_folders, given)]
-    )
+    return f"python -m {module} {common_flags.portable()}"
 
 
-def run(table, job, summarize, lay_out, measure=None) -> None:
-    """Run the rows that the flags select, and write the table after each.
+def run(table, job, write, measure=running.measure_training) -> None:
+    """Run the rows that the flags select, as running.run_all() does."""
+    job.datagen()
+    selected = table.rows(flags.FLAGS.rows, flags.FLAGS.seed)
+    running.run_all(selected, table, job, write, measure)
+
+
+def writer(job, summarize, lay_out):
+    """Return a function of results that writes table.json and table.md.
 
     Args:
-        table: its rows.
         job: settings that all rows share.
         summarize: a function of the results and of the metric to compare with
             the paper's BLEU, which returns table.json.
         lay_out: a function of both that returns table.md.
-        measure: of running.run_row().
     """
-    values = flags.FLAGS
 
     def write(results):
         summary = summarize(results, job.score)
@@ -229,7 +219,4 @@ def run(table, job, summarize, lay_out, measure=None) -> None:
         files.write_text(job.results_dir / "table.md", text)
         return text
 
-    selected = table.rows(values.rows, values.seed)
-    running.run_all(
-        selected, table, job, write, measure or running.measure_training
-    )
+    return write

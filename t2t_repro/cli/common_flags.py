@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import math
 import pathlib
+import re
 import shlex
 import sys
 import typing
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 
 # Types of flags: settings dataclasses, lists, finite numbers, UTF-8 text.
 
+# Flags that are not part of a recorded command.
+_OF_MACHINE = (
+    *("data_dir", "output_dir", "raw_dir", "results_dir"),
+    *("machine", "processes"),
+)
+# The folder of an absolute path, where an argument or a part of it begins.
+_FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,\s]*/")
 _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 # The functions define flags of the command that calls them.
 flags.disclaim_key_flags()
@@ -403,6 +411,21 @@ def given(*names: str) -> list[str]:
         if flag.present
         for word in flag.serialize().splitlines()
     ]
+
+
+def portable(*omitted: str) -> str:
+    """Return the given flags as text, without folders of this machine.
+
+    Flags of folders and of `omitted` names are left out; other absolute paths
+    become file names.
+    """
+    names = [name for name in flags.FLAGS if name not in _OF_MACHINE + omitted]
+    return shlex.join(map(without_folders, given(*names)))
+
+
+def without_folders(command: str) -> str:
+    """Return a command or an argument with file names for absolute paths."""
+    return _FOLDER.sub("", command)
 
 
 def required(name: str) -> Any:

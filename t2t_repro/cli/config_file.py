@@ -202,10 +202,24 @@ def _set(flag: flags.Flag, value: Any) -> None:
         flag.unparse()
         flag.parse(fields.join(given))
     elif not flag.present:
-        is_several = isinstance(flag, flags.MultiFlag)
-        texts = value if is_several and isinstance(value, list) else [value]
+        texts = [value]
+        if isinstance(flag, flags.MultiFlag):
+            texts = _several(value)
         for text in map(_text, texts):
             flag.parse(_BOOLEANS.get(text, text) if flag.boolean else text)
+
+
+def _several(value):
+    """Return the values of a flag that may be repeated."""
+    if isinstance(value, dict):  # {name: {key: value}} is name:key=value
+        items = {
+            name: {key: _text(item) for key, item in values.items()}
+            for name, values in value.items()
+            if isinstance(values, dict)
+        }
+        if items.keys() == value.keys():
+            return [f"{name}:{fields.join(items[name])}" for name in items]
+    return value if isinstance(value, list) else [value]
 
 
 def _text(value):

@@ -34,8 +34,6 @@ _RECORDED = {
     "early_stopping_evals": "--early_stopping_evals=… of this command",
     "early_stopping_metric": "--early_stopping_metric=… of this command",
 }
-# The folder of an absolute path, where an argument or a part of it begins.
-_FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,\s]*/")
 
 
 class Row(NamedTuple):
@@ -339,8 +337,3 @@ def _differences(stored, wanted):
     changed = list(fields.differences(actual, wanted))
     only_there = "{0} is {2!r} there and {1!r} here"
     return changed or list(fields.differences(wanted, actual, only_there))
-
-
-def without_folders(command: str) -> str:
-    """Return a command or an argument with file names for absolute paths."""
-    return _FOLDER.sub("", command)

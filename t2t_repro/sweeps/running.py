@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from t2t_repro import errors, hparam, prepare
+from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.io import files
@@ -21,7 +21,7 @@ from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
 from t2t_repro.runs import history
 from t2t_repro.runs.run import Run
-from t2t_repro.sweeps import queue
+from t2t_repro.sweeps import queue, tables
 from t2t_repro.sweeps.rows import (
     Job,
     Row,
@@ -89,7 +89,44 @@ def _trainer_flags(row, job):
     )
 
 
-def run_row(row: Row, job: Job, measure: Callable) -> None:
+def open_corpus(run: Run, split: str) -> Corpus:
+    """Open a split of the data of a run."""
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    return manifest.open_corpus(data, split, run.problem.reverse)
+
+
+def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return perplexities, scores, parameters, FLOPs and padding of a training.
+
+    Perplexity is per subword, of the last weights on the validation split, even
+    if scores are of averaged weights or another split. Padding is a share of
+    tokens and padding, of both sides.
+    """
+    hparams, corpus = run.hparams, open_corpus(run, "train")
+    lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+    plan = batch_plan.build(
+        corpus.lengths, hparams, run.settings["random_seed"]
+    )
+    model = building.build_abstract(hparams, **run.vocabularies.sizes)
+    names = ("step", "perplexity", *run.problem.suite.names)
+    curve = [
+        {key: entry[key] for key in names if key in entry}
+        for entry in history.History(run.output_dir).entries
+    ]
+    tokens = hparams.batch_tokens * curve[-1]["step"]
+    return {
+        "perplexity": curve[-1]["perplexity"],
+        "scores": {key: stored[key] for key in stored["signatures"]},
+        "signatures": stored["signatures"],
+        "vocab_size": model.vocab_size,
+        "parameters": model.count_params(),
+        "training_flops": seq2seq.training_flops(model, tokens, *lengths),
+        "padding": 1 - sum(plan.tokens.values()) / plan.padded_tokens,
+        "curve": curve,
+    }
+
+
+def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     """Train and score a row, and write its file, unless it exists.
 
     A row that its budget ended is continued if the budget has grown. `measure`
@@ -130,43 +167,6 @@ def _may_continue(finished, folder, options):
     return not queue.Budget(folder, options.budget_minutes).exhausted
 
 
-def open_corpus(run: Run, split: str) -> Corpus:
-    """Open a split of the data of a run."""
-    data = prepare.data_folder(run.settings["data_dir"], run.problem)
-    return manifest.open_corpus(data, split, run.problem.reverse)
-
-
-def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
-    """Return perplexities, scores, parameters, FLOPs and padding of a training.
-
-    Perplexity is per subword, of the last weights on the validation split, even
-    if scores are of averaged weights or another split. Padding is a share of
-    tokens and padding, of both sides.
-    """
-    hparams, corpus = run.hparams, open_corpus(run, "train")
-    lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
-    plan = batch_plan.build(
-        corpus.lengths, hparams, run.settings["random_seed"]
-    )
-    model = building.build_abstract(hparams, **run.vocabularies.sizes)
-    names = ("step", "perplexity", *run.problem.suite.names)
-    curve = [
-        {key: entry[key] for key in names if key in entry}
-        for entry in history.History(run.output_dir).entries
-    ]
-    tokens = hparams.batch_tokens * curve[-1]["step"]
-    return {
-        "perplexity": curve[-1]["perplexity"],
-        "scores": {key: stored[key] for key in stored["signatures"]},
-        "signatures": stored["signatures"],
-        "vocab_size": model.vocab_size,
-        "parameters": model.count_params(),
-        "training_flops": seq2seq.training_flops(model, tokens, *lengths),
-        "padding": 1 - sum(plan.tokens.values()) / plan.padded_tokens,
-        "curve": curve,
-    }
-
-
 def step_flops(hparams: hparam.HParams, job: Job) -> float:
     """Return the FLOPs of a training step; the data must exist."""
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
@@ -176,11 +176,53 @@ def step_flops(hparams: hparam.HParams, job: Job) -> float:
     return seq2seq.training_flops(model, hparams.batch_tokens, *means)
 
 
+def with_flops(table: Table, job: Job, flops: float) -> Table:
+    """Return the table with as many steps in each row as take these FLOPs."""
+    variants = {}
+    for name, variant in table.variants.items():
+        hparams = registry.build_hparams(variant.hparams_set)
+        hparams = hparams.override(variant.changes)
+        steps = max(round(flops / step_flops(hparams, job)), 1)
+        changes = variant.changes | {"train_steps": steps}
+        variants[name] = variant._replace(changes=changes)
+    return table._replace(variants=variants)
+
+
+def run_rows(
+    rows: Sequence[Row],
+    job: Job,
+    measure: Callable = measure_training,
+    after_each: Callable[[], Any] = lambda: None,
+) -> None:
+    """Run rows in a queue.
+
+    Args:
+        rows: the trainings to run.
+        job: settings that all rows share.
+        measure: of run_row().
+        after_each: a function that is called after each row, one at a time.
+    """
+    lock = threading.Lock()
+    if job.averaged:
+        require_enough_checkpoints(rows, job)
+
+    def run_one(row):
+        run_row(row, job, measure)
+        with lock:
+            after_each()
+
+    tasks = {
+        f"{row.name}, seed {row.seed}": functools.partial(run_one, row)
+        for row in rows
+    }
+    queue.run(tasks, job.options.processes)
+
+
 def run_all(
     rows: Sequence[Row],
     table: Table,
     job: Job,
-    write: Callable[[Sequence[dict]], str],
+    write: Callable[[tables.Results], str],
     measure: Callable = measure_training,
 ) -> None:
     """Run rows, and write the table after each.
@@ -196,25 +238,7 @@ def run_all(
             returns its text.
         measure: of run_row().
     """
-    lock = threading.Lock()
-    if job.averaged:
-        require_enough_checkpoints(rows, job)
-    job.datagen()
-
-    def run_and_write(row):
-        run_row(row, job, measure)
-        with lock:
-            write(finished_rows(table, job))
-
-    queue.run(
-        {
-            f"{row.name}, seed {row.seed}": functools.partial(
-                run_and_write, row
-            )
-            for row in rows
-        },
-        job.options.processes,
-    )
+    run_rows(rows, job, measure, lambda: write(finished_rows(table, job)))
     results = finished_rows(table, job)
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests = compare_with_base(

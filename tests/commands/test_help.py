@@ -29,6 +29,7 @@ REQUIRED = {
     "report": "output_dir problem hparams_set",
     "serve": "export_dir",
     "show": "hparams_set runs_dir",
+    "sweep": "problem hparams_set output_dir",
     "trainer": "problem hparams_set",
 }
 # Commands whose help lists the settings of hparams or of problems.

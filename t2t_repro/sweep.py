@@ -1,0 +1,163 @@
+"""Train variants and seeds, and compare them in a table.
+
+    t2t sweep --problem=multi30k_ende --hparams_set=small,mine --usr_dir=… \\
+        --seeds=1,2,3 --output_dir=…
+    t2t sweep --config=sweep.yaml
+
+Each set of --hparams_set is a row, as it is and with each --variant. The rows
+are a queue: run the command again to resume, and finished ones are not trained
+again. The tables are RESULTS_DIR/table.txt, .md, .tex and .json.
+"""
+
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from t2t_repro import errors, prepare, registry
+from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import flag
+from t2t_repro.data.settings import Data
+from t2t_repro.io import storage
+from t2t_repro.sweeps import rows
+
+if TYPE_CHECKING:
+    from t2t_repro.problem import Problem
+
+
+@common_flags.options
+class Options:
+    """Options of sweep, each a flag of the same name."""
+
+    variant: common_flags.Repeated = flag(
+        (),
+        "Hparams of further rows, NAME:HPARAM=VALUE,HPARAM=VALUE; may be "
+        "repeated. In a file for --config, {NAME: {HPARAM: VALUE}}.",
+    )
+    seeds: common_flags.List = flag((), "Seeds of each row (default: 1).")
+    baseline: str | None = flag(
+        None, "Row to compare the others with (default: the first)."
+    )
+    metric: str | None = flag(
+        None, "Metric to compare (default: the headline of the problem)."
+    )
+    margin: float = flag(
+        0.5, "A smaller difference of the metric is none.", at_least=0
+    )
+    split: str = flag("test", "Split to score.")
+    average: bool = flag(
+        False, "Score the average of each training's last checkpoints."
+    )
+    budget_flops: float | None = flag(
+        None,
+        "FLOPs of each training, in place of train_steps: rows whose steps "
+        "cost more have fewer.",
+        at_least=1,
+    )
+    row: int | None = flag(
+        None,
+        "Train only the row of this number, and write no table: a task of an "
+        "array job.",
+        at_least=1,
+    )
+    list_: bool = flag(False, "List the numbers of the rows, and exit.")
+
+    def read_seeds(self) -> list[int]:
+        """Return the seeds, each once."""
+        seeds = dict.fromkeys(self.seeds or ("1",))
+        for seed in seeds:
+            if not (seed.isascii() and seed.isdigit()):
+                raise errors.UserError(
+                    f"A seed is a whole number; got --seeds={seed}."
+                )
+        return list(map(int, seeds))
+
+    def require_metric(self, problem: "Problem") -> str:
+        """Return the name of the metric to compare."""
+        name = self.metric or problem.suite.headline
+        known = [
+            each
+            for each in problem.suite.names
+            if registry.metrics[each].value.higher_is_better is not None
+        ]
+        if name not in known:
+            raise errors.UserError(
+                f"--metric is one of {', '.join(known)}; got {name}."
+                f"{errors.hint(name, known)}"
+            )
+        return name
+
+
+common_flags.define_fields(Data, ("raw_dir", "num_workers"))
+common_flags.define_fields(rows.Options)
+
+
+def main(inputs: tuple[rows.Table, rows.Job]) -> None:
+    table, job = inputs
+    options = common_flags.field_values(Options)
+    trainings = table.rows([], options.read_seeds())
+    if options.list_:
+        for number, row in enumerate(trainings, 1):
+            state = "  finished" * job.path(row).exists()
+            print(f"{number:4}  {row.name}, seed {row.seed}{state}")
+        return
+    # Imported here, so that --help, --list and mistakes need no TensorFlow.
+    from t2t_repro.sweeps import comparison, running
+
+    job.datagen()
+    if options.budget_flops:
+        table = running.with_flops(table, job, options.budget_flops)
+        trainings = table.rows([], options.read_seeds())
+    if options.row:
+        running.run_rows([trainings[options.row - 1]], job)
+        return
+    compared = comparison.Comparison(table, job, options.margin)
+    running.run_all(trainings, table, job, compared.write)
+    print(f"\nWrote {job.results_dir}/table.txt, .md, .tex and .json.")
+
+
+def _read_inputs():
+    """Return the rows, and the settings that they share."""
+    options, problem = (
+        common_flags.field_values(Options),
+        common_flags.problem(),
+    )
+    sets = common_flags.required("hparams_set").split(",")
+    variants = rows.cross(sets, options.variant, flags.FLAGS.hparams)
+    base = options.baseline or next(iter(variants))
+    rows.select(variants, [base])
+    count = len(variants) * len(options.read_seeds())
+    if options.row and options.row > count:
+        raise errors.UserError(
+            f"There are {count} rows; got --row={options.row}. --list has them."
+        )
+    output_dir = storage.local_path(common_flags.required("output_dir"))
+    if url := storage.url_of(output_dir):
+        raise errors.UserError(
+            f"A sweep needs a folder of this machine; got --output_dir={url}."
+        )
+    job = rows.Job(
+        problem,
+        options.split,
+        options.average,
+        prepare.data_folder(common_flags.data_dir(), problem),
+        output_dir.absolute(),
+        common_flags.field_values(rows.Options),
+        options.require_metric(problem),
+        common_flags.given("problem", "problem_args", "usr_dir", "data_dir"),
+        common_flags.given("raw_dir", "num_workers"),
+        f"t2t sweep {common_flags.portable('config', 'list', 'row')}",
+    )
+    job.options.split_trainer_flags()  # refuses
+    return rows.Table(variants, base), job
+
+
+if __name__ == "__main__":
+    command_line.run(
+        main,
+        {
+            "Required": ("problem", "hparams_set", "output_dir"),
+            "Settings": ("problem_args", "hparams"),
+            "Data": ("data_dir", "raw_dir", "num_workers"),
+        },
+        _read_inputs,
+    )

@@ -1,0 +1,70 @@
+"""The table of a sweep, from rows with known scores."""
+
+from t2t_repro.io import files
+from t2t_repro.sweeps import comparison, tables
+
+
+def test_table_is_formatted_in_markdown_latex_and_text():
+    table = ("row", "10⁶ a_b"), [("x", "1 ± 2"), ("yy", "−50%")]
+    assert tables.markdown(*table) == (
+        "| row | 10⁶ a_b |\n| --- | ---: |\n| x | 1 ± 2 |\n| yy | −50% |"
+    )
+    assert tables.latex(*table).split("\n") == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"row & 10$^6$ a\_b \\",
+        r"\midrule",
+        r"x & 1 $\pm$ 2 \\",
+        r"yy & $-$50\% \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    assert tables.text(*table) == ("row  10⁶ a_b\nx      1 ± 2\nyy      −50%")
+
+
+def finished(job, row, score):
+    """Return the result of a training."""
+    figures = {
+        "scores": {"bleu": score},
+        "signatures": {"bleu": "nrefs:1"},
+        "perplexity": 5.0,
+        "parameters": 2_000_000,
+        "training_flops": 1e9,
+    }
+    return job.settings(row) | {
+        "figures": figures,
+        "minutes": 3.0,
+        "converged": row.seed != 9,
+        "machine": "2 cores",
+        "date": "2026-11-27",
+    }
+
+
+def test_rows_are_compared_with_the_base_row(micro_table):
+    """s = 0.1 with 4 degrees of freedom: 2.776 * 0.1 * sqrt(2 / 3) = 0.23."""
+    table, job = micro_table
+    job.results_dir.mkdir()
+    tests = {"big": [{"seed": 1, "difference": 1.0, "p_value": 0.0123}]}
+    files.write_json(job.results_dir / "paired_tests.json", tests)
+    compared = comparison.Comparison(table, job._replace(metric="bleu"), 0.5)
+    results = [
+        finished(job, table.row(name, seed), score)
+        for name, scores in (
+            ("base", (25.0, 25.1, 24.9)),
+            ("big", (26.0, 26.1, 25.9)),
+        )
+        for seed, score in zip((1, 2, 9), scores, strict=True)
+    ]
+    first = compared.write(results[:1]).splitlines()
+    assert first[1].split() == "base 25.00 5.00 2.00 3.0".split()
+    assert "verdict" not in compared.summarize([results[0], results[3]])[1]
+    compared.write(results)
+    line = (job.results_dir / "table.md").read_text("utf-8").splitlines()[3]
+    assert line.startswith("| big (not converged) | hidden_size=1024, num_")
+    assert line.endswith(
+        "| 26.00 ± 0.10 | +1.00 | +0.77 to +1.23 | 0.012 | better "
+        "| 5.00 ± 0.00 | 2.00 | 3.0 |"
+    )
+    big = files.read_json(job.results_dir / "table.json")[1]
+    assert big["differs_in"]["num_heads"] == 16
+    assert big["seeds_needed"] == 1
