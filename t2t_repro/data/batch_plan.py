@@ -211,11 +211,11 @@ class BucketedPlan:
             shuffled = _random(seed, 2, bucket).permutation(self._order[span])
             self._order[span] = shuffled
             self._spans.append(span)
-            self._row_lengths.append(
-                _longest_sides(lengths, shuffled, max_length)
-                if hparams.separate_row_lengths
-                else (shape[1], shape[1])
-            )
+            inputs = targets = shape[1]
+            if hparams.separate_row_lengths:
+                most = [lengths[side][shuffled].max() for side in corpus.SIDES]
+                inputs, targets = _padded(most, max_length).tolist()
+            self._row_lengths.append((inputs, targets))
         self._reshuffle = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
@@ -528,22 +528,17 @@ BUCKET_BOUNDARIES = (
 ROW_MULTIPLE = 8
 
 
-# Of a side that is shorter than the one that chooses the bucket.
-_SHORT_BOUNDARIES = (1, 2, 4)
-
-
 def _boundaries(max_length):
     return [*(b for b in BUCKET_BOUNDARIES if b < max_length), max_length]
 
 
-def _longest_sides(lengths, pairs, max_length):
-    """Return the boundaries of the longest inputs and targets of pairs."""
-    boundaries = [*_SHORT_BOUNDARIES, *_boundaries(max_length)]
-    inputs, targets = (
-        boundaries[np.searchsorted(boundaries, lengths[side][pairs].max())]
-        for side in corpus.SIDES
-    )
-    return inputs, targets
+def _padded(lengths, max_length):
+    """Return the row lengths [N] for sides whose longest sentences are given.
+
+    A side that does not choose the bucket may be shorter than any bucket.
+    """
+    boundaries = np.array([1, 2, 4, *_boundaries(max_length)])
+    return boundaries[np.searchsorted(boundaries, lengths)]
 
 
 def _sizes(sorted_lengths, targets, hparams):
@@ -552,12 +547,11 @@ def _sizes(sorted_lengths, targets, hparams):
         return targets
     if not hparams.separate_row_lengths:
         return None
-    boundaries = np.array(_boundaries(hparams.max_length))
+    boundaries = _boundaries(hparams.max_length)
     buckets = np.searchsorted(boundaries, sorted_lengths)
     longest = np.zeros(len(boundaries), int)  # target of each bucket
     np.maximum.at(longest, buckets, targets)
-    boundaries = np.array([*_SHORT_BOUNDARIES, *boundaries])
-    return boundaries[np.searchsorted(boundaries, longest)][buckets]
+    return _padded(longest, hparams.max_length)[buckets]
 
 
 def round_rows(rows: float) -> int:
