@@ -142,23 +142,17 @@ class Require(Rule):
             batch = tf.shape(sentences.limits)[0]
             parts.append(tf.repeat(self._phrases[None], batch, 0))
         size = tf.reduce_max([tf.shape(part)[2] for part in parts]) + 1
-        phrases = tf.concat(
-            [
-                tf.pad(part, [(0, 0), (0, 0), (0, size - tf.shape(part)[2])])
-                for part in parts
-            ],
-            1,
+        parts = [
+            tf.pad(part, [(0, 0), (0, 0), (0, size - tf.shape(part)[2])])
+            for part in parts
+        ]
+        few = tf.debugging.assert_less_equal(
+            sum(tf.shape(part)[1] for part in parts),
+            MAX_PHRASES,
+            "A sentence has too many phrases for the rule require.",
         )
-        with tf.control_dependencies(
-            [
-                tf.debugging.assert_less_equal(
-                    tf.shape(phrases)[1],
-                    MAX_PHRASES,
-                    "A sentence has too many phrases for the rule require.",
-                )
-            ]
-        ):
-            return tf.identity(phrases)
+        with tf.control_dependencies([few]):
+            return tf.concat(parts, 1)
 
     def advance(self, step: SearchStep, state: Any) -> Any:
         last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
