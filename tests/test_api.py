@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+import side_inputs
 import tensorflow as tf
 
 import t2t_repro
@@ -156,21 +157,7 @@ def test_translations_begin_with_their_prefixes(run, export):
 def test_rules_read_side_inputs(run, export, monkeypatch):
     monkeypatch.setattr(registry.search_rules, "_entries", {})
 
-    class Say(rules.Rule):
-        """Outputs are the first phrase of the side input."""
-
-        needs_side = True
-
-        def __init__(self, vocabulary):
-            pass
-
-        def forced(self, step, state):
-            ids = tf.pad(step.sentences.side.phrases[:, 0], ((0, 0), (0, 1)))
-            ids = tf.where(ids == PAD, EOS, ids)
-            index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
-            return tf.gather(ids, index, axis=1)[:, None]
-
-    registry.search_rules.register("say")(Say)
+    registry.search_rules.register("say")(side_inputs.Say)
     found = run.translate(SOURCES, rules="say", beam_size=1, side=TARGETS)
     assert tuple(each.text for each in found) == TARGETS
     result = run.evaluate(

@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 from exported_models import predict_request, stub_of
 from forked import error, ok
+from side_inputs import Say
 
 import t2t_repro
 from t2t_repro import errors, registry
-from t2t_repro.decoding import rules, translate, translation
+from t2t_repro.decoding import translate, translation
 from t2t_repro.serving import client, saved_model, served_model
 from t2t_repro.text import word_alignment
-from t2t_repro.text.vocabulary import EOS, PAD
 
 LINES = ["two birds sing", "", "a dog ran in the park", "🐶"]
 PREFIXES = ["ZWEI", "DIE", "", "QUAKT DIE"]
@@ -286,21 +286,6 @@ def test_query_prints_outputs_and_scores_of_words(exported, forked, loaded):
             )
     refused = error(forked("query", *flags[:-1]))
     assert "--prefixes must be given as often as --inputs" in refused
-
-
-class Say(rules.Rule):
-    """Outputs are the last phrase of the side input."""
-
-    needs_side = True
-
-    def __init__(self, vocabulary):
-        pass
-
-    def forced(self, step, state):
-        ids = tf.pad(step.sentences.side.phrases[:, -1], ((0, 0), (0, 1)))
-        ids = tf.where(ids == PAD, EOS, ids)
-        index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
-        return tf.gather(ids, index, axis=1)[:, None]
 
 
 @pytest.mark.slow
