@@ -24,6 +24,7 @@ from t2t_repro.decoding.translation import (
     Translator,
 )
 from t2t_repro.evaluation import evaluation
+from t2t_repro.importing import hub
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, run_json
@@ -210,7 +211,9 @@ def load(
         path: folder of a run or of an export, or a checkpoint such as
             RUN/checkpoints/ckpt-1500; several, comma-separated, make an
             ensemble. Any of them may be a URL, s3:// or gs://. A server is
-            http://HOST:PORT/v1/models/NAME or grpc://HOST:PORT/NAME.
+            http://HOST:PORT/v1/models/NAME or grpc://HOST:PORT/NAME. A model of
+            the Hugging Face Hub is hf://ORGANIZATION/MODEL, perhaps with
+            @REVISION; it is imported once into a cache.
         usr_dir: folder of your own definitions, or several; an export needs
             none.
         **server: fields of serving.connection.Options, such as token_file.
@@ -226,6 +229,8 @@ def load(
             f"{', '.join(server)} of load() are for a server; got {path}. Name "
             "a server as http://HOST:PORT/v1/models/NAME, or omit them."
         )
+    if str(path).startswith(hub.URL):
+        path = hub.run_folder(hub.parse(str(path)))
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):

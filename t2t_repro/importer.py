@@ -1,6 +1,7 @@
 """Import a trained Transformer of another system as a run.
 
-t2t importer --from=huggingface --input=opus-mt-en-de --output_dir=run
+t2t importer --from=huggingface --input=Helsinki-NLP/opus-mt-en-de \\
+    --output_dir=run
 
 All commands read such a run. To train it on, take its settings and weights:
 
@@ -11,7 +12,6 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
 import importlib
 import inspect
 import itertools
-import re
 
 from absl import flags
 
@@ -46,7 +46,9 @@ class Options:
 
     from_: str | None = flag(None, "System of the model.", choices=SYSTEMS)
     input: str | None = flag(
-        None, "Folder of the model, or its file of weights."
+        None,
+        "Folder of the model, or its file of weights; of huggingface also its "
+        "name on the Hub, ORGANIZATION/MODEL or ORGANIZATION/MODEL@REVISION.",
     )
     languages: str | None = flag(
         None,
@@ -76,11 +78,12 @@ def main() -> None:
     from t2t_repro.importing import imported, run_writer
 
     system = common_flags.required("from")
+    name = common_flags.required("input")
     reader = importlib.import_module(f"t2t_repro.importing.{system}")
-    path = files.expand_path(common_flags.required("input"))
     options = common_flags.field_values(Options)
     arguments = _arguments(options, reader.read)
-    _check_input(options, path)
+    run_writer.require_empty(common_flags.output_dir())
+    path, origin = _open_input(system, name)
     found = reader.read(path, **arguments)
     languages = options.languages or imported.languages_of(found)
     path = run_writer.write(
@@ -89,6 +92,7 @@ def main() -> None:
         common_flags.output_dir(),
         languages,
         flags.FLAGS.hparams,
+        origin,
     )
     print(f"Imported {path}.")
     if rest := found.left_over:
@@ -97,21 +101,37 @@ def main() -> None:
     common_flags.print_next("decoder", *common_flags.naming())
 
 
-def _check_input(options, path):
-    """Refuse a path that is absent, or the folder of another system."""
-    system, name = options.from_, options.input
+def _open_input(system, text):
+    """Return the path of a model, and its name and revision on the Hub.
+
+    A folder here comes before a model of the Hub, unless hf:// names that.
+    """
+    from t2t_repro.importing import hub
+
+    of_hub = system == "huggingface"
+    if of_hub and text.startswith(hub.URL):
+        return hub.download(hub.parse(text))
+    path = files.expand_path(text)
     # The name of a checkpoint of TensorFlow is that of its files' beginning.
-    if not path.exists() and not path.with_name(f"{path.name}.index").exists():
-        advice = "Name the folder or the file of a model: --input=…."
-        if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
-            local = name.rpartition("/")[2]
-            advice = (
-                "If this is the name of a model on the Hugging Face Hub, "
-                f"download it, and say --input={local}:\n"
-                "    pip install huggingface_hub\n"
-                f"    hf download {name} --local-dir {local}"
-            )
-        raise errors.UserError(f"There is no {path}. {advice}")
+    if path.exists() or path.with_name(f"{path.name}.index").exists():
+        _refuse_other_system(system, path)
+        return path, None
+    if of_hub and hub.is_name(text):
+        return hub.download(hub.parse(text))
+    advice = "Name the folder or the file of a model: --input=…."
+    if hub.is_name(text):
+        local = text.rpartition("/")[2]
+        advice = (
+            "If this is the name of a model on the Hugging Face Hub, "
+            f"download it, and say --input={local}:\n"
+            "    pip install huggingface_hub\n"
+            f"    hf download {text} --local-dir {local}"
+        )
+    raise errors.UserError(f"There is no {path}. {advice}")
+
+
+def _refuse_other_system(system, path):
+    """Refuse the folder of another system."""
     found = {
         other: sorted(itertools.chain(*map(path.glob, patterns)))
         for other, patterns in _SIGNS.items()

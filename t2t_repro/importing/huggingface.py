@@ -29,7 +29,13 @@ from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.text.vocabulary import SpecialTokens
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+# The first that is there has the weights, or names the files that have them.
+WEIGHTS = (
+    "model.safetensors",
+    f"model.safetensors{arrays.INDEX}",
+    "pytorch_model.bin",
+    f"pytorch_model.bin{arrays.INDEX}",
+)
 _NAMES = fairseq.NAMES._replace(scope="model.")
 _SHARED = "model.shared.weight"
 _POSITIONS_TOLERANCE = 1e-5
@@ -112,9 +118,7 @@ _IDS = {
 def read(folder: pathlib.Path) -> Imported:
     """Read a model in the folder of these files."""
     stored, config, hparams = _read_settings(folder)
-    weights_file = model_files.find_file(
-        folder, *_WEIGHTS, *(f"{name}{arrays.INDEX}" for name in _WEIGHTS)
-    )
+    weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
     found = read_vocabularies(folder, config)
     model_weights = _weights(tensors, config, hparams, found)

@@ -33,6 +33,7 @@ def write(
     output_dir: pathlib.Path,
     languages: str,
     hparams: str = "",
+    origin: dict[str, Any] | None = None,
 ) -> pathlib.Path:
     """Write run.json, the vocabularies and a checkpoint of step 0.
 
@@ -44,6 +45,7 @@ def write(
         output_dir: folder of the run, absent or empty.
         languages: "en-de".
         hparams: "key=value,key=value", hparams that differ.
+        origin: name and revision of a model that was downloaded.
 
     Returns:
         The path of the checkpoint.
@@ -51,10 +53,7 @@ def write(
     Raises:
         UserError: the folder is not empty, or the weights do not fit.
     """
-    if output_dir.exists() and any(output_dir.iterdir()):
-        raise errors.UserError(
-            f"{output_dir} is not empty. Name another --output_dir."
-        )
+    require_empty(output_dir)
     settings = build_hparams(imported, hparams)
     variables = build_variables(imported, settings)
     if not hparams:  # such as a positional encoding of the user's choice
@@ -70,7 +69,7 @@ def write(
             imported.vocabularies,
             0,
         )
-        stored["imported_from"] = origin_of(imported, system)
+        stored["imported_from"] = origin_of(imported, system) | (origin or {})
         folder = output_dir / checkpoint_files.CHECKPOINTS
         path = folder / "ckpt-0"
         checkpoints.write_checkpoint(
@@ -80,6 +79,14 @@ def write(
             output_dir, stored, imported.vocabularies, "imported, not trained"
         )
     return path
+
+
+def require_empty(output_dir: pathlib.Path) -> None:
+    """Refuse a folder that has files already."""
+    if output_dir.exists() and any(output_dir.iterdir()):
+        raise errors.UserError(
+            f"{output_dir} is not empty. Name another --output_dir."
+        )
 
 
 def origin_of(imported: Imported, system: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ _OF_A_LOGIN = (
 _ATTEMPTS = 3  # at an object that is replaced meanwhile
 
 
-def _cache():
+def cache_folder() -> pathlib.Path:
+    """Return the folder of copies, and of models of the Hub."""
     cache = os.environ.get("T2T_CACHE") or "~/.cache/t2t_repro"
     return files.expand_path(cache).absolute()
 
@@ -83,13 +84,13 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
             f"{name} is not the URL of a folder in an object store. Write it "
             "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, without ? and ::."
         )
-    return _cache().joinpath(scheme, *parts)
+    return cache_folder().joinpath(scheme, *parts)
 
 
 def url_of(path: pathlib.Path) -> str | None:
     """Return the URL of which a path is the copy; None: it is no copy."""
     try:
-        path, cache = path.absolute(), _cache()
+        path, cache = path.absolute(), cache_folder()
     except errors.UserError:  # without a home folder there are no copies
         return None
     if not path.is_relative_to(cache):

@@ -259,6 +259,7 @@ def _origin(card, origin):
     rows = {
         "system": _system(origin),
         "model": f"`{origin.get('name') or _UNKNOWN}`",
+        **({"revision": origin["revision"]} if "revision" in origin else {}),
         "licence": licence or _UNKNOWN,
         "files, sha256": ", ".join(f"`{k}` {v}" for k, v in files.items()),
         "imported with": _listed(card["versions"]),

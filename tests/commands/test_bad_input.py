@@ -35,7 +35,7 @@ importer --output_dir={here}/run --from=huggingface
     --input is needed
 importer --output_dir={here}/run --from=huggingface --input={here}/none
     {here}/none
-importer --output_dir={here}/run --from=huggingface --input=Some/opus-mt-en-de
+importer --output_dir={here}/run --from=marian --input=Some/opus-mt-en-de
     hf download Some/opus-mt-en-de --local-dir opus-mt-en-de
 {tiny} --problem_args=separate_vocabularies=true --data_dir={here}/data
     separate_vocabularies=true and shared_embedding

@@ -5,17 +5,20 @@ import pathlib
 
 import pytest
 from forked import error, ok
+from loopback_hub import COMMIT, MODEL, running_hub
 
-MODEL = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
+FILES = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 LINES = ["two three", "", "and five one six"]
 
 
 @pytest.fixture(scope="module")
 def imported(run, tmp_path_factory):
-    """Return the folder of an imported run."""
+    """Return the folder of a run that was imported by its name on the Hub."""
     folder = tmp_path_factory.mktemp("imported") / "run"
-    flags = "--from=huggingface", f"--input={MODEL}"
-    printed = ok(run("importer", *flags, f"--output_dir={folder}"))
+    flags = "--from=huggingface", f"--input={MODEL}", f"--output_dir={folder}"
+    with running_hub(folder.parent) as hub:
+        hub.files = {path.name: path.read_bytes() for path in FILES.iterdir()}
+        printed = ok(run("importer", *flags, env=hub.env))
     assert f"Imported {folder}/checkpoints/ckpt-0." in printed
     return folder
 
@@ -62,12 +65,15 @@ def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
     card = next(tmp_path.glob("export/1/assets.extra/model_card.json"))
     stored = json.loads(card.read_text("utf-8"))
     assert stored["imported_from"]["system"] == "huggingface"
+    assert stored["imported_from"]["revision"] == COMMIT
     assert str(imported.parent) not in card.read_text("utf-8")
 
 
 def test_imported_run_has_a_report(run, imported):
     ok(run("report", f"--output_dir={imported}"))
-    assert "imported, not trained" in next(imported.rglob("*.html")).read_text()
+    page = next(imported.rglob("*.html")).read_text()
+    assert "imported, not trained" in page
+    assert f"{MODEL}</code> at <code>{COMMIT}" in page
 
 
 @pytest.mark.parametrize(

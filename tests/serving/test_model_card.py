@@ -79,6 +79,7 @@ ORIGIN = {
     "system": "huggingface",
     "name": "opus-mt-de-en",
     "license": "apache-2.0",
+    "revision": "c0ffee",
     "sha256": {"config.json": "feed"},
 }
 
@@ -89,6 +90,7 @@ def test_card_of_an_import_says_where_the_model_is_from():
     assert header["license"] == "apache-2.0"
     assert "# opus-mt-de-en: de to en\n" in text
     assert "imported from Hugging Face with t2t_repro 0.1.0.\n" in text
+    assert "| revision | c0ffee |" in text
     assert "| files, sha256 | `config.json` feed |" in text
     assert "is that of the original model. Its training" in text
     assert "trained with" not in text and "## Data" not in text

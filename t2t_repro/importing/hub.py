@@ -1,0 +1,320 @@
+"""Models of the Hugging Face Hub, by their names.
+
+The package huggingface_hub downloads them: its cache, token, endpoint and
+offline mode are those of all programs that use it (HF_HUB_CACHE, HF_TOKEN,
+HF_ENDPOINT, HF_HUB_OFFLINE). Only complete files get into its cache.
+"""
+
+import contextlib
+import fnmatch
+import hashlib
+import pathlib
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from t2t_repro import errors
+from t2t_repro.importing import arrays, huggingface, imported, run_writer
+from t2t_repro.io import extras, files, progress, storage
+from t2t_repro.runs import run_json
+
+URL = "hf://"
+_NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w-][\w./-]*))?")
+# Files beside the weights that readers may need; README.md has the licence.
+_SMALL = "*.json", "*.spm", "*.model", "merges.txt", "README.md"
+# The fast tokenizers of transformers, which no reader needs.
+_UNUSED = "tokenizer.json", f"*{arrays.INDEX}"
+_MAX_NAMES = 2_000  # of models that are compared with an unknown name
+
+
+class Name(NamedTuple):
+    """Name of a model on the Hub."""
+
+    model: str  # ORGANIZATION/MODEL
+    revision: str  # branch, tag or commit
+
+    def __str__(self) -> str:
+        return f"{self.model}@{self.revision}"
+
+
+class Snapshot(NamedTuple):
+    """Files of a model at a commit."""
+
+    folder: pathlib.Path
+    origin: dict[str, Any]  # what run.json says of them
+
+
+def is_name(text: str) -> bool:
+    """Return whether text is ORGANIZATION/MODEL or that with @REVISION."""
+    return _NAME.fullmatch(text) is not None
+
+
+def parse(text: str) -> Name:
+    """Return the name in text, which may begin with hf://.
+
+    Raises:
+        UserError: it is none.
+    """
+    match = _NAME.fullmatch(text.removeprefix(URL))
+    if not match:
+        raise errors.UserError(
+            f"{text} is not the name of a model. Write {URL}ORGANIZATION/MODEL "
+            f"or {URL}ORGANIZATION/MODEL@REVISION."
+        )
+    return Name(match[1], match[2] or "main")
+
+
+def run_folder(name: Name) -> pathlib.Path:
+    """Return the run of a model, which is imported once into a cache.
+
+    Raises:
+        UserError: there is no such model, or it cannot be imported.
+    """
+    parent = storage.cache_folder() / "hf" / str(name).replace("/", "--")
+    run = parent / name.model.rpartition("/")[2]
+    if not (run / run_json.RUN).exists():
+        with files.locked(parent, wait=True):
+            if not (run / run_json.RUN).exists():
+                _import(name, run)
+    return run
+
+
+def _import(name, run):
+    shutil.rmtree(run, ignore_errors=True)  # what a killed process left
+    snapshot = download(name)
+    found = huggingface.read(snapshot.folder)
+    languages = imported.languages_of(found)
+    run_writer.write(
+        found, "huggingface", run, languages, origin=snapshot.origin
+    )
+
+
+def download(name: Name) -> Snapshot:
+    """Return the files that a reader needs, downloaded where they are missing.
+
+    In offline mode they are those of an earlier download.
+
+    Raises:
+        UserError: the model, its revision, the access, the network or the room
+            on the disk is missing, or a file is damaged.
+    """
+    package = _package()
+    with _explained(name):
+        try:
+            info = package.HfApi().model_info(
+                name.model, revision=name.revision, files_metadata=True
+            )
+        except package.errors.OfflineModeIsEnabled:
+            folder = _earlier(name)
+        else:
+            folder = _fetch(name, info)
+    return Snapshot(folder, {"name": name.model, "revision": folder.name})
+
+
+def _package():
+    with extras.needed("importer", "A model of the Hugging Face Hub"):
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+    return huggingface_hub
+
+
+def _earlier(name):
+    """Return the folder of an earlier download, without the network."""
+    config = _package().try_to_load_from_cache(
+        name.model, huggingface.CONFIG, revision=name.revision
+    )
+    if not isinstance(config, str):
+        raise errors.UserError(
+            f"{name} was not downloaded before, and HF_HUB_OFFLINE is set. "
+            "Unset it to download the model."
+        )
+    folder = pathlib.Path(config).parent
+    _choose(name, [path.name for path in folder.iterdir()])
+    return folder
+
+
+def _choose(name: Name, names: Iterable[str]) -> list[str]:
+    """Return those of the files that a reader needs, the weights last.
+
+    Raises:
+        UserError: no reader knows the weights.
+    """
+    known = [one for one in sorted(names) if "/" not in one]
+    weights = next((one for one in huggingface.WEIGHTS if one in known), None)
+    if not weights or huggingface.CONFIG not in known:
+        raise errors.UserError(
+            f"{name} cannot be imported: it must have {huggingface.CONFIG} "
+            f"and one of {', '.join(huggingface.WEIGHTS)}; its files are "
+            f"{', '.join(known[:20])}."
+        )
+    chosen = [
+        one
+        for one in known
+        if any(fnmatch.fnmatchcase(one, pattern) for pattern in _SMALL)
+        and not any(fnmatch.fnmatchcase(one, pattern) for pattern in _UNUSED)
+    ]
+    if weights.endswith(arrays.INDEX):
+        stem, ending = weights.removesuffix(arrays.INDEX).split(".")
+        chosen += fnmatch.filter(known, f"{stem}-*.{ending}")
+    return [*chosen, weights]
+
+
+def _fetch(name, info):
+    """Download the files that the cache lacks, and return their folder."""
+    package = _package()
+    listed = {file.rfilename: file for file in info.siblings}
+    chosen = _choose(name, listed)
+    sizes = [
+        listed[file].size or 0
+        for file in chosen
+        if not package.try_to_load_from_cache(
+            name.model, file, revision=info.sha
+        )
+    ]
+    _require_room(name, sum(sizes), package.constants.HF_HUB_CACHE)
+    bar = progress.bar(
+        desc=f"download {name.model}",
+        total=sum(sizes),
+        unit="B",
+        unit_scale=True,
+        disable=not sizes,
+    )
+
+    class Part(tqdm):
+        """Progress of one file, which moves the bar of all."""
+
+        def __init__(self, *args: Any, **settings: Any):
+            super().__init__(disable=True)
+
+        def update(self, n: float | None = 1) -> None:
+            bar.update(n)
+
+        def update_transfer(self, n: float | None = 1) -> None:
+            """Ignore bytes on the network: bytes of the file count."""
+
+        set_transfer_postfix_str = tqdm.set_postfix_str
+
+    def get(file, revision):
+        return pathlib.Path(
+            package.hf_hub_download(
+                name.model, file, revision=revision, tqdm_class=Part
+            )
+        )
+
+    with bar:
+        # By the name of the revision, which offline mode then knows. All others
+        # are of the commit, even if the branch moves meanwhile.
+        get(huggingface.CONFIG, name.revision)
+        paths = [get(file, info.sha) for file in chosen]
+    for path in paths:
+        _verify(name, path, listed[path.name])
+    return paths[0].parent
+
+
+def _require_room(name, size, cache):
+    free = shutil.disk_usage(files.nearest_existing(cache)).free
+    if size > free:
+        raise errors.UserError(
+            f"{name} has {size / 1e6:,.1f} MB to download, and the disk of "
+            f"{cache} has {free / 1e6:,.1f} MB free. Make room, or set "
+            "HF_HUB_CACHE to a folder on another disk."
+        )
+
+
+def _verify(name, path, listed):
+    """Compare a file with the Hub's checksum, and remove a damaged one.
+
+    That of a large file is its sha256, and that of others git's.
+    """
+    if listed.lfs:
+        found, wanted = files.sha256(path), listed.lfs.sha256
+    elif wanted := listed.blob_id:
+        content = path.read_bytes()
+        blob = b"blob %d\0%b" % (len(content), content)
+        found = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    else:  # a mirror that has no checksums
+        return
+    if found != wanted:
+        for one in (path.resolve(), path):
+            one.unlink(missing_ok=True)
+        raise errors.UserError(
+            f"{path.name} of {name} is damaged: its checksum must be {wanted}; "
+            f"got {found}. It was removed: start again to download it again."
+        )
+
+
+@contextlib.contextmanager
+def _explained(name: Name) -> Iterator[None]:
+    """Explain errors of the Hub and its network; those of the disk pass."""
+    cache = pathlib.Path(_package().constants.HF_HUB_CACHE)
+    try:
+        with files.path_in_errors(cache):
+            yield
+    except errors.UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno and error.filename:
+            raise
+        raise errors.UserError(_explain(name, error)) from error
+
+
+def _explain(name, error):
+    package = _package()
+    kinds, api = package.errors, package.HfApi()
+    hub = package.constants.ENDPOINT
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, kinds.GatedRepoError):
+        return (
+            f"The authors of {name.model} give access by request. Ask for it "
+            f"at {hub}/{name.model}, and log in with `hf auth login`, or set "
+            "HF_TOKEN."
+        )
+    if isinstance(error, kinds.RevisionNotFoundError):
+        near = _near(name.revision, lambda: _revisions(api, name))
+        return f"{name.model} has no revision {name.revision!r}.{near}"
+    if isinstance(error, kinds.RepositoryNotFoundError):
+        near = _near(name.model, lambda: _models(api, name))
+        return (
+            f"{name.model} is neither a folder here nor a model at {hub} that "
+            f"you may read.{near} For a private model, log in with `hf auth "
+            "login`, or set HF_TOKEN."
+        )
+    if status in (401, 403):
+        remedy = "Log in again with `hf auth login`, or correct HF_TOKEN"
+    elif status == 429:
+        remedy = "Wait a few minutes; with `hf auth login`, the limit is higher"
+    else:
+        remedy = (
+            "Check the connection, and HF_ENDPOINT if it is set. Files that "
+            "are complete are not downloaded again; with HF_HUB_OFFLINE=1, "
+            "those of an earlier download are read"
+        )
+    reason = " ".join(str(error).split())
+    return (
+        f"Cannot download {name} from {hub}: {type(error).__name__}: "
+        f"{reason}. {remedy}."
+    )
+
+
+def _near(name, find):
+    """Return a hint of known names, if the Hub tells them."""
+    with contextlib.suppress(Exception):  # the first error is the user's
+        return errors.hint(name, find())
+    return ""
+
+
+def _revisions(api, name):
+    refs = api.list_repo_refs(name.model)
+    return [ref.name for ref in (*refs.branches, *refs.tags)]
+
+
+def _models(api, name):
+    """Return the models of the organization, or else of such a name."""
+    author, _, model = name.model.partition("/")
+    found = [*api.list_models(author=author, limit=_MAX_NAMES)]
+    found = found or [*api.list_models(search=model, limit=_MAX_NAMES)]
+    return [one.id for one in found]
