@@ -26,7 +26,7 @@ _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w-][\w./-]*))?")
 # Files beside the weights that readers may need; README.md has the licence.
 _SMALL = "*.json", "*.spm", "*.model", "merges.txt", "README.md"
 # The fast tokenizers of transformers, which no reader needs.
-_UNUSED = "tokenizer.json", f"*{arrays.INDEX}"
+_UNUSED = "tokenizer.json", arrays.INDEX
 _MAX_NAMES = 2_000  # of models that are compared with an unknown name
 
 
@@ -138,11 +138,7 @@ def _earlier(name):
 
 
 def _choose(name: Name, names: Iterable[str]) -> list[str]:
-    """Return those of the files that a reader needs, the weights last.
-
-    Raises:
-        UserError: no reader knows the weights.
-    """
+    """Return those of the files that a reader needs, the weights last."""
     known = [one for one in sorted(names) if "/" not in one]
     weights = next((one for one in huggingface.WEIGHTS if one in known), None)
     if not weights or huggingface.CONFIG not in known:
@@ -155,7 +151,7 @@ def _choose(name: Name, names: Iterable[str]) -> list[str]:
         one
         for one in known
         if any(fnmatch.fnmatchcase(one, pattern) for pattern in _SMALL)
-        and not any(fnmatch.fnmatchcase(one, pattern) for pattern in _UNUSED)
+        and not one.endswith(_UNUSED)
     ]
     if weights.endswith(arrays.INDEX):
         stem, ending = weights.removesuffix(arrays.INDEX).split(".")
@@ -257,64 +253,54 @@ def _explained(name: Name) -> Iterator[None]:
     except errors.UserError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno and error.filename:
+        # An error of HTTP is an OSError without a number, but has a text.
+        if getattr(error, "errno", None) and errors.disk_code(error):
             raise
-        raise errors.UserError(_explain(name, error)) from error
+        raise errors.UserError(
+            _explain(name, error), see="no-download"
+        ) from error
 
 
 def _explain(name, error):
     package = _package()
-    kinds, api = package.errors, package.HfApi()
-    hub = package.constants.ENDPOINT
+    kinds, endpoint = package.errors, package.constants.ENDPOINT
+    login = "log in with `hf auth login`, or set HF_TOKEN."
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, kinds.GatedRepoError):
         return (
             f"The authors of {name.model} give access by request. Ask for it "
-            f"at {hub}/{name.model}, and log in with `hf auth login`, or set "
-            "HF_TOKEN."
+            f"at {endpoint}/{name.model}, and {login}"
         )
     if isinstance(error, kinds.RevisionNotFoundError):
-        near = _near(name.revision, lambda: _revisions(api, name))
-        return f"{name.model} has no revision {name.revision!r}.{near}"
+        return f"{name.model} has no revision {name.revision!r}."
     if isinstance(error, kinds.RepositoryNotFoundError):
-        near = _near(name.model, lambda: _models(api, name))
         return (
-            f"{name.model} is neither a folder here nor a model at {hub} that "
-            f"you may read.{near} For a private model, log in with `hf auth "
-            "login`, or set HF_TOKEN."
+            f"{name.model} is neither a folder here nor a model that you may "
+            f"read at {endpoint}.{_near(name)} For a private model, {login}"
         )
     if status in (401, 403):
-        remedy = "Log in again with `hf auth login`, or correct HF_TOKEN"
+        remedy = f"Correct the token: {login}"
     elif status == 429:
-        remedy = "Wait a few minutes; with `hf auth login`, the limit is higher"
+        remedy = f"Wait a few minutes. For a higher limit, {login}"
     else:
         remedy = (
             "Check the connection, and HF_ENDPOINT if it is set. Files that "
             "are complete are not downloaded again; with HF_HUB_OFFLINE=1, "
-            "those of an earlier download are read"
+            "those of an earlier download are read."
         )
     reason = " ".join(str(error).split())
     return (
-        f"Cannot download {name} from {hub}: {type(error).__name__}: "
-        f"{reason}. {remedy}."
+        f"Cannot download {name} from {endpoint}: {type(error).__name__}: "
+        f"{reason}. {remedy}"
     )
 
 
-def _near(name, find):
-    """Return a hint of known names, if the Hub tells them."""
-    with contextlib.suppress(Exception):  # the first error is the user's
-        return errors.hint(name, find())
-    return ""
-
-
-def _revisions(api, name):
-    refs = api.list_repo_refs(name.model)
-    return [ref.name for ref in (*refs.branches, *refs.tags)]
-
-
-def _models(api, name):
-    """Return the models of the organization, or else of such a name."""
+def _near(name):
+    """Return a hint of the organization's models, or else of such a name."""
+    api = _package().HfApi()
     author, _, model = name.model.partition("/")
-    found = [*api.list_models(author=author, limit=_MAX_NAMES)]
-    found = found or [*api.list_models(search=model, limit=_MAX_NAMES)]
-    return [one.id for one in found]
+    with contextlib.suppress(Exception):  # the first error is the user's
+        found = [*api.list_models(author=author, limit=_MAX_NAMES)]
+        found = found or [*api.list_models(search=model, limit=_MAX_NAMES)]
+        return errors.hint(name.model, [one.id for one in found])
+    return ""

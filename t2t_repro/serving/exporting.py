@@ -201,6 +201,8 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     sentence, title = f"trained with {maker}", card["problem"]
     if origin := card.get("imported_from"):
         header["license"] = origin.get("license") or "unknown"
+        if "revision" in origin:  # the name of a model on the Hub
+            header["base_model"] = origin["name"]
         sections.append(_origin(card, origin))
         title = origin.get("name") or title
         first = f"imported from {_system(origin)} with {maker}"

@@ -46,9 +46,6 @@ class Hub(http.server.ThreadingHTTPServer):
         """Return status, headers and content of a path."""
         if path == "/api/models":
             return 200, {}, [{"id": name} for name in (MODEL, *OTHERS)]
-        if path == f"{API}/refs":
-            branches = [{"name": "main", "ref": "", "targetCommit": COMMIT}]
-            return 200, {}, {"branches": branches, "tags": [], "converts": []}
         if path in (f"{API}/revision/main", f"{API}/revision/{COMMIT}"):
             files = {"siblings": [*self.listing()]}
             return 200, {}, {"id": MODEL, "sha": COMMIT} | files

@@ -88,6 +88,7 @@ def test_card_of_an_import_says_where_the_model_is_from():
     card = CARD | {"imported_from": ORIGIN, "checkpoints": ["ckpt-0"]}
     header, text = parts(card)
     assert header["license"] == "apache-2.0"
+    assert header["base_model"] == "opus-mt-de-en"
     assert "# opus-mt-de-en: de to en\n" in text
     assert "imported from Hugging Face with t2t_repro 0.1.0.\n" in text
     assert "| revision | c0ffee |" in text
