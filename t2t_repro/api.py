@@ -98,13 +98,9 @@ class Model(Translator):
         translator = self._translator_of(hparams, self._num_models)
         starts = [""] * len(lines)
         if prefixes is not None:
-            starts = translation.require_lines(prefixes)
-            translation.require_same_number(lines, starts, "prefix", "prefixes")
+            starts = translation.require_beside(lines, prefixes, "prefix")
         if side is not None:
-            side = translation.require_lines(side)
-            translation.require_same_number(
-                lines, side, "side input", "side inputs"
-            )
+            side = translation.require_beside(lines, side, "side input")
             side = translation.normalize_fields(side, target)
         translations = list(
             translator.translate(

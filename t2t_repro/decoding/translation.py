@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 # Log-probability of forbidden subwords. Commands import this module without
 # TensorFlow.
 FORBIDDEN = -1e9
+# Texts beside sources.
+_PLURALS = {
+    "target": "targets",
+    "prefix": "prefixes",
+    "side input": "side inputs",
+}
 
 
 def layer_index(
@@ -202,20 +208,24 @@ def require_pairs(
     sources: Iterable[str], targets: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """Return sources and targets as lists; refuse other numbers of targets."""
-    pairs = require_lines(sources), require_lines(targets)
-    require_same_number(*pairs, "target", "targets")
-    return pairs
+    sources = require_lines(sources)
+    return sources, require_beside(sources, targets, "target")
 
 
-def require_same_number(
-    sources: Sequence[str], others: Sequence[str], one: str, many: str
-) -> None:
-    """Refuse more or fewer texts than sources, such as "prefix", "prefixes"."""
-    if len(sources) != len(others):
+def require_beside(
+    sources: Sequence[str], others: Iterable[str], noun: str
+) -> list[str]:
+    """Return texts as a list; refuse more or fewer than sources.
+
+    The noun says what one is: a key of _PLURALS.
+    """
+    found = require_lines(others)
+    if len(sources) != len(found):
         raise errors.UserError(
-            f"Each source needs a {one}; got {len(sources):,} sources and "
-            f"{len(others):,} {many}."
+            f"Each source needs a {noun}; got {len(sources):,} sources and "
+            f"{len(found):,} {_PLURALS[noun]}."
         )
+    return found
 
 
 def normalize_fields(

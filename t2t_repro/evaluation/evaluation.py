@@ -242,9 +242,7 @@ def _normalized_side(side, test_set, problem):
     """Return side inputs as the search reads them, one for each source."""
     if side is None:
         return None
-    translation.require_same_number(
-        test_set.sources, side, "side input", "side inputs"
-    )
+    side = translation.require_beside(test_set.sources, side, "side input")
     return list(translation.normalize_fields(side, problem.normalizers[1]))
 
 

@@ -77,7 +77,7 @@ class Service:
             model = self.versions.find(name, version)
             specs = model.input_specs(signature)
             inputs = read_inputs(specs)
-            batching.check_inputs(inputs, specs, self.limits)
+            batching.check_inputs(inputs, self.limits)
             inputs = batching.with_defaults(inputs, specs)
             batching.check_tags(inputs, model.card)
             if fault := request_inputs.fault(inputs, model.card):

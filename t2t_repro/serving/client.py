@@ -230,14 +230,10 @@ def _optional_columns(lines, texts, search):
         name: [search.get(name, each.default)] * len(lines)
         for name, each in request_inputs.OPTIONAL.items()
     }
-    nouns = {
-        "prefixes": ("prefix", "prefixes"),
-        "side": ("side input", "side inputs"),
-    }
+    nouns = {"prefixes": "prefix", "side": "side input"}
     for name, text in texts.items():
         if text is not None:
-            values[name] = translation.require_lines(text)
-            translation.require_same_number(lines, values[name], *nouns[name])
+            values[name] = translation.require_beside(lines, text, nouns[name])
     return values
 
 

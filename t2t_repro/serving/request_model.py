@@ -205,15 +205,14 @@ class RequestModel(ServedModel):
             "pieces": (self._pieces(self.target, targets, lengths), ""),
             "log_probs": (self._call(subword_log_probs, inputs, targets), 0.0),
             "words": (self._words(targets), _NO_WORD),
+            "lengths": (lengths, 0),
         }
-        outputs = {
-            name: tf.tensor_scatter_nd_update(tf.fill(shape, other), rows, each)
+        return {
+            name: tf.tensor_scatter_nd_update(
+                tf.fill(shape[: 1 + each.shape.rank], other), rows, each
+            )
             for name, (each, other) in values.items()
         }
-        lengths = tf.tensor_scatter_nd_update(
-            tf.zeros(tf.shape(is_text), tf.int32), rows, lengths
-        )
-        return outputs | {"lengths": lengths}
 
     def _words(self, ids):
         """Return the word of each subword [N, T]; see word_indices()."""

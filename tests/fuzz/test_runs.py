@@ -225,7 +225,7 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
         few = connection.Limits(max_batch_size=2)
         specs = {"inputs": batching.InputSpec()}
         found = proto_predict.read_inputs(request, specs, few)
-        batching.check_inputs(found, specs, few)
+        batching.check_inputs(found, few)
     except request_errors.RequestError as error:
         assert error.message
         return
