@@ -110,7 +110,9 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
     if options.row:
         running.run_rows([trainings[options.row - 1]], job)
         return
-    compared = comparison.Comparison(table, job, options.margin)
+    compared = comparison.Comparison(
+        job.results_dir, job.score, table.base_row, options.margin
+    )
     running.run_all(trainings, table, job, compared.write)
     print(f"\nWrote {job.results_dir}/table.txt, .md, .tex and .json.")
 

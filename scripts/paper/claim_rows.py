@@ -105,7 +105,9 @@ def main():
     variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
     table = table_rows.table(variants, BASE)
     job = table_rows.job(SPLIT, averaged=False)
-    compared = comparison.Comparison(table, job, verdicts.MARGIN)
+    compared = comparison.Comparison(
+        job.results_dir, job.score, BASE, verdicts.MARGIN
+    )
     table_rows.run(table, job, compared.write, measure)
 
 

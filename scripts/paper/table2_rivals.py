@@ -20,6 +20,7 @@ The paper's statements are judged by the rule of verdicts: the Transformer is
 better than a rival by as much as in Table 2, for en-de.
 """
 
+import dataclasses
 import functools
 import statistics
 import threading
@@ -35,7 +36,14 @@ from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
 from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import files
-from t2t_repro.sweeps import queue, rows, running, significance, tables
+from t2t_repro.sweeps import (
+    comparison,
+    queue,
+    rows,
+    running,
+    significance,
+    tables,
+)
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 MORE = 3  # values that may be added to a grid, each three times the last
@@ -71,13 +79,14 @@ def main():
     every_step = equal_steps(step_flops(job), values.transformer_steps)
     rates = search_learning_rates(names, every_step, job)
     problem = job.problem
-    pair = problem.source_language + problem.target_language
-    write = table_rows.writer(
-        job,
-        functools.partial(summarize, pair),
-        lambda results, score: lay_out(pair, results, score, speeds(job)),
+    compared = Table2(
+        job.results_dir,
+        job.score,
+        TRANSFORMER,
+        verdicts.MARGIN,
+        problem.source_language + problem.target_language,
     )
-    table_rows.run(table(every_step, rates), job, write)
+    table_rows.run(table(every_step, rates), job, compared.write)
 
 
 def search_learning_rates(names, steps, job) -> dict[str, float]:
@@ -157,7 +166,7 @@ def learning_rates(name) -> list[float]:
 def measure_decoding(names, job):
     """Measure the sentences a second that each system translates."""
     sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
-    found = speeds(job)
+    found = speeds(job.results_dir)
     job.results_dir.mkdir(parents=True, exist_ok=True)
     for name in names:
         measured = harness.measure_in_process(
@@ -174,9 +183,9 @@ def measure_decoding(names, job):
         files.write_json(job.results_dir / SPEEDS, found)
 
 
-def speeds(job) -> dict[str, float]:
+def speeds(folder) -> dict[str, float]:
     """Return {system: sentences a second} of those that are measured."""
-    path = job.results_dir / SPEEDS
+    path = folder / SPEEDS
     return files.read_json(path) if path.exists() else {}
 
 
@@ -258,114 +267,71 @@ DECODING = {
 }
 
 
-def summarize(pair, results, score) -> list[dict]:
-    """Return statistics, costs and verdicts, a dict per row."""
-    rows = tables.by_row(results)
-    judged = judge(pair, rows, score)
-    found = []
-    for row in tables.summarize(results, score, "bleu", "perplexity"):
-        name = row["row"]
-        figures = rows[name][0]["figures"]
-        row |= {
-            "hparams_set": SYSTEMS[name].hparams_set,
-            "parameters": figures["parameters"],
-            "training_flops": figures["training_flops"],
-            "minutes": [result["minutes"] for result in rows[name]],
-            "converged": tables.converged(rows[name]),
+@dataclasses.dataclass(frozen=True)
+class Table2(comparison.Comparison):
+    """Systems beside those of the paper, and verdicts on its differences."""
+
+    pair: str  # of languages, such as "ende"
+
+    def summarize(self, results) -> tables.Results:
+        """Return the summary with sacreBLEU, and verdicts on the claims."""
+        judged = self.judge(tables.by_row(results))
+        summary = super().summarize(results)
+        sacrebleu = tables.summarize(results, "bleu")
+        for entry, more in zip(summary, sacrebleu, strict=True):
+            name = entry["row"]
+            entry |= more | {"hparams_set": SYSTEMS[name].hparams_set}
+            if name in judged:
+                entry["claim"] = judged[name]._asdict()
+        return summary
+
+    def judge(self, rows) -> dict[str, verdicts.Verdict]:
+        """Judge the paper's differences between rivals and the Transformer.
+
+        {system: Verdict} is empty while the noise between seeds is unknown.
+        """
+        published = TABLE_2.get(self.pair, {})
+        bleu = {
+            name: published[system.published].bleu
+            for name, system in SYSTEMS.items()
+            if system.published in published and name in rows
         }
-        if name in judged:
-            row["claim"] = judged[name]._asdict()
-        found.append(row)
-    return found
+        base = bleu.pop(TRANSFORMER, None)
+        known = any(len(seeds) > 1 for seeds in rows.values())
+        if base is None or not bleu or not known:
+            return {}
+        claims = {name: value - base for name, value in bleu.items()}
+        scores = significance.rows_of(rows, self.metric)
+        return verdicts.judge(scores, TRANSFORMER, claims)
 
+    def cells(self, row) -> dict[str, str]:
+        """Return the cells of our system and of the paper's."""
+        name, number = row["row"], tables.number
+        paper = TABLE_2.get(self.pair, {}).get(SYSTEMS[name].published)
+        flops, claim = paper and paper.flops, row.get("claim", {})
+        return super().cells(row) | {
+            "differs in": row["hparams_set"],
+            "sacreBLEU": number(row["bleu"], 2),
+            "FLOPs": f"{row['training_flops']:.2g}",
+            "sentences/s": number(speeds(self.folder).get(name), 1),
+            "sequential operations of a layer": SYSTEMS[name].sequential,
+            "paper: BLEU": f"{paper.bleu}" if paper else "",
+            "paper: FLOPs": f"{flops:.1e}" if flops else "",
+            "paper: difference": number(claim.get("paper"), 2, "+"),
+            "paper's difference": claim.get("verdict", ""),
+        }
 
-def judge(pair, rows, score) -> dict[str, verdicts.Verdict]:
-    """Judge the paper's differences between rivals and the Transformer.
-
-    {system: Verdict} is empty while the noise between seeds is unknown.
-    """
-    published = TABLE_2.get(pair, {})
-    bleu = {
-        name: published[system.published].bleu
-        for name, system in SYSTEMS.items()
-        if system.published in published and name in rows
-    }
-    base = bleu.pop(TRANSFORMER, None)
-    known = any(len(seeds) > 1 for seeds in rows.values())
-    if base is None or not bleu or not known:
-        return {}
-    claims = {name: value - base for name, value in bleu.items()}
-    return verdicts.judge(
-        significance.rows_of(rows, score), TRANSFORMER, claims
-    )
-
-
-COLUMNS = (
-    "system",
-    "paper: BLEU",
-    "paper: FLOPs",
-    "BLEU",
-    "sacreBLEU",
-    "minus Transformer, 95% interval",
-    "perplexity",
-    "10⁶ parameters",
-    "FLOPs",
-    "minutes",
-    "sentences/s",
-    "sequential operations of a layer",
-)
-
-
-def lay_out(pair, results, score, speeds) -> str:
-    """Format the systems in Markdown, beside the paper's."""
-    rows = tables.by_row(results)
-    judged = judge(pair, rows, score)
-    published = TABLE_2.get(pair, {})
-    spread, lines = tables.spread_of_seeds, []
-    for name, ours in rows.items():
-        figures = ours[0]["figures"]
-        paper = published.get(SYSTEMS[name].published)
-        flops = paper and paper.flops
-        lines.append(
-            (
-                name + " (not converged)" * (not tables.converged(ours)),
-                f"{paper.bleu}" if paper else "",
-                f"{flops:.1e}" if flops else "",
-                spread(ours, score, 2),
-                spread(ours, "bleu", 2),
-                _difference(judged.get(name)),
-                spread(ours, "perplexity", 2),
-                f"{figures['parameters'] / 1e6:.1f}",
-                f"{figures['training_flops']:.2g}",
-                f"{statistics.fmean(r['minutes'] for r in ours):.0f}",
-                tables.number(speeds.get(name), 1),
-                SYSTEMS[name].sequential,
-            )
+    def describe(self, results) -> str:
+        """Describe the further columns, too."""
+        return (
+            f"{super().describe(results)} A system that has not converged was "
+            "ended by its budget of minutes, before it had the FLOPs of the "
+            "others. Published: newstest2014; its differences are judged with "
+            "the correction for their own number. Sentences/s: random "
+            f"weights, beam {DECODING['beam_size']}, batches of "
+            f"{DECODING['batch']} with {DECODING['length']} subwords on both "
+            f"sides, {DECODING['threads']} threads."
         )
-    first = results[0]
-    return (
-        f"{tables.markdown(COLUMNS, lines)}\n\n"
-        f"Ours: {first['problem']}, {first['split']} split; BLEU is {score} "
-        f"{first['figures']['signatures'][score]}; "
-        f"{first['mixed_precision']}; mean and range of seeds; "
-        f"{tables.distinct(results, 'machine')}; "
-        f"{tables.distinct(results, 'date')}. A system that has "
-        "not converged was ended by its budget of minutes, before it had the "
-        "FLOPs of the others. Published: newstest2014. Sentences/s: random "
-        f"weights, beam {DECODING['beam_size']}, batches of "
-        f"{DECODING['batch']} with {DECODING['length']} subwords on both "
-        f"sides, {DECODING['threads']} threads.\n"
-    )
-
-
-def _difference(verdict: verdicts.Verdict | None) -> str:
-    if verdict is None:
-        return ""
-    low, high = verdict.interval
-    return (
-        f"{verdict.difference:+.2f} ({low:+.2f} to {high:+.2f}); paper "
-        f"{verdict.paper:+.2f}: {verdict.verdict}"
-    )
 
 
 if __name__ == "__main__":

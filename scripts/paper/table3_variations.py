@@ -6,7 +6,7 @@
 It trains the 20 rows, and scores the development set by beam search with the
 last checkpoint: "no checkpoint averaging" (section 6.2). Run it again to
 resume; a row with a JSON file is finished. After each row the program writes
-the whole table, as table.md and table.json. With several --seed it judges the
+the whole table, as `t2t sweep` does. With several --seed it judges the
 paper's differences from base; --processes trains several rows at a time.
 
 For a CPU, all rows and the training can be reduced:
@@ -18,112 +18,69 @@ For a CPU, all rows and the training can be reduced:
 A row keeps its ratio to base, as table_rows.changes() describes.
 """
 
-import statistics
-
 from scripts.paper import table_rows, verdicts
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
-from t2t_repro.sweeps import significance, tables
-
-NOTE = "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU."
-RULE = (
-    "Verdicts by the rule in scripts/paper/verdicts.py. Interval: 95%, "
-    "corrected for the number of claims. Detectable: the difference that is "
-    "found with a probability of 80%. Seeds needed: of each row, to find a "
-    "difference as large as the paper's."
-)
+from t2t_repro.sweeps import comparison, significance, tables
 
 
 def main():
     variants = {n: table_rows.Variant(f"table3_{n}") for n in TABLE_3}
     table = table_rows.table(variants, "base")
     job = table_rows.job(split="validation", averaged=False)
-    table_rows.run(table, job, table_rows.writer(job, summarize, lay_out))
+    compared = Table3(job.results_dir, job.score, "base", verdicts.MARGIN)
+    table_rows.run(table, job, compared.write)
 
 
-def summarize(results, score) -> list[dict]:
-    """Return means, ranges and the paper's results, a dict per row."""
-    rows = tables.by_row(results)
-    return [
-        row
-        | {
-            "parameters": rows[row["row"]][0]["figures"]["parameters"],
-            "paper": TABLE_3[row["row"]]._asdict(),
+class Table3(comparison.Comparison):
+    """Our rows beside the paper's, and verdicts on its differences."""
+
+    def summarize(self, results) -> tables.Results:
+        """Return the summary with the paper's results and verdicts on them."""
+        rows = significance.rows_of(tables.by_row(results), self.metric)
+        claims = {
+            name: round(TABLE_3[name].bleu - TABLE_3["base"].bleu, 1)
+            for name in rows
+            if name != "base"
         }
-        for row in tables.summarize(results, "perplexity", score)
-    ]
+        several = any(len(row.scores) > 1 for row in rows.values())
+        judged = {}
+        if several and claims and "base" in rows:
+            judged = verdicts.judge(rows, "base", claims)
+        summary = super().summarize(results)
+        for entry in summary:
+            name = entry["row"]
+            entry["paper"] = TABLE_3[name]._asdict()
+            if name in judged:
+                entry["claim"] = judged[name]._asdict()
+        return summary
 
+    def cells(self, row) -> dict[str, str]:
+        """Return the cells of our row and of the paper's."""
+        paper, number = TABLE_3[row["row"]], tables.number
+        parameters = paper.parameters and paper.parameters / 1e6
+        claim = row.get("claim", {})
+        return super().cells(row) | {
+            "paper: perplexity": number(paper.perplexity, 2),
+            "paper: BLEU": number(paper.bleu, 1),
+            "paper: BLEU − base": number(
+                paper.bleu - TABLE_3["base"].bleu, 1, "+"
+            ),
+            "paper: 10⁶ parameters": number(parameters, 0),
+            "paper's difference": claim.get("verdict", ""),
+            "detectable": number(claim.get("detectable"), 1),
+            "seeds needed": str(claim.get("seeds_needed") or ""),
+        }
 
-def lay_out(results, score) -> str:
-    """Format the table and its description in Markdown."""
-    rows = tables.by_row(results)
-    base, heading = rows.get("base"), tables.heading(score)
-    ours = "PPL", heading, f"{heading} − base", "10⁶ parameters"
-    columns = [name for column in ours for name in (column, "paper")]
-    parts = [
-        tables.markdown(
-            ("row", "differs from base in", *columns),
-            [_cells(name, row, base, score) for name, row in rows.items()],
-        ),
-        tables.provenance(results, score),
-        NOTE,
-    ]
-    if base and len(rows) > 1:
-        parts.append(describe_verdicts(rows, score))
-    return "\n\n".join(parts) + "\n"
-
-
-def _cells(name, row_results, base, score):
-    """Format a row of the table."""
-    published, number = TABLE_3[name], tables.number
-    first = row_results[0]
-    scores = tables.values_of_seeds(row_results, score)
-    varied, gain = {}, None
-    if base:
-        others = tables.values_of_seeds(base, score)
-        gain = statistics.fmean(scores) - statistics.fmean(others)
-        varied = tables.varied(row_results, base)
-    return (
-        name,
-        ", ".join(f"{key}={value}" for key, value in varied.items()),
-        tables.spread_of_seeds(row_results, "perplexity", 2),
-        number(published.perplexity, 2),
-        tables.spread(scores, 1),
-        number(published.bleu, 1),
-        number(gain, 1, "+"),
-        number(published.bleu - TABLE_3["base"].bleu, 1, "+"),
-        number(first["figures"]["parameters"] / 1e6, 2),
-        number(published.parameters and published.parameters / 1e6, 0),
-    )
-
-
-def describe_verdicts(rows, score) -> str:
-    """Format the verdicts on the paper's differences from base, as a table."""
-    ours = significance.rows_of(rows, score)
-    if all(len(row.scores) == 1 for row in ours.values()):
-        return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."
-    published, number = TABLE_3["base"].bleu, tables.number
-    claims = {
-        name: round(TABLE_3[name].bleu - published, 1)
-        for name in rows
-        if name != "base"
-    }
-    cells = [
-        (
-            name,
-            number(verdict.paper, 1, "+"),
-            number(verdict.difference, 1, "+"),
-            "{:+.1f} to {:+.1f}".format(*verdict.interval),
-            verdict.verdict
-            + ("" if ours[name].converged else ", not converged"),
-            number(verdict.detectable, 1),
-            str(verdict.seeds_needed or ""),
+    def describe(self, results) -> str:
+        """Describe the columns of the paper, too."""
+        return (
+            f"{super().describe(results)} The paper: newstest2013 en-de, "
+            "tokenized BLEU; verdicts on its differences by the rule in "
+            "scripts/paper/verdicts.py. Detectable: the difference that is "
+            "found with a probability of 80%. Seeds needed: of each row, to "
+            "find a difference as large as the paper's."
         )
-        for name, verdict in verdicts.judge(ours, "base", claims).items()
-    ]
-    columns = f"{tables.heading(score)} − base", "paper", "ours"
-    columns += "interval", "verdict", "detectable", "seeds needed"
-    return f"{tables.markdown(columns, cells)}\n\n{RULE}"
 
 
 if __name__ == "__main__":

@@ -200,23 +200,3 @@ def run(table, job, write, measure=running.measure_training) -> None:
     job.datagen()
     selected = table.rows(flags.FLAGS.rows, flags.FLAGS.seed)
     running.run_all(selected, table, job, write, measure)
-
-
-def writer(job, summarize, lay_out):
-    """Return a function of results that writes table.json and table.md.
-
-    Args:
-        job: settings that all rows share.
-        summarize: a function of the results and of the metric to compare with
-            the paper's BLEU, which returns table.json.
-        lay_out: a function of both that returns table.md.
-    """
-
-    def write(results):
-        summary = summarize(results, job.score)
-        files.write_json(job.results_dir / "table.json", summary)
-        text = lay_out(results, job.score)
-        files.write_text(job.results_dir / "table.md", text)
-        return text
-
-    return write

@@ -12,16 +12,6 @@ def number(value: float | None, digits: int, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.{digits}f}"
 
 
-def spread(values: Sequence[float], digits: int) -> str:
-    """Format mean and range of values: "25.3 (25.1–25.6)"."""
-    if not values:
-        return ""
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
-
-
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format a table whose first column is text, the others numbers."""
     rule = ["---", *["---:"] * (len(columns) - 1)]
@@ -81,11 +71,6 @@ def values_of_seeds(results: Results, name: str) -> list[float]:
     return [f[name] if name in f else f["scores"][name] for f in figures]
 
 
-def spread_of_seeds(results: Results, name: str, digits: int) -> str:
-    """Format mean and range of a figure or score over the seeds of a row."""
-    return spread(values_of_seeds(results, name), digits)
-
-
 def summarize(results: Results, *names: str) -> Results:
     """Return mean, range and deviation of figures or scores, a dict per row.
 
@@ -124,18 +109,16 @@ def distinct(results: Results, key: str) -> str:
 
 
 def varied(row: Results, base: Results) -> dict[str, Any]:
-    """Return the hparams in which a row differs from the base row."""
+    """Return the hparams of both rows in which a row differs from base."""
     others = base[0]["hparams"]
     return {
         key: value
         for key, value in row[0]["hparams"].items()
-        if key not in others or value != others[key]
+        if key in others and value != others[key]
     }
 
 
-def provenance(
-    results: Results, score: str, statistics: str = "mean and range"
-) -> str:
+def provenance(results: Results, score: str) -> str:
     """Describe problem, training, seeds, machine and dates of results."""
     first = results[0]
     hparams = first["hparams"]
@@ -147,7 +130,7 @@ def provenance(
         f"{first['figures']['signatures'][score]}; "
         f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
         f"tokens, {size}{hparams['hidden_size']} wide in the first row; "
-        f"{first['mixed_precision']}; {statistics} of seeds "
+        f"{first['mixed_precision']}; mean ± standard deviation of seeds "
         f"{distinct(results, 'seed')}; {distinct(results, 'machine')}; "
         f"{distinct(results, 'date')}."
     )

@@ -88,7 +88,7 @@ def test_two_variants_with_two_seeds_are_trained_once_and_compared(
     table = running.with_flops(table, job, 1e8)
     steps = [row.changes["train_steps"] for row in table.rows([], [1])]
     assert steps[0] > steps[1] > 0
-    compared = comparison.Comparison(table, job, 0.5)
+    compared = comparison.Comparison(job.results_dir, job.score, "tiny", 0.5)
     running.run_rows([table.row("wide", 2)], job)
     for _ in range(2):
         running.run_all(table.rows([], [1, 2]), table, job, compared.write)

@@ -71,38 +71,43 @@ def rounded(values):
     return json.loads(text, parse_float=lambda number: f"{float(number):.9g}")
 
 
+def table_3(folder, metric=SPLIT):
+    return table3_variations.Table3(RESULTS / folder, metric, "base", 0.5)
+
+
 def test_table_3_is_that_of_the_stored_rows_with_verdicts():
     folder = "table3_multi30k_eighth"
     rows, text, summary = stored(folder, published.TABLE_3)
-    assert table3_variations.lay_out(rows, SPLIT) == text
-    assert table3_variations.summarize(rows, SPLIT) == summary
+    table = table_3(folder)
+    assert table.lay_out(rows) == text
+    assert rounded(table.summarize(rows)) == rounded(summary)
     assert "| cannot tell" in text
-    lines = table3_variations.lay_out(rows[:1] + rows[-1:], SPLIT)
-    assert "Verdicts need two seeds" in lines
+    assert "claim" not in table.summarize(rows[:1] + rows[-1:])[1]
 
 
 def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
     folder = "table2_rivals"
     rows, text, summary = stored(folder, table2_rivals.SYSTEMS)
-    speeds = files.read_json(RESULTS / folder / table2_rivals.SPEEDS)
-    assert table2_rivals.lay_out("ende", rows, SPLIT, speeds) == text
-    ours = table2_rivals.summarize("ende", rows, SPLIT)
-    assert rounded(ours) == rounded(summary)
-    assert "paper -2.14: contradicts" in text
-    first = rows[0] | {"converged": False}
-    lines = table2_rivals.lay_out("ende", [first], SPLIT, {}).splitlines()
-    assert lines[2].startswith("| transformer (not converged) | 27.3 |")
-    assert "; paper" not in lines[2]  # no verdict of one seed
+    table = table2_rivals.Table2(
+        RESULTS / folder, SPLIT, "transformer", 0.5, "ende"
+    )
+    assert table.lay_out(rows) == text
+    assert rounded(table.summarize(rows)) == rounded(summary)
+    assert "| -2.14 | contradicts |" in text
+    (entry,) = table.summarize([rows[0] | {"converged": False}])
+    assert "claim" not in entry  # of one seed
+    cells = table.cells(entry)
+    assert cells["row"] == "transformer (not converged)"
+    assert cells["paper: BLEU"] == "27.3"
 
 
-def test_tables_of_another_metric_have_its_name():
-    (result, *_), _, _ = stored("table2_multi30k", ("base", "big"))
+def test_table_of_another_metric_has_its_name():
+    (result, *_), _, _ = stored("table3_multi30k_eighth", published.TABLE_3)
     figures = result["figures"]
     figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
-    lines = table3_variations.lay_out([result], "bracketing_f1").splitlines()
-    columns = "| PPL | paper | bracketing f1 | paper | bracketing f1 − base"
-    assert columns in lines[0]
-    assert "| 90.0 | 25.8 |" in lines[2]
+    lines = table_3("absent", "bracketing_f1").lay_out([result]).splitlines()
+    assert "| bracketing f1 | bracketing f1 − base |" in lines[0]
+    assert "| 90.00 |" in lines[2]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     job.results_dir.mkdir()
     tests = {"big": [{"seed": 1, "difference": 1.0, "p_value": 0.0123}]}
     files.write_json(job.results_dir / "paired_tests.json", tests)
-    compared = comparison.Comparison(table, job._replace(metric="bleu"), 0.5)
+    compared = comparison.Comparison(job.results_dir, "bleu", "base", 0.5)
     results = [
         finished(job, table.row(name, seed), score)
         for name, scores in (
