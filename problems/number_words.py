@@ -113,6 +113,7 @@ class NumberWordsEnDe(NumberWords):
     """Numbers in words, English to German: generated locally."""
 
     stored_languages = ("en", "de")
+    examples = ("sixty-one thousand", "einundsechzigtausend")
 
 
 @problems.register("number_words_enfr")
@@ -120,6 +121,7 @@ class NumberWordsEnFr(NumberWords):
     """Numbers in words, English to French: generated locally."""
 
     stored_languages = ("en", "fr")
+    examples = ("sixty-one thousand", "soixante et un mille")
 
 
 @problems.register("number_words_many")

@@ -62,6 +62,7 @@ class Problem(CorpusSettings):
     data_page = ""
     data_license = ""
     data_citation = ""
+    examples = ("", "")  # a sentence of each side, to try an export with
     pipeline_tag = ""  # of the Hub, one of PIPELINE_TAGS; "": see task
     decode_hparams = ""  # search settings that differ from the paper's
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
@@ -208,6 +209,7 @@ class Problem(CorpusSettings):
             "page": self.data_page,
             "license": self.data_license,
             "citation": self.data_citation,
+            "example": self.examples[self.reverse],
         }
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:

@@ -177,3 +177,21 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> tf.Tensor:
     for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
     return tf.constant(array)
+
+
+def attention_by_head(
+    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+) -> tf.Tensor:
+    """Return cross_attention() of all models, whose heads are side by side.
+
+    Returns:
+        [B, layers, H, T, L] float32, 0 at padding of T or L. If models differ
+        in their number of layers, there is one layer, the mean of all.
+    """
+    weights = [cross_attention(model, inputs, targets) for model in models]
+    if len({w.shape[0] for w in weights}) > 1:
+        weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
+    heads = tf.transpose(tf.concat(weights, 2), (1, 0, 2, 3, 4))
+    is_target = (targets != PAD)[:, None, None, :, None]
+    is_input = (inputs != PAD)[:, None, None, None, :]
+    return tf.where(is_target & is_input, heads, 0.0)

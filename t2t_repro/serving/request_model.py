@@ -4,6 +4,8 @@
                    -> outputs, scores [B, W], truncated [B]
     subwords   the same -> the same, and of each output's subwords
                    pieces, log_probs, words [B, W, T], lengths [B, W]
+    attention_heads  as the signature attention, if there is one, but
+                   weights [B, layers, H, T, L], of each head
 
 W is the largest beam size. Beyond the outputs that a request asks for, there
 are empty strings with the score FORBIDDEN. A batch may have sentences with
@@ -21,7 +23,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.decoding import rules
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.decoding.score import subword_log_probs
+from t2t_repro.decoding.score import attention_by_head, subword_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
@@ -35,7 +37,7 @@ _NO_WORD = -1  # of EOS and padding
 
 
 class RequestModel(ServedModel):
-    """ServedModel with two more signatures, whose inputs are optional.
+    """ServedModel with signatures whose inputs are optional, and one of heads.
 
     If a rule reads side inputs, the signatures that search without them are
     missing.
@@ -104,7 +106,12 @@ class RequestModel(ServedModel):
             outputs, *found = self._search_as_asked(find, columns)
             return outputs | self._subwords(*found)
 
-        return super().signatures() | {
+        signatures = super().signatures()
+        if self.attention:
+            signatures["attention_heads"] = self._attention_of(
+                attention_by_head
+            )
+        return signatures | {
             "translate": self._signature(translate),
             "subwords": self._signature(subwords),
         }

@@ -103,9 +103,7 @@ class ServedModel(tf.Module):
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
-            self.attention = graph.function(
-                self._translate_with_attention, input_signature=[TEXT]
-            )
+            self.attention = self._attention_of(mean_attention)
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
         self._is_text = lambda ids: is_text(ids, source)
@@ -200,7 +198,14 @@ class ServedModel(tf.Module):
             "truncated": input_cut | target_cut,
         }
 
-    def _translate_with_attention(self, inputs):
+    def _attention_of(self, weights_of):
+        """Return the function of a signature; weights_of() is of score.py."""
+        return graph.function(
+            functools.partial(self._translate_with_attention, weights_of),
+            input_signature=[TEXT],
+        )
+
+    def _translate_with_attention(self, weights_of, inputs):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
         max_length = min(self._max_length, score.MAX_SUBWORDS)
@@ -221,7 +226,7 @@ class ServedModel(tf.Module):
                 self.target, target_ids, target_lengths
             ),
             "target_lengths": target_lengths,
-            "weights": self._call(mean_attention, ids, target_ids),
+            "weights": self._call(weights_of, ids, target_ids),
         }
 
 

@@ -214,7 +214,7 @@ def test_report_is_one_page(reported, averaged):
     assert f"Wrote {folder / 'index.html'}." in text
     page = (folder / "index.html").read_text("utf-8")
     for part in (
-        "<h1>run, begun</h1>",
+        ": run, begun</title>",
         "sacreBLEU, cased",
         "2,000",  # pairs of the training split
         "FLOPs, time × devices × sustained FLOP/s",

@@ -46,6 +46,17 @@ def test_spell_writes_number_in_words(number, form, language, words):
     assert number_words.spell(number, form, language) == words
 
 
+@pytest.mark.parametrize("name", ["number_words_ende", "number_words_enfr"])
+def test_examples_of_number_words_are_spelled_as_the_corpus(name):
+    problem = registry.problems[name].value
+    assert problem.examples == tuple(
+        number_words.spell(61_000, "cardinal", language)
+        for language in problem.stored_languages
+    )
+    reversed_problem = problem().named(name, reverse=True)
+    assert reversed_problem.card["example"] == problem.examples[1]
+
+
 @pytest.mark.parametrize(
     ("number", "forms"),
     [

@@ -81,6 +81,8 @@ def call_script(function, *arguments):
         ("two dogs </s> play <pad>", ["two", "dogs", "</s>", "play", "(end)"]),
         ("▁a <0xC3> <0xA4> <EOS>", ["aä", "(end)"]),
         ("</s>", ["(end)"]),
+        ("▁ 两只 狗 <0xE3> <0x80> <0x82> </s>", ["两只", "狗", "。", "(end)"]),
+        ("▁two 狗 s ▁ok ay </s>", ["two", "狗", "s", "okay", "(end)"]),
     ],
 )
 def test_pieces_are_joined_to_words_only_if_marked(pieces, expected):
@@ -103,6 +105,37 @@ def text_of(identifier):
 
 
 DONE = "document.querySelector('#picture svg, #error:not([hidden])') != null"
+
+
+@needs_node
+def test_mean_is_that_of_the_chosen_layer_and_head():
+    layers = [[[[0, 1]], [[1, 3]]], [[[4, 4]], [[3, 0]]]]  # [2, H=2, 1, 2]
+    assert call_script("meanOf", layers, "", "") == [[2, 2]]
+    assert call_script("meanOf", layers, "0", "") == [[0.5, 2]]
+    assert call_script("meanOf", layers, "", "1") == [[2, 1.5]]
+    assert call_script("meanOf", layers, "1", "0") == [[4, 4]]
+
+
+def luminance(color):
+    """Return the relative luminance of #rrggbb, WCAG 2."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in channels
+    ]
+    return sum(map(float.__mul__, (0.2126, 0.7152, 0.0722), linear))
+
+
+def test_borders_of_controls_have_contrast():
+    """At least 3:1, in the light and in the dark (WCAG 2, 1.4.11)."""
+    css = (STATIC / "page.css").read_text("utf-8")
+    papers, borders = (
+        re.findall(rf"--{name}: (#\w+)", css) for name in ("paper", "border")
+    )
+    assert len(papers) == len(borders) == 2
+    for pair in zip(papers, borders, strict=True):
+        dark, light = sorted(map(luminance, pair))
+        assert (light + 0.05) / (dark + 0.05) >= 3
 
 
 @needs_chromium
@@ -129,6 +162,15 @@ def test_typed_sentence_is_translated(server, local, chromium):
             "document.querySelectorAll('#picture rect title').length"
         )
         assert cells and cells % 4 == 0  # three words and the end
+        subwords = "document.getElementById('units').value = 'subwords', "
+        await browser.value(
+            f"{subwords} document.getElementById('units').onchange()"
+        )
+        pieces = local("attention", inputs=[sentence])["source_lengths"][0]
+        labels = "document.querySelectorAll('#picture text[transform]').length"
+        assert await browser.value(labels) == pieces
+        heads = "document.getElementById('head').length"
+        assert await browser.value(heads) == 3  # two, and their mean
         assert "version 2" in await browser.value(text_of("model"))
         host = f"http://127.0.0.1:{server.ports.rest}/"
         assert browser.urls
@@ -145,8 +187,12 @@ def test_page_fits_the_width_of_a_phone(server, chromium):
         await browser.resize(360)
         await browser.until(DONE)
         assert await browser.value("document.body.scrollWidth") <= 360
+        widths = "[...document.querySelectorAll('#picture svg')].map("
+        widths += "each => each.getBoundingClientRect().right)"
+        rights = await browser.value(widths)
+        assert len(rights) > 1 and max(rights) <= 360
 
-    sentence = "the+cat+sat+on+the+mat+and+a+dog+ran+in+the+park"
+    sentence = "+".join(["the+cat+sat+on+the+mat"] * 4)
     url = f"http://127.0.0.1:{server.ports.rest}/?text={sentence}"
     visit(chromium, url, test)
 
@@ -164,6 +210,8 @@ def test_error_is_shown(server, chromium, query, words):
     async def test(browser):
         await browser.until(DONE)
         assert words in await browser.value(text_of("error"))
+        page = await browser.value("document.body.innerText")
+        assert page.count(words) == 1
 
     url = f"http://127.0.0.1:{server.ports.rest}/?{query}&text=a"
     visit(chromium, url, test)

@@ -50,3 +50,14 @@ def test_weights_do_not_depend_on_batch(local, outputs):
         np.testing.assert_allclose(
             outputs["weights"][i][:, :targets, :sources], single, atol=1e-5
         )
+
+
+def test_mean_of_heads_is_the_attention(local, outputs):
+    by_head = local("attention_heads", inputs=TEXTS)
+    for name, value in outputs.items():
+        if name != "weights":
+            assert by_head[name].tolist() == value.tolist()
+    heads = by_head["weights"]
+    assert heads.shape[2] > 1
+    assert not np.allclose(heads[:, :, 0], heads[:, :, 1])
+    np.testing.assert_allclose(heads.mean(2), outputs["weights"], atol=1e-6)

@@ -8,8 +8,21 @@ const model = parameters.get("model") ?? document.querySelector("meta[name=model
 const server = parameters.get("server") ?? "";
 const url = `${server}/v1/models/${encodeURIComponent(model)}`;
 const byId = (id) => document.getElementById(id);
-const CELL = 26; // pixels
+const CELL = { least: 18, most: 26 }; // pixels
+// Sentences by source language, for exports whose card has none.
+const EXAMPLES = {
+  ar: "كلبان يلعبان في الحديقة.",
+  de: "Zwei Hunde spielen im Park.",
+  en: "Two dogs play in the park.",
+  es: "Dos perros juegan en el parque.",
+  fr: "Deux chiens jouent dans le parc.",
+  ja: "二匹の犬が公園で遊んでいます。",
+  ro: "Doi câini se joacă în parc.",
+  ru: "Две собаки играют в парке.",
+  zh: "两只狗在公园里玩耍。",
+};
 let request = new AbortController();
+let attentionSignature = "attention"; // see describe()
 
 async function fetchJson(address, options) {
   const response = await fetch(address, options).catch((error) => {
@@ -17,7 +30,7 @@ async function fetchJson(address, options) {
     throw new Error(
       server
         ? `No answer from ${server}: it does not run, or not with --rest_api_enable_cors_support.`
-        : "No answer from the server: it does not run.",
+        : "No answer from the server: it does not run. Start it again, then translate again.",
     );
   });
   const body = await response.json().catch(() => ({}));
@@ -40,17 +53,62 @@ async function translate(text) {
   byId("result").setAttribute("aria-busy", "true");
   try {
     showHypotheses(await predict("n_best", text, signal));
-    await predict("attention", text, signal).then(showAttention, (error) => {
+    await described;
+    await predict(attentionSignature, text, signal).then(showAttention, (error) => {
       if (signal.aborted) throw error;
       showNoAttention(error);
     });
   } catch (error) {
     if (signal.aborted) return;
-    byId("error").textContent = error.message;
-    byId("error").hidden = false;
+    showError(error);
     byId("result").hidden = true;
   }
   byId("result").setAttribute("aria-busy", "false");
+}
+
+function showError(error) {
+  byId("error").textContent = error.message;
+  byId("error").hidden = false;
+}
+
+// Show what the model is, from the metadata of its newest version.
+async function describe() {
+  const { model_spec: { version }, metadata } = await fetchJson(`${url}/metadata`);
+  byId("model").textContent = `${model}, version ${version}`;
+  if ("attention_heads" in metadata.signature_def.signature_def) attentionSignature = "attention_heads";
+  const { source_language: source, target_language: target, target_languages: targets = [], example } =
+    metadata.model_card?.data ?? {}; // TensorFlow Serving answers without a card
+  const into = [target, ...targets].filter(Boolean);
+  if (source && into.length) {
+    byId("heading").textContent = `Translate from ${languageName(source)} to ${into.map(languageName).join(", ")}`;
+    document.title = `${languageName(source)} to ${into.map(languageName).join(", ")} · ${model}`;
+    byId("text").lang = source;
+    if (target) byId("result").querySelectorAll("output, ol").forEach((element) => { element.lang = target; });
+  }
+  const sentence = example || (targets.length ? "" : EXAMPLES[source]);
+  byId("example").hidden = !sentence;
+  byId("example").onclick = () => {
+    byId("text").value = sentence;
+    byId("form").requestSubmit();
+  };
+}
+
+function languageName(code) {
+  try {
+    return new Intl.DisplayNames("en", { type: "language" }).of(code);
+  } catch {
+    return code; // not one of BCP 47
+  }
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(byId("best").textContent);
+  } catch { // browsers have it for HTTPS and for this computer only
+    getSelection().selectAllChildren(byId("best"));
+    document.execCommand("copy");
+  }
+  byId("copy").textContent = "Copied";
 }
 
 // A list of fewer outputs than beams ends in empty ones, whose score is -1e9.
@@ -60,10 +118,12 @@ function countOutputs(scores) {
 
 function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }) {
   byId("best").textContent = texts[0];
+  byId("copy").textContent = "Copy";
   byId("truncated").hidden = !cut;
   byId("hypotheses").replaceChildren(
     ...texts.slice(0, countOutputs(scores)).map((text, i) => {
       const item = document.createElement("li");
+      item.dir = "auto";
       const score = document.createElement("data");
       score.value = scores[i];
       score.textContent = scores[i].toFixed(2);
@@ -86,33 +146,52 @@ function showNoAttention(error) {
 
 function showAttention(outputs) {
   if (outputs.truncated[0]) return showNoAttention(new Error("The text is too long for a picture."));
-  const source = words(outputs.source_pieces[0].slice(0, outputs.source_lengths[0]));
-  const target = words(outputs.target_pieces[0].slice(0, outputs.target_lengths[0]));
-  const layers = outputs.weights[0].map((weights) => byWord(weights, source, target));
-  const mean = target.map((_, t) =>
-    source.map((_, s) => layers.reduce((sum, layer) => sum + layer[t][s], 0) / layers.length),
-  );
-  const choices = [["mean of all", mean], ...layers.map((layer, i) => [`${i + 1}`, layer])];
-  byId("layer").replaceChildren(...choices.map(([name]) => new Option(name)));
+  const source = outputs.source_pieces[0].slice(0, outputs.source_lengths[0]);
+  const target = outputs.target_pieces[0].slice(0, outputs.target_lengths[0]);
+  // [layers][heads][T][L], of which the signature `attention` has one head.
+  const layers = attentionSignature === "attention" ? outputs.weights[0].map((mean) => [mean]) : outputs.weights[0];
+  offer("layer", layers.length);
+  offer("head", layers[0].length);
+  byId("heads").hidden = layers[0].length === 1;
+  byId("no-heads").hidden = attentionSignature !== "attention";
   const draw = () => {
-    const [, weights] = choices[byId("layer").selectedIndex];
-    byId("picture").replaceChildren(picture(source, target, weights));
+    const units = byId("units").value === "words" ? words : subwords;
+    const [rows, columns] = [units(target), units(source)];
+    const weights = byWord(meanOf(layers, byId("layer").value, byId("head").value), columns, rows);
+    byId("picture").replaceChildren(...pictures(columns, rows, weights));
   };
-  byId("layer").onchange = draw;
+  for (const name of ["layer", "head", "units"]) byId(name).onchange = draw;
+  byId("attention").hidden = false; // first: a picture is as wide as its place
   draw();
-  byId("attention").hidden = false;
+}
+
+// Offer "mean of all" and the numbers from 1; keep what was chosen.
+function offer(name, count) {
+  if (byId(name).length === count + 1) return;
+  const numbers = Array.from({ length: count }, (_, i) => new Option(`${i + 1}`, `${i}`));
+  byId(name).replaceChildren(new Option("mean of all", ""), ...numbers);
+}
+
+// The mean of the chosen layers and heads, of all where "" is chosen: [T][L].
+function meanOf(layers, layer, head) {
+  const chosen = (layer === "" ? layers : [layers[layer]]).flatMap((heads) => (head === "" ? heads : [heads[head]]));
+  return chosen[0].map((row, t) =>
+    row.map((_, s) => chosen.reduce((sum, weights) => sum + weights[t][s], 0) / chosen.length),
+  );
 }
 
 // Join pieces to words: [{text, pieces: their indices}]. "▁" begins a word; a
 // byte of a letter that the vocabulary lacks is a piece such as <0xF0>. Without
-// "▁" the pieces are those of another vocabulary, and each is drawn. The last
-// one is the end of the sentence.
+// "▁" the pieces are those of another vocabulary, and each is drawn, as in
+// scripts that have no spaces. The last one is the end of the sentence.
 function words(pieces) {
+  const unspaced = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]/u;
   const joined = [];
   const marked = pieces.some((piece) => piece.startsWith("▁"));
   pieces.forEach((piece, index) => {
     const isEnd = index === pieces.length - 1;
-    if (index === 0 || !marked || piece.startsWith("▁") || isEnd) {
+    const isAlone = unspaced.test(piece) || unspaced.test(pieces[index - 1] ?? "");
+    if (index === 0 || !marked || piece.startsWith("▁") || isEnd || (isAlone && joined.at(-1).text)) {
       joined.push({ text: "", pieces: [] });
     }
     const word = joined.at(-1);
@@ -125,6 +204,14 @@ function words(pieces) {
     );
   }
   return joined;
+}
+
+// Pieces as the model reads and writes them, in the form of words().
+function subwords(pieces) {
+  return pieces.map((piece, index) => ({
+    text: index === pieces.length - 1 ? "(end)" : piece,
+    pieces: [index],
+  }));
 }
 
 // Convert weights between pieces to weights between words: the sum over the
@@ -146,31 +233,56 @@ function svg(name, attributes, ...children) {
   return element;
 }
 
-function picture(source, target, weights) {
-  const widest = (side) => Math.max(...side.map((word) => [...word.text].length)) * 8.5 + 12;
-  const left = widest(target), top = widest(source);
-  const width = left + source.length * CELL, height = top + target.length * CELL;
+// Shorten a text to a width in pixels, and measure it.
+function fitted(text, limit) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `14px ${getComputedStyle(document.body).fontFamily}`;
+  const letters = [...text];
+  const join = () => (letters.length < [...text].length ? `${letters.join("")}…` : text);
+  while (letters.length > 1 && context.measureText(join()).width > limit) letters.pop();
+  return { label: join(), width: context.measureText(join()).width };
+}
+
+// As many pictures, one above the other, as the columns need in this width.
+function pictures(source, target, weights) {
+  const place = byId("picture").clientWidth - 8; // its padding
+  const rows = target.map(({ text }) => fitted(text, place / 3));
+  const left = Math.max(...rows.map(({ width }) => width)) + 12;
+  const side = Math.min(CELL.most, Math.max(CELL.least, Math.floor((place - left) / source.length)));
+  const count = Math.max(1, Math.floor((place - left) / side));
+  const indices = [...source.keys()];
+  const parts = [];
+  while (indices.length) parts.push(indices.splice(0, count));
+  // Right to left, as its text is read.
+  if (byId("text").matches(":dir(rtl)")) parts.forEach((part) => part.reverse());
+  return parts.map((part) => picture({ part, rows, left, side, source, target, weights }));
+}
+
+function picture({ part, rows, left, side, source, target, weights }) {
+  const columns = part.map((s) => fitted(source[s].text, 140));
+  const top = Math.max(...columns.map(({ width }) => width)) + 12;
+  const width = left + part.length * side, height = top + target.length * side;
   const drawing = svg("svg", {
     role: "img",
-    width: width + 10,
+    width: width + 2,
     height: height + 2,
     "aria-label": target.map(({ text }, t) => {
       const most = weights[t].indexOf(Math.max(...weights[t]));
       return `${text} from ${source[most].text}`;
     }).join(", "),
   });
-  source.forEach(({ text }, s) => {
-    const x = left + (s + 0.65) * CELL, y = top - 6;
-    drawing.append(svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, text));
+  columns.forEach(({ label }, i) => {
+    const x = left + (i + 0.68) * side, y = top - 6;
+    drawing.append(svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, label));
   });
   target.forEach(({ text }, t) => {
-    const y = top + t * CELL;
-    drawing.append(svg("text", { x: left - 8, y: y + 0.68 * CELL, "text-anchor": "end" }, text));
-    source.forEach((word, s) => {
+    const y = top + t * side;
+    drawing.append(svg("text", { x: left - 8, y: y + 0.68 * side, "text-anchor": "end" }, rows[t].label));
+    part.forEach((s, i) => {
       const weight = weights[t][s];
-      const title = svg("title", {}, `${text} ← ${word.text}: ${(100 * weight).toFixed(0)}%`);
+      const title = svg("title", {}, `${text} ← ${source[s].text}: ${(100 * weight).toFixed(0)}%`);
       drawing.append(svg("rect", {
-        x: left + s * CELL + 1, y: y + 1, width: CELL - 2, height: CELL - 2, rx: 3,
+        x: left + i * side + 1, y: y + 1, width: side - 2, height: side - 2, rx: 3,
         "fill-opacity": weight.toFixed(3),
       }, title));
     });
@@ -190,13 +302,8 @@ byId("text").addEventListener("keydown", (event) => {
   event.preventDefault();
   byId("form").requestSubmit();
 });
-fetchJson(url).then(
-  ({ model_version_status: versions }) => {
-    const serving = versions.find((version) => version.state === "AVAILABLE");
-    byId("model").textContent = `${model}, version ${serving?.version ?? "none"}`;
-  },
-  (error) => { byId("model").textContent = error.message; },
-);
+byId("copy").addEventListener("click", copy);
+const described = describe().catch(showError);
 if (parameters.get("text")) {
   byId("text").value = parameters.get("text");
   byId("form").requestSubmit();
