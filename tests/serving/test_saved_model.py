@@ -24,6 +24,7 @@ from t2t_repro.serving import saved_model, served_model, version_folders
 SECONDS = 300  # timeout
 SIGNATURES = [
     "attention",
+    "attention_heads",
     "n_best",
     "score",
     "serving_default",
