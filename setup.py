@@ -61,7 +61,7 @@ setup(
     package_data={
         "t2t_repro": ["py.typed"],
         "t2t_repro.cli": ["*.bash"],
-        "t2t_repro.docs": ["*.md"],
+        "t2t_repro.docs": ["*.ipynb", "*.md"],
         "t2t_repro.reports": ["*.j2"],
         "t2t_repro.server": ["static/*"],
         "t2t_repro.serving": ["*.json"],

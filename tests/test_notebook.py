@@ -1,35 +1,79 @@
-"""The notebook: its cells run, and the model learns what it claims."""
+"""Notebooks: their cells run, and the outputs stored in them are theirs."""
 
 import json
-import pathlib
+import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-NOTEBOOK = pathlib.Path(__file__).parent.parent / "docs" / "transformer.ipynb"
-CELLS = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+from scripts.release import run_notebooks
+
+NOTEBOOKS = {
+    path.stem: json.loads(path.read_text("utf-8"))
+    for path in sorted(run_notebooks.DOCS.glob("*.ipynb"))
+}
+ROUNDED = re.compile(r"-?\d+\.\d+|\d+e[-+]\d+")  # depends on the processor
 
 
-def test_notebook_is_stored_without_outputs():
-    for cell in CELLS:
-        assert not cell.get("outputs") and not cell.get("execution_count")
+def printed(name, more, folder):
+    """Run the code of a notebook, and more; return what it prints."""
+    script = folder / "notebook.py"
+    code = [*run_notebooks.code(NOTEBOOKS[name]), more]
+    script.write_text("\n\n".join(code), "utf-8")
+    result = subprocess.run(
+        [sys.executable, script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def stored(name):
+    """Return the outputs that are stored in a notebook."""
+    cells = NOTEBOOKS[name]["cells"]
+    return [output for cell in cells for output in cell.get("outputs", ())]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_stored_outputs_are_of_the_code(name):
+    notebook = NOTEBOOKS[name]
+    counts = [cell.get("execution_count", 0) for cell in notebook["cells"]]
+    number = len(run_notebooks.code(notebook))
+    assert list(filter(None, counts)) == list(range(1, number + 1))
+    assert notebook["metadata"]["code_sha256"] == run_notebooks.code_sha256(
+        notebook
+    ), "run python -m scripts.release.run_notebooks"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_stored_outputs_are_short_text_and_small_pictures(name):
+    for output in stored(name):
+        assert output["output_type"] in ("stream", "display_data")
+        text = "".join(output.get("text", ""))
+        assert "\r" not in text and len(text.splitlines()) < 50
+        assert len(output.get("data", {}).get("image/png", "")) < 100_000
 
 
 @pytest.mark.slow
-def test_cells_run_in_order(tmp_path):
-    cells = ["".join(c["source"]) for c in CELLS if c["cell_type"] == "code"]
-    script = tmp_path / "notebook.py"
-    script.write_text("\n\n".join(cells), "utf-8")
-    result = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={"MPLBACKEND": "Agg", "PYTHONPATH": ":".join(sys.path)},
-    )
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+def test_parts_are_as_stored(tmp_path):
+    outputs = stored("paper")
+    text = "".join("".join(output.get("text", "")) for output in outputs)
+    text += f"{sum('data' in output for output in outputs)} pictures"
+    more = 'print(len(plt.get_fignums()), "pictures")'
+    lines = printed("paper", more, tmp_path).splitlines()
+    assert [ROUNDED.sub("0", line).split() for line in lines] == [
+        ROUNDED.sub("0", line).split() for line in text.splitlines()
+    ]
+
+
+@pytest.mark.slow
+def test_small_model_learns_numbers(tmp_path):
+    lines = printed("transformer", "", tmp_path).splitlines()
     (score,) = [line for line in lines if "of the test set are right" in line]
     assert int(score.partition("%")[0]) >= 80
     assert lines[-1] == "neunhundertneunundneunzig"

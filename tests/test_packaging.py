@@ -28,7 +28,7 @@ WHERE = (
     "print(t2t_repro.__file__, *t2t_repro.problems.__path__, "
     "*t2t_repro.hparams.__path__)"
 )
-PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed", ".md")
+PACKAGED = ".py .j2 .html .css .js .json .typed .bash .md .ipynb".split()
 # Packages that are imported by another name than theirs, or not by us.
 MODULES = {
     "mlflow-skinny": "mlflow",

@@ -168,15 +168,12 @@ def bar(
     total: int | None = None,
     **settings: Any,
 ) -> tqdm:
-    """Return a tqdm, with a line every ten seconds if nothing shows a bar.
+    """Return a tqdm, with a line every ten seconds if there is no terminal.
 
-    Without items the caller calls update().
+    So a notebook, too, has lines: it would keep each state of a bar. Without
+    items the caller calls update().
     """
     where: dict[str, Any]
-    if "ipykernel" in sys.modules:  # Jupyter
-        from tqdm import auto
-
-        return auto.tqdm(items, desc, total, **settings)
     if _has_width():
         stream = getattr(sys.stderr, "unescaped", sys.stderr)
         where = {"file": Screen(stream), "dynamic_ncols": True}

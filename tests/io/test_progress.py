@@ -54,15 +54,6 @@ def test_without_a_total_there_is_no_percentage(capsys):
     assert last.startswith("read: 2 [") and "%" not in last
 
 
-def test_jupyter_has_its_own_bar(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", None)
-    monkeypatch.setattr(
-        "tqdm.auto.tqdm", lambda *arguments, **settings: (arguments, settings)
-    )
-    made = progress.bar("ab", "read", unit="pair")
-    assert made == (("ab", "read", None), {"unit": "pair"})
-
-
 def test_terminal_without_a_width_shows_lines(monkeypatch):
     terminal = Terminal(monkeypatch, 0)
     count_to_three()
