@@ -165,11 +165,19 @@ def publish(toy_exports, export_dir):
 
 
 @pytest.fixture(scope="session")
-def local(exported):
+def loaded(exported):
+    """Return version 2, loaded in this process."""
+    from t2t_repro.serving import client
+
+    return client.ExportedModel(exported)
+
+
+@pytest.fixture(scope="session")
+def local(loaded):
     """Return a function that runs a signature and returns output arrays."""
     import tensorflow as tf
 
-    signatures = tf.saved_model.load(str(exported / "2")).signatures
+    signatures = loaded._model.signatures
 
     def run(signature, **inputs):
         tensors = {k: tf.constant(v) for k, v in inputs.items()}

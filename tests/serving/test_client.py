@@ -35,11 +35,6 @@ def connect_to(server, protocol="rest", name="t2t", timeout=SECONDS, **options):
     )
 
 
-@pytest.fixture(scope="module")
-def loaded(exported):
-    return client.ExportedModel(exported)
-
-
 URLS = pytest.mark.parametrize(
     "url", ["grpc://{}/t2t", "http://{}/v1/models/t2t"]
 )

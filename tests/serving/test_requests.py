@@ -20,11 +20,6 @@ LINES = ["two birds sing", "", "a dog ran in the park", "🐶"]
 PREFIXES = ["ZWEI", "DIE", "", "QUAKT DIE"]
 
 
-@pytest.fixture(scope="module")
-def loaded(exported):
-    return client.ExportedModel(exported)
-
-
 @pytest.fixture(scope="module", params=["grpc", "rest"])
 def remote(server, request):
     port = getattr(server.ports, request.param)
