@@ -71,12 +71,7 @@ class ManyToMany(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self._trained:
-            raise errors.UserError(
-                "directions must name at least one direction, such as en-de; "
-                "got none."
-            )
-        self._check_zero_shot()
+        self._check_directions()
         self._check_arguments()
 
     @functools.cached_property
@@ -104,7 +99,12 @@ class ManyToMany(Problem):
     def _counted(self) -> dict[tuple, list[_Corpus]]:
         return {}  # results of _corpora()
 
-    def _check_zero_shot(self):
+    def _check_directions(self):
+        if not self._trained:
+            raise errors.UserError(
+                "directions must name at least one direction, such as en-de; "
+                "got none."
+            )
         sources = {source for source, _ in self._trained}
         for direction in self._untrained:
             source, target = direction
@@ -149,6 +149,11 @@ class ManyToMany(Problem):
     @property
     def target_language(self) -> str:
         return only_direction(target for _, target in self._possible)
+
+    @property
+    def tag(self) -> str:  # type: ignore[override]
+        chosen = self._chosen[1] and self.target_language
+        return chosen and self._tag((self.source_language, chosen))
 
     @property
     def _possible(self):
@@ -212,7 +217,7 @@ class ManyToMany(Problem):
         for languages, paths, size, taken in self._corpora(
             split, raw_dir, download_dir
         ):
-            tag = tag_of(languages[1])
+            tag = self._tag(languages)
             weight = fractions.Fraction(taken, size)
             for source, target in weighted_corpora.take(
                 read_pairs(*paths), weight
@@ -234,6 +239,10 @@ class ManyToMany(Problem):
         corpora = self._corpora("train", raw_dir, download_dir)
         for path in dict.fromkeys(path for c in corpora for path in c.paths):
             yield from read_lines(path)
+
+    def _tag(self, languages):
+        """Return the tag of the sources of a direction."""
+        return tag_of(languages[1])
 
     def _of_split(self, split):
         return self._untrained if split == ZERO_SHOT else self._trained

@@ -1,8 +1,10 @@
 """Problems of a user's own aligned files, without Python code."""
 
+import functools
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.fields import at_least, setting
@@ -12,6 +14,7 @@ from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import division, pair_files, weighted_corpora
+from t2t_repro.text.languages import DirectionTagger, check_direction, tag_of
 from t2t_repro.text.parallel_files import (
     DESCRIPTION,
     SUFFIXES,
@@ -270,3 +273,82 @@ class ParallelTextMany(ManyToMany):
             f"{', '.join(f'{stem}.{a}' for stem in stems)}, plain, .gz or "
             ".zst. Put it there, with the other language."
         )
+
+
+@problems.register("parallel_text_multilingual")
+class ParallelTextMultilingual(ParallelTextMany):
+    """Files for an imported model that reads the languages of both sides.
+
+    --raw_dir is that of parallel_text_many; without `directions` there is
+    nothing to train.
+    """
+
+    languages: str = setting(help="The model's languages, joined by ':'.")
+    source: str = setting(
+        default="", help="Language of sources that do not name theirs."
+    )
+    target: str = setting(
+        default="", help="Language of translations that no tag names."
+    )
+    directions = ""
+    decode_hparams: str = setting(
+        default="", help="As of parallel_text: settings of the search."
+    )
+
+    @functools.cached_property
+    def target_languages(self) -> tuple[str, ...]:
+        return tuple(self.languages.split(":"))
+
+    @property
+    def source_language(self) -> str:
+        return self._chosen[0] or self.source
+
+    @property
+    def target_language(self) -> str:
+        return self._chosen[1] or self.target
+
+    @property
+    def search(self) -> DecodeHParams:
+        return self._search_of(self.decode_hparams.replace(":", ","))
+
+    @property
+    def card(self) -> dict[str, Any]:
+        return super().card | {"source_languages": [*self.target_languages]}
+
+    def toward(
+        self, target_language: str, source_language: str = ""
+    ) -> "ParallelTextMultilingual":
+        """Return the problem of a direction.
+
+        Args:
+            target_language: language, or "en-de" for both; "": any.
+            source_language: language; "": `source`.
+        """
+        source, _, target = target_language.rpartition("-")
+        direction = source_language or source, target
+        chosen = self.changed(_chosen=direction)
+        if any(direction):
+            pair = chosen.source_language, chosen.target_language
+            check_direction(pair, self.target_languages)
+        return chosen
+
+    @property
+    def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        """Functions that add the tag to a source, and change no target."""
+        tagger = DirectionTagger(
+            self.target_languages, self.target_language, self.source_language
+        )
+        return tagger, str
+
+    def _tag(self, languages):
+        return tag_of("-".join(languages))
+
+    def _check_directions(self):
+        default = tuple(
+            x or self.target_languages[0] for x in (self.source, self.target)
+        )
+        for direction in (default, *self._trained, *self._untrained):
+            check_direction(direction, self.target_languages)
+
+    def _check_arguments(self):
+        """Check nothing: the vocabulary has the tags."""

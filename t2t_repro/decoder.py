@@ -60,7 +60,7 @@ def _check():
         return _check_bulk(options)
     model = common_flags.trained_model()
     run = model.run
-    problem = run.problem.toward(options.target_language)
+    problem = run.problem.toward(options.direction)
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := (
         getattr(run.hparams, "num_decoder_layers", 0)
@@ -84,7 +84,7 @@ def _check_bulk(options):
     folder = files.expand_path(options.decode_to_dir)
     sources = options.find_files(folder)
     translation_folder.output_names(sources)  # checks that they differ
-    language = options.target_language
+    language = options.direction
     if options.export_dir:
         model = bulk_decoding.of_export(options.export_dir, language)
     else:
@@ -116,7 +116,7 @@ def _decode(options, model, split, total):
     model.print_checkpoints()
     run, paths, hparams = model
     _choose_threads(options, paths)
-    problem = run.problem.toward(options.target_language)
+    problem = run.problem.toward(options.direction)
     source, target = problem.normalizers
     models = run.models(paths)
     aligner = None

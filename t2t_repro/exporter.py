@@ -38,6 +38,12 @@ class Options:
         "and settings of the search.",
         at_least=0,
     )
+    target_language: str = flag(
+        "",
+        "Language into which a SavedModel of several is to translate all "
+        "lines, without tags.",
+    )
+    source_language: str = flag("", common_flags.SOURCE_LANGUAGE)
 
 
 def main(model: common_flags.TrainedModel) -> None:
@@ -47,7 +53,7 @@ def main(model: common_flags.TrainedModel) -> None:
     options = common_flags.field_values(Options)
     model.print_checkpoints()
     folder = exporting.write(
-        model.run,
+        model.run.toward(common_flags.direction(options)),
         options.export_dir,
         options.format,
         model.checkpoint_paths,

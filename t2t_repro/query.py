@@ -36,6 +36,7 @@ class Options:
         f"{common_flags.TARGET_LANGUAGE} With --server it is not checked "
         "whether the model has tags, nor which.",
     )
+    source_language: str = flag("", common_flags.SOURCE_LANGUAGE)
     inputs: common_flags.Repeated = flag(
         (),
         "A sentence; may be repeated. By default the lines of standard input.",
@@ -74,7 +75,7 @@ common_flags.define_fields(connection.Options)
 def main(inputs: tuple) -> None:
     version, lines, options, settings = inputs
     model = _model(version, options, settings, len(lines))
-    lines = model.add_tags(lines, options.target_language or "")
+    lines = model.add_tags(lines, common_flags.direction(options))
     asked = {
         name: getattr(options, name)
         for name in ("beam_size", "alpha")

@@ -761,7 +761,8 @@ _BUILT_IN = {
     },
     vocabularies: {
         "text.sentence_piece": "bpe=Bpe unigram=Unigram char=Characters "
-        "mapped_sentence_piece=MappedSentencePiece",
+        "mapped_sentence_piece=MappedSentencePiece "
+        "multilingual_pieces=MultilingualPieces",
         "text.t2t_subwords": "t2t_subwords=T2TSubwords",
         "text.bpe_codes": "bpe_codes=BpeCodes",
         "text.whitespace_tokens": "whitespace_tokens=WhitespaceTokens",
@@ -784,7 +785,8 @@ _BUILT_IN = {
     },
     searches: {
         "decoding.beam_search": "tensor2tensor=beam_search "
-        "huggingface=huggingface",
+        "huggingface=huggingface "
+        "huggingface_early_stopping=huggingface_early_stopping",
         "decoding.diverse": "diverse=diverse_beam_search",
     },
     metrics: {

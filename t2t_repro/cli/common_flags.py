@@ -196,6 +196,29 @@ TARGET_LANGUAGE = (
     "With a many-to-many model: language of the translations, such as de, of "
     "lines that do not begin with a tag such as <2de>."
 )
+SOURCE_LANGUAGE = (
+    "With --target_language, and a model that reads the language of its "
+    "sources, such as NLLB: that language, by default the run's."
+)
+
+
+def direction(options: Any) -> str:
+    """Return the languages that --target_language and --source_language name.
+
+    Returns:
+        "en-de", "de" without a source, or "".
+
+    Raises:
+        UserError: there is a source alone.
+    """
+    source, target = options.source_language, options.target_language or ""
+    if source and not target:
+        raise errors.UserError(
+            f"--source_language={source} needs --target_language. Give both."
+        )
+    return f"{source}-{target}" if source else target
+
+
 # Groups of flags for run(), in commands that open a run.
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (

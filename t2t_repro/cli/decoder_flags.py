@@ -172,6 +172,12 @@ class Options:
         "[layers][target][source], averaged over heads.",
     )
     target_language: str = flag("", common_flags.TARGET_LANGUAGE)
+    source_language: str = flag("", common_flags.SOURCE_LANGUAGE)
+
+    @property
+    def direction(self) -> str:
+        """Languages as of common_flags.direction()."""
+        return common_flags.direction(self)
 
     def __post_init__(self) -> None:
         """Check that none ignores or lacks another one."""

@@ -120,14 +120,25 @@ def huggingface(
     rule: rules.Rule,
     max_length: tf.Tensor | int,
     hparams: DecodeHParams,
+    early_stopping: bool = False,
 ) -> decode_loop.Hypotheses:
     """Find the outputs of Hugging Face's generate().
 
-    The arguments are those of beam_search().
+    The arguments are those of beam_search(), and `early_stopping`: whether the
+    search of a sentence ends with the W-th finished output.
     """
 
     def continues(position, state):
-        return _best_may_improve(position, state, hparams)
+        going = _best_may_improve(position, state, hparams)
+        if not early_stopping:
+            return going
+        beams = (
+            state.sentences.settings.beam_sizes
+            if state.sentences.settings
+            else hparams.beam_size
+        )
+        worst = _score_of_rank(state.finished.scores, beams)
+        return going & (worst <= FORBIDDEN / 2)
 
     def extend_unfinished(logits, step, state):
         found = candidates(logits, step, state, rule, hparams)
@@ -161,6 +172,17 @@ def huggingface(
         rule,
         lambda state: outputs(state, hparams),
     )
+
+
+def huggingface_early_stopping(
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    max_length: tf.Tensor | int,
+    hparams: DecodeHParams,
+) -> decode_loop.Hypotheses:
+    """Find the outputs of generate() with early_stopping=True."""
+    return huggingface(model, sentences, rule, max_length, hparams, True)
 
 
 def run(

@@ -262,6 +262,9 @@ def top_candidates(
     forced_log_probs = (
         tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
     )
+    if rule.leads_outputs:
+        is_first = step.position == 0
+        forced_log_probs = tf.where(is_first, 0.0, forced_log_probs)
     others = tf.fill(tf.shape(log_probs[..., 1:]), FORBIDDEN)
     is_free = (forced == PAD)[..., None]
     return (
@@ -315,8 +318,10 @@ def sample_subwords(
         tf.gather(values, subwords[..., None], batch_dims=2)[..., 0]
         for values in (logits, allowed)
     )
-    selected = tf.where(is_free, with_rule, raw)
-    return subwords, selected - log_normalizers(logits)
+    selected = tf.where(is_free, with_rule, raw) - log_normalizers(logits)
+    if rule.leads_outputs:
+        selected = tf.where(is_free | (step.position > 0), selected, 0.0)
+    return subwords, selected
 
 
 def _is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:

@@ -121,6 +121,9 @@ class Rule:
     # Whether the rule needs a search for the best output: sampling refuses it.
     needs_beams = False
 
+    # Whether outputs begin with the first subword of the source, at no cost.
+    leads_outputs = False
+
     @property
     def name(self) -> str:
         """Name for error messages."""
@@ -243,6 +246,7 @@ class CombinedRule(Rule):
         self.needs_attention = any(rule.needs_attention for rule in rules)
         self.needs_side = any(rule.needs_side for rule in rules)
         self.needs_beams = any(rule.needs_beams for rule in rules)
+        self.leads_outputs = any(rule.leads_outputs for rule in rules)
 
     def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
         return tuple(
@@ -358,6 +362,27 @@ class Prefix(Rule):
         last = tf.shape(prefixes)[1] - 1
         index = tf.minimum(step.position, last)
         return tf.gather(prefixes, index, axis=1)[:, None]
+
+
+class TargetLanguage(Rule):
+    """Target language, which is the first subword of source and output.
+
+    search() moves it from the sources to the prefixes. It is given and not
+    chosen, so its log-probability is 0.
+    """
+
+    leads_outputs = True
+
+
+def split_language(inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Split sources [B, L] into what a model reads, and their languages [B, 1].
+
+    A source without text, EOS alone, has the language PAD.
+    """
+    first = inputs[:, :1]
+    is_blank = first == EOS
+    others = tf.pad(inputs[:, 1:], ((0, 0), (0, 1)), constant_values=PAD)
+    return tf.where(is_blank, inputs, others), tf.where(is_blank, PAD, first)
 
 
 class MinLength(Rule):

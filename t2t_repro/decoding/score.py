@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.decoding.rules import split_language
 from t2t_repro.models.seq2seq import Seq2Seq, one_sentence_per_row
 from t2t_repro.text import languages, long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
@@ -34,7 +35,10 @@ class TargetScore(NamedTuple):
 
 
 def subword_log_probs(
-    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
 ) -> tf.Tensor:
     """Return the log-probability of each subword of given outputs.
 
@@ -42,10 +46,16 @@ def subword_log_probs(
         models: one, or several whose probabilities are averaged.
         inputs: [B, L] int32, ids with EOS, PAD after.
         targets: [B, T] int32, the same.
+        leads_outputs: whether the first id of `inputs` is that with which the
+            outputs begin; `targets` are without it.
 
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
+    if leads_outputs:
+        inputs, languages = split_language(inputs)
+        targets = tf.concat([languages, targets], 1)
+        return subword_log_probs(models, inputs, targets)[:, 1:]
     log_probs: list[tf.Tensor] = []
     for model in models:
         # One model after another: an ensemble has the memory of one model.
@@ -80,39 +90,62 @@ def _log_probs_of_model(model, inputs, targets):
 
 
 def sentence_log_probs(
-    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
 ) -> tf.Tensor:
-    """Return the log-probabilities [B] of given outputs, EOS included."""
-    return tf.reduce_sum(subword_log_probs(models, inputs, targets), 1)
+    """Return the log-probabilities [B] of given outputs, EOS included.
+
+    The arguments are those of subword_log_probs().
+    """
+    found = subword_log_probs(models, inputs, targets, leads_outputs)
+    return tf.reduce_sum(found, 1)
 
 
 def cross_attention(
-    model: Seq2Seq, inputs: tf.Tensor, targets: tf.Tensor
+    model: Seq2Seq,
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
 ) -> tf.Tensor:
     """Return the cross-attention weights of given outputs.
 
     Args:
         model: one of the models that found the outputs.
         inputs: as in subword_log_probs().
-        targets: as in subword_log_probs().
+        targets: as in subword_log_probs(), but with their first id.
+        leads_outputs: as in subword_log_probs(). The first id of `inputs` has
+            the weight 0.
 
     Returns:
         [layers, B, H, T, L] float32; rows of PAD are undefined.
     """
+    if leads_outputs:
+        inputs, _ = split_language(inputs)
+        weights = cross_attention(model, inputs, targets)
+        return tf.roll(weights, 1, -1)  # the last one is of PAD
     return model.attention_weights(one_sentence_per_row(inputs, targets)).cross
 
 
 def mean_attention(
-    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
 ) -> tf.Tensor:
     """Return the mean of cross_attention() over heads and models.
+
+    The arguments are those of cross_attention().
 
     Returns:
         [B, layers, T, L] float32, 0 at padding of T or L. If models differ in
         their number of layers, there is one layer, the mean of all.
     """
     weights = [
-        tf.reduce_mean(cross_attention(model, inputs, targets), 2)
+        tf.reduce_mean(
+            cross_attention(model, inputs, targets, leads_outputs), 2
+        )
         for model in models
     ]  # [layers, B, T, L]
     if len({w.shape[0] for w in weights}) > 1:
@@ -180,15 +213,23 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> tf.Tensor:
 
 
 def attention_by_head(
-    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
 ) -> tf.Tensor:
     """Return cross_attention() of all models, whose heads are side by side.
+
+    The arguments are those of cross_attention().
 
     Returns:
         [B, layers, H, T, L] float32, 0 at padding of T or L. If models differ
         in their number of layers, there is one layer, the mean of all.
     """
-    weights = [cross_attention(model, inputs, targets) for model in models]
+    weights = [
+        cross_attention(model, inputs, targets, leads_outputs)
+        for model in models
+    ]
     if len({w.shape[0] for w in weights}) > 1:
         weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
     heads = tf.transpose(tf.concat(weights, 2), (1, 0, 2, 3, 4))

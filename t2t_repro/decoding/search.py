@@ -54,6 +54,8 @@ def search(
         given = rules.Given()
     require_attention(models, rule)
     require_side(rule, bool(given.side))
+    if rule.leads_outputs:
+        inputs, given = _moved_language(inputs, given)
     if constants is None:
         constants = decoding_constants(models)
     extra_length = decode_hparams.extra_length
@@ -75,6 +77,14 @@ def search(
         max_length,
         decode_hparams,
     )
+
+
+def _moved_language(inputs, given):
+    """Move the target languages of inputs to the beginning of the prefixes."""
+    inputs, prefixes = rules.split_language(inputs)
+    if given.prefixes is not None:
+        prefixes = tf.concat([prefixes, given.prefixes], 1)
+    return inputs, given._replace(prefixes=prefixes)
 
 
 def _named(decode_hparams):
@@ -120,6 +130,8 @@ def build_rules(
             of a name is not a rule.
     """
     result = rules.enabled(decode_hparams)
+    if vocabulary is not None and vocabulary.leads_outputs:
+        result.append(rules.TargetLanguage())
     setting = f"{decode_hparams.NOUN} rules"
     for text in decode_hparams.rule_texts:
         rule = registry.search_rules.construct(text, setting, vocabulary)

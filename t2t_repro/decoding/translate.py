@@ -88,9 +88,9 @@ class Aligner:
             weights = tf.add_n(
                 [
                     tf.reduce_mean(
-                        score.cross_attention(model, inputs, outputs)[index][
-                            :, of_layer
-                        ],
+                        score.cross_attention(
+                            model, inputs, outputs, self._source.leads_outputs
+                        )[index][:, of_layer],
                         1,
                     )
                     for model, (index, of_layer) in zip(
@@ -237,7 +237,9 @@ class BatchTranslator:
             models, search_hparams, self._rule, num_shards, one_sentence
         )
         self._score = graph.function(
-            lambda inputs, targets: subword_log_probs(models, inputs, targets),
+            lambda inputs, targets: subword_log_probs(
+                models, inputs, targets, self._source.leads_outputs
+            ),
             input_signature=[_IDS, _IDS],
         )
 
@@ -341,6 +343,8 @@ class BatchTranslator:
             beams = Translation.of_beams(texts, scores[0].numpy().tolist())
             best = self._reranker.order([line], [beams])[0][0][0]
         targets = tf.boolean_mask(found[0, best], found[0, best] != PAD)[None]
+        if self._source.leads_outputs:
+            ids, inputs = ids[1:], inputs[:, 1:]
         batch = one_sentence_per_row(inputs, targets)
         weights = model.attention_weights(batch)
         output_ids = targets[0].numpy().tolist()

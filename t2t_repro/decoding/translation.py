@@ -150,8 +150,9 @@ class Translator(Protocol):
         Args:
             lines: one sentence each.
             n_best: translations of each line, at most the beams of the search.
-            target_language: of a many-to-many model; "": each line begins with
-                a tag such as <2de>.
+            target_language: of a many-to-many model, "de", or "en-de" of one
+                that reads the source's, too; "": each line begins with a tag
+                such as <2de> or <en2de>.
             prefixes: start of the translation of each line, "" for any. None:
                 any start.
             side: side input of each line, fields separated by tabs, which a

@@ -25,8 +25,6 @@ URL = "hf://"
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w-][\w./-]*))?")
 # Files beside the weights that readers may need; README.md has the licence.
 _SMALL = "*.json", "*.spm", "*.model", "merges.txt", "README.md"
-# The fast tokenizers of transformers, which no reader needs.
-_UNUSED = "tokenizer.json", arrays.INDEX
 _MAX_NAMES = 2_000  # of models that are compared with an unknown name
 
 
@@ -151,7 +149,7 @@ def _choose(name: Name, names: Iterable[str]) -> list[str]:
         one
         for one in known
         if any(fnmatch.fnmatchcase(one, pattern) for pattern in _SMALL)
-        and not one.endswith(_UNUSED)
+        and not one.endswith(arrays.INDEX)
     ]
     if weights.endswith(arrays.INDEX):
         stem, ending = weights.removesuffix(arrays.INDEX).split(".")

@@ -1,4 +1,4 @@
-"""Marian models in Hugging Face's format, such as those of OPUS-MT.
+"""Transformers in Hugging Face's format: OPUS-MT, M2M-100 and NLLB-200.
 
     config.json                              sizes and special ids
     model.safetensors, pytorch_model.bin     one of them; or of their indices,
@@ -8,9 +8,12 @@
     source.spm, target.spm                   SentencePiece models
     generation_config.json                   search, if there is one
 
-Hugging Face (transformers/models/marian/modeling_marian.py) computes positions
-by the paper's formula with all sines first, while Marian, by which OPUS-MT's
-models were trained, has tensor2tensor's: --hparams=pos=timing restores that.
+huggingface_languages.py has the files of tokens of models of many languages.
+
+Hugging Face's code of Marian (transformers/models/marian/modeling_marian.py)
+computes positions by the paper's formula with all sines first, while Marian, by
+which OPUS-MT's models were trained, has tensor2tensor's: --hparams=pos=timing
+restores that.
 """
 
 import pathlib
@@ -20,8 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors
-from t2t_repro.importing import arrays, fairseq, imported, model_files, weights
+from t2t_repro.importing import (
+    arrays,
+    fairseq,
+    huggingface_languages,
+    imported,
+    model_files,
+    weights,
+)
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
@@ -38,10 +47,12 @@ WEIGHTS = (
 )
 _NAMES = fairseq.NAMES._replace(scope="model.")
 _SHARED = "model.shared.weight"
+# Copies of the formula, which are not read.
+_POSITIONS = r"model\.(en|de)coder\.embed_positions\.weights"
 _POSITIONS_TOLERANCE = 1e-5
 # Settings of MarianConfig, with its defaults; null is the default, too.
 _SETTINGS = {
-    "model_type": Setting("", values=("marian",)),
+    "model_type": Setting("", values=("marian", "m2m_100")),
     "d_model": Setting(int, "hidden_size"),
     "encoder_ffn_dim": Setting(int, "filter_size"),
     "encoder_attention_heads": Setting(int, "num_heads"),
@@ -73,11 +84,20 @@ _SETTINGS = {
     "attention_dropout": Setting(0.0, "attention_dropout", below=1),
     "activation_dropout": Setting(0.0, "relu_dropout", below=1),
 }
+# M2M100Config has other defaults. Dense models of NLLB have it, too.
+_M2M100 = {
+    "vocab_size": Setting(128_112),
+    "activation_function": _SETTINGS["activation_function"]._replace(
+        default="relu"
+    ),
+    "scale_embedding": _SETTINGS["scale_embedding"]._replace(default=True),
+    "attention_dropout": _SETTINGS["attention_dropout"]._replace(default=0.1),
+}
 _OF_DECODER = {
     "decoder_attention_heads": "encoder_attention_heads",
     "decoder_ffn_dim": "encoder_ffn_dim",
 }
-# Settings that Hugging Face's code does not read.
+# Settings that Hugging Face's code of Marian does not read.
 _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
 # Settings of generate(), with the defaults of GenerationConfig.
 _SEARCH = {
@@ -86,12 +106,16 @@ _SEARCH = {
     "no_repeat_ngram_size": Setting(0, "no_repeat_ngram_size"),
     "min_length": Setting(0),
     "min_new_tokens": Setting(0),
+    "early_stopping": Setting(
+        False,
+        "beam_search",
+        {False: "huggingface", True: "huggingface_early_stopping"},
+    ),
 }
 # Settings of generate() that change outputs and have no counterpart here, with
 # the only value that is allowed; null is, too.
 _SEARCH_FIXED: dict[str, Any] = {
     "do_sample": False,
-    "early_stopping": False,
     "num_beam_groups": 1,
     "diversity_penalty": 0.0,
     "repetition_penalty": 1.0,
@@ -120,13 +144,23 @@ def read(folder: pathlib.Path) -> Imported:
     stored, config, hparams = _read_settings(folder)
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
-    found = read_vocabularies(folder, config)
-    model_weights = _weights(tensors, config, hparams, found)
-    left_over = tensors.refuse_rest([re.escape(_SHARED)])
-    search, search_files = _read_search(folder, stored, config)
     tokenizer = folder / "tokenizer_config.json"
     is_there = tokenizer.is_file()
     languages = model_files.read_json(tokenizer, dict) if is_there else {}
+    codes: tuple[str, ...] = ()
+    if config["model_type"] == "marian":
+        found = read_vocabularies(folder, config)
+    else:
+        found, codes = huggingface_languages.read(
+            folder, languages, config["vocab_size"]
+        )
+    model_weights = _weights(tensors, config, hparams, found)
+    left_over = tensors.refuse_rest([re.escape(_SHARED), _POSITIONS])
+    search, search_files = _read_search(folder, stored, config)
+
+    def of_side(*names):  # of Marian's tokenizers, and of others
+        return str(next(filter(None, map(languages.get, names)), ""))
+
     return Imported(
         hparams,
         model_weights,
@@ -135,10 +169,11 @@ def read(folder: pathlib.Path) -> Imported:
         search,
         (folder / CONFIG, *weights_files, *found.files, *search_files),
         (
-            str(languages.get("source_lang") or ""),
-            str(languages.get("target_lang") or ""),
+            of_side("source_lang", "src_lang"),
+            of_side("target_lang", "tgt_lang"),
         ),
         tokenizer,
+        codes,
         left_over,
     )
 
@@ -157,21 +192,9 @@ def read_vocabularies(
     models = [
         model_files.find_file(folder, f"{x}.spm") for x in ("source", "target")
     ]
-    tokens = [_tokens(file) for file in lists]
+    tokens = [model_files.read_tokens(file) for file in lists]
     special = [_special(names, config, folder / CONFIG) for names in tokens]
     return imported.map_pieces(models, tokens, special, lists, True)
-
-
-def _tokens(file: pathlib.Path) -> list[str]:
-    """Return the tokens of a vocab.json by their ids."""
-    ids = model_files.read_json(file, {str: int})
-    tokens = sorted(ids, key=ids.__getitem__)
-    if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise errors.UserError(
-            f"The ids in {file} must be 0, 1, 2, … {len(tokens) - 1:,}; some "
-            "are missing or used twice."
-        )
-    return tokens
 
 
 def _special(tokens, config, file):
@@ -268,10 +291,20 @@ def _read_settings(folder):
     """Return config.json, the settings in it, and the hparams of these."""
     file = model_files.find_file(folder, CONFIG)
     stored = model_files.without_null(model_files.read_json(file, dict))
-    config, hparams = model_files.read_settings(stored, _SETTINGS, file)
-    model_files.require_off(
-        file, stored, _UNREAD, "false: its code does not read it"
-    )
+    is_marian = stored.get("model_type") != "m2m_100"
+    table = _SETTINGS if is_marian else _SETTINGS | _M2M100
+    config, hparams = model_files.read_settings(stored, table, file)
+    if is_marian:
+        positions = {"pos": "sines_then_cosines"}
+        model_files.require_off(
+            file, stored, _UNREAD, "false: its code does not read it"
+        )
+    else:  # the numbers of positions begin after that of PAD
+        positions = {
+            "pos": "timing",
+            "first_position": config["pad_token_id"] + 1,
+            **model_files.norm_order(pre_norm=True),
+        }
     model_files.require_same(file, stored, config, _OF_DECODER)
     return (
         stored,
@@ -283,7 +316,7 @@ def _read_settings(folder):
             ),
             "attention_bias": True,
             "norm_epsilon": 1e-5,  # default of torch.nn.LayerNorm
-            "pos": "sines_then_cosines",
+            **positions,
         },
     )
 
@@ -321,6 +354,5 @@ def _read_search(folder, stored, config):
     shortest = max(settings["min_length"], new + 1 if new else 0)
     return search | {
         "length_penalty_offset": 0,
-        "beam_search": "huggingface",
         "min_length": shortest,
     }, files

@@ -44,6 +44,8 @@ class Imported(NamedTuple):
     files: tuple[pathlib.Path, ...]
     languages: tuple[str, str] = ("", "")  # "": the files do not say
     languages_file: pathlib.Path | None = None  # the file that names them
+    # Languages of a model that is told both of them.
+    codes: tuple[str, ...] = ()
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()
     # None: the other system is not installed.
@@ -53,11 +55,15 @@ class Imported(NamedTuple):
 def languages_of(found: Imported) -> str:
     """Return the languages that the model's files name, as "en-de".
 
+    A model of many languages may have none that are meant without a word.
+
     Raises:
         UserError: they name none, or not two words.
     """
     source, target = found.languages
-    if all(re.fullmatch(r"\w+", name) for name in found.languages):
+    if found.codes or all(
+        re.fullmatch(r"\w+", name) for name in found.languages
+    ):
         return f"{source}-{target}"
     if not source and not target:
         names = "The files do not name the languages."

@@ -54,6 +54,26 @@ def read_json(file: pathlib.Path, shape: Any) -> Any:
     return files.read_json(file, shape, remedy)
 
 
+def read_tokens(file: pathlib.Path) -> list[str]:
+    """Return the tokens of a JSON file {token: id} by their ids."""
+    return tokens_by_id(read_json(file, {str: int}), file)
+
+
+def tokens_by_id(ids: Mapping[str, int], file: pathlib.Path) -> list[str]:
+    """Return tokens by their ids, of a file.
+
+    Raises:
+        UserError: an id is missing, or used twice.
+    """
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise errors.UserError(
+            f"The ids in {file} must be 0, 1, 2, … {len(tokens) - 1:,}; some "
+            "are missing or used twice."
+        )
+    return tokens
+
+
 def read_yaml(file: pathlib.Path, is_text: bool = False) -> dict[str, Any]:
     """Call parse_yaml() on a file."""
     return parse_yaml(files.read_bytes(file), file, is_text)

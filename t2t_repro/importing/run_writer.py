@@ -191,12 +191,11 @@ def compare(
 def _problem(
     imported: Imported, output_dir: pathlib.Path, languages: str
 ) -> Problem:
-    """Return a parallel_text with the vocabularies of the run."""
+    """Return a problem with the vocabularies of the run."""
     pair = imported.vocabularies
     names = vocabulary_pair.paths(output_dir.absolute(), not pair.is_shared)
     arguments = {
         "name": re.sub(r"[^\w.]", "_", output_dir.name),
-        "languages": languages,
         "vocab_size": pair.target.size,
         "vocabulary": ":".join(map(str, names)),
         "vocabulary_type": imported.vocabulary_type,
@@ -205,4 +204,13 @@ def _problem(
             f"{k}={v}" for k, v in imported.search.items()
         ),
     }
-    return build_problem("parallel_text", arguments)
+    if not imported.codes:
+        arguments["languages"] = languages
+        return build_problem("parallel_text", arguments)
+    source, _, target = languages.partition("-")
+    arguments |= {
+        "languages": ":".join(imported.codes),
+        "source": source,
+        "target": target,
+    }
+    return build_problem("parallel_text_multilingual", arguments)

@@ -39,6 +39,11 @@ class Run:
     problem: Problem
     hparams: hparam.HParams
 
+    def toward(self, target_language: str) -> "Run":
+        """Return the run of a direction; the argument of Problem.toward()."""
+        chosen = self.problem.toward(target_language)
+        return dataclasses.replace(self, problem=chosen)
+
     @classmethod
     def open(
         cls, output_dir: str | pathlib.Path, expected: dict | None = None

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import prometheus_client as prometheus
 
+from t2t_repro import errors
 from t2t_repro.server import request_errors
 from t2t_repro.serving.connection import Limits
-from t2t_repro.text.languages import has_known_tag, tag_of
+from t2t_repro.text.languages import DirectionTagger, has_known_tag, tag_of
 
 Value: TypeAlias = Any  # bytes, int or float
 Inputs = dict[str, list[Value]]  # {name: one value for each sentence}
@@ -354,7 +355,18 @@ def check_tags(inputs: Inputs, card: Mapping[str, Any]) -> None:
     Raises:
         RequestError: a source has no tag that the model knows.
     """
-    languages = card.get("data", {}).get("target_languages", ())
+    data = card.get("data", {})
+    languages = data.get("target_languages", ())
+    if data.get("source_languages"):
+        tagger = DirectionTagger(tuple(languages))
+        for number, value in enumerate(inputs["inputs"]):
+            try:
+                tagger(value.decode("utf-8"))
+            except errors.UserError as error:
+                raise request_errors.invalid(
+                    f"inputs[{number}]: {error}"
+                ) from error
+        return
     for number, value in enumerate(inputs["inputs"] if languages else ()):
         if not has_known_tag(value.decode("utf-8"), languages):
             raise request_errors.invalid(

@@ -305,7 +305,12 @@ class ExportedModel(SignatureTranslator):
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         data = self._card.get("data", {})
         if known := data.get("target_languages"):
-            tagger = languages.Tagger(tuple(known), target_language)
+            tagger = languages.tagger(
+                tuple(known),
+                target_language,
+                bool(data.get("source_languages")),
+                data["source_language"],
+            )
             return list(map(tagger, lines))
         own = data.get("target_language")
         if own and target_language not in ("", own):
@@ -420,7 +425,8 @@ class RemoteModel(SignatureTranslator):
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         if not target_language:  # the server knows whether tags are needed
             return lines
-        return list(map(languages.Tagger((), target_language), lines))
+        tagger = languages.tagger((), target_language, "-" in target_language)
+        return list(map(tagger, lines))
 
     @abc.abstractmethod
     def run_once(

@@ -34,7 +34,8 @@ def write(
     """Export a run.
 
     Args:
-        run: result of Run.open().
+        run: result of Run.open(), or of toward(), whose SavedModel translates
+            lines without tags.
         export_dir: the folder of the SavedModel's versions, or of the
             CTranslate2 model; None: a folder in the run. At a URL, the model
             is stored when it is complete.
@@ -89,6 +90,11 @@ def _require_exportable(run, hparams, format, max_beam_size):
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
         )
+    if run.problem.tag and format == "ctranslate2":
+        raise errors.UserError(
+            f"CTranslate2's callers give the tag, {run.problem.tag}. Omit the "
+            "languages."
+        )
     if hparams.rerank:
         raise errors.UserError(
             "The graph of an export has a search without reranking; got "
@@ -110,6 +116,9 @@ def _card(run, paths, hparams):
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
     card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
+    if tag := run.problem.tag:  # which the graph adds to all sources
+        card["tag"] = tag
+        card["data"] |= {"target_languages": [], "source_languages": []}
     return card
 
 

@@ -9,7 +9,12 @@ import tensorflow_text
 
 from t2t_repro import errors
 from t2t_repro.text import t2t_subwords
-from t2t_repro.text.sentence_piece import CODE, MappedSentencePiece
+from t2t_repro.text.languages import DIRECTED
+from t2t_repro.text.sentence_piece import (
+    CODE,
+    MappedSentencePiece,
+    MultilingualPieces,
+)
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
@@ -141,6 +146,33 @@ class MappedPieceGraph(SentencePieceGraph):
             ],
             axis=1,
         )
+
+
+class MultilingualGraph(MappedPieceGraph):
+    """A MultilingualPieces: the tokens of a tag's languages, then the text."""
+
+    def __init__(self, vocabulary: MultilingualPieces):
+        super().__init__(vocabulary)
+        self._languages = tf.constant(sorted(vocabulary.tag_ids))
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        languages = tf.stack(
+            [
+                tf.strings.regex_replace(lines, DIRECTED, rf"<2\{i}>")
+                for i in (2, 1)
+            ],
+            axis=1,
+        )  # [B, 2], of the target first
+        ids = self.tokenizer.string_to_id(languages)
+        is_known = tf.reduce_any(ids[..., None] == self._languages, axis=-1)
+        has_tag = tf.reduce_all(is_known, axis=-1)
+        texts = tf.strings.regex_replace(lines, DIRECTED, r"\3")
+        texts = super().encode(tf.where(has_tag, texts, lines))
+        tags = tf.RaggedTensor.from_row_lengths(
+            tf.reshape(tf.boolean_mask(ids, has_tag), [-1]),
+            2 * tf.cast(has_tag, tf.int64),
+        )
+        return tf.concat([tags, texts], axis=1)
 
 
 # tensor2tensor's subwords in a graph.

@@ -32,7 +32,11 @@ from t2t_repro.serving.served_model import IDS, TEXT, Outputs, ServedModel
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-_SEARCHES = "tensor2tensor", "huggingface"  # those of beam_search.py
+_SEARCHES = (
+    "tensor2tensor",
+    "huggingface",
+    "huggingface_early_stopping",
+)  # those of beam_search.py
 _NO_WORD = -1  # of EOS and padding
 
 
@@ -149,8 +153,8 @@ class RequestModel(ServedModel):
 
     def _search_as_asked(self, find, columns):
         """Return outputs [B, W], and the arguments of _subwords()."""
-        ids, _, truncated = self._encode(
-            self.source, columns["inputs"], self._max_length
+        ids, _, truncated = self._encode_sources(
+            columns["inputs"], self._max_length
         )
         prefixes, lengths, is_cut = self._encode(
             self.target, columns["prefixes"], self._max_length
@@ -202,6 +206,7 @@ class RequestModel(ServedModel):
         Those of ids [B, L] and `found` [B, W, T] where is_text [B, W].
         """
         rows = tf.where(is_text)  # [N, 2]
+        found = found[..., 1:] if self._leads else found
         targets = tf.gather_nd(found, rows)
         lengths = tf.reduce_sum(tf.cast(targets != PAD, tf.int32), 1)
         longest = tf.maximum(tf.reduce_max(lengths), 0)  # of no rows
@@ -210,7 +215,10 @@ class RequestModel(ServedModel):
         inputs = tf.gather(ids, rows[:, 0])
         values = {
             "pieces": (self._pieces(self.target, targets, lengths), ""),
-            "log_probs": (self._call(subword_log_probs, inputs, targets), 0.0),
+            "log_probs": (
+                self._call(subword_log_probs, inputs, targets, self._leads),
+                0.0,
+            ),
             "words": (self._words(targets), _NO_WORD),
             "lengths": (lengths, 0),
         }

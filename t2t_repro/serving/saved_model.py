@@ -81,6 +81,7 @@ def export(
         card[request_inputs.BOUNDS] = request_inputs.bounds(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)
+    graph_model.tag = card.get("tag", "")
     if decode_hparams.xla == "on":
         card["xla_buckets"] = served_model.BUCKETS
         _require_compilation(graph_model)

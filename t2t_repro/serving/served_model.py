@@ -54,6 +54,7 @@ Outputs = dict[str, tf.Tensor]
 class ServedModel(tf.Module):
     """Vocabularies, models and search in one graph."""
 
+    tag = ""  # with which sources are to begin; "": they have their own
     takes_side = False  # whether its requests may have side inputs
 
     def __init__(
@@ -100,6 +101,7 @@ class ServedModel(tf.Module):
         # attributes.
         searches = _searches(call, self._find, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
+        self._leads = vocabularies.source.leads_outputs
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
@@ -125,6 +127,12 @@ class ServedModel(tf.Module):
         at_end = tf.range(tf.shape(ids)[1]) == lengths[:, None]
         return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
+    def _encode_sources(self, text, max_length):
+        """Call _encode() on sources."""
+        if self.tag:
+            text = tf.strings.join([self.tag, text], " ")
+        return self._encode(self.source, text, max_length)
+
     def _is_blank(self, ids):
         """Return whether rows of ids [B, L] have no text to translate: [B]."""
         blank = ~tf.reduce_any(self._is_text(ids), axis=-1)
@@ -143,7 +151,7 @@ class ServedModel(tf.Module):
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 
     def _search(self, inputs, return_beams):
-        ids, _, truncated = self._encode(self.source, inputs, self._max_length)
+        ids, _, truncated = self._encode_sources(inputs, self._max_length)
         found = self._search_ids(ids, return_beams)
         blank = self._is_blank(ids)[:, None]
         beams = self._beams if return_beams else 1
@@ -188,12 +196,14 @@ class ServedModel(tf.Module):
     def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> Outputs:
         """Return log-probabilities of given targets, and their lengths."""
         max_length = self._max_length
-        input_ids, _, input_cut = self._encode(self.source, inputs, max_length)
+        input_ids, _, input_cut = self._encode_sources(inputs, max_length)
         target_ids, lengths, target_cut = self._encode(
             self.target, targets, max_length
         )
         return {
-            "scores": self._call(sentence_log_probs, input_ids, target_ids),
+            "scores": self._call(
+                sentence_log_probs, input_ids, target_ids, self._leads
+            ),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }
@@ -209,7 +219,7 @@ class ServedModel(tf.Module):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
         max_length = min(self._max_length, score.MAX_SUBWORDS)
-        ids, lengths, truncated = self._encode(self.source, inputs, max_length)
+        ids, lengths, truncated = self._encode_sources(inputs, max_length)
         blank = self._is_blank(ids)
         best = self._search_ids(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(
@@ -226,7 +236,7 @@ class ServedModel(tf.Module):
                 self.target, target_ids, target_lengths
             ),
             "target_lengths": target_lengths,
-            "weights": self._call(weights_of, ids, target_ids),
+            "weights": self._call(weights_of, ids, target_ids, self._leads),
         }
 
 

@@ -7,17 +7,26 @@ A tag of the target language begins the sources of a many-to-many model:
 One model then translates into several languages, also between languages that
 it has not seen together (Johnson et al. 2017, arXiv 1611.04558). A tag is a
 single subword.
+
+Models such as NLLB read the language of the source, too, and begin their
+outputs with that of the target. Their tags name both, in the model's codes:
+
+    <eng_Latn2deu_Latn> A dog plays in the snow.
 """
 
 import dataclasses
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeAlias
 
 from t2t_repro import errors
 
 Direction: TypeAlias = tuple[str, str]  # languages of source and target
 _TAGGED = re.compile(r"\s*(<2\w+>)(?:\s+|$)(.*)", re.DOTALL)
+# A tag's languages, the first of which may be absent, and the text after it;
+# also in the syntax of RE2.
+DIRECTED = r"(?s)^[ \t\n\r]*<([A-Za-z_]*)2([A-Za-z_]+)>(?:[ \t\n\r]+(.*))?$"
+_DIRECTED = re.compile(DIRECTED)
 
 
 def parse_direction(name: str, text: str) -> tuple[Direction, ...]:
@@ -61,8 +70,20 @@ def only_direction(languages: Iterable[str]) -> str:
 
 
 def tag_of(language: str) -> str:
-    """Return the tag of a language: "<2de>"."""
-    return f"<2{language}>"
+    """Return the tag of a language, "<2de>", or of "en-de", "<en2de>"."""
+    source, _, target = language.rpartition("-")
+    return f"<{source}2{target}>"
+
+
+def split_direction(line: str) -> tuple[Direction, str]:
+    """Split a line into the languages of its tag, "" if absent, and its text.
+
+    "<en2de> A dog" is ("en", "de") and "A dog".
+    """
+    match = _DIRECTED.match(line)
+    if not match:
+        return ("", ""), line
+    return (match[1], match[2]), match[3] or ""
 
 
 def split_tag(line: str) -> tuple[str, str]:
@@ -124,3 +145,72 @@ class Tagger:
                 "tag, or name the language with target_language."
             )
         return tagged
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectionTagger:
+    """Tagger of models that read the languages of source and target.
+
+    A line's own tag may name the target alone, as "<2de>".
+    """
+
+    languages: tuple[str, ...]  # of the model; (): unknown
+    language: str = ""  # of lines without a tag, as of tag_of(); "": none
+    source: str = ""  # of tags that name the target alone; "": refused
+
+    def __call__(self, line: str) -> str:
+        """Return a line with its tag; without other text it is blank.
+
+        Raises:
+            UserError: a language is missing, or the model does not know it.
+        """
+        own, text = split_direction(line)
+        known = ("", *self.languages)
+        if self.language and self.languages and not {*own} <= {*known}:
+            own, text = ("", ""), line
+        if not text.strip():
+            return text
+        source, _, target = self.language.rpartition("-")
+        direction = own[0] or source or self.source, own[1] or target
+        check_direction(direction, self.languages)
+        return join_tag(tag_of("-".join(direction)), text)
+
+
+def tagger(
+    languages: tuple[str, ...],
+    language: str,
+    names_source: bool,
+    source: str = "",
+) -> Callable[[str], str]:
+    """Return a DirectionTagger if tags name sources, too, else a Tagger."""
+    if names_source:
+        return DirectionTagger(languages, language, source)
+    return Tagger(languages, language)
+
+
+def check_direction(direction: Direction, languages: Sequence[str]) -> None:
+    """Check the languages of a source and of its translation.
+
+    Args:
+        direction: the languages.
+        languages: those that the model knows; (): unknown.
+
+    Raises:
+        UserError: one is missing or unknown; names those near it.
+    """
+    for side, code in zip(("source", "target"), direction, strict=True):
+        if not code or (languages and code not in languages):
+            raise errors.UserError(
+                f"The language of the {side} must be one that the model "
+                f"knows; got {code!r}.{errors.hint(code, languages)} Begin "
+                "the line with a tag such as <en2de>, or say --source_language "
+                "and --target_language; in Python, target_language='en-de'. "
+                f"{_examples(languages)}"
+            )
+
+
+def _examples(languages):
+    """Return a sentence with the first of many languages, or ""."""
+    more = f" and {len(languages) - 8} more" if len(languages) > 8 else ""
+    shown = ", ".join(languages[:8])
+    return f"The model has {shown}{more}." if languages else ""

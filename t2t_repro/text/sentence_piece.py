@@ -22,19 +22,20 @@ may still be a token of the list: "z", of a list for both languages.
 import functools
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
-from t2t_repro.text import vocabulary
+from t2t_repro.text import languages, vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens, Vocabulary
 
 SPACE = "\u2581"  # the sign of a space, which begins a word
 CODE = r"(?s)^>>.*?<<"  # of a language; also in the syntax of RE2
 _CODE = re.compile(CODE)
+_LANGUAGE = re.compile(r"<2([A-Za-z_]+)>")  # name of a language's token
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 VERBATIM = "verbatim"
@@ -281,6 +282,53 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
         return (code[0], line[code.end() :]) if code else ("", line)
 
 
+class MultilingualPieces(MappedSentencePiece):
+    """MappedSentencePiece with a token of each language: M2M-100's, NLLB's.
+
+    The tag of a source, <en2de>, becomes two tokens, <2de> and <2en>. The first
+    one is not read, but begins the output; the second begins the source.
+    """
+
+    graph_class = "t2t_repro.serving.graph_vocabularies.MultilingualGraph"
+    leads_outputs = True
+
+    @functools.cached_property
+    def languages(self) -> dict[str, int]:
+        """Ids of the languages' tokens."""
+        names = enumerate(self.pieces(range(self._size)))
+        return {
+            match[1]: i
+            for i, name in names
+            if (match := _LANGUAGE.fullmatch(name))
+            and self._processor.IsControl(i)
+        }
+
+    @functools.cached_property
+    def tags(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(map(languages.tag_of, self.languages))
+
+    @functools.cached_property
+    def tag_ids(self) -> frozenset[int]:  # type: ignore[override]
+        return frozenset(self.languages.values())
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        direction, text = languages.split_direction(line)
+        if not all(code in self.languages for code in direction):
+            return "", line
+        return languages.tag_of("-".join(direction)), text
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        tags, texts = zip(*map(self.split_tag, lines), strict=True)
+        return [
+            [self.languages[code] for code in reversed(direction) if code] + row
+            for (direction, _), row in zip(
+                map(languages.split_direction, tags),
+                super().encode(texts),
+                strict=True,
+            )
+        ]
+
+
 class MappedModel(NamedTuple):
     """SentencePiece model with new ids, and what they were."""
 
@@ -293,6 +341,7 @@ def map_ids(
     tokens: Sequence[str],
     special: SpecialTokens,
     reads_codes: bool = False,
+    control: Collection[str] = (),
 ) -> MappedModel:
     """Give the pieces of a SentencePiece model the ids of a list.
 
@@ -303,6 +352,7 @@ def map_ids(
         reads_codes: whether the program reads the code of a language at the
             beginning of a line even where the list has none. It is then
             unknown, and otherwise text.
+        control: tokens that neither are read from text nor become text.
 
     Raises:
         UserError: the model or the list lacks what it must have.
@@ -312,8 +362,8 @@ def map_ids(
     known = {piece.piece: piece for piece in proto.pieces}
     spec = proto.trainer_spec
     if spec.model_type == spec.BPE or spec.byte_fallback:
-        _refuse_characters(tokens, known)
-    pieces = [_piece(tokens[i], known, special) for i in order[1:]]
+        _refuse_characters(tokens, {*known, *control})
+    pieces = [_piece(tokens[i], known, special, control) for i in order[1:]]
     taken = {piece.piece for piece in pieces} | known.keys()
     pad = vocabulary.name_of_pad(special, taken)
     pieces.insert(0, _Piece(piece=pad, type=_Piece.CONTROL))
@@ -403,9 +453,9 @@ def _parse(model):
     return proto
 
 
-def _piece(token, known, special):
+def _piece(token, known, special, control):
     """Return the piece of a token of the list."""
-    if token == special.eos:
+    if token == special.eos or token in control:
         return _Piece(piece=token, type=_Piece.CONTROL)
     if token == special.unknown:
         return _Piece(piece=token, type=_Piece.UNKNOWN)

@@ -44,6 +44,9 @@ class Vocabulary:
     learns_tags = False
     # Rules of normalization that learn() takes; the first is the default.
     normalizations: tuple[str, ...] = ()
+    # Whether the first id of a source with a tag is no part of it: the target
+    # language, with which its output begins.
+    leads_outputs = False
     # What becomes of line ends and tabs in translations.
     spaces: Mapping[int, str] = SPACES
     # Maximum length of a line that learn() can read, in characters.

@@ -102,8 +102,8 @@ def word_indices(
 
 
 def words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """Return the word of each subword of a line but EOS; -1 for its tag."""
-    tags = int(ids[0] in vocabulary.tag_ids)
+    """Return the word of each subword of a line but EOS; -1 for its tags."""
+    tags = next(i for i, x in enumerate(ids) if x not in vocabulary.tag_ids)
     return [-1] * tags + word_indices(ids[tags:-1], vocabulary.decode)
 
 

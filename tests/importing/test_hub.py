@@ -68,7 +68,6 @@ def test_only_needed_files_are_downloaded_once(hub):
         for name in (
             "pytorch_model.bin",
             "tf_model.h5",
-            "tokenizer.json",
             "pytorch_model.bin.index.json",
             "onnx/config.json",
         )

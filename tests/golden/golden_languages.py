@@ -1,0 +1,180 @@
+"""Writer of tests/golden/m2m_100 and nllb, computed with transformers.
+
+    pip install torch==2.13.0 transformers sentencepiece protobuf
+    python -m tests.golden.golden_languages FILE…
+
+FILE… are lines of text, from which a small SentencePiece model is learned.
+Each folder has a random M2M100ForConditionalGeneration with a tokenizer of its
+family, and expected.json, by transformers:
+
+    lines       sentences in several scripts
+    inputs      ids of the tokenizer as sources in `source`
+    logits      [T, V / 7] of the first sentence and the second as a target
+    greedy, beam    ids of generate() with 1 and 4 beams, into `target`
+"""
+
+import io
+import json
+import pathlib
+import sys
+
+import sentencepiece
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).parent
+EXTRA_LENGTH = 8
+EVERY = 7  # logit that is stored
+DIRECTIONS = {"m2m_100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
+_LINES = [
+    "Two dogs play in the snow.",
+    "Zwei Hunde spielen im Schnee.",
+    "Deux chiens jouent dans la neige.",
+    "Две собаки играют в снегу.",
+    "两只狗在雪地里玩耍。",
+    "كلبان يلعبان في الثلج",
+    "unknown: Ω€ and ☃ ☃☃ x",
+    "  spaces   between ",
+    "A man in a blue shirt is standing on a ladder.",
+    "Ein Mann",
+]
+_PIECES = 300
+SEED = 1
+# Rows that the length of a tokenizer leaves out: 100 languages, and those
+# without a token.
+_MORE_ROWS = {"m2m_100": 108, "nllb": 2}
+
+
+def main(paths):
+    text = [line for path in paths for line in open(path, encoding="utf-8")]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter([*text[:3000], *_LINES[3:6] * 50]),
+        model_writer=model,
+        vocab_size=_PIECES,
+        model_type="bpe",
+        normalization_rule_name="identity",  # the others have 240 KB
+    )
+    for family in DIRECTIONS:
+        write(family, model.getvalue())
+
+
+def write(family, pieces):
+    """Write the folder of a family."""
+    folder = ROOT / family
+    folder.mkdir(exist_ok=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces)
+    source, target = DIRECTIONS[family]
+    write_tokenizer = {"m2m_100": write_m2m_100, "nllb": write_nllb}[family]
+    tokenizer = write_tokenizer(folder, source)
+    model = random_model(len(tokenizer) + _MORE_ROWS[family])
+    model.save_pretrained(folder)
+    lines = _LINES
+    if family == "nllb":  # SentencePiece alone removes such spaces
+        lines = [" ".join(line.split()) for line in lines]
+    expected = {"lines": lines, "inputs": tokenizer(lines)["input_ids"]}
+    first, second = expected["inputs"][:2]
+    second = [
+        tokenizer.convert_tokens_to_ids(token_of(family, target)),
+        *second[1:],
+    ]
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor([first]),
+            decoder_input_ids=torch.tensor([[2, *second[:-1]]]),
+        ).logits[0, :, ::EVERY]
+    expected["logits"] = [[round(x, 5) for x in row] for row in logits.tolist()]
+    for name, beams in (("greedy", 1), ("beam", 4)):
+        expected[name] = [
+            generate(model, ids, beams, second[0]) for ids in expected["inputs"]
+        ]
+    (folder / "expected.json").write_text(
+        json.dumps(expected, ensure_ascii=False) + "\n", "utf-8"
+    )
+    print(
+        family,
+        len(tokenizer),
+        {
+            n: sorted(map(len, expected[n]))
+            for n in ("inputs", "greedy", "beam")
+        },
+        [len(set(row)) for row in expected["beam"]],
+    )
+
+
+def token_of(family, language):
+    """Return the token of a language."""
+    return f"__{language}__" if family == "m2m_100" else language
+
+
+def write_m2m_100(folder, source):
+    """Write vocab.json, with ids of fairseq; return the tokenizer."""
+    path = folder / "sentencepiece.bpe.model"
+    pieces = sentencepiece.SentencePieceProcessor(str(path))
+    tokens = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokens += [pieces.IdToPiece(i) for i in range(3, len(pieces))]
+    del tokens[100::90]  # pieces that the list lacks
+    listing = folder / "vocab.json"
+    listing.write_text(json.dumps({t: i for i, t in enumerate(tokens)}))
+    made = transformers.M2M100Tokenizer(
+        str(listing), str(path), src_lang=source
+    )
+    made.save_pretrained(folder)
+    return made
+
+
+def write_nllb(folder, source):
+    """Write tokenizer.json; return the tokenizer."""
+    from transformers.models.nllb import tokenization_nllb
+
+    made = transformers.NllbTokenizer.from_pretrained(
+        folder,
+        src_lang=source,
+        extra_special_tokens=tokenization_nllb.FAIRSEQ_LANGUAGE_CODES,
+    )
+    made.save_pretrained(folder)
+    return made
+
+
+def generate(model, ids, beams, first):
+    """Return the ids of an output, from the language to EOS."""
+    with torch.no_grad():
+        output = model.generate(
+            input_ids=torch.tensor([ids]),
+            num_beams=beams,
+            max_new_tokens=len(ids) + EXTRA_LENGTH,
+            forced_bos_token_id=first,
+            forced_eos_token_id=2,
+        )
+    found = output[0].tolist()[1:]
+    return found[: found.index(2) + 1]
+
+
+def random_model(vocab_size):
+    """Return a model whose outputs vary."""
+    config = transformers.M2M100Config(
+        vocab_size=vocab_size,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        max_position_embeddings=64,
+        init_std=0.6,
+    )
+    torch.manual_seed(SEED)
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            if path.endswith("bias") or "layer_norm" in path:
+                weight.add_(0.3 * torch.randn_like(weight))
+            # A subword's own vector would be the most probable next one.
+            if path.endswith(("fc2.weight", "out_proj.weight")):
+                weight.mul_(4)
+    return model
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
