@@ -225,7 +225,7 @@ def test_report_is_one_page(reported, averaged):
     ):
         assert part in page, part
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()
-    assert any(f"<dd>{line}</dd>" in page for line in lines)
+    assert any(f'<dd dir="auto">{line}</dd>' in page for line in lines)
     known = page.replace("http://www.w3.org/2000/svg", "")
     known = known.replace("http://www.w3.org/1999/xlink", "")
     assert not re.search(r"https?://|@import|url\((?!#)|<script", known)
