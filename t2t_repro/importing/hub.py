@@ -1,24 +1,24 @@
 """Models of the Hugging Face Hub, by their names.
 
-The package huggingface_hub downloads them: its cache, token, endpoint and
-offline mode are those of all programs that use it (HF_HUB_CACHE, HF_TOKEN,
-HF_ENDPOINT, HF_HUB_OFFLINE). Only complete files get into its cache.
+The package huggingface_hub downloads them: its cache, token, endpoint, offline
+mode and progress bars are those of all programs that use it (HF_HUB_CACHE,
+HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE). Only complete files get into its cache.
 """
 
 import contextlib
 import fnmatch
+import functools
 import hashlib
 import pathlib
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from t2t_repro import errors
 from t2t_repro.importing import arrays, huggingface, imported, run_writer
-from t2t_repro.io import extras, files, progress, storage
+from t2t_repro.io import extras, files, storage
 from t2t_repro.runs import run_json
 
 URL = "hf://"
@@ -160,56 +160,16 @@ def _choose(name: Name, names: Iterable[str]) -> list[str]:
 def _fetch(name, info):
     """Download the files that the cache lacks, and return their folder."""
     package = _package()
+    cache = package.constants.HF_HUB_CACHE
     listed = {file.rfilename: file for file in info.siblings}
     chosen = _choose(name, listed)
-    sizes = [
-        listed[file].size or 0
+    size = sum(
+        listed[file].size or 0  # unknown to some mirrors
         for file in chosen
         if not package.try_to_load_from_cache(
             name.model, file, revision=info.sha
         )
-    ]
-    _require_room(name, sum(sizes), package.constants.HF_HUB_CACHE)
-    bar = progress.bar(
-        desc=f"download {name.model}",
-        total=sum(sizes),
-        unit="B",
-        unit_scale=True,
-        disable=not sizes,
     )
-
-    class Part(tqdm):
-        """Progress of one file, which moves the bar of all."""
-
-        def __init__(self, *args: Any, **settings: Any):
-            super().__init__(disable=True)
-
-        def update(self, n: float | None = 1) -> None:
-            bar.update(n)
-
-        def update_transfer(self, n: float | None = 1) -> None:
-            """Ignore bytes on the network: bytes of the file count."""
-
-        set_transfer_postfix_str = tqdm.set_postfix_str
-
-    def get(file, revision):
-        return pathlib.Path(
-            package.hf_hub_download(
-                name.model, file, revision=revision, tqdm_class=Part
-            )
-        )
-
-    with bar:
-        # By the name of the revision, which offline mode then knows. All others
-        # are of the commit, even if the branch moves meanwhile.
-        get(huggingface.CONFIG, name.revision)
-        paths = [get(file, info.sha) for file in chosen]
-    for path in paths:
-        _verify(name, path, listed[path.name])
-    return paths[0].parent
-
-
-def _require_room(name, size, cache):
     free = shutil.disk_usage(files.nearest_existing(cache)).free
     if size > free:
         raise errors.UserError(
@@ -217,6 +177,17 @@ def _require_room(name, size, cache):
             f"{cache} has {free / 1e6:,.1f} MB free. Make room, or set "
             "HF_HUB_CACHE to a folder on another disk."
         )
+    if size:
+        text = f"Downloading {size / 1e6:,.1f} MB of {name} to {cache}."
+        print(text, file=sys.stderr)
+    get = functools.partial(package.hf_hub_download, name.model)
+    # By the name of the revision, which offline mode then knows. All others are
+    # of the commit, even if the branch moves meanwhile.
+    get(huggingface.CONFIG, revision=name.revision)
+    paths = [pathlib.Path(get(file, revision=info.sha)) for file in chosen]
+    for path in paths:
+        _verify(name, path, listed[path.name])
+    return paths[0].parent
 
 
 def _verify(name, path, listed):
