@@ -92,8 +92,11 @@ class ManyToMany(Problem):
 
     @property
     def stored_languages(self) -> tuple[str, str]:
-        sources = dict.fromkeys(source for source, _ in self._trained)
-        return "+".join(sources), "+".join(self.target_languages)
+        sources, targets = (
+            "+".join(dict.fromkeys(pair[side] for pair in self._trained))
+            for side in (0, 1)
+        )
+        return sources, targets
 
     @functools.cached_property
     def _counted(self) -> dict[tuple, list[_Corpus]]:

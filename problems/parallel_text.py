@@ -300,6 +300,10 @@ class ParallelTextMultilingual(ParallelTextMany):
         return tuple(self.languages.split(":"))
 
     @property
+    def source_tags(self) -> list[str]:
+        return []  # to learn: the vocabulary has its own
+
+    @property
     def source_language(self) -> str:
         return self._chosen[0] or self.source
 

@@ -65,14 +65,14 @@ class Encoder:
         """
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
         most = self.max_length and self.max_length * _MAX_CHARACTERS_PER_SUBWORD
-        sentences = [
-            vocabulary.encode([line[:most] for line in side])
-            for vocabulary, side in zip(self.vocabularies, lines, strict=True)
-        ]
+        sentences = self._ids(
+            [[line[:most] for line in side] for side in lines]
+        )
         lengths = np.array([list(map(len, side)) for side in sentences])
         lengths = lengths.reshape(2, -1)
-        has_text = lengths > 1  # not EOS alone
         source = self.vocabularies.source
+        # Not EOS alone, nor a language and EOS.
+        has_text = lengths > [[1], [1 + source.leads_outputs]]
         if source.tags:
             has_text[0] = list(map(source.has_text, sentences[0]))
         reasons = np.zeros(len(pairs), int)  # index in _REASONS + 1; 0: kept
@@ -114,6 +114,18 @@ class Encoder:
                 for number, reason in enumerate(_REASONS, 1)
             },
         )
+
+    def _ids(self, lines):
+        """Return the ids of both sides; targets begin with their language."""
+        sources, targets = (
+            vocabulary.encode(side)
+            for vocabulary, side in zip(self.vocabularies, lines, strict=True)
+        )
+        if self.vocabularies.source.leads_outputs:
+            for source, target in zip(sources, targets, strict=True):
+                if len(source) > 1:  # not of a blank line
+                    target.insert(0, source.pop(0))
+        return sources, targets
 
     def _link(self, pair, *sentences):
         """Return the positions of linked subwords, source and target in turn.

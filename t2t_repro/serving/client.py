@@ -309,7 +309,7 @@ class ExportedModel(SignatureTranslator):
                 tuple(known),
                 target_language,
                 bool(data.get("source_languages")),
-                data["source_language"],
+                data.get("source_language", ""),
             )
             return list(map(tagger, lines))
         own = data.get("target_language")

@@ -90,10 +90,12 @@ def _require_exportable(run, hparams, format, max_beam_size):
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
         )
-    if run.problem.tag and format == "ctranslate2":
+    leads = run.vocabularies.source.leads_outputs
+    if format == "ctranslate2" and (run.problem.tag or leads):
         raise errors.UserError(
-            f"CTranslate2's callers give the tag, {run.problem.tag}. Omit the "
-            "languages."
+            "CTranslate2's callers give the languages, as tokens. Omit "
+            "--target_language; models of tags such as <en2de> are converted "
+            "by CTranslate2 from the original."
         )
     if hparams.rerank:
         raise errors.UserError(

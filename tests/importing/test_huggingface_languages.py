@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.data.encode import Encoder
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.importing import huggingface, imported, run_writer
@@ -20,6 +21,7 @@ from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.serving.served_model import ServedModel
 from t2t_repro.text.languages import tag_of
+from t2t_repro.text.vocabulary import EOS
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 EXTRA_LENGTH, EVERY = 8, 7  # of the writer
@@ -162,3 +164,12 @@ def test_languages_that_are_missing_or_unknown_are_refused(family):
         family.run.problem.toward(near)
     with pytest.raises(errors.UserError, match="of the target .* got ''"):
         family.run.problem.normalizers[0]("Two dogs.")
+
+
+def test_targets_of_training_begin_with_their_language(family):
+    encoder = Encoder(family.run.vocabularies, None)
+    pair = f"{tag_of(family.direction)} Two dogs", "Zwei Hunde"
+    found = encoder.encode([pair, ("", "")]).ids
+    (language, *source), target = family.vocabulary.encode(pair)
+    assert found["inputs"].to_pylist() == [source, [EOS]]
+    assert found["targets"].to_pylist() == [[language, *target], [EOS]]
