@@ -105,12 +105,14 @@ def test_smoothed_loss_equals_hand_computed_value():
 
 def test_chunks_limit_the_size_of_logits():
     """25,000 slots of 37,000 subwords, as in the paper, are 3.4 GiB."""
-    plan = types.SimpleNamespace(max_batch_slots=25_000, row_lengths=(256, 256))
+    plan = types.SimpleNamespace(
+        max_batch_slots=25_000, target_slots=lambda slots: slots
+    )
     assert step.num_chunks(plan, 1, None, 37_000) == 2
     assert step.num_chunks(plan, 8, None, 37_000) == 1
     assert step.num_chunks(plan, 1, 12_500, 37_000) == 1
     assert step.num_chunks(plan, 1, None, 370_000) == 18
-    plan.row_lengths = (256, 128)  # half as many targets
+    plan.target_slots = lambda slots: slots / 2  # rows of half the length
     assert step.num_chunks(plan, 1, None, 37_000) == 1
     assert step.num_chunks(plan, 1, None, 370_000) == 9
 
