@@ -90,8 +90,9 @@ def _require_exportable(run, hparams, format, max_beam_size):
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
         )
-    leads = run.vocabularies.source.leads_outputs
-    if format == "ctranslate2" and (run.problem.tag or leads):
+    if format == "ctranslate2" and (
+        run.problem.tag or run.vocabularies.source.leads_outputs
+    ):
         raise errors.UserError(
             "CTranslate2's callers give the languages, as tokens. Omit "
             "--target_language; models of tags such as <en2de> are converted "
