@@ -4,6 +4,7 @@ import fractions
 import glob
 import itertools
 import pathlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -132,6 +133,9 @@ def paths(
 def _glob(folder, pattern, end):
     """Return the files of a pattern that have an ending."""
     try:
+        # Python 3.13 takes ** within a name for *.
+        if re.search(r"[^/]\*\*|\*\*[^/]", pattern):
+            raise ValueError("** is within a name")
         return list(folder.glob(pattern + end))
     except ValueError as error:
         raise errors.UserError(
