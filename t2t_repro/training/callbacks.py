@@ -284,7 +284,7 @@ class MLflow(_Tracker):
         path = output_dir / "mlflow_run"
         known = _read_id(path)
         mlflow.set_experiment(self._experiment)
-        run = mlflow.start_run(run_id=_read_id(path), run_name=output_dir.name)
+        run = mlflow.start_run(run_id=known, run_name=output_dir.name)
         if known is None:
             mlflow.log_params(_settings(output_dir))
         files.write_text(path, run.info.run_id)
