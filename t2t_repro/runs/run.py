@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.data import manifest
@@ -379,15 +379,6 @@ class Run:
         }
 
 
-class _Summary(NamedTuple):
-    """What a list of runs says of one."""
-
-    problem: str
-    hparams_set: str
-    step: int  # of the last checkpoint; 0: there is none
-    scores: dict[str, tuple[str, float]]  # {test set: first metric and value}
-
-
 def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
     """Return a head, and a row for each run below a folder.
 
@@ -403,16 +394,9 @@ def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
     for path in sorted(folder.rglob(run_json.RUN)):
         name = str(path.parent.relative_to(folder))
         try:
-            found = _summary(path)
+            rows.append((name, *_summary(path)))
         except errors.UserError as error:
             rows.append((name, "", "", "", f"cannot be read: {error}"))
-            continue
-        scores = ", ".join(
-            f"{test_set}: {metric} {value:.2f}"
-            for test_set, (metric, value) in found.scores.items()
-        )
-        step = f"{found.step:,}" if found.step else "none"
-        rows.append((name, found.problem, found.hparams_set, step, scores))
     if len(rows) == 1:
         raise errors.UserError(
             f"There is no run below {folder}: no folder there has a run.json. "
@@ -422,26 +406,23 @@ def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
 
 
 def _summary(path):
+    """Return what a row says of the run of a run.json."""
     settings = files.read_json(path, run_json.SHAPE)
+    folder = path.parent
     saved = checkpoint_files.list_checkpoints(
-        path.parent / checkpoint_files.CHECKPOINTS
+        folder / checkpoint_files.CHECKPOINTS
     )
-    scores = {
-        name: next(
-            (
-                (metric, value)
-                for metric, value in stored.items()
-                if isinstance(value, float)
-            ),
-            None,
-        )
-        for name, stored in _read_scores(path.parent / _TRANSLATIONS).items()
-    }
-    return _Summary(
+    step = checkpoint_files.step_of(saved[-1]) if saved else 0
+    scores = []
+    for test_set, stored in _read_scores(folder / _TRANSLATIONS).items():
+        values = (item for item in stored.items() if isinstance(item[1], float))
+        if first := next(values, None):
+            scores.append("{}: {} {:.2f}".format(test_set, *first))
+    return (
         settings["problem"],
         settings["hparams_set"],
-        checkpoint_files.step_of(saved[-1]) if saved else 0,
-        {name: first for name, first in scores.items() if first},
+        f"{step:,}" if step else "none",
+        ", ".join(scores),
     )
 
 
