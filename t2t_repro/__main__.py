@@ -34,6 +34,8 @@ ALIASES = {
     "import": ("importer",),
     "runs": ("show", "--runs_dir"),
 }
+# All first words that are no names of tensor2tensor.
+WORDS = (*COMMANDS, *ALIASES, "help", "completion")
 _COMPLETION = pathlib.Path(__file__).with_name("cli") / "completion.bash"
 
 
@@ -62,7 +64,8 @@ def main() -> int:
     elif arguments[0] in ("--version", "-V"):
         print(extras.version())
     elif arguments[0] == "completion":
-        print(_COMPLETION.read_text("utf-8"), end="")
+        script = _COMPLETION.read_text("utf-8")
+        print(script.replace("@WORDS@", " ".join(WORDS)), end="")
     elif name in COMMANDS:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.

@@ -9,8 +9,7 @@ _t2t() {
     flag=${COMP_WORDS[COMP_CWORD - 2]}
   fi
   if [[ $COMP_CWORD == 1 ]]; then
-    words="$(t2t --help | sed -n 's/^  \([a-z_]*\) .*/\1/p')
-      train eval translate export import runs help completion"
+    words="@WORDS@"
   elif [[ $flag == --problem || $flag == --hparams_set ]]; then
     flag=${flag#--} # of the section "problems:" or "hparams sets:"
     words=$(t2t show --registry_help |
