@@ -46,7 +46,7 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
     averaged = checkpoints.average(paths, run.averaged_folder)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
-    common_flags.print_next("evaluate", *common_flags.naming(), "--split=test")
+    common_flags.print_next("evaluate", "--split=test")
 
 
 def _choose():

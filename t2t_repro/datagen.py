@@ -35,9 +35,7 @@ def main() -> None:
     if archive:
         prepare.archive(problem, data.data_dir, data.raw_dir, archive)
     suited = prepare.suited_hparams_set(folder)
-    common_flags.print_next(
-        "trainer", *common_flags.naming(), f"--hparams_set={suited}"
-    )
+    common_flags.print_next("trainer", f"--hparams_set={suited}")
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ def main(texts: Texts) -> None:
         )
     print(json.dumps(result.scores))
     if model:
-        common_flags.print_next("exporter", *common_flags.naming())
+        common_flags.print_next("exporter")
 
 
 def _evaluate_checkpoints(run, test_set, options):

@@ -64,7 +64,9 @@ def main(model: common_flags.TrainedModel) -> None:
     print(f"Exported {storage.url_of(folder) or folder}.")
     if options.format == "saved_model":
         common_flags.print_next(
-            "query", f"--export_dir={options.export_dir or folder.parent}"
+            "query",
+            f"--export_dir={options.export_dir or folder.parent}",
+            of_run=False,
         )
 
 

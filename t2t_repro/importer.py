@@ -98,7 +98,7 @@ def main() -> None:
     if rest := found.left_over:
         more = f" and {len(rest) - 5:,} more" if rest[5:] else ""
         print(f"Not part of the model: {', '.join(rest[:5])}{more}.")
-    common_flags.print_next("decoder", *common_flags.naming())
+    common_flags.print_next("decoder")
 
 
 def _open_input(system, text):

@@ -18,7 +18,7 @@ def main(settings: tuple) -> int:
 
     code = job.train(*settings)
     if code == 0 and not common_flags.field_values(options.Options).dry_run:
-        common_flags.print_next("avg_checkpoints", *common_flags.naming())
+        common_flags.print_next("avg_checkpoints")
     return code
 
 

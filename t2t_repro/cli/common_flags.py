@@ -410,13 +410,19 @@ def trained_model() -> TrainedModel:
     return TrainedModel(run, paths, decode_hparams(run.problem))
 
 
-def print_next(command: str, *arguments: str) -> None:
-    """Print the command that usually follows a finished one."""
-    line = shlex.join(["t2t", command, *arguments])
+def print_next(command: str, *more: str, of_run: bool = True) -> None:
+    """Print the command that usually follows a finished one.
+
+    Args:
+        command: its name.
+        more: its flags.
+        of_run: whether the flags that name the run, or its data, come first.
+    """
+    line = shlex.join(["t2t", command, *(_naming() if of_run else ()), *more])
     print(f"Next: {line}", file=sys.stderr)
 
 
-def naming() -> list[str]:
+def _naming():
     """Return the given flags that name the run, or its data and settings."""
     if _OUTPUT_DIR.value:
         return given(_OUTPUT_DIR.name)
