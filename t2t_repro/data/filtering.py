@@ -23,7 +23,7 @@ from t2t_repro.text.parallel_files import Pair
 
 FILE = "train.filtered.npy"
 NUM_EXAMPLES = 3  # of pairs that a filter dropped, in the manifest
-EXAMPLE_LENGTH = 200  # characters
+_EXAMPLE_LENGTH = 200  # characters
 # Hashes that are compared at once; two different pairs of a billion have the
 # same hash with a probability of 3%.
 _PART = 1 << 22
@@ -102,7 +102,7 @@ class PairFilters:
                 name = self.names[number - 1]
                 raise errors.UserError(
                     f"The filter {name!r} raised {error!r} for the pair "
-                    f"{_shortened(pair)}. Correct its keep()."
+                    f"{shortened(pair)}. Correct its keep()."
                 ) from error
         return 0
 
@@ -191,12 +191,13 @@ def _examples(read, reasons, names):
     stop = max(wanted, default=-1) + 1
     for index, pair in enumerate(itertools.islice(read(), stop)):
         if index in wanted:
-            examples[wanted[index]].append(_shortened(pair))
+            examples[wanted[index]].append(shortened(pair))
     return examples
 
 
-def _shortened(pair):
-    return [line[:EXAMPLE_LENGTH] for line in pair[:2]]
+def shortened(pair: Pair) -> list[str]:
+    """Return the sides of a pair, cut to the length of an example."""
+    return [line[:_EXAMPLE_LENGTH] for line in pair[:2]]
 
 
 def kept_pairs(

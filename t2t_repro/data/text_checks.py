@@ -4,15 +4,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.data import corpus
+from t2t_repro.data import corpus, filtering
 from t2t_repro.text.pair_filters import Web
 from t2t_repro.text.parallel_files import Pair
 
-_EXAMPLE_LENGTH = 200  # characters
-
 
 class TextChecks:
-    """What is found in the splits, of which "train" is read last."""
+    """Findings in the splits, of which "train" is read last."""
 
     def __init__(self, allow_empty_source: bool):
         """Begin; `allow_empty_source` is the setting of the data."""
@@ -33,7 +31,7 @@ class TextChecks:
         kept: list[Pair] = []
         for pair in pairs:
             if not self._web.keep(pair[:2]):
-                entry = {"pairs": 0, "example": _shortened(pair)}
+                entry = {"pairs": 0, "example": filtering.shortened(pair)}
                 self._remains.setdefault(split, entry)["pairs"] += 1
             if split == "train":
                 for met, known, line in zip(
@@ -59,8 +57,9 @@ class TextChecks:
             raise errors.UserError(
                 f"{len(empty):,} of {len(pairs):,} pairs of the split {split} "
                 f"have an empty side; the first is pair {empty[0] + 1:,}: "
-                f"{_shortened(pairs[empty[0]])}. Scores need both sides: "
-                "remove these lines of both languages, or choose other text."
+                f"{filtering.shortened(pairs[empty[0]])}. Scores need both "
+                "sides: remove these lines of both languages, or choose other "
+                "text."
             )
 
     def entries(self) -> dict[str, dict[str, Any]]:
@@ -74,7 +73,3 @@ class TextChecks:
             if any(counts.values()):
                 found.setdefault(split, {})["in_training"] = counts
         return found
-
-
-def _shortened(pair):
-    return [line[:_EXAMPLE_LENGTH] for line in pair[:2]]
