@@ -28,24 +28,28 @@ class TextChecks:
             UserError: pairs that are not for training have an empty side.
                 Without them, lines would not be those of other translations.
         """
-        kept: list[Pair] = []
+        held_out: list[Pair] = []
         for pair in pairs:
-            if not self._web.keep(pair[:2]):
+            text = pair[:2]
+            if not self._web.keep(text):
                 entry = {"pairs": 0, "example": filtering.shortened(pair)}
                 self._remains.setdefault(split, entry)["pairs"] += 1
-            if split == "train":
-                for met, known, line in zip(
-                    self._met, self._known, pair[:2], strict=True
-                ):
-                    met.update({line} & known)
+            if split != "train":
+                held_out.append(text)
             else:
-                kept.append(pair[:2])
+                for side, line in enumerate(text):
+                    if line in self._known[side]:
+                        self._met[side].add(line)
             yield pair
         if split != "train":
-            self._held_out[split] = kept
-            self._require_text(split, kept)
-            for side, known in enumerate(self._known):
-                known.update(pair[side] for pair in kept if pair[side])
+            self._hold_out(split, held_out)
+
+    def _hold_out(self, split, pairs):
+        """Check and remember the pairs of a split that is not for training."""
+        self._require_text(split, pairs)
+        self._held_out[split] = pairs
+        for side, known in enumerate(self._known):
+            known.update(pair[side] for pair in pairs if pair[side])
 
     def _require_text(self, split, pairs):
         empty = [
