@@ -15,6 +15,7 @@ from typing import Any
 
 from t2t_repro.importing import imported, model_files
 from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.text import sentence_piece
 from t2t_repro.text.languages import tag_of
@@ -90,17 +91,11 @@ def read(
 
 def _read_m2m100(folder, settings):
     """Return the file of tokens, the tokens by their ids, and languages."""
-    file, name = folder / "tokenizer_config.json", "language_codes"
-    model_files.require(
-        file,
-        settings,
-        (
-            name,
-            settings.get(name, "m2m100") in _LANGUAGES,
-            model_files.one_of(_LANGUAGES),
-        ),
+    table = {"language_codes": Setting("m2m100", values=tuple(_LANGUAGES))}
+    known, _ = model_files.read_settings(
+        settings, table, folder / "tokenizer_config.json"
     )
-    codes = _LANGUAGES[settings.get(name, "m2m100")]
+    codes = _LANGUAGES[known["language_codes"]]
     listing = model_files.find_file(folder, "vocab.json")
     tokens = model_files.read_tokens(listing)
     return listing, [*tokens, *map(tag_of, codes)], codes
@@ -115,9 +110,5 @@ def _read_nllb(folder):
     ids = dict(stored["model"]["vocab"])
     ids |= {token["content"]: token["id"] for token in stored["added_tokens"]}
     tokens = model_files.tokens_by_id(ids, listing)
-    codes = [token for token in tokens if _CODE.fullmatch(token)]
-    return (
-        listing,
-        [tag_of(t) if _CODE.fullmatch(t) else t for t in tokens],
-        codes,
-    )
+    tags = {code: tag_of(code) for code in tokens if _CODE.fullmatch(code)}
+    return listing, [tags.get(token, token) for token in tokens], [*tags]

@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 import runpy
+import shutil
 
 import fairseq_models
 import imported_models
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.importing import ctranslate2, marian, run_writer
+from t2t_repro.importing import ctranslate2, huggingface, marian, run_writer
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
 TESTS = pathlib.Path(__file__).parents[1]
@@ -26,8 +27,10 @@ FILES = {
         *("config.json", "generation_config.json", "model.safetensors"),
         *("source.spm", "vocab.json"),
     ],
+    "m2m_100": ["tokenizer_config.json", "vocab.json"],
     "marian": ["model.npz", "decoder.yml", "vocab.yml", "source.spm"],
     "marian_binary": ["model.bin"],
+    "nllb": ["tokenizer.json"],
     "opennmt_tf": ["data.yml", "model_description.py", "src.vocab"],
     "tensor2tensor": [
         *("hparams.json", "model.ckpt-7.index"),
@@ -62,12 +65,19 @@ def write_marian(folder, name="model.npz"):
     return lambda: marian.read(folder / name)
 
 
+def copy_golden(folder, name):
+    shutil.copytree(TESTS / "golden" / name, folder, dirs_exist_ok=True)
+    return lambda: huggingface.read(folder)
+
+
 WRITERS = {
     "ctranslate2": write_ctranslate2,
     "fairseq": imported_models.write_fairseq,
     "huggingface": imported_models.write_huggingface,
+    "m2m_100": functools.partial(copy_golden, name="m2m_100"),
     "marian": write_marian,
     "marian_binary": functools.partial(write_marian, name="model.bin"),
+    "nllb": functools.partial(copy_golden, name="nllb"),
     "opennmt_tf": imported_models.write_opennmt_tf,
     "tensor2tensor": imported_models.write_tensor2tensor,
 }

@@ -15,7 +15,12 @@ from t2t_repro import errors
 from t2t_repro.data.encode import Encoder
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
-from t2t_repro.importing import huggingface, imported, run_writer
+from t2t_repro.importing import (
+    huggingface,
+    huggingface_languages,
+    imported,
+    run_writer,
+)
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
@@ -173,3 +178,18 @@ def test_targets_of_training_begin_with_their_language(family):
     (language, *source), target = family.vocabulary.encode(pair)
     assert found["inputs"].to_pylist() == [source, [EOS]]
     assert found["targets"].to_pylist() == [[language, *target], [EOS]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"language_codes": ["en"]}, "language_codes in .* be of type str"),
+        ({"language_codes": "m2m"}, "be one of 'm2m100', 'wmt21'; got 'm2m'"),
+        ({"tokenizer_class": "T5"}, "be one of 'M2M100Tokenizer', 'NllbT"),
+        ({"legacy_behaviour": True}, "legacy_behaviour in .* false or 0"),
+    ],
+)
+def test_other_tokenizers_are_refused(settings, message):
+    settings = {"tokenizer_class": "M2M100Tokenizer"} | settings
+    with pytest.raises(errors.UserError, match=message):
+        huggingface_languages.read(GOLDEN / "m2m_100", settings, 400)
