@@ -312,21 +312,24 @@ class MultilingualPieces(MappedSentencePiece):
         return frozenset(self.languages.values())
 
     def split_tag(self, line: str) -> tuple[str, str]:
-        direction, text = languages.split_direction(line)
-        if not all(code in self.languages for code in direction):
-            return "", line
-        return languages.tag_of("-".join(direction)), text
+        direction, text = self._split_direction(line)
+        tag = languages.tag_of("-".join(direction)) if direction else ""
+        return tag, text
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        tags, texts = zip(*map(self.split_tag, lines), strict=True)
+        parts = [self._split_direction(line) for line in lines]
+        rows = super().encode([text for _, text in parts])
         return [
-            [self.languages[code] for code in reversed(direction) if code] + row
-            for (direction, _), row in zip(
-                map(languages.split_direction, tags),
-                super().encode(texts),
-                strict=True,
-            )
+            [self.languages[code] for code in reversed(direction)] + row
+            for (direction, _), row in zip(parts, rows, strict=True)
         ]
+
+    def _split_direction(self, line):
+        """Split a line into two known languages, or none, and its text."""
+        direction, text = languages.split_direction(line)
+        if not all(code in self.languages for code in direction):
+            return (), line
+        return direction, text
 
 
 class MappedModel(NamedTuple):

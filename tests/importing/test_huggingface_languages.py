@@ -89,6 +89,7 @@ def test_tokens_equal_those_of_transformers(family):
     sources = [row[1:] for row in family.sources]  # without the target's
     theirs = [[family.order[i] for i in row] for row in sources]
     assert theirs == family.expected["inputs"]
+    assert family.vocabulary.encode([]) == []
 
 
 def test_graph_has_the_same_tokens(family):
