@@ -218,9 +218,8 @@ def generate(
         print(f"Continuing the unfinished data in {folder}.")
     splits = _without_dropped(folder, splits, contents["splits"]["train"])
     vocabularies = manifest.open_vocabularies(folder)
-    names = "max_length", "max_length_ratio", "allow_empty_source"
-    limits = {name: getattr(settings, name) for name in names}
-    training = Encoder(vocabularies, **limits)
+    limits = settings.max_length, settings.max_length_ratio
+    training = Encoder(vocabularies, *limits, settings.allow_empty_source)
     for split in _train_last(splits):
         contents["splits"][split] = encode.encode_split(
             folder,
