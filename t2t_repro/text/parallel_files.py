@@ -185,11 +185,12 @@ def with_alignments(
         itertools.zip_longest(pairs, alignments)
     ):
         if pair is None or line is None:
+            fewer, more = "pairs of text", "word alignments"
+            if line is None:
+                fewer, more = "lines of word alignments", "text"
             raise errors.UserError(
-                f"There are {count:,} {'pairs' if pair is None else 'lines'} "
-                f"of {'text' if pair is None else 'word alignments'}, and "
-                f"more {'word alignments' if pair is None else 'text'}: line "
-                "n of the alignments must be that of pair n, and may be blank."
+                f"There are {count:,} {fewer}, and more {more}: line n of the "
+                "alignments must be that of pair n, and may be blank."
             )
         yield *pair, line
 
