@@ -76,13 +76,16 @@ def _read_tsv(path, names, are_given):
                 places = [cells.index(name) for name in names]
                 continue
             places = _places(path, line, names if are_given else ("1", "2"))
-        if line.strip() and max(places) >= len(cells):
+        if not line.strip():
+            yield "", ""
+            continue
+        if max(places) >= len(cells):
             raise errors.UserError(
                 f"{path}, line {number}, has {len(cells)} columns; column "
                 f"{max(places) + 1} is needed: {line!r:.80}. Separate columns "
                 "by tabs, or remove the line."
             )
-        yield tuple(cells[i] for i in places) if line.strip() else ("", "")
+        yield tuple(cells[i] for i in places)
 
 
 def _places(path, line, numbers):
@@ -132,30 +135,36 @@ def _read_tmx(path, names, are_given):
             f"{expat.EXPAT_VERSION} lets a small TMX file fill the memory. "
             "Install a newer Python, or convert the file to TSV."
         )
-    found, is_empty, body = set(), True, None
-    with parallel_files.open_raw(path) as file:
-        try:
-            for event, element in ElementTree.iterparse(file, ("start", "end")):
-                if event == "start":
-                    body = element if element.tag == "body" else body
-                elif element.tag == "tu":
-                    unit = dict(map(_variant, reversed(element.findall("tuv"))))
-                    found.update(unit)
-                    sides = [_side(unit, _code(name)) for name in names]
-                    if None not in sides:
-                        is_empty = False
-                        yield tuple(sides)
-                    (element if body is None else body).clear()
-        except _XML_ERRORS as error:
-            raise errors.UserError(
-                f"{path} is not XML: {error}. Export it again."
-            ) from error
+    found, is_empty = set(), True
+    for unit in _units(path):
+        found.update(unit)
+        sides = [_side(unit, _code(name)) for name in names]
+        if None not in sides:
+            is_empty = False
+            yield tuple(sides)
     if is_empty:
         raise errors.UserError(
             f"{path} has no unit in {' and '.join(names)}; its languages are "
             f"{', '.join(sorted(found)) or 'none'}. Name two of them, as in "
             "columns=en-GB:de-AT."
         )
+
+
+def _units(path):
+    """Yield {code: text} of each unit of a TMX file."""
+    body = None
+    with parallel_files.open_raw(path) as file:
+        try:
+            for event, element in ElementTree.iterparse(file, ("start", "end")):
+                if event == "start":
+                    body = element if element.tag == "body" else body
+                elif element.tag == "tu":
+                    yield dict(map(_variant, reversed(element.findall("tuv"))))
+                    (element if body is None else body).clear()
+        except _XML_ERRORS as error:
+            raise errors.UserError(
+                f"{path} is not XML: {error}. Export it again."
+            ) from error
 
 
 def _variant(element):
