@@ -31,7 +31,7 @@ class PlannedBatch(NamedTuple):
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
     num_rows: int
     row_lengths: tuple[int, int]  # of inputs and targets, with padding
-    max_length: int = 0  # of a sentence; 0: that of the shorter rows
+    max_length: int  # of a sentence
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:

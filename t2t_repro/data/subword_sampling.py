@@ -390,8 +390,9 @@ class SubwordSampler:
             return ids, lengths
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
         row_length = batch.row_lengths[SIDES.index(side)]
-        max_length = batch.max_length or min(batch.row_lengths)
-        fits = _fits(batch.rows, row_length, max_length, lengths, new_lengths)
+        fits = _fits(
+            batch.rows, row_length, batch.max_length, lengths, new_lengths
+        )
         starts = np.where(
             fits,
             len(ids) + np.cumsum(new_lengths) - new_lengths,

@@ -158,7 +158,7 @@ def test_rows_take_samples_in_their_order_where_these_fit(
     ids = np.concatenate([stored for stored, _ in pairs])
     rows = np.array([0, 0, 0, 2, 2])
     row_lengths = (row_length, 99) if side == "inputs" else (99, row_length)
-    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_lengths)
+    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_lengths, 99)
     actual, counts = chosen.resegment(side, 0, batch, ids, lengths)
     taken = [pair[grows] for pair, grows in zip(pairs, expected, strict=True)]
     assert counts.tolist() == list(map(len, taken))
@@ -166,18 +166,15 @@ def test_rows_take_samples_in_their_order_where_these_fit(
 
 
 def test_no_sample_is_longer_than_a_sentence_may_be():
-    """The shorter rows are as long as a sentence, unless the plan says more.
-
-    The sample has 5 ids.
-    """
+    """The sample has 5 ids."""
     chosen = sampler(dropout=1.0)
     stored = np.array([6, 6, 1])
     rows = np.zeros(1, np.int64)
     for longest, side, most, length in (
-        (4, "inputs", 0, 3),
-        (4, "targets", 0, 3),
-        (5, "inputs", 0, 5),
-        (5, "targets", 0, 5),
+        (4, "inputs", 4, 3),
+        (4, "targets", 4, 3),
+        (5, "inputs", 5, 5),
+        (5, "targets", 5, 5),
         (4, "inputs", 99, 3),
         (4, "targets", 99, 5),
     ):

@@ -61,7 +61,7 @@ def validation_sums(runs, folder, step):
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
-    plan = batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
+    plan = batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32), 32)
     return batch_loss(
         model, batches.assemble(corpus, plan), None, Objective(0.1)
     )

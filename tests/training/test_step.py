@@ -360,7 +360,7 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
     sums = [list(map(float, eval_step(batch)[:4])) for batch in dataset]
     rows = np.arange(len(corpus))
     arrays = batches.assemble(
-        corpus, batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32))
+        corpus, batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32), 32)
     )
     expected = step.batch_loss(trial.model, arrays, None, step.Objective(0.1))
     summed = np.sum(sums, axis=0)

@@ -92,7 +92,7 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     assert (len(pairs) < len(corpus)) == (max_length == 8 or max_pairs == 7)
     rows = np.arange(len(pairs))
     plan = batch_plan.PlannedBatch(
-        pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH)
+        pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH), ROW_LENGTH
     )
     sums = step.batch_loss(
         model, batches.assemble(corpus, plan), None, step.Objective(0.1)
@@ -131,7 +131,7 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
     monkeypatch.setattr(model, "hidden_states", with_auxiliary)
     rows = np.arange(len(corpus))
     plan = batch_plan.PlannedBatch(
-        rows, rows, len(rows), (ROW_LENGTH, ROW_LENGTH)
+        rows, rows, len(rows), (ROW_LENGTH, ROW_LENGTH), ROW_LENGTH
     )
     lengths = {side: float(n.sum()) for side, n in corpus.lengths.items()}
     counts = {
