@@ -34,12 +34,12 @@ class Row(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether two columns have different texts."""
+        """True if two columns have different texts."""
         return len(set(self.texts)) > 1
 
     @property
     def is_known(self) -> bool:
-        """Whether a column has a text."""
+        """True if a column has a text."""
         return set(self.texts) != {UNKNOWN}
 
 
