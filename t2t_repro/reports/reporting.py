@@ -321,6 +321,7 @@ def render(runs: Sequence[RunSummary]) -> str:
     }
     kinds = _plots(runs)
     plots = [curves.plot(kind, means) for kind in kinds]
+    hparams = _hparams(groups)
     return templates.render(
         "page.html.j2",
         filters,
@@ -331,7 +332,7 @@ def render(runs: Sequence[RunSummary]) -> str:
         single=single,
         # All that differs between settings comes before the results.
         overview=_settings(groups)
-        + [row for row in _hparams(groups) if row.differs]
+        + [row for row in hparams if row.differs]
         + _results(groups),
         results_of_each=_results(single) if len(groups) < len(runs) else [],
         plots=[
@@ -343,7 +344,7 @@ def render(runs: Sequence[RunSummary]) -> str:
         splits=_splits(groups),
         columns=score_columns,
         costs=_costs(groups),
-        hparams=_hparams(groups),
+        hparams=hparams,
         versions=_versions(groups),
     )
 
@@ -357,8 +358,11 @@ def _title(runs):
     return f"{sets} on {problems}"
 
 
-def _compare(groups, facts):
-    """List a Row for each (label, function of a run), if a run has a value."""
+def _compare(groups, facts, kept=()):
+    """List a Row for each (label, function of a run).
+
+    Without a value in any run, there are only those whose labels are `kept`.
+    """
     rows = (
         comparison.Row(
             label,
@@ -369,7 +373,7 @@ def _compare(groups, facts):
         )
         for label, value in facts
     )
-    return [row for row in rows if row.is_known]
+    return [row for row in rows if row.is_known or row.label in kept]
 
 
 def _settings(groups):
@@ -550,31 +554,23 @@ def _costs(groups):
         value = published.stated_parameters(run.settings["hparams_set"])
         return None if value is None else round(value)
 
-    before = [
-        ("Parameters", lambda run: run.cost.parameters),
-        ("as in Table 3", stated),
-        ("FLOPs, counted", lambda run: run.cost.counted_flops),
-    ]
-    # Kept without a value, because the text below names its flags.
-    estimate = [
-        comparison.in_one_text(
-            [run.cost.estimated_flops for run in group.runs], number
-        )
-        for group in groups
-    ]
-    after = [
-        ("as in Table 2", table_2),
-        ("Time of the steps", lambda run: _duration(run.cost.seconds)),
-        (
-            "Counted FLOP/s of all devices together",
-            lambda run: run.cost.counted_flops_per_second,
-        ),
-    ]
-    return [
-        *_compare(groups, before),
-        comparison.Row(_AS_THE_PAPER, estimate),
-        *_compare(groups, after),
-    ]
+    return _compare(
+        groups,
+        [
+            ("Parameters", lambda run: run.cost.parameters),
+            ("as in Table 3", stated),
+            ("FLOPs, counted", lambda run: run.cost.counted_flops),
+            (_AS_THE_PAPER, lambda run: run.cost.estimated_flops),
+            ("as in Table 2", table_2),
+            ("Time of the steps", lambda run: _duration(run.cost.seconds)),
+            (
+                "Counted FLOP/s of all devices together",
+                lambda run: run.cost.counted_flops_per_second,
+            ),
+        ],
+        # Because the text below names its flags.
+        kept=[_AS_THE_PAPER],
+    )
 
 
 def _hparams(groups):
