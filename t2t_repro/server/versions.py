@@ -71,6 +71,7 @@ class LoadedVersion:
         self._signatures = description.signatures
         self._connection = connection
         self._limits, self._metrics = limits, metrics
+        self._input_specs: dict[str, batching.Specs] = {}
         self._queues: dict[str, batching.Queue] = {}
 
     @classmethod
@@ -126,7 +127,11 @@ class LoadedVersion:
                 f'Serving signature name: "{signature:.100}" not found in '
                 f"signature def; there are {', '.join(self._signatures)}."
             )
-        return proto_predict.input_specs(self.signature_defs[signature])
+        if signature not in self._input_specs:
+            self._input_specs[signature] = proto_predict.input_specs(
+                self.signature_defs[signature]
+            )
+        return self._input_specs[signature]
 
     async def run(
         self, signature: str, inputs: batching.Inputs
