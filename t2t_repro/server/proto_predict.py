@@ -81,7 +81,7 @@ def values(tensor: tensor_pb2.TensorProto) -> list[batching.Value]:
         ValueError: it has another number of elements.
     """
     if tensor.dtype == _STRING:
-        return [*strings(tensor)]
+        return strings(tensor)
     return tf.make_ndarray(tensor).tolist()
 
 

@@ -224,8 +224,8 @@ class Handlers:
             name,
             version,
             body.signature,
-            lambda names: json_predict.read_inputs(
-                body.content, names, self._service.limits
+            lambda specs: json_predict.read_inputs(
+                body.content, specs, self._service.limits
             ),
         )
         by_row = json_predict.is_by_row(body.content)

@@ -265,9 +265,9 @@ class _PredictionServicer(
         with self._service.refusals_counted("grpc"):
             name, version, signature = self._target(request)
 
-        def read_inputs(names):
+        def read_inputs(specs):
             limits = self._service.limits
-            inputs = proto_predict.read_inputs(request, names, limits)
+            inputs = proto_predict.read_inputs(request, specs, limits)
             model = self._service.versions.find(name, version)
             definition = model.signature_defs[signature]
             proto_predict.check_output_filter(request, definition)
