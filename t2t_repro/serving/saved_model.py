@@ -378,9 +378,10 @@ def _text_of_length(vocabulary, length):
     text = ""
     for word in reversed(words):
         longer = f"{text} {word}".strip()
-        if len(vocabulary.encode([longer])[0]) <= length:
+        size = len(vocabulary.encode([longer])[0])
+        if size <= length:
             text = longer
-        if len(vocabulary.encode([text])[0]) == length:
+        if size == length:
             break
     return text
 
