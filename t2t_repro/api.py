@@ -54,7 +54,6 @@ class Model(Translator):
         self.run = run
         self._checkpoints = run.checkpoints(checkpoint_path)
         self.keras_models = models = run.models(self._checkpoints)
-        self._num_models = len(models)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
             lambda hparams, num_models, definitions: BatchTranslator(
@@ -95,7 +94,7 @@ class Model(Translator):
         lines = translation.require_lines(lines)
         source, target = self._normalizers(target_language)
         hparams = self._search(search | {"return_beams": n_best > 1}, n_best)
-        translator = self._translator_of(hparams, self._num_models)
+        translator = self._translator_of(hparams, len(self.keras_models))
         starts = [""] * len(lines)
         if prefixes is not None:
             starts = translation.require_beside(lines, prefixes, "prefix")
@@ -122,7 +121,9 @@ class Model(Translator):
         source, target = self._normalizers(target_language)
         sources, targets = translation.require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
-        translator = self._translator_of(self.run.search, self._num_models)
+        translator = self._translator_of(
+            self.run.search, len(self.keras_models)
+        )
         return [score.total for score in translator.score(pairs)]
 
     def attention(
