@@ -80,8 +80,9 @@ async function describe() {
     metadata.model_card?.data ?? {}; // TensorFlow Serving answers without a card
   const into = [target, ...targets].filter(Boolean);
   if (source && into.length) {
-    byId("heading").textContent = `Translate from ${languageName(source)} to ${into.map(languageName).join(", ")}`;
-    document.title = `${languageName(source)} to ${into.map(languageName).join(", ")} · ${model}`;
+    const direction = `${languageName(source)} to ${into.map(languageName).join(", ")}`;
+    byId("heading").textContent = `Translate from ${direction}`;
+    document.title = `${direction} · ${model}`;
     byId("text").lang = source;
     if (target) byId("result").querySelectorAll("output, ol").forEach((element) => { element.lang = target; });
   }
