@@ -12,6 +12,11 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runtime import graph
 
 LIMITS = [6, 8, 4, 7]
+SEARCHES = [
+    beam_search.beam_search,
+    beam_search.huggingface,
+    beam_search.huggingface_early_stopping,
+]
 settings = st.tuples(
     st.integers(1, 4),  # beams
     st.integers(1, 4),  # outputs, or all beams
@@ -23,35 +28,32 @@ settings = st.tuples(
 @hypothesis.given(
     seed=st.integers(0, 2**32),
     rows=st.lists(settings, min_size=4, max_size=4),
-    kind=st.sampled_from(["tensor2tensor", "huggingface"]),
+    find=st.sampled_from(SEARCHES),
     block=st.sampled_from([None, 2]),
 )
 def test_outputs_equal_those_of_a_search_with_the_settings(
-    seed, rows, kind, block
+    seed, rows, find, block
 ):
     tables = [random_table(seed + i) for i in range(len(rows))]
     beams, counts, alphas = zip(*rows, strict=True)
     counts = np.minimum(counts, beams)
     given = rules.Settings(*map(tf.constant, (beams, counts, alphas)))
-    found = beam_search.beam_search(
+    found = find(
         model_of(np.stack(tables), max(beams), len(rows), block),
         rules.sentences(tf.constant(LIMITS), settings=given),
         rules.LengthLimit(),
         max(LIMITS),
-        DecodeHParams(4, beam_search=kind),
+        DecodeHParams(4),
     )
     for i, (beam_size, count, alpha) in enumerate(
         zip(beams, counts, alphas, strict=True)
     ):
-        find = beam_search.beam_search
         alone = (sampling.greedy_search if beam_size == 1 else find)(
             model_of(tables[i], beam_size),
             rules.sentences(tf.constant(LIMITS[i : i + 1])),
             rules.LengthLimit(),
             LIMITS[i],
-            DecodeHParams(
-                beam_size, alpha, beam_search=kind, return_beams=True
-            ),
+            DecodeHParams(beam_size, alpha, return_beams=True),
         )
         (ids, scores), (own_ids, own_scores) = (
             zip(*outputs(each, row)[:count], strict=True)
