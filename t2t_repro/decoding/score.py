@@ -148,12 +148,44 @@ def mean_attention(
         )
         for model in models
     ]  # [layers, B, T, L]
+    weights = _common_layers(weights)
+    mean = tf.transpose(tf.add_n(weights) / len(weights), (1, 0, 2, 3))
+    return tf.where(_is_real(inputs, targets)[:, None], mean, 0.0)
+
+
+def attention_by_head(
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+    leads_outputs: bool = False,
+) -> tf.Tensor:
+    """Return cross_attention() of all models, whose heads are side by side.
+
+    The arguments are those of cross_attention().
+
+    Returns:
+        [B, layers, H, T, L] float32, 0 at padding of T or L. If models differ
+        in their number of layers, there is one layer, the mean of all.
+    """
+    weights = [
+        cross_attention(model, inputs, targets, leads_outputs)
+        for model in models
+    ]
+    weights = _common_layers(weights)
+    heads = tf.transpose(tf.concat(weights, 2), (1, 0, 2, 3, 4))
+    return tf.where(_is_real(inputs, targets)[:, None, None], heads, 0.0)
+
+
+def _common_layers(weights):
+    """Return weights [layers, …], or the mean layer of each if they differ."""
     if len({w.shape[0] for w in weights}) > 1:
         weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
-    mean = tf.transpose(tf.add_n(weights) / len(weights), (1, 0, 2, 3))
-    is_target = (targets != PAD)[:, None, :, None]
-    is_input = (inputs != PAD)[:, None, None, :]
-    return tf.where(is_target & is_input, mean, 0.0)
+    return weights
+
+
+def _is_real(inputs, targets):
+    """Return [B, T, L], True where neither subword is PAD."""
+    return (targets != PAD)[:, :, None] & (inputs != PAD)[:, None]
 
 
 # Rows of ids, and batches of rows of similar length.
@@ -210,29 +242,3 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> tf.Tensor:
     for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
     return tf.constant(array)
-
-
-def attention_by_head(
-    models: Sequence[Seq2Seq],
-    inputs: tf.Tensor,
-    targets: tf.Tensor,
-    leads_outputs: bool = False,
-) -> tf.Tensor:
-    """Return cross_attention() of all models, whose heads are side by side.
-
-    The arguments are those of cross_attention().
-
-    Returns:
-        [B, layers, H, T, L] float32, 0 at padding of T or L. If models differ
-        in their number of layers, there is one layer, the mean of all.
-    """
-    weights = [
-        cross_attention(model, inputs, targets, leads_outputs)
-        for model in models
-    ]
-    if len({w.shape[0] for w in weights}) > 1:
-        weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
-    heads = tf.transpose(tf.concat(weights, 2), (1, 0, 2, 3, 4))
-    is_target = (targets != PAD)[:, None, None, :, None]
-    is_input = (inputs != PAD)[:, None, None, None, :]
-    return tf.where(is_target & is_input, heads, 0.0)
