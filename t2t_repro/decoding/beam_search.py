@@ -132,13 +132,7 @@ def huggingface(
         going = _best_may_improve(position, state, hparams)
         if not early_stopping:
             return going
-        beams = (
-            state.sentences.settings.beam_sizes
-            if state.sentences.settings
-            else hparams.beam_size
-        )
-        worst = _score_of_rank(state.finished.scores, beams)
-        return going & (worst <= FORBIDDEN / 2)
+        return going & (_worst_finished(state, hparams) <= FORBIDDEN / 2)
 
     def extend_unfinished(logits, step, state):
         found = candidates(logits, step, state, rule, hparams)
@@ -284,8 +278,8 @@ def can_improve(
             + bound,
             axis=1,
         )
-    outputs = settings.num_outputs if settings else hparams.num_outputs
-    worst_output = _score_of_rank(state.finished.scores, outputs)
+    count = settings.num_outputs if settings else hparams.num_outputs
+    worst_output = _score_of_rank(state.finished.scores, count)
     return (position < limits) & (best_live > worst_output)
 
 
@@ -294,9 +288,15 @@ def _best_may_improve(position, state, hparams):
     settings = state.sentences.settings
     penalty = rules.length_penalty(tf.maximum(position, 1), hparams, settings)
     best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
+    is_better = best_live > _worst_finished(state, hparams)
+    return (position < state.sentences.limits) & is_better
+
+
+def _worst_finished(state, hparams):
+    """Return the score [B] of the last of as many outputs as beams."""
+    settings = state.sentences.settings
     beams = settings.beam_sizes if settings else hparams.beam_size
-    worst = _score_of_rank(state.finished.scores, beams)
-    return (position < state.sentences.limits) & (best_live > worst)
+    return _score_of_rank(state.finished.scores, beams)
 
 
 def _score_of_rank(scores, rank):
