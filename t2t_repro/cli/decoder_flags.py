@@ -176,7 +176,7 @@ class Options:
 
     @property
     def direction(self) -> str:
-        """Languages as of common_flags.direction()."""
+        """Result of common_flags.direction()."""
         return common_flags.direction(self)
 
     def __post_init__(self) -> None:
@@ -322,7 +322,7 @@ class Options:
 
     @property
     def keeps_partial(self) -> bool:
-        """Whether an interrupted translation of a file leaves a file."""
+        """True if an interrupted translation of a file leaves a file."""
         if not (self.decode_from_file and self.decode_to_file):
             return False
         return not files.is_stream(files.expand_path(self.decode_to_file))

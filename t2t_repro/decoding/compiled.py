@@ -32,7 +32,8 @@ _LENGTHS = (0, *(16 << i for i in range(21)))
 # (scripts/benchmarks/bench_decode.py).
 _SECONDS_BEFORE = 15.0
 _IDS = tf.TensorSpec([None, None], tf.int32)
-# A rule that reads the text of side inputs, which are (), has one of the last.
+# XLA raises the first. Tracing raises the others where a rule reads the texts
+# of side inputs, which are () in a compiled search.
 _REFUSALS = tf.errors.OpError, TypeError, ValueError
 _REFUSED = re.compile(r"on XLA_\w+: (\w+) .*?{{node (.*?)}}")
 

@@ -49,7 +49,7 @@ SIDE_SPECS = (
 
 
 class Given(NamedTuple):
-    """What may be given for each sentence beside its inputs."""
+    """Optional arguments of a search for each sentence, beside its inputs."""
 
     prefixes: tf.Tensor | None = None  # see Sentences
     settings: Settings | tuple[()] = ()

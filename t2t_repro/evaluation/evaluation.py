@@ -274,7 +274,7 @@ def _restore(run, model, path, stored):
 
 
 class _Outputs(NamedTuple):
-    """What the metrics of a suite read of a model."""
+    """Results of a model that the metrics of a suite read."""
 
     translations: list[str] | None  # None: no metric reads them
     log_probs: np.ndarray | None  # result of BatchTranslator.log_probs()

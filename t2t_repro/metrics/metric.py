@@ -174,12 +174,12 @@ class Suite(NamedTuple):
 
     @property
     def reads_text(self) -> bool:
-        """Whether any of the metrics reads translations."""
+        """True if any of the metrics reads translations."""
         return not all(map(_reads_model, self.names))
 
     @property
     def reads_model(self) -> bool:
-        """Whether any of the metrics is a ModelMetric."""
+        """True if any of the metrics is a ModelMetric."""
         return any(map(_reads_model, self.names))
 
     def check(self, problem: str) -> None:
