@@ -278,14 +278,6 @@ class _Outputs(NamedTuple):
 
     translations: list[str] | None  # None: no metric reads them
     log_probs: np.ndarray | None  # result of BatchTranslator.log_probs()
-    num_lines: int  # of the test set
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """The translations, or lines without text in their place."""
-        if self.translations is None:
-            return [""] * self.num_lines
-        return self.translations
 
 
 def _outputs(translator, test_set, suite, hparams, side):
@@ -296,13 +288,17 @@ def _outputs(translator, test_set, suite, hparams, side):
         log_probs = translator.log_probs(sources, references)
     if suite.reads_text:
         translations = _best_texts(translator, sources, hparams, side)
-    return _Outputs(translations, log_probs, len(references))
+    return _Outputs(translations, log_probs)
 
 
-def _score_outputs(outputs, path, *compared):
+def _score_outputs(outputs, path, test_set, *compared):
     """Score _Outputs whose translations are in the file `path`; None: none."""
-    with _kept(outputs.translations, path):
-        return score(outputs.lines, *compared, log_probs=outputs.log_probs)
+    translations, log_probs = outputs
+    lines = translations
+    if translations is None:  # then no metric reads the lines
+        lines = [""] * len(test_set.references[0])
+    with _kept(translations, path):
+        return score(lines, test_set, *compared, log_probs=log_probs)
 
 
 def _run_models(run, task, test_set, settings):
@@ -635,6 +631,7 @@ def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
             for name, metric in metrics.items()
             if not isinstance(metric, ModelMetric)
         }
+        # Metrics of models alone refuse a baseline, which is text.
         other = scores.count(of_text or metrics, baseline, references, sources)
         differences = [
             scores.paired_test(

@@ -22,7 +22,7 @@ from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
-OUTPUTS = evaluation._Outputs(LINES, None, len(LINES))
+OUTPUTS = evaluation._Outputs(LINES, None)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_language_model_is_scored_without_translations_and_sources(
     def run_models(run, task, test_set, settings):
         assert not task.suite.reads_text and test_set.sources == ["", ""]
         rows = np.array([[-math.log(2) * 58, 8]] * 2)
-        return evaluation._Outputs(None, rows, 2), {}
+        return evaluation._Outputs(None, rows), {}
 
     monkeypatch.setattr(evaluation, "_run_models", run_models)
     run = Run(tmp_path, {}, problem, None)
