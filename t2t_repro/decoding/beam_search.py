@@ -425,7 +425,7 @@ def _with_ended(finished, ids, ends, scores, log_probs):
             lambda _: tf.where(ends, log_probs, FORBIDDEN), finished.raw_scores
         ),
     )
-    return best_finished(finished, ended, ops.shape(finished.scores)[1])
+    return _best_finished(finished, ended, ops.shape(finished.scores)[1])
 
 
 def _sizes(state):
@@ -463,7 +463,7 @@ def _flatten_beams(x):
     return tf.reshape(x, (-1, beams * count))
 
 
-def best_finished(
+def _best_finished(
     old: FinishedHypotheses, new: FinishedHypotheses, count: tf.Tensor | int
 ) -> FinishedHypotheses:
     """Return the `count` best of two sets of finished hypotheses."""

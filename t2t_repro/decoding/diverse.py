@@ -53,14 +53,12 @@ def diverse_beam_search(
             f"{hparams.beam_size}, groups={groups}, strength={strength}."
         )
     width = hparams.beam_size // groups
-    settings = dataclasses.replace(hparams, beam_size=width, rerank="")
+    of_group = dataclasses.replace(hparams, beam_size=width, rerank="")
 
     def result(state):
-        none = tf.nest.map_structure(lambda x: x[:, :0], state.finished)
-        best = beam_search.best_finished(
-            state.finished, none, hparams.beam_size
-        )
-        return beam_search.outputs(state._replace(finished=best), hparams)
+        _, best = tf.math.top_k(state.finished.scores, hparams.beam_size)
+        finished = decode_loop.gather_beams(state.finished, best)
+        return beam_search.outputs(state._replace(finished=finished), hparams)
 
     initial = beam_search.start(model, sentences, rule, max_length, hparams)
     first = tf.tile(initial.live_log_probs[:, :width], (1, groups))
@@ -68,9 +66,9 @@ def diverse_beam_search(
         model,
         initial._replace(live_log_probs=first),
         functools.partial(
-            _extend, rule=rule, hparams=settings, strength=strength
+            _extend, rule=rule, hparams=of_group, strength=strength
         ),
-        functools.partial(_can_improve, rule=rule, hparams=settings),
+        functools.partial(_can_improve, rule=rule, hparams=of_group),
         rule,
         result,
     )
