@@ -440,9 +440,9 @@ class BatchTranslator:
     ) -> tuple[list[_Row], list[int]]:
         """Return rows to translate, and the length of each refused line.
 
-        Refused lines have no row, nor blank ones, unless the search allows an
-        empty source. The length is that of the longest
-        sentence of a line, in subwords, and 0 if the line is not refused.
+        Refused lines have no row, nor have blank ones, unless the search allows
+        an empty source. The length is that of the longest sentence of a line,
+        in subwords, and 0 if the line is not refused.
         """
         limit = self._hparams.max_input_length
         refuses = self._hparams.long_inputs == "refuse" or self._rule.needs_side

@@ -98,7 +98,7 @@ class Translation(NamedTuple):
 
     def best(self, count: int) -> "Translation":
         """Return the best outputs, without the alignment."""
-        return self._at(range(len(self.texts[:count])))._replace(alignment=None)
+        return self._at(range(len(self.texts))[:count])._replace(alignment=None)
 
     def distinct(self) -> "Translation":
         """Drop outputs that have the text of a better one."""
