@@ -64,39 +64,13 @@ def measure_jax(settings):
     environment variable KERAS_BACKEND=jax.
     """
     import jax
-    import keras
 
-    from t2t_repro.layers import randomness
     from t2t_repro.models import building, seq2seq
 
     length, policy = settings["length"], harness.POLICIES[settings["dtype"]]
     hparams = harness.build_hparams(settings, max_length=length)
     model = building.build(hparams, settings["vocab_size"], policy)
-    adam = keras.optimizers.Adam(1e-4, 0.9, 0.98, 1e-9)
-    adam.build(model.trainable_variables)
-    low = hparams.label_smoothing / (settings["vocab_size"] - 1)
-
-    def loss(weights, rows, number):
-        """Return the mean loss, as training/cross_entropy.py computes it.
-
-        Sums over one-hot targets instead of looked-up logits: the gradient of
-        a look-up is a scatter, for which XLA writes [N, V] float32 three times.
-        """
-        rng = randomness.step_rng(1, number, 0, rows["targets"].shape[0])
-        logits, _ = model.stateless_call(weights, [], rows, rng=rng)
-        log_sum = jax.nn.logsumexp(logits, -1)
-        one_hot = jax.nn.one_hot(rows["targets"], logits.shape[-1])
-        smooth = low + (1 - hparams.label_smoothing - low) * one_hot
-        return (log_sum - (smooth * logits).sum(-1)).mean()
-
-    def step(state, rows, number):
-        weights, slots = state
-        value, gradients = jax.value_and_grad(loss)(weights, rows, number)
-        weights, slots = adam.stateless_apply(slots, gradients, weights)
-        return (weights, slots), value
-
-    variables = model.trainable_variables, adam.variables
-    state = jax.tree.map(lambda variable: variable.value, variables)
+    state, step = jax_step(model, hparams.label_smoothing)
     rows = jax.device_put(harness.full_rows(settings))
     program = jax.jit(step, donate_argnums=(0,)).lower(state, rows, 1).compile()
 
@@ -106,15 +80,7 @@ def measure_jax(settings):
         return float(value)  # is there when the step is over
 
     seconds = harness.time_calls(run, settings["steps"], settings["warm_up"])
-    memory, size = program.memory_analysis(), harness.peak_matrix(settings)
-    matrix = jax.random.normal(jax.random.key(0), (size, size)).astype(
-        settings["dtype"]
-    )
-    # An argument: XLA would compute a product of constants as it compiles.
-    product = jax.jit(lambda matrix: matrix @ matrix)
-    products = harness.time_calls(
-        lambda: jax.block_until_ready(product(matrix)), 10
-    )
+    memory = program.memory_analysis()
     return {
         "seconds": seconds,
         "FLOPs": seq2seq.training_flops(
@@ -127,9 +93,62 @@ def measure_jax(settings):
             + memory.temp_size_in_bytes
         )
         / 1e6,
-        "peak": 2 * size**3 / min(products),
+        "peak": jax_peak_flops(settings),
         "machine": f"JAX {jax.__version__} on {jax.devices()[0].device_kind}",
     }
+
+
+def jax_step(model, label_smoothing):
+    """Return weights with Adam's slots, and the step that updates them.
+
+    The step is a function of them, of the rows of a batch and of its number.
+    """
+    import jax
+    import keras
+
+    from t2t_repro.layers import randomness
+
+    adam = keras.optimizers.Adam(1e-4, 0.9, 0.98, 1e-9)
+    adam.build(model.trainable_variables)
+    low = label_smoothing / (model.vocab_size - 1)
+
+    def loss(weights, rows, number):
+        """Return the mean loss, as training/cross_entropy.py computes it.
+
+        Sums over one-hot targets instead of looked-up logits: the gradient of
+        a look-up is a scatter, for which XLA writes [N, V] float32 three times.
+        """
+        rng = randomness.step_rng(1, number, 0, rows["targets"].shape[0])
+        logits, _ = model.stateless_call(weights, [], rows, rng=rng)
+        log_sum = jax.nn.logsumexp(logits, -1)
+        one_hot = jax.nn.one_hot(rows["targets"], logits.shape[-1])
+        smooth = low + (1 - label_smoothing - low) * one_hot
+        return (log_sum - (smooth * logits).sum(-1)).mean()
+
+    def step(state, rows, number):
+        weights, slots = state
+        value, gradients = jax.value_and_grad(loss)(weights, rows, number)
+        weights, slots = adam.stateless_apply(slots, gradients, weights)
+        return (weights, slots), value
+
+    variables = model.trainable_variables, adam.variables
+    return jax.tree.map(lambda variable: variable.value, variables), step
+
+
+def jax_peak_flops(settings):
+    """Return the FLOP/s of a large matrix product."""
+    import jax
+
+    size = harness.peak_matrix(settings)
+    matrix = jax.random.normal(jax.random.key(0), (size, size)).astype(
+        settings["dtype"]
+    )
+    # An argument: XLA would compute a product of constants as it compiles.
+    product = jax.jit(lambda matrix: matrix @ matrix)
+    seconds = harness.time_calls(
+        lambda: jax.block_until_ready(product(matrix)), 10
+    )
+    return 2 * size**3 / min(seconds)
 
 
 def run_process(module, measure, python=None, environment=None, **settings):
