@@ -171,11 +171,6 @@ def peer(name, python, *modules):
     return None if missing else python
 
 
-def median_ms(seconds):
-    """Return the median in milliseconds."""
-    return statistics.median(seconds) * 1e3
-
-
 # Steps of training.
 
 
@@ -372,8 +367,9 @@ def replicas(stored):
         if count != "none":
             name = f"a step with MirroredStrategy, {count} replicas"
         label = "a step with 1 replica, in ms"
-        harness.report_beside(name, median_ms(seconds), "ms", label, one * 1e3)
-        if statistics.median(seconds) > MAX_SLOWDOWN * one:
+        median = statistics.median(seconds)
+        harness.report_beside(name, median * 1e3, "ms", label, one * 1e3)
+        if median > MAX_SLOWDOWN * one:
             print(f"Warning: more than {MAX_SLOWDOWN} times that of 1 replica.")
 
 

@@ -240,13 +240,8 @@ def peak_megabytes():
 
     It includes Python, libraries, weights and whatever was built on the way.
     """
-    return megabytes("VmHWM")
-
-
-def megabytes(kind):
-    """Return a kind of memory of this process in MB, as proc(5) names it."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    return int(re.search(rf"{kind}:\s+(\d+) kB", status)[1]) * 1024 / 1e6
+    status = pathlib.Path("/proc/self/status").read_text()  # proc(5)
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
 def num_tokens(corpus, batch):
