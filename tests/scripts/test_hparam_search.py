@@ -4,13 +4,13 @@ import functools
 
 import optuna
 import pytest
+from micro_jobs import micro_job
 from optuna import distributions
 
 from scripts.paper import hparam_search
 from t2t_repro import errors
 from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.io import files
-from t2t_repro.problem import build_problem
 from t2t_repro.runs import history
 from t2t_repro.sweeps import queue, rows
 
@@ -148,14 +148,7 @@ def test_search_resumes_on_another_machine_from_the_results(
 
     monkeypatch.setattr(hparam_search.running, "train_row", train)
     row = rows.Row("base", "base", {"train_steps": 5}, 1)
-    here = rows.Job(
-        build_problem("multi30k_ende", {}),
-        "validation",
-        averaged=False,
-        data=tmp_path / "data",
-        output_dir=tmp_path / "here",
-        options=rows.Options(results_dir=str(tmp_path / "results")),
-    )
+    here = micro_job(tmp_path)._replace(output_dir=tmp_path / "here")
     objective = hparam_search.Objective("perplexity", here.problem)
 
     def search(job):

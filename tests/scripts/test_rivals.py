@@ -3,11 +3,10 @@
 import math
 
 import pytest
+from micro_jobs import micro_job
 
 from scripts.paper import table2_rivals
 from t2t_repro.io import files
-from t2t_repro.problem import build_problem
-from t2t_repro.sweeps import rows
 
 
 def test_systems_have_as_many_flops_as_the_transformer():
@@ -32,9 +31,6 @@ def test_rows_have_steps_rates_and_overrides(values):
 
 
 def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
-    job = rows.Job(
-        build_problem("multi30k_ende", {}), "test", True, tmp_path, tmp_path
-    )
     stored = {
         name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
         for name in ("gnmt", "transformer")
@@ -49,7 +45,7 @@ def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
     )
     steps = dict.fromkeys(table2_rivals.SYSTEMS, 90) | {"gnmt": 60}
     rates = table2_rivals.search_learning_rates(
-        ["gnmt", "transformer"], steps, job
+        ["gnmt", "transformer"], steps, micro_job(tmp_path)
     )
     assert searched == ["transformer, learning rate"]
     assert rates == {"gnmt": 0.3}
