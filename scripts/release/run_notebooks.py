@@ -9,7 +9,6 @@ checksum of the code, a test checks that the outputs are those of the cells.
 
 import argparse
 import hashlib
-import json
 import pathlib
 import tempfile
 
@@ -45,10 +44,7 @@ def run(path: pathlib.Path) -> None:
         "kernelspec": notebook.metadata["kernelspec"],
         "language_info": {"name": "python"},
     }
-    text = json.dumps(
-        json.loads(nbformat.writes(notebook)), indent=1, ensure_ascii=False
-    )
-    path.write_text(text + "\n", "utf-8")
+    nbformat.write(notebook, path)
 
 
 def main() -> None:
