@@ -33,10 +33,10 @@ class Comparison:
         """
         summary = self.summarize(results)
         files.write_json(self.folder / "table.json", summary)
-        for suffix in _FORMATS:
-            text = self.lay_out(results, suffix)
+        texts = {suffix: self.lay_out(results, suffix) for suffix in _FORMATS}
+        for suffix, text in texts.items():
             files.write_text(self.folder / f"table.{suffix}", text)
-        return self.lay_out(results, "txt")
+        return texts["txt"]
 
     def lay_out(self, results: tables.Results, suffix: str = "md") -> str:
         """Format the table and its description."""
@@ -77,9 +77,8 @@ class Comparison:
         The level is corrected for the number of rows that are compared.
         """
         row, base = rows[name], rows[self.base_row]
-        means = (statistics.fmean(each.scores) for each in (row, base))
         if all(len(each.scores) == 1 for each in rows.values()):
-            return {"difference": next(means) - next(means)}
+            return {"difference": row.scores[0] - base.scores[0]}
         noise = significance.pooled_deviation(rows)
         level = significance.LEVEL / (len(rows) - 1)
         found = significance.compare(row, base, noise, level)
