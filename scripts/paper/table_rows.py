@@ -75,9 +75,10 @@ def table(
             alike. Others keep what they vary, relative to the base row.
 
     Raises:
-        UserError: a size of a row of --rows is no multiple of its divisor (of
-            all rows without the flag), --hparams_set is given although rows
-            have their own, or is not given.
+        UserError: --rows has an unknown one, a size of a row of --rows is no
+            multiple of its divisor (of all rows without the flag),
+            --hparams_set is given although rows have their own, or is not
+            given.
     """
     values, known = flags.FLAGS, {}
     have_sets = variants[base_row].hparams_set is not None
@@ -91,19 +92,18 @@ def table(
             "Name the hparams set that all rows have: --hparams_set=…."
         )
     base = variants[base_row].hparams_set or values.hparams_set
-    for name in rows.select(variants, []):
-        hparams_set = variants[name].hparams_set or values.hparams_set
+    wanted = rows.select(variants, values.rows)
+    for name, variant in variants.items():
+        hparams_set = variant.hparams_set or values.hparams_set
         try:
             changed = _changes_of_flags(
                 hparams_set, hparams_set if independent else base
             )
         except errors.UserError:
-            if name in rows.select(variants, values.rows):
+            if name in wanted:
                 raise
             continue  # its size is no multiple of the divisor
-        known[name] = rows.Variant(
-            hparams_set, changed | variants[name].changes
-        )
+        known[name] = rows.Variant(hparams_set, changed | variant.changes)
     return rows.Table(known, base_row)
 
 
