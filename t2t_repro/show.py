@@ -15,6 +15,7 @@ import re
 from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
+from t2t_repro.io import text_table
 
 
 @common_flags.options
@@ -101,10 +102,7 @@ def _layers_table(hparams, vocab_size):
 
 def _table(rows):
     """Return rows of text in aligned columns, the first being the head."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
-    )
+    return "\n".join(map(str.rstrip, text_table.lines(rows, str.ljust)))
 
 
 def _differences(name, hparams):

@@ -23,7 +23,7 @@ from t2t_repro import errors, fields, hparam, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
-from t2t_repro.io import files, storage
+from t2t_repro.io import files, storage, text_table
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
@@ -562,20 +562,16 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
 
 def _direction_table(directions, mean, headline):
     """Lay out a row for each direction, with the headline's interval."""
-    widths = {name: max(len(name), 7) for name in mean}
-    first = max(len("direction"), *map(len, directions))
-    lines = [
-        f"{'direction':{first}}  "
-        + "  ".join(f"{name:>{width}}" for name, width in widths.items())
+    spreads = (row[headline].plus_minus for row in directions.values())
+    known = any(spread is not None for spread in spreads)
+    rows = [
+        ("direction", *(f"{name:>7}" for name in mean), f"{headline} ±" * known)
     ]
-    if any(row[headline].plus_minus is not None for row in directions.values()):
-        lines[0] += f"  {headline} ±"
     for name, row in {**directions, "mean": mean}.items():
-        cells = [f"{row[key].value:{widths[key]}.2f}" for key in widths]
-        if (spread := row[headline].plus_minus) is not None:
-            cells.append(f"{spread:{len(headline) + 2}.2f}")
-        lines.append(f"{name:{first}}  {'  '.join(cells)}")
-    return "\n".join(lines)
+        values = (f"{row[key].value:.2f}" for key in mean)
+        spread = row[headline].plus_minus
+        rows.append((name, *values, "" if spread is None else f"{spread:.2f}"))
+    return "\n".join(map(str.rstrip, text_table.lines(rows)))
 
 
 def _direction_differences(rows, headline):

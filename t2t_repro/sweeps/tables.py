@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from t2t_repro.io import text_table
+
 Results = list[dict[str, Any]]  # the files of rows, or what is said of them
 
 
@@ -44,17 +46,7 @@ def latex(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format the same table in columns of equal width."""
-    lines = [columns, *rows]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(
-                zip(cells, widths, strict=True)
-            )
-        )
-        for cells in lines
-    )
+    return "\n".join(text_table.lines([columns, *rows]))
 
 
 def by_row(results: Results) -> dict[str, Results]:
