@@ -88,6 +88,7 @@ def search(
     plan: Plan,
     strategy: tf.distribute.Strategy,
     xla: bool,
+    aligned: bool = False,
 ) -> MicrobatchSize | None:
     """Search for the slots that fit in a replica's memory; None on CPUs.
 
@@ -98,6 +99,7 @@ def search(
     which is faster than chunks: the loss of 25,000 tokens and its gradients
     take 9.5 ms instead of 12.4 (V = 37,000, E = 512, H200). Workers agree on
     the smallest result. Model and optimizer are built in the strategy's scope.
+    `aligned` is whether batches have alignments.
 
     Raises:
         UserError: not even one row fits.
@@ -106,7 +108,7 @@ def search(
         return None
     replicas = strategy.num_replicas_in_sync
     longest = max(plan.row_lengths)
-    full = _full_batch(plan, longest)
+    full = _full_batch(plan, longest, aligned)
 
     def usual_chunks(slots):
         return step.num_chunks(plan, replicas, slots, model.vocab_size)
@@ -152,7 +154,7 @@ def _fits_in_memory(model, optimizer, xla, num_chunks, batch):
     return True
 
 
-def _full_batch(plan, longest):
+def _full_batch(plan, longest, aligned):
     """Return {feature: rows without padding} of the largest batch.
 
     The side with longer rows has `longest` slots in each.
@@ -164,7 +166,8 @@ def _full_batch(plan, longest):
         for name in batches.ROW_FEATURES
         if name.startswith(side)
     }
-    arrays[ALIGNMENTS] = np.ones((rows, *plan.row_lengths[::-1]), np.int8)
+    if aligned:
+        arrays[ALIGNMENTS] = np.ones((rows, *plan.row_lengths[::-1]), np.int8)
     return arrays
 
 

@@ -204,7 +204,10 @@ def build(
     state = _build_state(task, options, strategy, policy, xla)
     found = None
     if not options.max_tokens_per_replica:
-        found = microbatch_size.search(*state, task.plan, strategy, xla)
+        aligned = task.corpora["train"].is_aligned
+        found = microbatch_size.search(
+            *state, task.plan, strategy, xla, aligned
+        )
         slots = found.slots if found else microbatch_size.SLOTS_ON_CPUS
         resolved = dataclasses.replace(resolved, max_tokens_per_replica=slots)
     return Session(

@@ -185,6 +185,21 @@ def test_search_counts_slots_of_the_longer_rows(
     assert shapes == [(1, rows, length), (2, rows // 2, length)]
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+def test_search_has_alignments_only_where_batches_have(
+    runs, trained, strategy_of, on_gpus, monkeypatch, aligned
+):
+    def build(*args):
+        def train_step(batch):
+            assert ("alignments" in batch) == aligned
+            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
+
+        return train_step
+
+    monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
+    assert on_gpus(*trained, runs.plan, strategy_of(1), False, aligned)
+
+
 def test_workers_agree_on_the_smallest_result(
     runs, trained, strategy_of, on_gpus, little_memory, monkeypatch
 ):
