@@ -29,7 +29,6 @@ setup(
     long_description_content_type="text/markdown",
     packages=[
         "t2t_repro",
-        "t2t_repro.bulk",
         "t2t_repro.cli",
         "t2t_repro.data",
         "t2t_repro.decoding",

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from t2t_repro.fields import Constraint, above, at_least, fraction, setting
 from t2t_repro.hparam import (
     MAX_LAYERS,
     MULTIPLE_OF_THOUSANDTH,
     ODD,
     HParams,
 )
+from t2t_repro.io.fields import Constraint, above, at_least, fraction, setting
 from t2t_repro.registry import hparams_sets, models
 
 _POWER_OF_TWO = Constraint(

@@ -4,9 +4,9 @@ import dataclasses
 import re
 from typing import Any, NamedTuple
 
-from t2t_repro.fields import Constraint, fraction, setting
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.io.fields import Constraint, fraction, setting
 from t2t_repro.registry import hparams_sets, models
 
 # Bounds far above any real model, as those of hparam.py.

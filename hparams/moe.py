@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any
 
-from t2t_repro.fields import at_least, at_most, setting
 from t2t_repro.hparam import MAX_INNER_WIDTH, MAX_LAYERS, HParams
 from t2t_repro.hparams.recurrent import RecurrentHParams
 from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.io.fields import at_least, at_most, setting
 from t2t_repro.registry import hparams_sets, models
 
 # The paper's largest layer has 131,072 (Table 8).

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import MAX_LAYERS, MAX_WIDTH, ODD, HParams
 from t2t_repro.hparams.bytenet import ColumnsHParams
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.registry import hparams_sets, models
 
 

@@ -7,9 +7,9 @@ paper at shortscience.org, T2T's with models/lstm.py and common_hparams.py.
 import dataclasses
 from typing import Any
 
-from t2t_repro.fields import at_least, fraction, one_of, setting
 from t2t_repro.hparam import MAX_INNER_WIDTH, MAX_LAYERS, HParams
 from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.io.fields import at_least, fraction, one_of, setting
 from t2t_repro.registry import hparams_sets, models
 
 

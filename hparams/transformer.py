@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 
-from t2t_repro.fields import above, at_least, fraction, one_of, setting
 from t2t_repro.hparam import (
     MAX_INNER_WIDTH,
     MAX_LAYERS,
@@ -11,6 +10,7 @@ from t2t_repro.hparam import (
     MAX_WIDTH,
     HParams,
 )
+from t2t_repro.io.fields import above, at_least, fraction, one_of, setting
 from t2t_repro.registry import hparams_sets, models, norms
 
 _NO_FORMULA = ("emb", "none", "rotary")  # of positions that are added

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.fields import at_least, setting
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import weighted_corpora
 from t2t_repro.text.languages import (

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any, ClassVar
 
-from t2t_repro import errors, fields
-from t2t_repro.fields import setting
+from t2t_repro import errors
+from t2t_repro.io import fields
+from t2t_repro.io.fields import setting
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import moses

@@ -77,7 +77,7 @@ def _check():
 def _check_bulk(options):
     """Check the options for many files; return the function for main()."""
     # Imported here, so that --help needs no PyArrow.
-    from t2t_repro.bulk import bulk_decoding, translation_folder
+    from t2t_repro.serving import bulk_decoding, translation_folder
 
     if options.export_dir:
         decoder_flags.refuse_flags_of_run()

@@ -8,8 +8,15 @@ import dataclasses
 import re
 from typing import Any, ClassVar, TypeVar
 
-from t2t_repro import fields
-from t2t_repro.fields import above, at_least, at_most, fraction, one_of, setting
+from t2t_repro.io import fields
+from t2t_repro.io.fields import (
+    above,
+    at_least,
+    at_most,
+    fraction,
+    one_of,
+    setting,
+)
 
 _HParams = TypeVar("_HParams", bound="HParams")
 SCHEDULE_FACTORS = (

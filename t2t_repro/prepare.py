@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, fields, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import engines, generate, manifest
-from t2t_repro.io import files, storage
+from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Path, Problem
 from t2t_repro.text import parallel_files, vocabulary_pair
 

@@ -16,8 +16,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data.settings import CorpusSettings
+from t2t_repro.io import fields
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.text.long_lines import sentence_splitter
 from t2t_repro.text.parallel_files import (

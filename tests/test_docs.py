@@ -12,8 +12,9 @@ import pytest
 
 import t2t_repro
 from scripts.release import cold_start
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.__main__ import WORDS
+from t2t_repro.io import fields
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"

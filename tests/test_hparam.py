@@ -8,9 +8,10 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro import errors, fields, hparam
+from t2t_repro import errors, hparam
 from t2t_repro.hparams import transformer
 from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.io import fields
 
 BASE = dataclasses.asdict(transformer.base())
 SCHEDULE_RULE = "noam, a product (a*b) of ('constant', 'linear_warmup', "

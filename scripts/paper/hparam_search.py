@@ -30,9 +30,9 @@ from optuna.storages import journal
 from optuna.trial import TrialState
 
 from scripts.paper import table_rows
-from t2t_repro import errors, fields, registry
+from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue, running, tables
 

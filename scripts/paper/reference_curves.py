@@ -21,9 +21,9 @@ import numpy as np
 from absl import flags
 
 from scripts.paper import table_rows
-from t2t_repro import errors, fields, hparam
+from t2t_repro import errors, hparam
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.runs import history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import rows

@@ -31,11 +31,11 @@ from absl import flags
 
 from scripts.benchmarks import harness
 from scripts.paper import hparam_search, table_rows, verdicts
-from t2t_repro import fields, registry
+from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
 from t2t_repro.evaluation.published import TABLE_2
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.sweeps import (
     comparison,
     queue,

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import errors, fields, prepare, registry
+from t2t_repro import errors, prepare, registry
 from t2t_repro.cli import common_flags
 from t2t_repro.data.settings import Data
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.sweeps import rows, running
 
 WIDTHS = (

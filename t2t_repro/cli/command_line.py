@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.cli import config_file, tensor2tensor_names
-from t2t_repro.io import progress
+from t2t_repro.io import fields, progress
 from t2t_repro.problem import Problem
 from t2t_repro.runtime import tensorflow_import
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from absl import flags
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.cli import config_file
 from t2t_repro.data.settings import Data
-from t2t_repro.io import files, storage
+from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.text import parallel_files
 

@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 from absl import flags
 
-from t2t_repro import errors, fields, registry
-from t2t_repro.io import files
+from t2t_repro import errors, registry
+from t2t_repro.io import fields, files
 from t2t_repro.training.options import Options
 
 # Flags whose value is key=value,key=value: a mapping in the file.

@@ -4,9 +4,9 @@ import dataclasses
 import functools
 import pathlib
 
-from t2t_repro import fields
 from t2t_repro.data.filtering import PairFilters
-from t2t_repro.fields import at_least, setting
+from t2t_repro.io import fields
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.runtime import cpu
 from t2t_repro.text.vocabulary_pair import VocabularySettings
 

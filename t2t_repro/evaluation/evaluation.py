@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors, fields, hparam, prepare, registry
+from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
-from t2t_repro.io import files, storage, text_table
+from t2t_repro.io import fields, files, storage, text_table
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem

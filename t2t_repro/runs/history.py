@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, fields, hparam, registry
-from t2t_repro.io import files
+from t2t_repro import errors, hparam, registry
+from t2t_repro.io import fields, files
 from t2t_repro.metrics.metric import Suite
 
 VALIDATION = "validation.json"

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data import manifest
-from t2t_repro.io import files, storage
+from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.text import parallel_files, vocabulary_pair

@@ -7,9 +7,9 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data import manifest
-from t2t_repro.io import extras, files, storage
+from t2t_repro.io import extras, fields, files, storage
 from t2t_repro.problem import Problem, arguments_with_defaults
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.text.vocabulary_pair import Vocabularies

@@ -9,9 +9,9 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_repro import errors, fields
-from t2t_repro.fields import at_least, at_most, setting
-from t2t_repro.io import files
+from t2t_repro import errors
+from t2t_repro.io import fields, files
+from t2t_repro.io.fields import at_least, at_most, setting
 
 _PORT = re.compile("[0-9]{1,5}")
 # Scheme: protocol, whether by TLS, default port, and path before the model.

@@ -14,10 +14,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from t2t_repro import errors, fields, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import manifest
-from t2t_repro.fields import at_least, one_of, setting
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
+from t2t_repro.io.fields import at_least, one_of, setting
 from t2t_repro.problem import Problem
 from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue

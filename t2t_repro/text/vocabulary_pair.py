@@ -10,9 +10,9 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, fields, registry
-from t2t_repro.fields import at_least, setting
-from t2t_repro.io import files
+from t2t_repro import errors, registry
+from t2t_repro.io import fields, files
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.io.files import write_bytes
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.vocabulary import Vocabulary

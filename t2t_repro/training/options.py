@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from t2t_repro import errors, fields, hparam
-from t2t_repro.fields import at_least, one_of, setting
+from t2t_repro import errors, hparam
+from t2t_repro.io import fields
+from t2t_repro.io.fields import at_least, one_of, setting
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import history
 

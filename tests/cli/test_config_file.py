@@ -6,8 +6,9 @@ import pytest
 import yaml
 from absl import flags
 
-from t2t_repro import errors, fields
+from t2t_repro import errors
 from t2t_repro.cli import config_file
+from t2t_repro.io import fields
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import tarfile
 import pytest
 from forked import ok
 
-from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
 from t2t_repro.runs.run import Run
+from t2t_repro.serving import bulk_decoding, translation_folder
 
 ROOT = pathlib.Path(__file__).parents[2]
 # A run of number words from English into German, and its export.

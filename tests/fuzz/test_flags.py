@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
-from t2t_repro.fields import setting
+from t2t_repro.io.fields import setting
 
 PACKAGE = pathlib.Path(common_flags.__file__).parents[1]
 COMMANDS = [

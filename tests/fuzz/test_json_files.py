@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.bulk import translation_folder
 from t2t_repro.data import corpus, generate, manifest
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files
 from t2t_repro.runs import history
+from t2t_repro.serving import translation_folder
 
 MADE = CorpusSettings(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4

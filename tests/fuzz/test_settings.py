@@ -9,7 +9,8 @@ from file_strategies import JSON
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, fields, hparam, registry
+from t2t_repro import errors, hparam, registry
+from t2t_repro.io import fields
 from t2t_repro.problem import build_problem
 
 NAMES = [

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from t2t_repro import fields, hparam, registry
+from t2t_repro import hparam, registry
 from t2t_repro.hparams import transformer
+from t2t_repro.io import fields
 from t2t_repro.runs import run_json
 
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"

@@ -6,8 +6,8 @@ import types
 import pytest
 
 from scripts.paper import reference_curves
-from t2t_repro import errors, fields, registry
-from t2t_repro.io import files
+from t2t_repro import errors, registry
+from t2t_repro.io import fields, files
 
 STEPS = (50, 100, 150)
 SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS

@@ -3,9 +3,8 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.bulk import bulk_decoding
 from t2t_repro.io import storage
-from t2t_repro.serving import client, version_folders
+from t2t_repro.serving import bulk_decoding, client, version_folders
 
 URL = "memory://bucket/export"
 

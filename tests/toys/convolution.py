@@ -10,8 +10,8 @@ import dataclasses
 import keras
 from keras import ops
 
-from t2t_repro.fields import at_least, setting
 from t2t_repro.hparam import HParams
+from t2t_repro.io.fields import at_least, setting
 from t2t_repro.layers import embedding, randomness
 from t2t_repro.models import seq2seq
 from t2t_repro.registry import hparams_sets, models

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.bulk import bulk_decoding
 from t2t_repro.decoding import translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runs.run import Run
-from t2t_repro.serving import client
+from t2t_repro.serving import bulk_decoding, client
 
 RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 

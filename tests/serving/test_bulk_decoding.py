@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.bulk import bulk_decoding, translation_folder
 from t2t_repro.data import engines
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.io import files
+from t2t_repro.serving import bulk_decoding, translation_folder
 
 LONG = 20  # characters of a line that is refused
 

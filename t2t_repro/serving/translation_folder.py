@@ -14,9 +14,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, fields
+from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import files, progress
+from t2t_repro.io import fields, files, progress
 from t2t_repro.text import long_lines, parallel_files
 
 # Files that are translated in shards, which are joined at the end.

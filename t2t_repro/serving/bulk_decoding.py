@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, registry
-from t2t_repro.bulk import translation_folder
-from t2t_repro.bulk.translation_folder import (
-    Shard,
-    TranslatedShard,
-    TranslationFolder,
-)
 from t2t_repro.data import engines
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, progress
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Checkpoints, Run
-from t2t_repro.serving import version_folders
+from t2t_repro.serving import translation_folder, version_folders
+from t2t_repro.serving.translation_folder import (
+    Shard,
+    TranslatedShard,
+    TranslationFolder,
+)
 from t2t_repro.text import long_lines
 
 # Models that workers of bulk decoding load: of a run, or of an export.

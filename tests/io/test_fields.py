@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from t2t_repro import errors, fields
+from t2t_repro import errors
+from t2t_repro.io import fields
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Bulk decoding: many files, by many workers."""
