@@ -13,7 +13,7 @@ import importlib.metadata
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,9 +22,9 @@ from t2t_repro import errors
 from t2t_repro.data import corpus, encode, engines, filtering, manifest
 from t2t_repro.data.encode import Encoder
 from t2t_repro.data.settings import CorpusSettings
-from t2t_repro.data.text_checks import TextChecks
 from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
+from t2t_repro.text.pair_filters import Web
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary import Vocabulary
 
@@ -171,6 +171,76 @@ def _learn(cls, side_sample, settings):
     )
 
 
+class _TextChecks:
+    """Empty sides, copies and web pages in the splits; "train" is read last."""
+
+    def __init__(self, allow_empty_source: bool):
+        """Begin; `allow_empty_source` is the setting of the data."""
+        self._needed = slice(1 if allow_empty_source else 0, 2)  # sides
+        self._held_out: dict[str, list[Pair]] = {}
+        self._known: tuple[set[str], ...] = set(), set()  # lines of both sides
+        self._met: tuple[set[str], ...] = set(), set()  # in training, too
+        self._web = Web(None, ("", ""))
+        self._remains: dict[str, dict[str, Any]] = {}
+
+    def watch(self, split: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the pairs of a split.
+
+        Raises:
+            UserError: pairs that are not for training have an empty side.
+                Without them, lines would not be those of other translations.
+        """
+        held_out: list[Pair] = []
+        for pair in pairs:
+            text = pair[:2]
+            if not self._web.keep(text):
+                entry = {"pairs": 0, "example": filtering.shortened(pair)}
+                self._remains.setdefault(split, entry)["pairs"] += 1
+            if split != "train":
+                held_out.append(text)
+            else:
+                for side, line in enumerate(text):
+                    if line in self._known[side]:
+                        self._met[side].add(line)
+            yield pair
+        if split != "train":
+            self._hold_out(split, held_out)
+
+    def _hold_out(self, split, pairs):
+        """Check and remember the pairs of a split that is not for training."""
+        self._require_text(split, pairs)
+        self._held_out[split] = pairs
+        for side, known in enumerate(self._known):
+            known.update(pair[side] for pair in pairs if pair[side])
+
+    def _require_text(self, split, pairs):
+        empty = [
+            i
+            for i, pair in enumerate(pairs)
+            if not all(map(str.strip, pair[self._needed]))
+        ]
+        if empty:
+            raise errors.UserError(
+                f"{len(empty):,} of {len(pairs):,} pairs of the split {split} "
+                f"have an empty side; the first is pair {empty[0] + 1:,}: "
+                f"{filtering.shortened(pairs[empty[0]])}. Scores need both "
+                "sides: remove these lines of both languages, or choose other "
+                "text."
+            )
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Return entries of the manifest for each split: what was found."""
+        found = {name: {"web": entry} for name, entry in self._remains.items()}
+        for split, pairs in self._held_out.items():
+            counts = {
+                name: sum(pair[side] in self._met[side] for pair in pairs)
+                for side, name in enumerate(corpus.SIDES)
+            }
+            if any(counts.values()):
+                found.setdefault(split, {})["in_training"] = counts
+        return found
+
+
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
 # {"train": function that starts reading its pairs, …}
 Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
@@ -301,7 +371,7 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
     cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
     samples = _side_samples(settings, cls)
     of_pairs = [] if vocabulary_lines else samples
-    checks = TextChecks(settings.allow_empty_source)
+    checks = _TextChecks(settings.allow_empty_source)
     texts = {
         split: _read_text(
             split,
