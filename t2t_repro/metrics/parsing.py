@@ -19,7 +19,7 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.metrics.metric import Metric
-from t2t_repro.text import svg, trees
+from t2t_repro.text import trees
 from t2t_repro.text.trees import PUNCTUATION, TRACE, Tree
 
 SIGNATURE = "evalb:COLLINS.prm|tags:reference|repair:t2t_repro.text.trees"
@@ -70,7 +70,7 @@ class BracketingMetric(Metric):
         return SIGNATURE
 
     def draw(self, line: str, source: str) -> str:
-        return svg.draw_tree(trees.read_line(line, source.split()).tree)
+        return trees.draw(trees.read_line(line, source.split()).tree)
 
 
 class Precision(BracketingMetric):

@@ -12,7 +12,7 @@ from matplotlib import colors, figure
 from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import curves, templates
-from t2t_repro.text import svg
+from t2t_repro.text import trees
 
 START = "<s>"  # the decoder's input before its first piece
 EOS = "</s>"
@@ -411,7 +411,7 @@ def readable(pieces: list[str]) -> list[str]:
 
 
 def _widest(texts):
-    return max(map(svg.text_width, texts)) + _DRAWING_GAP
+    return max(map(trees.text_width, texts)) + _DRAWING_GAP
 
 
 def _middle(row):

@@ -13,7 +13,7 @@ from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
 from t2t_repro.reports import reporting, sample_translations
-from t2t_repro.text import svg, test_sets, trees
+from t2t_repro.text import test_sets, trees
 
 FEW = hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
@@ -65,7 +65,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     words = sentence.split()
     tree = trees.read_line(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
-    picture = svg.draw_tree(tree)
+    picture = trees.draw(tree)
     printable = "".join(c if c.isprintable() else " " for c in picture)
     root = xml.etree.ElementTree.fromstring(printable)
     assert root.tag.endswith("svg")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import font_manager, textpath
 
-from t2t_repro.text import svg, trees
+from t2t_repro.text import trees
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def draw(line, sentence):
     """Draw a tree; return {text: (x, y)}, the lines and the view box."""
     tree = trees.read_line(line, sentence.split()).tree
-    root = ElementTree.fromstring(svg.draw_tree(tree))
+    root = ElementTree.fromstring(trees.draw(tree))
     assert root.find(f"{SVG}title").text == (sentence or None)
     texts = {
         text.text: (float(text.get("x")), float(text.get("y")))
@@ -88,10 +88,10 @@ def test_width_fits_a_word_without_much_waste(text):
     actual = textpath.text_to_path.get_text_width_height_descent(
         text, FONT, ismath=False
     )[0]
-    assert actual - GAP <= svg.text_width(text) <= 1.5 * actual
+    assert actual - GAP <= trees.text_width(text) <= 1.5 * actual
 
 
 def test_east_asian_letters_are_squares_and_marks_have_no_width():
-    assert svg.text_width("日本") == 2 * 14
-    assert svg.text_width("e\u0301") == svg.text_width("\u00e9")
-    assert svg.text_width("") == 0
+    assert trees.text_width("日本") == 2 * 14
+    assert trees.text_width("e\u0301") == trees.text_width("\u00e9")
+    assert trees.text_width("") == 0
