@@ -793,13 +793,12 @@ _BUILT_IN = {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "
         "bleu_intl_lc=BleuIntlLc bleu_tok=BleuTok "
         "bleu_compound_split=BleuCompoundSplit chrf=Chrf ter=Ter "
-        "exact_match=ExactMatch length_ratio=LengthRatio",
-        "metrics.likelihood": "bits_per_byte=BitsPerByte "
-        "word_perplexity=WordPerplexity subword_perplexity=SubwordPerplexity",
+        "exact_match=ExactMatch length_ratio=LengthRatio "
+        "bits_per_byte=BitsPerByte word_perplexity=WordPerplexity "
+        "subword_perplexity=SubwordPerplexity aer=AlignmentErrorRate",
         "metrics.parsing": "bracketing_f1=F1 bracketing_precision=Precision "
         "bracketing_recall=Recall bracketing_exact_match=ExactMatch "
         "unbalanced_trees=UnbalancedTrees miscounted_trees=MiscountedTrees",
-        "metrics.alignment": "aer=AlignmentErrorRate",
     },
 }
 for _kind, _modules in _BUILT_IN.items():

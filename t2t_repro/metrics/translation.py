@@ -1,11 +1,12 @@
-"""Metrics of translations: BLEU in each convention, chrF, TER, exact match.
+"""Metrics of translations, of their probabilities, and of word alignments.
 
-Scores of different conventions are not comparable: for one WMT14 en-de output
-they differ by 1.5 BLEU.
+BLEU scores of different conventions are not comparable: for one WMT14 en-de
+output they differ by 1.5 BLEU.
 """
 
 import abc
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 
+from t2t_repro import errors
 from t2t_repro.io import extras
-from t2t_repro.metrics.metric import Metric
-from t2t_repro.text import languages, long_lines, moses
+from t2t_repro.metrics.metric import Metric, ModelMetric
+from t2t_repro.text import languages, long_lines, moses, word_alignment
 
 DEFAULT_TOKENIZER = "13a"
 # sacreBLEU's default tokenizer of a language, and characters for languages that
@@ -307,3 +309,92 @@ class ExactMatch(Metric):
 
     def signature(self, num_references: int) -> str:
         return f"nrefs:{num_references}|case:mixed|whole lines"
+
+
+class SubwordPerplexity(ModelMetric):
+    """exp of the mean -log p of a subword; of one vocabulary only.
+
+    Perplexities per word and bits per byte count the reference as it is, so
+    that models with different vocabularies are comparable. The end of a line
+    counts as one subword, word and byte: a model predicts it, too, as EOS. A
+    text with several segmentations has that of the vocabulary, so the values
+    are upper bounds.
+    """
+
+    unit = "subword"
+
+    def counts(self, subwords: int, line: str) -> int:
+        """Return the units of a reference, with its end."""
+        return subwords
+
+    def reference_statistics(
+        self, log_probs: np.ndarray, references: Sequence[str]
+    ) -> np.ndarray:
+        units = [
+            self.counts(int(subwords), line)
+            for (_, subwords), line in zip(log_probs, references, strict=True)
+        ]
+        return np.stack([-log_probs[:, 0], units], axis=1)
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        return math.exp(min(totals[0] / totals[1], 700.0))  # below overflow
+
+    def signature(self, num_references: int) -> str:
+        return f"nrefs:1|unit:{self.unit}|line ends:1 {self.unit}"
+
+
+class WordPerplexity(SubwordPerplexity):
+    """exp of the mean -log p of a word between spaces."""
+
+    unit = "word"
+
+    def counts(self, subwords: int, line: str) -> int:
+        return len(line.split()) + 1
+
+
+class BitsPerByte(SubwordPerplexity):
+    """Mean -log2 p of a byte of UTF-8: comparable between vocabularies."""
+
+    unit = "byte"
+
+    def counts(self, subwords: int, line: str) -> int:
+        return len(line.encode()) + 1
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        return float(totals[0] / totals[1] / math.log(2))
+
+
+class AlignmentErrorRate(Metric):
+    """AER: % of wrong and missing links of word alignments, as 0-0 1-2 2?1.
+
+    People mark links that are sure, S, and others that are possible; P has
+    both. Of links A, AER is 1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and
+    Ney 2003, "A Systematic Comparison of Various Statistical Alignment
+    Models", section 5).
+    """
+
+    higher_is_better = False
+    signature_key = "aer_signature"
+
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        if len(references) != 1:
+            raise errors.UserError(
+                "AER is measured with one reference; got "
+                f"{len(references)}. Omit the others."
+            )
+        rows = []
+        for hypothesis, line in zip(hypotheses, references[0], strict=True):
+            links, gold = map(word_alignment.parse, (hypothesis, line))
+            sure = {link for link, is_sure in gold.items() if is_sure}
+            agreeing = len(sure & links.keys()) + len(gold.keys() & links)
+            rows.append((agreeing, len(links) + len(sure)))
+        return np.array(rows)
+
+    def aggregate(self, totals: np.ndarray) -> float:
+        agreeing, count = totals
+        return 100 * (1 - agreeing / count) if count else 0.0
