@@ -13,7 +13,7 @@ from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
-from t2t_repro.text import division, pair_files, weighted_corpora
+from t2t_repro.text import pair_files, weighted_corpora
 from t2t_repro.text.languages import DirectionTagger, check_direction, tag_of
 from t2t_repro.text.parallel_files import (
     DESCRIPTION,
@@ -227,7 +227,7 @@ class ParallelText(Problem):
         file = pair_files.PairFile(
             path, self.stored_languages, self.format, self.columns
         )
-        return division.Division(file, self.held_out, self.allow_empty_source)
+        return pair_files.Division(file, self.held_out, self.allow_empty_source)
 
 
 # Problem of a user's own files in several languages, without Python code.

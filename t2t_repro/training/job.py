@@ -23,8 +23,7 @@ from t2t_repro.runtime import devices, keras_compat
 from t2t_repro.training import losses, model_check, optimizer, train_loop
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
-from t2t_repro.training.options import Options
-from t2t_repro.training.task import Task
+from t2t_repro.training.options import Options, Task
 
 
 @progress.outliving_screen()

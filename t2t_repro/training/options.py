@@ -1,13 +1,20 @@
-"""Options of a training run: settings other than hyperparameters."""
+"""Options of a training run, and its task: a model's settings and data."""
 
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from t2t_repro import errors, hparam
 from t2t_repro.io import fields
 from t2t_repro.io.fields import at_least, one_of, setting
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import history
+
+if TYPE_CHECKING:
+    from t2t_repro.data.batch_plan import Plan
+    from t2t_repro.data.corpus import Corpus
+    from t2t_repro.data.subword_sampling import SubwordSampler
+    from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _ALL = 2**31 - 1  # sentences: no split has more
 
@@ -234,3 +241,19 @@ class ResolvedOptions(Options):
             return 0
         count = self.train_steps // self.eval_every - step // self.eval_every
         return count + (self.train_steps % self.eval_every > 0)
+
+
+class Task(NamedTuple):
+    """Settings of a model and the data that it learns from."""
+
+    hparams: hparam.HParams
+    vocabularies: "Vocabularies"
+    plan: "Plan"  # batches of corpora["train"]
+    corpora: Mapping[str, "Corpus"]  # "train" and "validation"
+    search: hparam.DecodeHParams = (
+        hparam.DecodeHParams()
+    )  # of the validation sample
+    suite: Suite = Suite()  # the problem's metrics
+    sampler: "SubwordSampler | None" = None  # of training text
+    # {"en-de": validation pairs} of a many-to-many problem, in order.
+    directions: Mapping[str, int] = {}

@@ -29,9 +29,8 @@ from t2t_repro.training import (
     train_session,
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
-from t2t_repro.training.options import Options
+from t2t_repro.training.options import Options, Task
 from t2t_repro.training.step import Outcome
-from t2t_repro.training.task import Task
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.train_session import Session
 

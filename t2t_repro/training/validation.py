@@ -20,8 +20,8 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import history
 from t2t_repro.training import losses, step
 from t2t_repro.training.cross_entropy import smoothing_constant
+from t2t_repro.training.options import Task
 from t2t_repro.training.step import num_chunks, perplexity
-from t2t_repro.training.task import Task
 
 _SAMPLES_SHOWN = 5  # translations in TensorBoard
 

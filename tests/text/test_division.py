@@ -5,7 +5,7 @@ import random
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.text import division, pair_files, parallel_files
+from t2t_repro.text import pair_files, parallel_files
 
 # Sentence i // 2 translates to i // 3: each has several translations.
 PAIRS = sorted({(f"source {i // 2}", f"target {i // 3}") for i in range(120)})
@@ -16,7 +16,7 @@ def divide(folder, pairs, held_out=0):
     """Return {split: pairs}, and the counts."""
     folder.mkdir()
     file = pair_files.PairFile(pair_files.STDIN, LANGUAGES)
-    counts = division.Division(file, held_out).divide(pairs, folder)
+    counts = pair_files.Division(file, held_out).divide(pairs, folder)
     assert len(list(folder.iterdir())) == 6
     splits = {}
     for split in ("train", "validation", "test"):
@@ -76,7 +76,9 @@ def test_text_is_divided_again_if_its_file_changes(tmp_path):
     file = pair_files.PairFile(str(path), LANGUAGES)
 
     def count(held_out=0):
-        folder = division.Division(file, held_out).folder(tmp_path / "a" / "b")
+        folder = pair_files.Division(file, held_out).folder(
+            tmp_path / "a" / "b"
+        )
         return len(list(parallel_files.read_lines(folder / "train.de.zst")))
 
     path.write_text(text)
@@ -92,5 +94,5 @@ def test_text_is_divided_again_if_its_file_changes(tmp_path):
 def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):
     pairs = [("", str(i)) for i in range(40)]
     file = pair_files.PairFile(pair_files.STDIN, LANGUAGES)
-    counts = division.Division(file, 2, True).divide(pairs, tmp_path)
+    counts = pair_files.Division(file, 2, True).divide(pairs, tmp_path)
     assert (counts["train"], counts["test"], counts["shared"]) == (36, 2, 0)

@@ -18,8 +18,7 @@ from t2t_repro.training import (
     train_loop,
     train_session,
 )
-from t2t_repro.training.options import Options
-from t2t_repro.training.task import Task
+from t2t_repro.training.options import Options, Task
 
 _OPTIONS = {
     "train_steps": 24,

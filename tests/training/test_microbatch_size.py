@@ -14,7 +14,6 @@ from t2t_repro import errors
 from t2t_repro.data import batch_plan
 from t2t_repro.models import building
 from t2t_repro.training import (
-    microbatch_size,
     optimizer,
     train_session,
     validation,
@@ -39,7 +38,7 @@ class Memory:
 def test_search_finds_fewest_microbatches_that_fit(share, multiple, room):
     rows = -(-share // multiple)
     memory = Memory(multiple + int(room * share))
-    slots, trials = microbatch_size.largest_microbatch(
+    slots, trials = train_session.largest_microbatch(
         memory.fits, share, multiple
     )
     assert slots % multiple == 0 and slots <= memory.slots
@@ -54,7 +53,7 @@ def test_search_finds_fewest_microbatches_that_fit(share, multiple, room):
 
 def test_error_if_not_even_one_row_fits():
     with pytest.raises(errors.UserError) as caught:
-        microbatch_size.largest_microbatch(Memory(255).fits, 600, 256)
+        train_session.largest_microbatch(Memory(255).fits, 600, 256)
     text = str(caught.value)
     assert "Not even one row of 256 slots fits" in text
     assert "tried 768, 512, 256 slots at once" in text
@@ -74,7 +73,7 @@ def on_gpus(monkeypatch):
         found = list_devices(device_type)
         return ["GPU"] if device_type == "GPU" else found
 
-    real = microbatch_size.search
+    real = train_session.search_microbatch_size
     list_devices = tf.config.list_logical_devices
     return search
 
@@ -93,7 +92,7 @@ def little_memory(monkeypatch):
     It returns the list of shapes that steps receive. With `fake`, a step that
     fits does nothing.
     """
-    build_train_step = microbatch_size.step.build_train_step
+    build_train_step = train_session.step.build_train_step
 
     def shrink(slots, fake=False):
         shapes = []
@@ -111,7 +110,7 @@ def little_memory(monkeypatch):
 
             return train_step
 
-        monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
+        monkeypatch.setattr(train_session.step, "build_train_step", build)
         return shapes
 
     return shrink
@@ -160,9 +159,9 @@ def test_search_tries_all_logits_at_once_before_chunks(
 
         return train_step
 
-    monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
+    monkeypatch.setattr(train_session.step, "build_train_step", build)
     monkeypatch.setattr(
-        microbatch_size.step, "MAX_LOGITS", 64 * trained[0].vocab_size
+        train_session.step, "MAX_LOGITS", 64 * trained[0].vocab_size
     )
     actual = on_gpus(*trained, runs.plan, strategy_of(1), xla)
     assert (sizes, actual) == (tried, found)
@@ -196,7 +195,7 @@ def test_search_has_alignments_only_where_batches_have(
 
         return train_step
 
-    monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
+    monkeypatch.setattr(train_session.step, "build_train_step", build)
     assert on_gpus(*trained, runs.plan, strategy_of(1), False, aligned)
 
 
@@ -206,14 +205,17 @@ def test_workers_agree_on_the_smallest_result(
     little_memory(256, fake=True)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
-        microbatch_size.devices, "Worker", lambda strategy: others
+        train_session.devices, "Worker", lambda strategy: others
     )
     assert on_gpus(*trained, runs.plan, strategy_of(1), False).slots == 96
 
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):
     plan, strategy = runs.plan, strategy_of(1)
-    assert microbatch_size.search(None, None, plan, strategy, False) is None
+    assert (
+        train_session.search_microbatch_size(None, None, plan, strategy, False)
+        is None
+    )
     assert "Trying" not in capsys.readouterr().out
 
 
@@ -237,9 +239,9 @@ def test_found_size_is_used_by_step_and_validation(
         ),
     )
     monkeypatch.setattr(
-        train_session.microbatch_size,
-        "search",
-        lambda *args: microbatch_size.MicrobatchSize(1_024, 3, 2),
+        train_session,
+        "search_microbatch_size",
+        lambda *args: train_session.MicrobatchSize(1_024, 3, 2),
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (

@@ -14,7 +14,7 @@ from t2t_repro.io import progress
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss
 from t2t_repro.training import cross_entropy, losses, step, validation
-from t2t_repro.training.task import Task
+from t2t_repro.training.options import Task
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
 

@@ -15,7 +15,7 @@ from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import validation
-from t2t_repro.training.task import Task
+from t2t_repro.training.options import Task
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
