@@ -15,7 +15,7 @@ from t2t_repro.hparam import (
 from t2t_repro.io.fields import above, at_least, fraction, one_of, setting
 from t2t_repro.registry import hparams_sets, models, norms
 
-_NO_FORMULA = ("emb", "none", "rotary")  # of positions that are added
+_NO_FORMULA = ("emb", "none", "rotary", "buckets")  # of positions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,11 +86,30 @@ class TransformerHParams(HParams):
     )
     pos: str = setting(
         one_of(
-            "sinusoids", "sines_then_cosines", "timing", "emb", "none", "rotary"
+            "sinusoids",
+            "sines_then_cosines",
+            "timing",
+            "emb",
+            "none",
+            "rotary",
+            "buckets",
         ),
         help="Positional encoding: the paper's sinusoids, interleaved or all "
-        "sines first; tensor2tensor's; a learned one; none; or rotary: "
-        "self-attention rotates queries and keys.",
+        "sines first; tensor2tensor's; a learned one; none; rotary: "
+        "self-attention rotates queries and keys; or buckets: it adds a "
+        "learned bias of each bucket of distances, as T5.",
+    )
+    position_buckets: int = setting(
+        at_least(4),
+        MAX_POSITIONS,
+        default=32,  # T5's (arXiv 1910.10683, section 2.1)
+        help="Buckets of distances where pos is buckets, an even number.",
+    )
+    max_bucket_distance: int = setting(
+        at_least(3),
+        MAX_POSITIONS,
+        default=128,  # T5's
+        help="Distance from which on all are in one bucket.",
     )
     first_position: int = setting(
         at_least(0),
@@ -134,7 +153,7 @@ class TransformerHParams(HParams):
         help="Start the decoder with a learned vector; false: with zeros, as "
         "tensor2tensor.",
     )
-    # The last four are gated (arXiv 2002.05202).
+    # The last five are gated (arXiv 2002.05202).
     ffn_activation: str = setting(
         one_of(
             "relu",
@@ -145,11 +164,12 @@ class TransformerHParams(HParams):
             "glu",
             "reglu",
             "geglu",
+            "geglu_tanh",
             "swiglu",
         ),
         default="relu",
         help="Activation of the feed-forward network; gelu_tanh and "
-        "gelu_sigmoid approximate gelu, and those that end in glu are gated.",
+        "gelu_sigmoid approximate gelu, and those with glu are gated.",
     )
     layer_preprocess_sequence: str = setting(
         one_of("none", "n"),
@@ -185,12 +205,14 @@ class TransformerHParams(HParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
-            "hidden_size",
-            self.hidden_size % (2 * self.num_heads) == 0,
-            f"an even multiple of num_heads ({self.num_heads})",
-        )
-        for name in ("attention_key_channels", "attention_value_channels"):
+        channels = "attention_key_channels", "attention_value_channels"
+        if all(getattr(self, name) for name in channels):
+            is_right, rule = self.hidden_size % 2 == 0, "even"
+        else:
+            is_right = self.hidden_size % (2 * self.num_heads) == 0
+            rule = f"an even multiple of num_heads ({self.num_heads})"
+        self._require("hidden_size", is_right, rule)
+        for name in channels:
             self._require(
                 name,
                 getattr(self, name) % self.num_heads == 0,
@@ -209,6 +231,8 @@ class TransformerHParams(HParams):
         )
         if self.pos == "rotary":
             self._check_rotary()
+        if self.pos == "buckets":
+            self._check_buckets()
         self._require(
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",
@@ -229,6 +253,19 @@ class TransformerHParams(HParams):
             ("max_relative_position", not self.max_relative_position, "0"),
         ):
             self._require(name, is_possible, f"{rule} where pos is rotary")
+
+    def _check_buckets(self) -> None:
+        half = self.position_buckets // 2
+        for name, is_possible, rule in (
+            ("position_buckets", self.position_buckets == 2 * half, "even"),
+            (
+                "max_bucket_distance",
+                self.max_bucket_distance > half,
+                f"above half of position_buckets ({half})",
+            ),
+            ("max_relative_position", not self.max_relative_position, "0"),
+        ):
+            self._require(name, is_possible, f"{rule} where pos is buckets")
 
     @property
     def encoder_layers(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.layers import embedding
+from t2t_repro.layers.sublayers import GATES
 
 SIDES = "encoder", "decoder"
 
@@ -121,7 +122,7 @@ class _Reader:
         self.parts = {
             "norm": self.pre_norm,
             "input_norm": given.get("embedding_norm", False),
-            "ffn/linear": given.get("ffn_activation", "").endswith("glu"),
+            "ffn/linear": given.get("ffn_activation") in GATES,
             "self_attention/{relative_keys relative_values}": relative > 0,
         }
 

@@ -12,10 +12,12 @@ consecutive heads of queries share.
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from t2t_repro.layers import dense, embedding
@@ -450,6 +452,82 @@ class RotaryAttention(MultiHeadAttention):
             axis=-1,
         )
         return ops.cast(rotated, x.dtype)
+
+
+def position_buckets(
+    count: int, max_distance: int, is_causal: bool
+) -> np.ndarray:
+    """Return the bucket [2 M + 1] of each distance j - i from -M to M.
+
+    Half of a direction's buckets are of one distance each, and the others of
+    ranges whose ends grow exponentially up to M, in float32 as T5 computes
+    them. Without `is_causal`, half of the buckets are of later positions.
+    """
+    count = count if is_causal else count // 2  # of a direction
+    single = count // 2
+    distances = np.arange(max_distance + 1)
+    octaves = np.log(np.maximum(distances, single).astype("float32") / single)
+    share = octaves / math.log(max_distance / single)
+    ranges = single + (share * (count - single)).astype("int32")
+    ranges = np.minimum(ranges, count - 1)
+    buckets = np.where(distances < single, distances, ranges)
+    later = 0 * buckets if is_causal else buckets + count
+    return np.concatenate([buckets[::-1], later[1:]])
+
+
+class PositionBuckets(keras.layers.Layer):
+    """Learned bias of each head for buckets of distances between positions.
+
+    Raffel et al. 2020 (arXiv 1910.10683), section 2.1: the layers of an encoder
+    or of a decoder share one table [buckets, H].
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        count: int,
+        max_distance: int,
+        is_causal: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Store H; the others are those of position_buckets()."""
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.count = count
+        self.max_distance = max_distance
+        self.buckets = position_buckets(count, max_distance, is_causal)
+
+    def build(self, distances_shape: tuple) -> None:
+        shape = (self.count, self.num_heads)
+        self.table = self.add_weight(name="table", shape=shape)
+
+    def call(self, distances: Tensor) -> Tensor:
+        """Return the bias [B, H, T, L] of distances j - i [B, T, L]."""
+        limit = self.max_distance
+        rows = ops.clip(distances, -limit, limit) + limit
+        buckets = ops.take(self.buckets, rows, axis=0)
+        # Its gradient is a product, too: see RelativeAttention.
+        one_hot = ops.one_hot(buckets, self.count, dtype=self.compute_dtype)
+        bias = ops.matmul(one_hot, ops.cast(self.table, self.compute_dtype))
+        return ops.transpose(bias, (0, 3, 1, 2))
+
+
+class BucketAttention(MultiHeadAttention):
+    """Self-attention with the bias of PositionBuckets: q_i · k_j + b_ij."""
+
+    def __init__(self, position_buckets: PositionBuckets, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.position_buckets = position_buckets
+
+    def logits(
+        self, query: Tensor, key: Tensor, distances: Tensor | None = None
+    ) -> Tensor:
+        if distances is None:
+            indices = ops.arange(ops.shape(key)[2])
+            between = (indices - indices[:, None])[None]
+        else:
+            between = distances[:, None]
+        return super().logits(query, key) + self.position_buckets(between)
 
 
 def _split_heads(x: Tensor, length: Tensor | int, heads: int) -> Tensor:

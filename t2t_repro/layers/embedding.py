@@ -239,7 +239,7 @@ def build(
     There are `max_length` learned positions; a formula has the number
     `first_position` for the first one.
     """
-    if pos in ("none", "rotary"):
+    if pos in ("none", "rotary", "buckets"):
         return NoPositions(**kwargs)
     if pos == "emb":
         return LearnedPositions(max_length, **kwargs)

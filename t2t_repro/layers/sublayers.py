@@ -36,6 +36,7 @@ GATES = {
     "glu": ops.sigmoid,
     "reglu": ACTIVATIONS["relu"],
     "geglu": ACTIVATIONS["gelu"],
+    "geglu_tanh": ACTIVATIONS["gelu_tanh"],
     "swiglu": ACTIVATIONS["silu"],
 }
 

@@ -11,6 +11,7 @@ from keras import ops
 from t2t_repro.layers import attention, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Rng
+from t2t_repro.layers.sublayers import GATES
 from t2t_repro.models import seq2seq, transformer_ctranslate2
 from t2t_repro.models.transformer_stack import (
     Cache,
@@ -45,7 +46,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
                 Stack,
                 [self._layer_class(plain, i) for i in range(count)],
                 hparams,
-                self.parts(),
+                self._parts_of(name),
                 name=name,
             )
             for name, plain, count in (
@@ -63,6 +64,23 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
             return Parts()
         relative = attention.RelativeAttention
         return Parts(functools.partial(relative, max_relative_position=reach))
+
+    def _parts_of(self, side: str) -> Parts:
+        """Return parts(); with pos=buckets, the layers of a side share them."""
+        if self.hparams.pos != "buckets":
+            return self.parts()
+        buckets = self.new_layer(
+            attention.PositionBuckets,
+            self.hparams.num_heads,
+            self.hparams.position_buckets,
+            self.hparams.max_bucket_distance,
+            is_causal=side == "decoder",
+            name="position_buckets",
+        )
+        self_attention = functools.partial(
+            attention.BucketAttention, position_buckets=buckets
+        )
+        return self.parts()._replace(self_attention=self_attention)
 
     def _layer_class(self, plain: type, layer: int) -> type:
         """Return the class of a layer, counted from 0."""
@@ -301,7 +319,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         keys = hparams.attention_key_channels or d
         values = hparams.attention_value_channels or d
         # Gated activations need three matrices, others two.
-        ffn = (3 if hparams.ffn_activation.endswith("glu") else 2) * (
+        ffn = (3 if hparams.ffn_activation in GATES else 2) * (
             d * hparams.filter_size
         )
         # Cost of a query and a key: Q K^T and weights x V. Additive attention

@@ -122,6 +122,7 @@ def _check_supported(hparams: Any) -> None:
         ),
         ("restricted_attention", not hparams.restricted_attention, "0"),
         ("norm", hparams.norm in ("layer", "rms"), "'layer' or 'rms'"),
+        ("pos", hparams.pos != "buckets", "another one"),
         (
             "pos",
             hparams.pos == "none" or not hparams.max_relative_position,

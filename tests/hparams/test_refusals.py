@@ -25,6 +25,14 @@ REFUSED = {  # set: (changes, pattern of the message)
             "max_relative_position must be 0 where pos is rotary",
         ),
         ({"pos": "rotary", "first_position": 2}, "it has no formula"),
+        (
+            {"pos": "buckets", "position_buckets": 7},
+            "position_buckets must be even where pos is buckets",
+        ),
+        (
+            {"pos": "buckets", "max_bucket_distance": 16},
+            r"must be above half of position_buckets \(16\) where pos is b",
+        ),
         ({"num_key_value_heads": 3}, r"0 or a divisor of num_heads \(4\)"),
         ({"norm": "rsm"}, "Unknown norm 'rsm'.*rms"),
     ],

@@ -22,14 +22,14 @@ CHOICES = {
     "attention_type": ("dot_product", "dot_product_unscaled", "additive"),
     "pos": (
         *("sinusoids", "sines_then_cosines", "timing", "emb", "none"),
-        "rotary",
+        *("rotary", "buckets"),
     ),
     "layer_preprocess_sequence": ("none", "n"),
     "layer_postprocess_sequence": ("dan", "da"),
     "batching": ("bucketed", "packed"),
     "batch_unit": ("real_tokens", "slots"),
 }
-WITHOUT_SET = {"sines_then_cosines", "rotary"}
+WITHOUT_SET = {"sines_then_cosines", "rotary", "buckets"}
 
 
 @pytest.mark.parametrize("name", STORED)

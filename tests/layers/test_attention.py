@@ -203,3 +203,24 @@ def test_queries_with_a_key_are_those_of_sentences():
     segments = np.array([[1, 1, 2, 0], [1, 0, 0, 0]])
     mask = attention.same_segment_mask(segments, segments)
     np.testing.assert_array_equal(attention.has_key(mask), segments > 0)
+
+
+@pytest.mark.parametrize(
+    ("is_causal", "first"),
+    [
+        (False, [*range(9), 12, 16, 23, 32, 46, 64, 91]),
+        (
+            True,
+            [*range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77]
+            + [87, 99, 113],
+        ),
+    ],
+)
+def test_buckets_begin_at_the_distances_of_transformers(is_causal, first):
+    """By T5Attention._relative_position_bucket of transformers 5.24."""
+    buckets = attention.position_buckets(32, 128, is_causal)
+    earlier, later = buckets[128::-1], buckets[129:]
+    assert [earlier.tolist().index(i) for i in range(len(first))] == first
+    assert (np.diff(earlier) >= 0).all()
+    expected = 0 * later if is_causal else 16 + earlier[1:]
+    assert (later == expected).all()

@@ -31,7 +31,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 DECODED_VARIANTS = (
     "default pre_norm timing learned learned_start relative imported "
     "hidden_eos together additive_together rms rotary grouped one_key_head "
-    "modern"
+    "modern buckets"
 ).split()
 # Errors of 7 or 10 bits of mantissa, relative to the largest logit.
 TOLERANCES = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01}

@@ -17,6 +17,7 @@ ACTIVATIONS = {
     "glu": numpy_layers.sigmoid,
     "reglu": numpy_layers.relu,
     "geglu": numpy_layers.gelu,
+    "geglu_tanh": numpy_layers.gelu_tanh,
     "swiglu": numpy_layers.silu,
 }
 
@@ -102,7 +103,7 @@ class NumpyTransformer:
             table[row, cosine] = math.cos(angle)
         if pos == "emb":
             return self.weights[f"{name}/table"][:length]
-        return 0 * table if pos in ("none", "rotary") else table
+        return 0 * table if pos in ("none", "rotary", "buckets") else table
 
     def self_attention(self, path, x, keys=None):
         """Attend to earlier positions, or to those where `keys` is True."""
@@ -115,8 +116,30 @@ class NumpyTransformer:
         mask = np.reshape(visible, (len(x), len(x)))
         normed = self.before(path, x)
         rotate = rotated if self.hparams.pos == "rotary" else None
-        y, weights = self.attend(path, normed, normed, mask, rotate)
+        bias = None
+        if self.hparams.pos == "buckets":
+            bias = self.bucket_biases(path.partition("/")[0], len(x))
+        y, weights = self.attend(path, normed, normed, mask, rotate, bias)
         return self.after(path, x + y), weights
+
+    def bucket_biases(self, side, length):
+        """Return the biases [H, T, T] of the buckets of distances."""
+        path = f"{side}/layer_0/self_attention/multihead_attention"
+        table = self.weights[f"{path}/position_buckets/table"]
+        causal, last = side == "decoder", self.hparams.max_bucket_distance
+        count = len(table) if causal else len(table) // 2
+        single = count // 2
+        result = np.zeros((table.shape[1], length, length))
+        for i, j in np.ndindex(length, length):
+            bucket = distance = max(i - j, 0) if causal else abs(i - j)
+            if distance >= single:
+                share = math.log(distance / single) / math.log(last / single)
+                bucket = single + int(share * (count - single))
+            bucket = min(bucket, count - 1)
+            if j > i and not causal:
+                bucket += count
+            result[:, i, j] = table[bucket]
+        return result
 
     def cross_attention(self, path, x, memory, keys):
         path = f"{path}/cross_attention"
@@ -124,7 +147,7 @@ class NumpyTransformer:
         y, weights = self.attend(path, self.before(path, x), memory, mask)
         return self.after(path, x + y), weights
 
-    def attend(self, path, x, memory, mask, rotate=None):
+    def attend(self, path, x, memory, mask, rotate=None, bias=None):
         path = f"{path}/multihead_attention"
         count = self.hparams.num_heads
         groups = self.hparams.num_key_value_heads or count
@@ -148,6 +171,8 @@ class NumpyTransformer:
                 logits[i, j] = self.compatibility(
                     path, head, query[i], key[j], j - i
                 )
+                if bias is not None:
+                    logits[i, j] += bias[head, i, j]
             weights = numpy_layers.softmax(logits)
             context = weights @ value
             for i, j in np.argwhere(mask):
@@ -184,7 +209,7 @@ class NumpyTransformer:
         x_in = self.before(path, x)
         name = self.hparams.ffn_activation
         hidden = ACTIVATIONS[name](self.dense(f"{inner}/filter", x_in))
-        if name.endswith("glu"):
+        if "glu" in name:
             hidden = hidden * self.dense(f"{inner}/linear", x_in)
         y = self.dense(f"{inner}/output_projection", hidden)
         return self.after(path, x + y)

@@ -52,6 +52,13 @@ VARIANTS = {
     | {"attention_key_channels": 12, "attention_value_channels": 20}
     | {"norm": "rms", "ffn_activation": "swiglu", "embedding_norm": True}
     | {"restricted_attention": 3, "num_hidden_layers": 2},
+    "buckets": APART
+    | PRE_NORM
+    | {"num_heads": 3, "learned_start": True}
+    | {"attention_key_channels": 12, "attention_value_channels": 12}
+    | {"pos": "buckets", "position_buckets": 8, "max_bucket_distance": 6}
+    | {"attention_type": "dot_product_unscaled", "norm": "rms"}
+    | {"ffn_activation": "geglu_tanh", "num_hidden_layers": 2},
     "inputs_bias": {"inputs_bias": True},
     "hidden_eos": {"encode_eos": False},
     "gelu_sigmoid": {"ffn_activation": "gelu_sigmoid", "embedding_norm": True},

@@ -233,6 +233,7 @@ def test_unsupported_vocabularies_are_refused(
             for name in "no_norm both_norms additive restricted swiglu".split()
         ),
         ({"max_relative_position": 2}, "hparam pos must be 'none'"),
+        ({"pos": "buckets"}, "hparam pos must be another one"),
         (
             VARIANTS["relative"] | VARIANTS["inputs_bias"],
             "inputs_bias must be false",
