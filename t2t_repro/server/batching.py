@@ -18,7 +18,7 @@ import prometheus_client as prometheus
 from t2t_repro import errors
 from t2t_repro.server import request_errors
 from t2t_repro.serving.connection import Limits
-from t2t_repro.text.languages import DirectionTagger, has_known_tag, tag_of
+from t2t_repro.text.languages import SOURCE, TARGET, tagger_of
 
 Value: TypeAlias = Any  # bytes, int or float
 Inputs = dict[str, list[Value]]  # {name: one value for each sentence}
@@ -349,30 +349,30 @@ def _texts(inputs):
     }
 
 
-def check_tags(inputs: Inputs, card: Mapping[str, Any]) -> None:
-    """Check that sources of a many-to-many model name a target language.
+def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
+    """Return inputs whose sources have tags, if the model has many languages.
+
+    A source names its languages by a tag, or the request by inputs; the model
+    may have others for the rest.
 
     Raises:
-        RequestError: a source has no tag that the model knows.
+        RequestError: a language is missing, or the model does not know it.
     """
-    data = card.get("data", {})
-    languages = data.get("target_languages", ())
-    if data.get("source_languages"):
-        tagger = DirectionTagger(tuple(languages))
-        for number, value in enumerate(inputs["inputs"]):
-            try:
-                tagger(value.decode("utf-8"))
-            except errors.UserError as error:
-                raise request_errors.invalid(
-                    f"inputs[{number}]: {error}"
-                ) from error
-        return
-    for number, value in enumerate(inputs["inputs"] if languages else ()):
-        if not has_known_tag(value.decode("utf-8"), languages):
+    data, sources = card.get("data", {}), inputs.get("inputs", [])
+    none = [b""] * len(sources)
+    columns = (inputs.get(name, none) for name in (TARGET, SOURCE))
+    tagged = []
+    for number, row in enumerate(zip(sources, *columns, strict=True)):
+        source, *asked = (value.decode("utf-8") for value in row)
+        if not (tagger := tagger_of(data, *asked)):
+            return inputs
+        try:
+            tagged.append(tagger(source).encode("utf-8"))
+        except errors.UserError as error:
             raise request_errors.invalid(
-                f"inputs[{number}] must begin with the tag of its target "
-                f"language: {', '.join(map(tag_of, languages))}."
-            )
+                f"inputs[{number}]: {error}"
+            ) from error
+    return inputs | {"inputs": tagged}
 
 
 def _check_text(value, label):

@@ -79,7 +79,7 @@ class Service:
             inputs = read_inputs(specs)
             batching.check_inputs(inputs, self.limits)
             inputs = batching.with_defaults(inputs, specs)
-            batching.check_tags(inputs, model.card)
+            inputs = batching.with_tags(inputs, model.card)
             if fault := request_inputs.fault(inputs, model.card):
                 raise request_errors.invalid(fault)
             if timeout is None:

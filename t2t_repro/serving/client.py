@@ -304,13 +304,7 @@ class ExportedModel(SignatureTranslator):
 
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         data = self._card.get("data", {})
-        if known := data.get("target_languages"):
-            tagger = languages.tagger(
-                tuple(known),
-                target_language,
-                bool(data.get("source_languages")),
-                data.get("source_language", ""),
-            )
+        if tagger := languages.tagger_of(data, target_language):
             return list(map(tagger, lines))
         own = data.get("target_language")
         if own and target_language not in ("", own):
@@ -425,8 +419,9 @@ class RemoteModel(SignatureTranslator):
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         if not target_language:  # the server knows whether tags are needed
             return lines
-        tagger = languages.tagger((), target_language, "-" in target_language)
-        return list(map(tagger, lines))
+        has_both = "-" in target_language
+        tagger = languages.DirectionTagger if has_both else languages.Tagger
+        return list(map(tagger((), target_language), lines))
 
     @abc.abstractmethod
     def run_once(

@@ -13,8 +13,6 @@ different settings, as servers make it of several requests.
 """
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +26,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
 from t2t_repro.serving import request_inputs
-from t2t_repro.serving.served_model import IDS, TEXT, Outputs, ServedModel
+from t2t_repro.serving.served_model import IDS, ServedModel, with_optional
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -124,32 +122,13 @@ class RequestModel(ServedModel):
         """Return the function with optional inputs, by name."""
         optional = request_inputs.of_export(self._max_beams)
         required = ["inputs", "side"] if self._needs_side else ["inputs"]
-        parameter = functools.partial(
-            inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD
-        )
-        # tf.saved_model.save() writes tensors that are defaults of arguments.
-        parameters = [
-            *map(parameter, required),
-            *(
-                parameter(name, default=tf.constant([each.default], each.dtype))
-                for name, each in optional.items()
-            ),
-        ]
 
-        def function(*values: tf.Tensor) -> Outputs:
-            columns = dict(zip(signature.parameters, values, strict=True))
-            columns |= {
-                name: tf.broadcast_to(columns[name], tf.shape(values[0]))
-                for name in optional
-            }
+        def checked(columns):
             with tf.control_dependencies(_assertions(columns, optional)):
                 return answer(columns)
 
-        signature = inspect.Signature(parameters)
-        function.__signature__ = signature
-        specs = [tf.TensorSpec([None], e.dtype) for e in optional.values()]
-        specs = [TEXT] * len(required) + specs
-        return graph.function(function, input_signature=specs)
+        specs = {name: each[:2] for name, each in optional.items()}
+        return with_optional(checked, required, specs)
 
     def _search_as_asked(self, find, columns):
         """Return outputs [B, W], and the arguments of _subwords()."""

@@ -32,6 +32,8 @@ from t2t_repro.serving import (
     served_model,
     version_folders,
 )
+from t2t_repro.serving.graph_tagger import GraphTagger
+from t2t_repro.text import languages
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -82,6 +84,8 @@ def export(
     else:
         graph_model = served_model.ServedModel(*settings)
     graph_model.tag = card.get("tag", "")
+    if tagger := languages.tagger_of(card.get("data", {})):
+        graph_model.tagger = GraphTagger(tagger)
     if decode_hparams.xla == "on":
         card["xla_buckets"] = served_model.BUCKETS
         _require_compilation(graph_model)
@@ -153,8 +157,19 @@ def _write(graph_model, vocabularies, card, folder):
     (folder / MODEL_CARD).parent.mkdir()
     files.write_json(folder / MODEL_CARD, card | entries, with_checksum=True)
     write_warm_up(
-        folder, graph.signature_def, vocabularies, card.get("xla_buckets")
+        folder,
+        graph.signature_def,
+        vocabularies,
+        card.get("xla_buckets"),
+        _any_tag(card.get("data", {})),
     )
+
+
+def _any_tag(data):
+    """Return a tag with which sources may begin; "": they have none."""
+    first, *_ = data.get("target_languages") or [""]
+    source = f"{first}-" if data.get("source_languages") else ""
+    return first and languages.tag_of(source + first)
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:
@@ -324,6 +339,7 @@ def write_warm_up(
     signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
     vocabularies: Vocabularies,
     buckets: Mapping[str, Sequence[int]] | None = None,
+    tag: str = "",
 ) -> None:
     """Write a request for each signature, and for each compiled search.
 
@@ -336,9 +352,10 @@ def write_warm_up(
         vocabularies: of source and target.
         buckets: "sentences" and "lengths" of the batches of an export with
             xla=on, which the requests compile.
+        tag: with which sources begin; "": none.
     """
     texts = {
-        "inputs": _texts(vocabularies.source),
+        "inputs": _texts(vocabularies.source, tag),
         "targets": _texts(vocabularies.target),
         "side": _texts(vocabularies.target),
     }
@@ -357,7 +374,7 @@ def write_warm_up(
     ]
     buckets = buckets or {"sentences": (), "lengths": ()}
     for length in buckets["lengths"]:
-        text = _text_of_length(vocabularies.source, length)
+        text = _text_of_length(vocabularies.source, length, tag)
         for count in buckets["sentences"]:
             lines = tf.make_tensor_proto([text] * count, tf.string)
             for name in ("serving_default", "n_best"):
@@ -372,10 +389,10 @@ def write_warm_up(
             file.write(log.SerializeToString())
 
 
-def _text_of_length(vocabulary, length):
+def _text_of_length(vocabulary, length, tag):
     """Return text whose number of subwords, with EOS, has this bucket."""
     words = vocabulary.decode([[i] for i in range(EOS + 1, vocabulary.size)])
-    text = ""
+    text = tag
     for word in reversed(words):
         longer = f"{text} {word}".strip()
         size = len(vocabulary.encode([longer])[0])
@@ -386,11 +403,12 @@ def _text_of_length(vocabulary, length):
     return text
 
 
-def _texts(vocabulary):
+def _texts(vocabulary, tag=""):
     """Return sentences of the highest ids, which are rare subwords."""
     ids = range(EOS + 1, vocabulary.size)
     rows = [ids[-length:] for length in _LENGTHS]
-    return tf.make_tensor_proto(vocabulary.decode(rows), tf.string)
+    texts = [languages.join_tag(tag, text) for text in vocabulary.decode(rows)]
+    return tf.make_tensor_proto(texts, tf.string)
 
 
 def _repeated(default):

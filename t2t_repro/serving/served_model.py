@@ -8,8 +8,10 @@ Signatures (strings in and out, so that no caller needs to pad ids):
     attention        inputs [B]          -> outputs, truncated [B],
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
+    directed         inputs [B], and optional languages [B] of targets and
+        sources -> as serving_default, of a model of many languages
 
-The last one reads at most score.MAX_SUBWORDS subwords. Its pieces end
+`attention` reads at most score.MAX_SUBWORDS subwords. Its pieces end
 in EOS and are padded with "". Its weights are means over heads; they are also
 means over layers if models of an ensemble differ in the number of layers. Every
 output has a row for each sentence, by which a server splits a batch. (TF
@@ -26,7 +28,8 @@ once before the search, which takes as long as reading them.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -39,6 +42,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
 from t2t_repro.serving import graph_vocabularies
+from t2t_repro.serving.graph_tagger import GraphTagger
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -55,6 +59,8 @@ class ServedModel(tf.Module):
     """Vocabularies, models and search in one graph."""
 
     tag = ""  # with which sources are to begin; "": they have their own
+    # Adds and checks the tags of many languages; None: there are none.
+    tagger: GraphTagger | None = None
     takes_side = False  # whether its requests may have side inputs
 
     def __init__(
@@ -131,6 +137,8 @@ class ServedModel(tf.Module):
         """Call _encode() on sources."""
         if self.tag:
             text = tf.strings.join([self.tag, text], " ")
+        elif self.tagger:
+            text = self.tagger(text)
         return self._encode(self.source, text, max_length)
 
     def _is_blank(self, ids):
@@ -175,6 +183,7 @@ class ServedModel(tf.Module):
             "n_best": self.n_best,
             "score": self.score,
             "attention": self.attention,
+            "directed": self._directed(),
         }
         return {name: each for name, each in signatures.items() if each}
 
@@ -208,6 +217,19 @@ class ServedModel(tf.Module):
             "truncated": input_cut | target_cut,
         }
 
+    def _directed(self):
+        """Return the function of the signature `directed`, or None."""
+        tagger = self.tagger
+        if not tagger or not self.translate:
+            return None
+
+        def translate(columns):
+            languages = (columns[name] for name in tagger.names)
+            return self.translate(tagger(columns["inputs"], *languages))
+
+        languages = dict.fromkeys(tagger.names, ("string", ""))
+        return with_optional(translate, ["inputs"], languages)
+
     def _attention_of(self, weights_of):
         """Return the function of a signature; weights_of() is of score.py."""
         return graph.function(
@@ -238,6 +260,45 @@ class ServedModel(tf.Module):
             "target_lengths": target_lengths,
             "weights": self._call(weights_of, ids, target_ids, self._leads),
         }
+
+
+def with_optional(
+    answer: Callable[[dict[str, tf.Tensor]], Outputs],
+    required: Sequence[str],
+    optional: Mapping[str, tuple[str, Any]],
+) -> Any:
+    """Return the function of a signature with optional inputs, all [B].
+
+    Args:
+        answer: function of the inputs by name.
+        required: names of inputs of text.
+        optional: dtypes and defaults of others.
+    """
+    parameter = functools.partial(
+        inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD
+    )
+    # tf.saved_model.save() writes tensors that are defaults of arguments.
+    parameters = [
+        *map(parameter, required),
+        *(
+            parameter(name, default=tf.constant([default], dtype))
+            for name, (dtype, default) in optional.items()
+        ),
+    ]
+
+    def function(*values: tf.Tensor) -> Outputs:
+        columns = dict(zip(signature.parameters, values, strict=True))
+        size = tf.shape(values[0])
+        columns |= {
+            name: tf.broadcast_to(columns[name], size) for name in optional
+        }
+        return answer(columns)
+
+    signature = inspect.Signature(parameters)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    specs = [tf.TensorSpec([None], dtype) for dtype, _ in optional.values()]
+    specs = [TEXT] * len(required) + specs
+    return graph.function(function, input_signature=specs)
 
 
 def _stored(weight, dtype):

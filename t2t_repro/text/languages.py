@@ -16,8 +16,8 @@ outputs with that of the target. Their tags name both, in the model's codes:
 
 import dataclasses
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from t2t_repro import errors
 
@@ -26,6 +26,8 @@ _TAGGED = re.compile(r"\s*(<2\w+>)(?:\s+|$)(.*)", re.DOTALL)
 # A tag's languages, the first of which may be absent, and the text after it;
 # also in the syntax of RE2.
 DIRECTED = r"(?s)^[ \t\n\r]*<([A-Za-z_]*)2([A-Za-z_]+)>(?:[ \t\n\r]+(.*))?$"
+# Inputs of an export that name the languages of each sentence.
+SOURCE, TARGET = "source_language", "target_language"
 _DIRECTED = re.compile(DIRECTED)
 
 
@@ -176,16 +178,24 @@ class DirectionTagger:
         return join_tag(tag_of("-".join(direction)), text)
 
 
-def tagger(
-    languages: tuple[str, ...],
-    language: str,
-    names_source: bool,
-    source: str = "",
-) -> Callable[[str], str]:
-    """Return a DirectionTagger if tags name sources, too, else a Tagger."""
-    if names_source:
-        return DirectionTagger(languages, language, source)
-    return Tagger(languages, language)
+def tagger_of(
+    data: Mapping[str, Any], target_language: str = "", source: str = ""
+) -> Tagger | DirectionTagger | None:
+    """Return the tagger of an export; None: its sources have no tags.
+
+    Args:
+        data: what the model card says of the data.
+        target_language: language of lines without a tag, perhaps "en-de"; "":
+            that of the model, if it has one.
+        source: language of sources that do not name theirs; "": as above.
+    """
+    if not (known := tuple(data.get("target_languages", ()))):
+        return None
+    target_language = target_language or data.get(TARGET, "")
+    if data.get("source_languages"):
+        source = source or data.get(SOURCE, "")
+        return DirectionTagger(known, target_language, source)
+    return Tagger(known, target_language)
 
 
 def check_direction(direction: Direction, languages: Sequence[str]) -> None:
@@ -204,7 +214,8 @@ def check_direction(direction: Direction, languages: Sequence[str]) -> None:
                 f"The language of the {side} must be one that the model "
                 f"knows; got {code!r}.{errors.hint(code, languages)} Begin "
                 "the line with a tag such as <en2de>, or say --source_language "
-                "and --target_language; in Python, target_language='en-de'. "
+                "and --target_language; in Python, target_language='en-de'; in "
+                f"requests to the signature directed, {SOURCE} and {TARGET}. "
                 f"{_examples(languages)}"
             )
 

@@ -141,10 +141,14 @@ def test_export_and_server_translate_into_the_language(run, digits, export_dir):
         tagged = [f"<2de> {line}" for line in lines.splitlines()]
         answer = server.ask(":predict", {"inputs": {"inputs": tagged}})
         assert answer["outputs"]["outputs"] == german.splitlines()
+        row = {"inputs": "seven", "target_language": "de"}
+        directed = {"signature_name": "directed", "instances": [row]}
+        (answer,) = server.ask(":predict", directed)["predictions"]
+        assert answer["outputs"] == german.splitlines()[1]
         with pytest.raises(urllib.error.HTTPError, match="400") as raised:
             server.ask(":predict", {"instances": ["seven"]})
         message = json.loads(raised.value.read())["error"]
-        assert "inputs[0] must begin with the tag" in message
+        assert "inputs[0]: A source must have the tag" in message
 
 
 @pytest.mark.slow

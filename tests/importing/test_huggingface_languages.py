@@ -24,8 +24,9 @@ from t2t_repro.importing import (
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
+from t2t_repro.serving.graph_tagger import GraphTagger
 from t2t_repro.serving.served_model import ServedModel
-from t2t_repro.text.languages import tag_of
+from t2t_repro.text.languages import tag_of, tagger_of
 from t2t_repro.text.vocabulary import EOS
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -159,6 +160,17 @@ def test_bound_export_has_the_outputs_of_the_decoder(family, model):
     np.testing.assert_allclose(
         found["scores"][:3], [each.scores[0] for each in decoded], rtol=1e-4
     )
+    many = ServedModel([model], family.run.vocabularies, hparams, "float32")
+    many.tagger = GraphTagger(tagger_of(family.run.problem.card))
+    asked = family.direction.split("-")
+    rows = (tf.constant([code] * 4) for code in asked)
+    directed = many.signatures()["directed"]
+    asked = dict(zip(["source_language", "target_language"], rows, strict=True))
+    assert np.array_equal(
+        directed(inputs=texts, **asked)["outputs"], found["outputs"]
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="target_language"):
+        many.translate(texts)
     np.testing.assert_allclose(
         served.score(texts, texts)["scores"][:3], scored, rtol=1e-4
     )

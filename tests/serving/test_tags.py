@@ -1,10 +1,14 @@
 """Tags of target languages in requests and in the texts of clients."""
 
+import itertools
+
 import pytest
+import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving import client
+from t2t_repro.serving import client, graph_tagger
+from t2t_repro.text import languages
 
 CARD = {"data": {"target_languages": ["de", "fr"]}}
 
@@ -12,17 +16,94 @@ CARD = {"data": {"target_languages": ["de", "fr"]}}
 def test_source_without_a_known_tag_is_refused_with_its_number():
     inputs = {"inputs": [b"<2de> a", b"", b"a"], "targets": [b"b"] * 3}
     with pytest.raises(request_errors.RequestError) as raised:
-        batching.check_tags(inputs, CARD)
+        batching.with_tags(inputs, CARD)
     assert raised.value.status == 400
-    assert "inputs[2] must begin with the tag" in raised.value.message
+    assert "inputs[2]: A source must have the tag" in raised.value.message
     assert "<2de>, <2fr>" in raised.value.message
-    inputs["inputs"][2] = "<2fr> é".encode()
-    batching.check_tags(inputs, CARD)
+    asked = inputs | {"target_language": [b"fr", b"", b"fr"]}
+    assert batching.with_tags(asked, CARD)["inputs"] == [
+        b"<2de> a",
+        b"",
+        b"<2fr> a",
+    ]
+
+
+def test_source_gets_the_languages_of_the_request_or_of_the_model():
+    card = {
+        "data": {
+            "target_languages": ["eng_Latn", "deu_Latn"],
+            "source_languages": ["eng_Latn", "deu_Latn"],
+            "source_language": "eng_Latn",
+        }
+    }
+    inputs = {
+        "inputs": ["é".encode()] * 2,
+        "source_language": [b"deu_Latn", b""],
+    }
+    asked = inputs | {"target_language": [b"eng_Latn", b"deu_Latn"]}
+    assert batching.with_tags(asked, card)["inputs"] == [
+        "<deu_Latn2eng_Latn> é".encode(),
+        "<eng_Latn2deu_Latn> é".encode(),
+    ]
+    with pytest.raises(request_errors.RequestError) as raised:
+        batching.with_tags(
+            inputs | {"target_language": [b"deu_Latin"] * 2}, card
+        )
+    assert "inputs[0]: The language of the target" in raised.value.message
+    assert "Did you mean deu_Latn" in raised.value.message
 
 
 @pytest.mark.parametrize("card", [{}, {"data": {"target_language": "de"}}])
 def test_model_of_one_direction_takes_any_source(card):
-    batching.check_tags({"inputs": [b"a"]}, card)
+    inputs = {"inputs": [b"a"]}
+    assert batching.with_tags(inputs, card) is inputs
+
+
+LINES = [
+    "A dog",
+    "<2de> A dog",
+    " <2fr>\tA dog ",
+    "<en2de> A\ndog",
+    "<en2xx> A dog",
+    "<2xx> A dog",
+    "<2nd> place",
+    "<2de>",
+    "<en2de>\t",
+    " \t",
+    "",
+    "<2de>A",
+    "A <2de> dog",
+]
+
+
+@pytest.mark.parametrize("source_languages", [[], ["en", "de", "fr"]])
+def test_graph_adds_and_refuses_the_tags_of_the_tagger(source_languages):
+    """With any languages of the request and of the model."""
+    data = {
+        "target_languages": ["en", "de", "fr"],
+        "source_languages": source_languages,
+    }
+    for own, *asked in itertools.product(
+        ("", "fr"), ("", "de", "xx"), ("", "xx")
+    ):
+        data |= {"target_language": own, "source_language": own}
+        tagger = languages.tagger_of(data, *asked)
+        graph = graph_tagger.GraphTagger(languages.tagger_of(data))
+
+        def in_graph(lines, graph=graph, asked=asked):
+            codes = zip(asked, graph.names, strict=False)
+            rows = (tf.fill([len(lines)], code) for code, _ in codes)
+            return [x.decode().strip() for x in graph(lines, *rows).numpy()]
+
+        expected = {}
+        for line in LINES:
+            try:
+                expected[line] = tagger(line).strip()
+            except errors.UserError:
+                with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+                    in_graph([line])
+                assert "one that the model knows; got" in str(raised.value)
+        assert in_graph([*expected]) == [*expected.values()]
 
 
 @pytest.fixture
