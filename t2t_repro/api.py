@@ -24,7 +24,6 @@ from t2t_repro.decoding.translation import (
     Translator,
 )
 from t2t_repro.evaluation import evaluation
-from t2t_repro.importing import hub
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, run_json
@@ -226,7 +225,9 @@ def load(
             f"{', '.join(server)} of load() are for a server; got {path}. Name "
             "a server as http://HOST:PORT/v1/models/NAME, or omit them."
         )
-    if str(path).startswith(hub.URL):
+    if str(path).startswith("hf://"):
+        from t2t_repro.importing import hub  # with modules that few need
+
         path = hub.run_folder(hub.parse(str(path)))
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None

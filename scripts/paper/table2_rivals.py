@@ -36,14 +36,7 @@ from t2t_repro.cli import command_line
 from t2t_repro.data import manifest
 from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import fields, files
-from t2t_repro.sweeps import (
-    comparison,
-    queue,
-    rows,
-    running,
-    significance,
-    tables,
-)
+from t2t_repro.sweeps import queue, rows, running, tables
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 MORE = 3  # values that may be added to a grid, each three times the last
@@ -268,41 +261,31 @@ DECODING = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Table2(comparison.Comparison):
+class Table2(verdicts.Judged):
     """Systems beside those of the paper, and verdicts on its differences."""
 
     pair: str  # of languages, such as "ende"
 
     def summarize(self, results) -> tables.Results:
         """Return the summary with sacreBLEU, and verdicts on the claims."""
-        judged = self.judge(tables.by_row(results))
         summary = super().summarize(results)
         sacrebleu = tables.summarize(results, "bleu")
         for entry, more in zip(summary, sacrebleu, strict=True):
-            name = entry["row"]
-            entry |= more | {"hparams_set": SYSTEMS[name].hparams_set}
-            if name in judged:
-                entry["claim"] = judged[name]._asdict()
+            entry |= more | {"hparams_set": SYSTEMS[entry["row"]].hparams_set}
         return summary
 
-    def judge(self, rows) -> dict[str, verdicts.Verdict]:
-        """Judge the paper's differences between rivals and the Transformer.
-
-        {system: Verdict} is empty while the noise between seeds is unknown.
-        """
+    def claims(self, names) -> dict[str, float]:
+        """Return the paper's differences of rivals from the Transformer."""
         published = TABLE_2.get(self.pair, {})
         bleu = {
-            name: published[system.published].bleu
-            for name, system in SYSTEMS.items()
-            if system.published in published and name in rows
+            name: published[SYSTEMS[name].published].bleu
+            for name in names
+            if SYSTEMS[name].published in published
         }
         base = bleu.pop(TRANSFORMER, None)
-        known = any(len(seeds) > 1 for seeds in rows.values())
-        if base is None or not bleu or not known:
+        if base is None:
             return {}
-        claims = {name: value - base for name, value in bleu.items()}
-        scores = significance.rows_of(rows, self.metric)
-        return verdicts.judge(scores, TRANSFORMER, claims)
+        return {name: value - base for name, value in bleu.items()}
 
     def cells(self, row) -> dict[str, str]:
         """Return the cells of our system and of the paper's."""

@@ -21,7 +21,7 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 from scripts.paper import table_rows, verdicts
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
-from t2t_repro.sweeps import comparison, significance, tables
+from t2t_repro.sweeps import tables
 
 
 def main():
@@ -32,27 +32,22 @@ def main():
     table_rows.run(table, job, compared.write)
 
 
-class Table3(comparison.Comparison):
+class Table3(verdicts.Judged):
     """Our rows beside the paper's, and verdicts on its differences."""
+
+    def claims(self, names) -> dict[str, float]:
+        """Return the paper's differences in BLEU from its base row."""
+        return {
+            name: round(TABLE_3[name].bleu - TABLE_3["base"].bleu, 1)
+            for name in names
+            if name != "base"
+        }
 
     def summarize(self, results) -> tables.Results:
         """Return the summary with the paper's results and verdicts on them."""
-        rows = significance.rows_of(tables.by_row(results), self.metric)
-        claims = {
-            name: round(TABLE_3[name].bleu - TABLE_3["base"].bleu, 1)
-            for name in rows
-            if name != "base"
-        }
-        several = any(len(row.scores) > 1 for row in rows.values())
-        judged = {}
-        if several and claims and "base" in rows:
-            judged = verdicts.judge(rows, "base", claims)
         summary = super().summarize(results)
         for entry in summary:
-            name = entry["row"]
-            entry["paper"] = TABLE_3[name]._asdict()
-            if name in judged:
-                entry["claim"] = judged[name]._asdict()
+            entry["paper"] = TABLE_3[entry["row"]]._asdict()
         return summary
 
     def cells(self, row) -> dict[str, str]:

@@ -22,10 +22,10 @@ The power calculation says what the rule can see: the smallest difference that
 it finds with a probability of 80%, and the seeds that a claim would need.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from t2t_repro.sweeps import significance
+from t2t_repro.sweeps import comparison, significance, tables
 from t2t_repro.sweeps.significance import LEVEL, Noise, Row
 
 MARGIN = 0.5  # by default, a smaller difference in BLEU is none
@@ -50,6 +50,29 @@ class Verdict(NamedTuple):
     detectable: float | None
     # For a true difference of the margin, or else as large as the paper's.
     seeds_needed: int | None
+
+
+class Judged(comparison.Comparison):
+    """A table with verdicts on the paper's differences from its base row."""
+
+    def claims(self, names: Sequence[str]) -> dict[str, float]:
+        """Return the paper's differences of those rows that it has."""
+        raise NotImplementedError
+
+    def summarize(self, results: tables.Results) -> tables.Results:
+        """Return the summary, with verdicts once the noise is known."""
+        rows = significance.rows_of(tables.by_row(results), self.metric)
+        several = any(len(row.scores) > 1 for row in rows.values())
+        claims, judged = {}, {}
+        if several and self.base_row in rows:
+            claims = self.claims(list(rows))
+        if claims:
+            judged = judge(rows, self.base_row, claims)
+        summary = super().summarize(results)
+        for entry in summary:
+            if entry["row"] in judged:
+                entry["claim"] = judged[entry["row"]]._asdict()
+        return summary
 
 
 def judge(

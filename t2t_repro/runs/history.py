@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.io import fields, files
+from t2t_repro.io import fields, files, text_table
 from t2t_repro.metrics.metric import Suite
 
 VALIDATION = "validation.json"
@@ -229,9 +229,7 @@ class CheckpointScores:
     def table(self, suite: Suite) -> str:
         """Return a row for each checkpoint, with * at the best headline."""
         names = list(dict.fromkeys([suite.headline, *suite.names]))
-        widths = [max(len(name), 7) for name in names]
-        columns = zip(names, widths, strict=True)
-        lines = ["     step   " + "  ".join(f"{n:>{w}}" for n, w in columns)]
+        rows = [["     step  ", *(f"{name:>7}" for name in names)]]
         values = [value for _, value in self.curve(suite.headline)]
         higher = suite.build()[suite.headline].higher_is_better
         best = None
@@ -239,11 +237,10 @@ class CheckpointScores:
             best = max(values) if higher else min(values)
         for entry in self.entries:
             scores = [entry["scores"].get(name, math.nan) for name in names]
-            columns = zip(scores, widths, strict=True)
-            cells = "  ".join(f"{score:{w}.2f}" for score, w in columns)
-            mark = "*" if scores[0] == best else " "
-            lines.append(f"{entry['step']:>9,} {mark} {cells}")
-        return "\n".join(lines)
+            mark = "*" if scores[0] == best else ""
+            cells = (f"{score:.2f}" for score in scores)
+            rows.append([f"{entry['step']:>9,} {mark}", *cells])
+        return "\n".join(text_table.lines(rows))
 
 
 def _complete(settings):

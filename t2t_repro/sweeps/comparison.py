@@ -33,17 +33,23 @@ class Comparison:
         """
         summary = self.summarize(results)
         files.write_json(self.folder / "table.json", summary)
-        texts = {suffix: self.lay_out(results, suffix) for suffix in _FORMATS}
+        texts = self.lay_out(results, summary)
         for suffix, text in texts.items():
             files.write_text(self.folder / f"table.{suffix}", text)
         return texts["txt"]
 
-    def lay_out(self, results: tables.Results, suffix: str = "md") -> str:
-        """Format the table and its description."""
-        cells = [self.cells(row) for row in self.summarize(results)]
+    def lay_out(
+        self, results: tables.Results, summary: tables.Results
+    ) -> dict[str, str]:
+        """Format the table of a summary, with a description: {suffix: text}."""
+        cells = [self.cells(row) for row in summary]
         rows = [tuple(row.values()) for row in cells]
-        note = "% " * (suffix == "tex") + self.describe(results)
-        return f"{_FORMATS[suffix](tuple(cells[0]), rows)}\n\n{note}\n"
+        note = self.describe(results)
+        return {
+            suffix: f"{layout(tuple(cells[0]), rows)}\n\n"
+            f"{'% ' * (suffix == 'tex')}{note}\n"
+            for suffix, layout in _FORMATS.items()
+        }
 
     def summarize(self, results: tables.Results) -> tables.Results:
         """Return statistics, difference and verdict, a dict per row.

@@ -91,12 +91,9 @@ def train(
 
 @contextlib.contextmanager
 def _writing(folder, dry_run):
-    """Lock a run, log to it and upload it; a dry run leaves nothing there."""
+    """Lock a run, log to it and upload it, except in a dry run."""
     if dry_run:
         yield
-        for path in (folder / checkpoint_files.CHECKPOINTS, folder):
-            with contextlib.suppress(OSError):  # of a run
-                path.rmdir()
         return
     with (
         files.locked(folder),

@@ -51,9 +51,9 @@ def test_table_marks_the_best_headline(tmp_path):
     add(stored, 1_000, ter=30.0, exact_match=1.0)
     add(stored, 2_000, ter=20.5, exact_match=0.5)
     assert stored.table(SUITE).splitlines() == [
-        "     step       ter  exact_match",
-        "    1,000     30.00         1.00",
-        "    2,000 *   20.50         0.50",
+        "     step        ter  exact_match",
+        "    1,000      30.00         1.00",
+        "    2,000 *    20.50         0.50",
     ]
     lines = stored.table(Suite(("exact_match", "ter"))).splitlines()
     assert [" * " in line for line in lines] == [False, True, False]
