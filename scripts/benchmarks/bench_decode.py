@@ -30,7 +30,7 @@ from t2t_repro.decoding import compiled, rules, search, translate
 from t2t_repro.models import building
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
-from t2t_repro.serving import saved_model, to_ctranslate2
+from t2t_repro.serving import exporting, saved_model
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -110,7 +110,7 @@ def convert_random(settings):
 
 def export(models, vocabularies, settings):
     """Write models for CTranslate2."""
-    to_ctranslate2.export(
+    exporting.export_ctranslate2(
         models,
         vocabularies,
         hparam.DecodeHParams(),

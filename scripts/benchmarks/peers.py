@@ -193,7 +193,7 @@ def _pad(sentences):
 
 
 def open_ctranslate2(settings):
-    """Open a folder that serving/to_ctranslate2.py wrote."""
+    """Open a folder that serving/exporting.py wrote."""
     import ctranslate2
 
     is_gpu = settings.get("device") == "gpu"

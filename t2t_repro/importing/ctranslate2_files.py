@@ -30,7 +30,7 @@ from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
-from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
+from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import sentence_piece, vocabulary_pair, whitespace_tokens
 from t2t_repro.text.vocabulary import SpecialTokens
 

@@ -19,7 +19,10 @@ from t2t_repro.layers.sublayers import RmsNorm
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_stack import Stack
 
+# Name of that row, which is never an output. Subwords have no spaces.
+START = "<zero vector>"
 START_LOGIT = -1e9
+MODEL_CARD = "model_card.json"  # beside a converted model
 # CTranslate2's names of the activations of the feed-forward network.
 _ACTIVATIONS = {
     "relu": "RELU",

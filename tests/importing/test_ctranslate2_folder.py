@@ -18,7 +18,7 @@ from t2t_repro.importing import run_writer
 from t2t_repro.importing.ctranslate2 import read
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.serving import to_ctranslate2
+from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -264,7 +264,7 @@ def export(tiny_hparams, randomize, tmp_path):
         randomize(model)
         search = DecodeHParams(max_input_length=16, extra_length=8)
         folder = tmp_path / "export"
-        to_ctranslate2.export([model], pair, search, folder, dict(card))
+        exporting.export_ctranslate2([model], pair, search, folder, dict(card))
         return model, folder
 
     return export

@@ -33,7 +33,7 @@ PORTS = re.compile(r"port (\d+); gRPC: port (\d+)")  # of `serve`
 PRELOADED = (
     "evaluation.evaluation reports.reporting metrics.translation "
     "serving.client server.version_process serving.saved_model "
-    "serving.to_ctranslate2 runs.checkpoints training.train_loop"
+    "serving.exporting runs.checkpoints training.train_loop"
 ).split()
 
 

@@ -13,7 +13,7 @@ from transformer_variants import VARIANTS
 from t2t_repro import errors, hparam
 from t2t_repro.io import files
 from t2t_repro.models import building
-from t2t_repro.serving import to_ctranslate2
+from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -81,7 +81,7 @@ LENGTHS = hparam.DecodeHParams(max_input_length=16, extra_length=8)
 
 def test_rounded_weights_are_refused(tmp_path):
     with pytest.raises(errors.UserError, match="rounds .*dtype=bfloat16"):
-        to_ctranslate2.export([], None, None, tmp_path, {}, "bfloat16")
+        exporting.export_ctranslate2([], None, None, tmp_path, {}, "bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,9 @@ def export(build, shared, tmp_path):
 
     def export(changes):
         model, folder = build(changes), tmp_path / "folder"
-        to_ctranslate2.export([model], shared, LENGTHS, folder, {"run": 1})
+        exporting.export_ctranslate2(
+            [model], shared, LENGTHS, folder, {"run": 1}
+        )
         return model, folder
 
     return export
@@ -164,7 +166,7 @@ def test_separate_vocabularies_score_as_the_model(
     )
     model = building.build(hparams, **vocabularies.sizes)
     randomize(model)
-    folder = to_ctranslate2.export(
+    folder = exporting.export_ctranslate2(
         [model], vocabularies, LENGTHS, tmp_path / "folder", {}
     )
     assert not (folder / "shared_vocabulary.json").exists()
@@ -215,7 +217,7 @@ def test_unsupported_vocabularies_are_refused(
     build, tmp_path, source, target, message
 ):
     with pytest.raises(errors.UserError, match=f"CTranslate2 .*{message}"):
-        to_ctranslate2.export(
+        exporting.export_ctranslate2(
             [build({})],
             Vocabularies(ListedVocabulary(source), ListedVocabulary(target)),
             LENGTHS,
@@ -251,12 +253,14 @@ def test_own_model_is_refused(build, shared, tmp_path):
     model = build({})
     model.hparams = dataclasses.replace(model.hparams, model="my_transformer")
     with pytest.raises(errors.UserError, match="hparam model .*my_transformer"):
-        to_ctranslate2.export([model], shared, LENGTHS, tmp_path / "folder", {})
+        exporting.export_ctranslate2(
+            [model], shared, LENGTHS, tmp_path / "folder", {}
+        )
 
 
 def test_ensemble_is_refused(shared, tmp_path):
     with pytest.raises(errors.UserError, match="no ensembles; got 2"):
-        to_ctranslate2.export(
+        exporting.export_ctranslate2(
             [None, None], shared, LENGTHS, tmp_path / "folder", {}
         )
 
@@ -266,7 +270,7 @@ def test_missing_package_is_named_with_its_installation(
 ):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(errors.UserError, match="ctranslate2 needs ctranslate2"):
-        to_ctranslate2.export(
+        exporting.export_ctranslate2(
             [build({})], shared, LENGTHS, tmp_path / "folder", {}
         )
 
