@@ -39,7 +39,6 @@ from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import (
     connection,
-    request_inputs,
     saved_model,
     version_folders,
 )
@@ -80,7 +79,7 @@ _AXES = {
 }
 _TEXTS = "outputs", "pieces", "source_pieces", "target_pieces"
 _SETTINGS = {"beam_size": int, "alpha": int | float}  # of a request
-# Name of an input -> its values: text, or the numbers of request_inputs.
+# Name of an input -> its values: text, or the numbers of connection.OPTIONAL.
 Columns = dict[str, list]
 Outputs = dict[str, np.ndarray]  # [B, ...]; those of text have strings
 # Function of lines that yields the indices of each batch.
@@ -183,7 +182,7 @@ class SignatureTranslator(Translator):
         texts = [
             column
             for name, column in columns.items()
-            if request_inputs.dtype(name) == "string"
+            if connection.input_dtype(name) == "string"
         ]
         rows = list(map(" ".join, zip(*texts, strict=True)))
         for batch in self.batches(rows):
@@ -218,7 +217,7 @@ def _optional_columns(lines, texts, search):
     """Return a column for each optional input, as TensorFlow Serving needs."""
     for name, value in search.items():
         kind = _SETTINGS.get(name, int)
-        if name not in request_inputs.OPTIONAL:
+        if name not in connection.OPTIONAL:
             raise errors.UserError(
                 f"A request to an export may name {' and '.join(_SETTINGS)}; "
                 f"got {name}. Its other settings are fixed: load the run."
@@ -228,7 +227,7 @@ def _optional_columns(lines, texts, search):
             raise errors.UserError(f"{name} must be {what}; got {value!r}.")
     values = {
         name: [search.get(name, each.default)] * len(lines)
-        for name, each in request_inputs.OPTIONAL.items()
+        for name, each in connection.OPTIONAL.items()
     }
     nouns = {"prefixes": "prefix", "side": "side input"}
     for name, text in texts.items():
@@ -332,11 +331,11 @@ class ExportedModel(SignatureTranslator):
                 f"The inputs of {signature} of {self.folder} are "
                 f"{', '.join(sorted(names))}; got {', '.join(sorted(columns))}."
             )
-        if fault := request_inputs.fault(columns, self._card):
+        if fault := connection.request_fault(columns, self._card):
             raise errors.UserError(fault)
         outputs = self._model.signatures[signature](
             **{
-                name: tf.constant(values, request_inputs.dtype(name))
+                name: tf.constant(values, connection.input_dtype(name))
                 for name, values in columns.items()
             }
         )
@@ -619,7 +618,7 @@ class GrpcModel(RemoteModel):
             request.model_spec.version.value = self.address.version
         for name, values in columns.items():
             request.inputs[name].CopyFrom(
-                tf.make_tensor_proto(values, request_inputs.dtype(name))
+                tf.make_tensor_proto(values, connection.input_dtype(name))
             )
         return request
 

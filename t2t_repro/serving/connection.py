@@ -1,4 +1,4 @@
-"""Servers of exported models: their limits, addresses, and how to connect."""
+"""Servers of exported models: limits, addresses, and what requests may have."""
 
 import dataclasses
 import functools
@@ -6,8 +6,8 @@ import pathlib
 import re
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.io import fields, files
@@ -23,6 +23,8 @@ _SCHEMES = {
 }
 _MODEL = re.compile("([^/]+?)(?:/versions/([0-9]{1,18})|/labels/([^/]+))?/?|")
 DEFAULT_NAME = "t2t"
+REQUEST_BOUNDS = "request_bounds"  # key of the model card
+_MAX_ALPHA = 10.0  # of a request
 # Options that name files.
 FILES = "token_file", "tls_ca", "tls_certificate", "tls_key"
 
@@ -272,3 +274,95 @@ def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
             "openssl rand -hex 32."
         )
     return tokens
+
+
+class OptionalInput(NamedTuple):
+    """Input of the signatures `translate` and `subwords` beside the text.
+
+    All have a row for each sentence. A SavedModel requires every input of a
+    signature; but each of these has a value that stands for no wish, which is
+    its default in the SignatureDef. Our server and clients fill in what a
+    request omits. TensorFlow Serving does so only over gRPC without batching,
+    so that clients send all. If a search rule reads side inputs, `side` is one
+    more input, without a default.
+    """
+
+    dtype: str
+    default: str | int | float  # stands for what the export has
+    lowest: float = 0  # of numbers
+    highest: float = 0
+
+    @property
+    def range_text(self) -> str:
+        """Values that a request may have."""
+        return (
+            f"from {self.lowest:g} to {self.highest:g}, or {self.default:g} "
+            "for that of the export"
+        )
+
+    def allows(self, value: Any) -> Any:
+        """Return whether a request may have a number, or each of a tensor."""
+        in_range = (value >= self.lowest) & (value <= self.highest)
+        return in_range | (value == self.default)
+
+
+def optional_inputs(max_beam_size: int) -> dict[str, OptionalInput]:
+    """Return the optional inputs of an export, by name.
+
+    Args:
+        max_beam_size: most beams that a request may name.
+    """
+    return {
+        "prefixes": OptionalInput("string", ""),
+        "beam_size": OptionalInput("int32", 0, 1, max_beam_size),
+        # 0: all beams
+        "n_best": OptionalInput("int32", 1, 0, max_beam_size),
+        "alpha": OptionalInput("float32", -1.0, 0, _MAX_ALPHA),
+    }
+
+
+# Of any export: a client of a server does not know the bounds.
+OPTIONAL = optional_inputs(0)
+
+
+def input_dtype(name: str) -> str:
+    """Return the dtype of an input, whatever the signature."""
+    return OPTIONAL[name].dtype if name in OPTIONAL else "string"
+
+
+def request_bounds(max_beam_size: int) -> dict[str, Any]:
+    """Return what the model card says of the numbers."""
+    return {
+        name: {"default": found.default, "range": [found.lowest, found.highest]}
+        for name, found in optional_inputs(max_beam_size).items()
+        if found.dtype != "string"
+    }
+
+
+def request_fault(
+    columns: Mapping[str, Sequence[Any]], card: Mapping[str, Any]
+) -> str | None:
+    """Return what is wrong with the numbers of a request; None: nothing.
+
+    Args:
+        columns: a row for each sentence, by the name of the input.
+        card: model card of the export; one without bounds takes all.
+    """
+    for name, bound in card.get(REQUEST_BOUNDS, {}).items():
+        found = OptionalInput(
+            input_dtype(name), bound["default"], *bound["range"]
+        )
+        for i, value in enumerate(columns.get(name, ())):
+            if not found.allows(value):
+                return f"{name}[{i}] must be {found.range_text}; got {value:g}."
+    own = card.get("decode_hparams", {}).get("beam_size", 0)
+    pairs = zip(
+        columns.get("n_best", ()), columns.get("beam_size", ()), strict=False
+    )
+    for i, (count, beams) in enumerate(pairs):
+        if own and count > (beams or own):
+            return (
+                f"n_best[{i}] must be at most beam_size, {beams or own}; got "
+                f"{count}."
+            )
+    return None

@@ -1,6 +1,6 @@
 """The exported model whose requests have prefixes and settings of the search.
 
-    translate  inputs [B], and request_inputs.OPTIONAL, each [B]
+    translate  inputs [B], and connection.OPTIONAL, each [B]
                    -> outputs, scores [B, W], truncated [B]
     subwords   the same -> the same, and of each output's subwords
                    pieces, log_probs, words [B, W, T], lengths [B, W]
@@ -25,7 +25,7 @@ from t2t_repro.decoding.score import attention_by_head, subword_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
-from t2t_repro.serving import request_inputs
+from t2t_repro.serving import connection
 from t2t_repro.serving.served_model import IDS, ServedModel, with_optional
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -120,7 +120,7 @@ class RequestModel(ServedModel):
 
     def _signature(self, answer):
         """Return the function with optional inputs, by name."""
-        optional = request_inputs.of_export(self._max_beams)
+        optional = connection.optional_inputs(self._max_beams)
         required = ["inputs", "side"] if self._needs_side else ["inputs"]
 
         def checked(columns):

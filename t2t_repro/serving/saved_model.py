@@ -27,7 +27,7 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import tensorflow_import
 from t2t_repro.serving import (
-    request_inputs,
+    connection,
     request_model,
     served_model,
     version_folders,
@@ -80,7 +80,9 @@ def export(
     card = card | {"weights_dtype": weights_dtype}
     if max_beam_size:
         graph_model = request_model.RequestModel(*settings, max_beam_size)
-        card[request_inputs.BOUNDS] = request_inputs.bounds(max_beam_size)
+        card[connection.REQUEST_BOUNDS] = connection.request_bounds(
+            max_beam_size
+        )
     else:
         graph_model = served_model.ServedModel(*settings)
     graph_model.tag = card.get("tag", "")
