@@ -11,7 +11,7 @@ from matplotlib import colors, figure
 
 from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
-from t2t_repro.reports import curves, templates
+from t2t_repro.reports import curves
 from t2t_repro.text import trees
 
 START = "<s>"  # the decoder's input before its first piece
@@ -360,7 +360,7 @@ def draw_lines(attention: Attention, choice: HeadChoice) -> Drawing:
             }
         )
     title = _title(attention, choice)
-    svg = templates.render(
+    svg = curves.render(
         "lines.svg.j2",
         title=title,
         description=_description(attention, choice),
@@ -382,7 +382,7 @@ def draw_matrix(attention: Attention, choice: HeadChoice) -> Drawing:
     queries, keys = map(readable, (attention.queries, attention.keys))
     weights = attention.weights[choice.layer, choice.heads[0]]
     title = _title(attention, choice)
-    svg = templates.render(
+    svg = curves.render(
         "matrix.svg.j2",
         title=title,
         description=_description(attention, choice),

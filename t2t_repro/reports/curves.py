@@ -1,4 +1,4 @@
-"""Training curves, read from TensorBoard events and plotted as SVG."""
+"""Training curves, read from TensorBoard events and plotted; templates."""
 
 import html
 import io
@@ -6,9 +6,10 @@ import math
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jinja2
 import matplotlib
 import tensorflow as tf
 from matplotlib import figure, ticker
@@ -201,3 +202,21 @@ def _in_words(lines):
         f"{curve[-1][1]:.4g} at step {curve[-1][0]:,}."
         for label, curve, _ in lines
     )
+
+
+def render(
+    name: str, filters: Mapping[str, Callable] | None = None, /, **values: Any
+) -> str:
+    """Render a template, a file *.j2 beside this module.
+
+    Values are escaped; a missing one is an error.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("t2t_repro.reports", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= filters or {}
+    return environment.get_template(name).render(**values)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import reporting, sample_translations
+from t2t_repro.reports import page, sample_translations
 from t2t_repro.text import test_sets, trees
 
 FEW = hypothesis.settings(
@@ -38,7 +38,7 @@ def test_any_translations_are_scored(rows, tokenized):
         assert 0 <= made.scores[key] < math.inf
         assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
     stored = json.loads(json.dumps(made.scores | made.details))
-    assert set(reporting.read_scores(stored).numbers) == set(TRANSLATION)
+    assert set(page.read_scores(stored).numbers) == set(TRANSLATION)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
 

@@ -7,7 +7,11 @@ from chromium import needs_chromium, visit
 
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
-from t2t_repro.reports import attention_maps, reporting, sample_translations
+from t2t_repro.reports import (
+    attention_maps,
+    page,
+    sample_translations,
+)
 
 SETTINGS = {
     "problem": "made_up",
@@ -32,7 +36,7 @@ MANIFEST = {
         }
     },
 }
-RUN = reporting.RunSummary(
+RUN = page.RunSummary(
     name="one",
     settings=SETTINGS,
     headline="bleu",
@@ -46,9 +50,7 @@ RUN = reporting.RunSummary(
         ),
     },
     drawings={
-        "test": [
-            reporting.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")
-        ]
+        "test": [page.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]
     },
     checkpoint="ckpt-20",
     attention=[
@@ -78,7 +80,7 @@ NEW_RUN = RUN._replace(
 
 def test_scores_of_checkpoints_are_plotted():
     curve = {"checkpoints/test": [(10, 20.0), (20, 25.5)]}
-    found = reporting.render([RUN._replace(curves=curve)])
+    found = page.render([RUN._replace(curves=curve)])
     assert "sacreBLEU of checkpoints, test." in found
 
 
@@ -123,7 +125,7 @@ class Reader(html.parser.HTMLParser):
     ids=["one", "new", "both"],
 )
 def reader(request):
-    return Reader(reporting.render(request.param))
+    return Reader(page.render(request.param))
 
 
 def words(reader):
@@ -153,14 +155,14 @@ def test_images_have_alternative_text(reader):
 
 def test_page_runs_no_scripts_and_loads_nothing():
     """A metric of somebody else may draw any SVG."""
-    text = reporting.render([RUN])
+    text = page.render([RUN])
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}'
     assert text.index(meta) < text.index("<title>")
 
 
 def test_page_shows_everything_of_a_run():
-    text = words(Reader(reporting.render([RUN])))
+    text = words(Reader(page.render([RUN])))
     for part in (
         "base on made_up one, trained for 20 steps.",
         "Parameters 63,045,632",
@@ -186,7 +188,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
     run = NEW_RUN._replace(
         settings=settings, cost=NEW_RUN.cost._replace(steps=steps)
     )
-    text = words(Reader(reporting.render([run])))
+    text = words(Reader(page.render([run])))
     assert "The model was imported from marian: opus" in text
     assert "a.npz beef" in text and "missing or has changed" not in text
     trained = ", trained for 5 steps." if steps else "."
@@ -194,7 +196,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
 
 
 def test_page_states_what_is_missing():
-    text = words(Reader(reporting.render([NEW_RUN])))
+    text = words(Reader(page.render([NEW_RUN])))
     for part in (
         "The data of the run is missing or has changed",
         "feed",
@@ -208,7 +210,7 @@ def test_page_states_what_is_missing():
 
 
 def test_several_runs_stand_side_by_side():
-    text = words(Reader(reporting.render([RUN, NEW_RUN])))
+    text = words(Reader(page.render([RUN, NEW_RUN])))
     assert "2 runs side by side: one, two." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
@@ -216,7 +218,7 @@ def test_several_runs_stand_side_by_side():
 
 
 def test_differences_come_first_and_equal_facts_once():
-    text = words(Reader(reporting.render([RUN, NEW_RUN])))
+    text = words(Reader(page.render([RUN, NEW_RUN])))
     glance = text[text.index("At a glance") : text.index("Training data")]
     differing, equal = glance.split("Equal in all runs: 4")
     assert "hidden_size 512 128" in differing
@@ -236,7 +238,7 @@ def with_seed(seed, bleu):
 
 def test_runs_that_differ_in_their_seed_share_a_column():
     runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    text = words(Reader(reporting.render(runs)))
+    text = words(Reader(page.render(runs)))
     assert "3 runs side by side: base_seed (2 seeds), two." in text
     assert "Seed 1, 2 1" in text
     assert "sacreBLEU, test 28.00 (27.00 to 29.00) –" in text
@@ -248,9 +250,9 @@ def test_runs_that_differ_in_their_seed_share_a_column():
 @needs_chromium
 def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
     """In the dark, too, the page has no white paper."""
-    page = tmp_path / "index.html"
+    path = tmp_path / "index.html"
     runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    page.write_text(reporting.render(runs), "utf-8")
+    path.write_text(page.render(runs), "utf-8")
     columns = (
         "getComputedStyle(document.querySelector('.side'))"
         ".gridTemplateColumns.split(' ').length"
@@ -268,7 +270,7 @@ def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
         background = "getComputedStyle(document.body).backgroundColor"
         assert await browser.value(background) != "rgb(255, 255, 255)"
 
-    visit(chromium, page.as_uri(), test)
+    visit(chromium, path.as_uri(), test)
 
 
 def test_headline_metric_comes_first():
@@ -278,7 +280,7 @@ def test_headline_metric_comes_first():
         curves=RUN.curves | {"validation/exact_match": [(20, 50.5)]},
         scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
     )
-    text = words(Reader(reporting.render([run])))
+    text = words(Reader(page.render([run])))
     glance = text[text.index("At a glance") : text.index("Training data")]
     first, second, *_ = (
         glance.index(part)
@@ -309,7 +311,7 @@ def test_headline_metric_comes_first():
     ],
 )
 def test_number_is_readable(value, text):
-    assert reporting.number(value) == text
+    assert page.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -324,4 +326,4 @@ def test_number_is_readable(value, text):
     ],
 )
 def test_command_is_as_typed(line, text):
-    assert reporting.command(line) == text
+    assert page.command(line) == text

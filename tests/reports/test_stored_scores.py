@@ -1,6 +1,6 @@
 """Stored scores of any kind: each entry has its place."""
 
-from t2t_repro.reports import reporting
+from t2t_repro.reports import page
 
 STORED = {
     "bleu": 39.567,
@@ -18,7 +18,7 @@ STORED = {
 
 
 def test_entries_are_sorted_by_kind():
-    scores = reporting.read_scores(STORED)
+    scores = page.read_scores(STORED)
     assert scores.numbers == {"bleu": 39.567, "ter": 44}
     assert set(scores.notes) == {"plus_minus", "signatures"}
     assert scores.tables == {
@@ -36,15 +36,15 @@ def test_entries_are_sorted_by_kind():
 
 
 def test_number_has_its_interval():
-    scores = reporting.read_scores(STORED)
+    scores = page.read_scores(STORED)
     assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
     assert scores.formatted("ter") == "44.00"
     assert scores.formatted("chrf") == "–"
 
 
 def test_other_notes_have_a_row_per_number():
-    assert reporting.read_scores(STORED).other_notes() == [
+    assert page.read_scores(STORED).other_notes() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
     ]
-    assert reporting.read_scores({"bleu": 1.0}).other_notes() == []
+    assert page.read_scores({"bleu": 1.0}).other_notes() == []

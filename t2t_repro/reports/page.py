@@ -1,0 +1,575 @@
+"""The page of a report: runs side by side, and ranges over seeds."""
+
+import base64
+import math
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import markupsafe
+import numpy as np
+
+from t2t_repro import registry
+from t2t_repro.evaluation import published
+from t2t_repro.io import progress
+from t2t_repro.models import seq2seq
+from t2t_repro.reports import attention_maps, curves
+from t2t_repro.reports.sample_translations import RankedSamples
+
+UNKNOWN = "–"
+# Entries of run.json that say where and when, not what was trained.
+_CIRCUMSTANCES = {
+    "command_lines",
+    "data_dir",
+    "hardware",
+    "random_seed",
+    "usr_dir",
+    "versions",
+}
+CHECKPOINTS = "checkpoints/"  # curves of checkpoints: checkpoints/SPLIT
+# Metrics of the overview, after the headline metric.
+_OVERVIEW_METRICS = ("bleu", "bleu_tok", "chrf", "exact_match")
+_LABELS = {
+    "bleu": "sacreBLEU",
+    "bleu_tok": "tokenized BLEU",
+    "chrf": "chrF",
+    "exact_match": "% exact match",
+    "bracketing_f1": "bracketing F1",
+}
+_AS_THE_PAPER = "FLOPs, time × devices × sustained FLOP/s"
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone: one column of a comparison."""
+
+    name: str
+    runs: "Sequence[RunSummary]"
+
+
+class Row(NamedTuple):
+    """A fact or a figure: its label, and its text in each column."""
+
+    label: str
+    texts: list[str]
+    note: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """True if two columns have different texts."""
+        return len(set(self.texts)) > 1
+
+    @property
+    def is_known(self) -> bool:
+        """True if a column has a text."""
+        return set(self.texts) != {UNKNOWN}
+
+
+class OutputDrawing(NamedTuple):
+    """Pictures of an output and of its reference."""
+
+    title: str
+    ours: str  # SVG
+    reference: str  # SVG
+
+
+class RunSummary(NamedTuple):
+    """Everything that a report shows of one run."""
+
+    name: str
+    settings: dict  # run.json
+    headline: str  # headline metric of its problem
+    curves: dict[str, curves.Curve]
+    cost: seq2seq.TrainingCost
+    manifest: dict | None  # manifest of its data; None: missing
+    scores: dict[str, dict]  # split -> stored scores
+    # By split.
+    samples: dict[str, RankedSamples]
+    drawings: dict[str, list[OutputDrawing]]  # by split
+    checkpoint: str | None  # that computed `attention`; None: no attention
+    attention: list[attention_maps.SentencePlots]
+    no_attention: str  # reason why there is no attention
+
+
+def render(runs: Sequence[RunSummary]) -> str:
+    """Render the page, with all styles and images inside."""
+    filters = {
+        "command": command,
+        "number": number,
+        "label": label,
+        "made": _made,
+        "data_uri": _data_uri,
+        "breakable": _breakable,
+    }
+    groups = _group_seeds(runs)
+    single = [Group(run.name, [run]) for run in runs]
+    means = {
+        group.name: _mean_curves([run.curves for run in group.runs])
+        for group in groups
+    }
+    kinds = _plots(runs)
+    plots = [curves.plot(kind, means) for kind in kinds]
+    hparams = _hparams(groups)
+    return curves.render(
+        "page.html.j2",
+        filters,
+        title=_title(runs),
+        runs=runs,
+        several=len(runs) > 1,
+        groups=groups,
+        single=single,
+        # All that differs between settings comes before the results.
+        overview=_settings(groups)
+        + [row for row in hparams if row.differs]
+        + _results(groups),
+        results_of_each=_results(single) if len(groups) < len(runs) else [],
+        plots=[
+            (plot.title, markupsafe.Markup(svg))
+            for plot, svg in zip(kinds, plots, strict=True)
+            if svg
+        ],
+        data=_by_data(runs),
+        splits=_splits(groups),
+        columns=score_columns,
+        costs=_costs(groups),
+        hparams=hparams,
+        versions=_versions(groups),
+    )
+
+
+def _title(runs):
+    """Return "base and big on wmt14_ende"."""
+    sets, problems = (
+        " and ".join(dict.fromkeys(run.settings[name] for run in runs))
+        for name in ("hparams_set", "problem")
+    )
+    return f"{sets} on {problems}"
+
+
+def _compare(groups, facts, kept=()):
+    """List a Row for each (label, function of a run).
+
+    Without a value in any run, there are only those whose labels are `kept`.
+    """
+    rows = (
+        Row(
+            label,
+            [_in_one_text(map(value, group.runs), number) for group in groups],
+        )
+        for label, value in facts
+    )
+    return [row for row in rows if row.is_known or row.label in kept]
+
+
+def _settings(groups):
+    return _compare(
+        groups,
+        [
+            ("Problem", lambda run: run.settings["problem"]),
+            ("hparams set", lambda run: run.settings["hparams_set"]),
+            # Text: seeds have no mean.
+            ("Seed", lambda run: str(run.settings["random_seed"])),
+            ("Computed on", _computed_on),
+            ("Parameters", lambda run: run.cost.parameters),
+            ("Steps done", lambda run: run.cost.steps),
+        ],
+    )
+
+
+def _results(groups):
+    """List the last validation and the scores."""
+    runs = [run for group in groups for run in group.runs]
+    validations = {"Validation perplexity, the last": "perplexity"} | {
+        f"Validation {label(name)} of a sample, the last": name
+        for name in _sampled(runs)
+    }
+    headlines = [run.headline for run in runs]
+    return _compare(
+        groups,
+        [
+            (text, lambda run, name=name: _last(run, f"validation/{name}"))
+            for text, name in validations.items()
+        ]
+        + [
+            (
+                f"{label(name)}, {split}",
+                lambda run, name=name, split=split: run.scores.get(
+                    split, {}
+                ).get(name),
+            )
+            for split in dict.fromkeys(
+                split for run in runs for split in run.scores
+            )
+            for name in dict.fromkeys([*headlines, *_OVERVIEW_METRICS])
+        ],
+    )
+
+
+def _by_data(runs):
+    """List ([names of the runs], one of them) for each corpus."""
+    found = {}
+    for run in runs:
+        key = run.settings["problem"], repr(run.manifest)
+        sha256 = run.settings["manifest_sha256"]
+        found.setdefault((*key, sha256), []).append(run)
+    return [([run.name for run in same], same[0]) for same in found.values()]
+
+
+def _plots(runs):
+    """Return the plots, with those of samples and of checkpoints."""
+    sample_plots = (
+        curves.Plot(f"Validation {label(name)}", None, f"validation/{name}")
+        for name in _sampled(runs)
+    )
+    headlines = " and ".join(dict.fromkeys(label(run.headline) for run in runs))
+    checkpoint_plots = (
+        curves.Plot(
+            f"{headlines} of checkpoints, {name.removeprefix(CHECKPOINTS)}",
+            None,
+            name,
+        )
+        for name in dict.fromkeys(name for run in runs for name in run.curves)
+        if name.startswith(CHECKPOINTS)
+    )
+    loss, perplexity, *others = curves.PLOTS
+    return [loss, perplexity, *sample_plots, *checkpoint_plots, *others]
+
+
+def _sampled(runs):
+    """List the metrics of validation samples, headlines first."""
+    headlines = [run.headline for run in runs]
+    names = dict.fromkeys(
+        [*headlines, *(entry.name for entry in registry.metrics)]
+    )
+    return [
+        name
+        for name in names
+        if any(f"validation/{name}" in run.curves for run in runs)
+    ]
+
+
+def _made(run):
+    """Return how the weights came about: by an import, a training, or both."""
+    parts = []
+    if origin := run.settings.get("imported_from"):
+        parts.append(f"imported from {origin['system']}")
+    if run.cost.steps or not parts:
+        parts.append(f"trained for {number(run.cost.steps)} steps")
+    return ", ".join(parts)
+
+
+def _computed_on(run):
+    """Return devices and precision of all sessions."""
+    sessions = run.settings.get("hardware", [])  # older runs have none
+    return "; ".join(dict.fromkeys(sessions)) or None
+
+
+def _last(run, name):
+    curve = run.curves.get(name)
+    return curve[-1][1] if curve else None
+
+
+class SplitScores(NamedTuple):
+    """Scores of a split: rows of a comparison, and all of each run."""
+
+    numbers: list[Row]
+    facts: list[Row]  # signature, checkpoints, search
+    stored: dict[str, "StoredScores"]  # by the name of the run
+
+
+def _splits(groups):
+    """Return {split: SplitScores}."""
+    splits = {}
+    runs = [run for group in groups for run in group.runs]
+    descriptions = {entry.name: entry.summary for entry in registry.metrics}
+    for split in dict.fromkeys(split for run in runs for split in run.scores):
+        stored = {
+            run.name: read_scores(run.scores[split])
+            for run in runs
+            if split in run.scores
+        }
+        columns = [
+            [stored[run.name] for run in group.runs if run.name in stored]
+            for group in groups
+        ]
+        splits[split] = SplitScores(
+            [
+                Row(
+                    name,
+                    [_score(column, name) for column in columns],
+                    descriptions.get(name, ""),
+                )
+                for name in score_columns(s.numbers for s in stored.values())
+            ],
+            [
+                Row(
+                    name.replace("_", " "),
+                    [
+                        _in_one_text(
+                            [scores.facts.get(name) for scores in column], str
+                        )
+                        for column in columns
+                    ],
+                )
+                for name in score_columns(s.facts for s in stored.values())
+            ],
+            stored,
+        )
+    return splits
+
+
+def _score(column, name):
+    """Return a run's score with its interval, or the mean over seeds."""
+    if len(column) == 1:
+        return column[0].formatted(name)
+    return _in_one_text(
+        [scores.numbers.get(name) for scores in column], "{:.2f}".format
+    )
+
+
+def _costs(groups):
+    """List figures of cost: ours, and those of the paper."""
+
+    def table_2(run):
+        names = run.settings["problem"], run.settings["hparams_set"]
+        row = published.table_2_row(*names)
+        return row and row.flops
+
+    def stated(run):
+        value = published.stated_parameters(run.settings["hparams_set"])
+        return None if value is None else round(value)
+
+    return _compare(
+        groups,
+        [
+            ("Parameters", lambda run: run.cost.parameters),
+            ("as in Table 3", stated),
+            ("FLOPs, counted", lambda run: run.cost.counted_flops),
+            (_AS_THE_PAPER, lambda run: run.cost.estimated_flops),
+            ("as in Table 2", table_2),
+            ("Time of the steps", lambda run: _duration(run.cost.seconds)),
+            (
+                "Counted FLOP/s of all devices together",
+                lambda run: run.cost.counted_flops_per_second,
+            ),
+        ],
+        # Because the text below names its flags.
+        kept=[_AS_THE_PAPER],
+    )
+
+
+def _hparams(groups):
+    """List the hyperparameters, which the runs of a group share."""
+    sets = [group.runs[0].settings["hparams"] for group in groups]
+    names = dict.fromkeys(name for values in sets for name in values)
+    return [
+        Row(name, [str(values.get(name, UNKNOWN)) for values in sets])
+        for name in names
+    ]
+
+
+def _versions(groups):
+    sets = [run.settings["versions"] for group in groups for run in group.runs]
+    return _compare(
+        groups,
+        [
+            (name, lambda run, name=name: run.settings["versions"].get(name))
+            for name in dict.fromkeys(name for names in sets for name in names)
+        ],
+    )
+
+
+def label(metric: str) -> str:
+    """Return the display name of a metric."""
+    return _LABELS.get(metric, metric.replace("_", " "))
+
+
+def number(value: object) -> str:
+    """Format a value; None is a dash.
+
+    Examples: 12345 is 12,345; 39.567 is 39.57; 0.0249 is 0.025; 3.3e18 is
+    3.30e18.
+    """
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, float):
+        if 0 < abs(value) < 0.1:
+            return f"{value:.2g}"
+        if abs(value) < 1e6 or not math.isfinite(value):
+            return f"{value:,.2f}"
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits}e{int(power)}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def command(line: str) -> str:
+    """Format a command line of run.json as one would type it."""
+    first, space, rest = line.partition(" ")
+    path = pathlib.PurePath(first)
+    if path.suffix == ".py":
+        return f"t2t {path.stem}{space}{rest}"
+    return f"{path.name}{space}{rest}"
+
+
+def _duration(seconds):
+    return None if seconds is None else progress.duration(seconds)
+
+
+def _breakable(text):
+    """Let lines end behind the marks of words of more than 20 letters."""
+
+    def mark(word):
+        return re.sub("([_/,*=:])(?=.)", r"\1<wbr>", word[0])
+
+    escaped = str(markupsafe.escape(text))
+    return markupsafe.Markup(re.sub(r"\S{21,}", mark, escaped))
+
+
+def _data_uri(png):
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+# Stored scores of a split, as evaluate writes them
+
+
+class StoredScores(NamedTuple):
+    """The entries of a file, by kind."""
+
+    numbers: dict[str, float]
+    notes: dict[str, dict]  # name -> {number: remark}
+    tables: dict[str, list[dict]]  # name -> rows
+    facts: dict[str, str]  # signature, checkpoints, settings of the search
+
+    def formatted(self, key: str) -> str:
+        """Format a number, with its interval if there is one."""
+        margin = self.notes.get("plus_minus", {}).get(key)
+        value = self.numbers.get(key)
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + (f"\u00a0±\u00a0{margin:.2f}" if margin else "")
+
+    def other_notes(self) -> list[dict]:
+        """Return the notes other than intervals, a row for each number."""
+        rows = [
+            {"score": key}
+            | {
+                name: note[key]
+                for name, note in self.notes.items()
+                if name != "plus_minus" and note.get(key) is not None
+            }
+            for key in self.numbers
+        ]
+        return [row for row in rows if len(row) > 1]
+
+
+def read_scores(stored: dict) -> StoredScores:
+    """Sort the entries of translations/SPLIT.json; skip empty ones."""
+    numbers = {key: value for key, value in stored.items() if _is_number(value)}
+    scores = StoredScores(numbers, {}, {}, {})
+    for key, value in stored.items():
+        if key in numbers or value in (None, [], {}):
+            continue
+        if isinstance(value, dict) and set(value) <= set(numbers):
+            scores.notes[key] = value
+        elif rows := _rows(value):
+            scores.tables[key] = rows
+        else:
+            scores.facts[key] = _words(value)
+    return scores
+
+
+def score_columns(rows: Iterable[dict]) -> list[str]:
+    """Return the names in the rows, each once, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _rows(value):
+    """Convert a list or dict of dicts to rows; return [] for other values."""
+    if isinstance(value, dict):
+        named = value.items()
+        if all(isinstance(row, dict) for row in value.values()):
+            return [{"name": name} | row for name, row in named]
+    if isinstance(value, list):
+        if all(isinstance(row, dict) for row in value):
+            return value
+    return []
+
+
+def _words(value):
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# Runs and groups of runs that differ in their seeds
+
+
+def _group_seeds(runs: Iterable[RunSummary]) -> list[Group]:
+    """Group runs of the same settings and steps, in order of appearance."""
+    found: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        kept = {
+            name: value
+            for name, value in run.settings.items()
+            if name not in _CIRCUMSTANCES
+        }
+        key = repr((sorted(kept.items()), run.cost.steps))
+        found.setdefault(key, []).append(run)
+    names = list(map(_name, found.values()))
+    if len(set(names)) < len(names):
+        names = [", ".join(run.name for run in runs) for runs in found.values()]
+    return list(map(Group, names, found.values()))
+
+
+def _name(runs):
+    """Return the name of a run, or the start of the names of several."""
+    names = [run.name for run in runs]
+    if len(names) == 1:
+        return names[0]
+    start = os.path.commonprefix(names).rstrip("_-. /") or names[0]
+    return f"{start} ({len(names)} seeds)"
+
+
+def _in_one_text(values: Iterable[Any], text: Callable[[Any], str]) -> str:
+    """Return the text of a group's values.
+
+    Numbers that differ have their mean, least and greatest one, other values
+    are listed: "27.25 (26.80 to 27.70)", "1, 2".
+    """
+    known = [value for value in values if value is not None]
+    texts = list(dict.fromkeys(map(text, known)))
+    if len(texts) < 2:
+        return texts[0] if texts else UNKNOWN
+    if not all(isinstance(value, int | float) for value in known):
+        return ", ".join(texts)
+    ends = f"{text(min(known))} to {text(max(known))}"
+    return f"{text(sum(known) / len(known))} ({ends})"
+
+
+def _mean_curves(
+    runs: Sequence[Mapping[str, list[tuple]]],
+) -> dict[str, list[tuple]]:
+    """Average the curves of a group's runs at the steps that all have.
+
+    Returns:
+        {name: [(step, mean, least, greatest)]}; [(step, value)] of one run.
+    """
+    if len(runs) == 1:
+        return dict(runs[0])
+    averaged = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        curves = [dict(run[name]) for run in runs if name in run]
+        steps = sorted(set.intersection(*map(set, curves)))
+        values = np.array([[curve[step] for step in steps] for curve in curves])
+        if steps:
+            ends = values.min(0), values.max(0)
+            columns = np.array([values.mean(0), *ends]).tolist()
+            averaged[name] = list(zip(steps, *columns, strict=True))
+    return averaged
