@@ -565,9 +565,9 @@ def _mean_curves(
         return dict(runs[0])
     averaged = {}
     for name in dict.fromkeys(name for run in runs for name in run):
-        curves = [dict(run[name]) for run in runs if name in run]
-        steps = sorted(set.intersection(*map(set, curves)))
-        values = np.array([[curve[step] for step in steps] for curve in curves])
+        found = [dict(run[name]) for run in runs if name in run]
+        steps = sorted(set.intersection(*map(set, found)))
+        values = np.array([[curve[step] for step in steps] for curve in found])
         if steps:
             ends = values.min(0), values.max(0)
             columns = np.array([values.mean(0), *ends]).tolist()
