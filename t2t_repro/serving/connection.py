@@ -23,7 +23,7 @@ _SCHEMES = {
 }
 _MODEL = re.compile("([^/]+?)(?:/versions/([0-9]{1,18})|/labels/([^/]+))?/?|")
 DEFAULT_NAME = "t2t"
-REQUEST_BOUNDS = "request_bounds"  # key of the model card
+_BOUNDS = "request_bounds"  # key of the model card
 _MAX_ALPHA = 10.0  # of a request
 # Options that name files.
 FILES = "token_file", "tls_ca", "tls_certificate", "tls_key"
@@ -331,12 +331,13 @@ def input_dtype(name: str) -> str:
 
 
 def request_bounds(max_beam_size: int) -> dict[str, Any]:
-    """Return what the model card says of the numbers."""
-    return {
+    """Return the entry of the model card about the numbers."""
+    bounds = {
         name: {"default": found.default, "range": [found.lowest, found.highest]}
         for name, found in optional_inputs(max_beam_size).items()
         if found.dtype != "string"
     }
+    return {_BOUNDS: bounds}
 
 
 def request_fault(
@@ -348,7 +349,7 @@ def request_fault(
         columns: a row for each sentence, by the name of the input.
         card: model card of the export; one without bounds takes all.
     """
-    for name, bound in card.get(REQUEST_BOUNDS, {}).items():
+    for name, bound in card.get(_BOUNDS, {}).items():
         found = OptionalInput(
             input_dtype(name), bound["default"], *bound["range"]
         )

@@ -105,6 +105,15 @@ def _require_exportable(run, hparams, format, max_beam_size):
         )
 
 
+# The folder has CTranslate2's files model.bin, config.json and
+# shared_vocabulary.json, the run's vocab.model, and model_card.json. Separate
+# vocabularies are source_vocabulary.json and target_vocabulary.json, with
+# vocab.inputs.model and vocab.targets.model. CTranslate2 reads and returns
+# subwords as text, without EOS, which it adds. Its search is its own, with the
+# settings of each call. Weights are float32: compute_type="int8" rounds them on
+# loading.
+
+
 def export_ctranslate2(
     models: Sequence[Seq2Seq],
     vocabularies: Vocabularies,
@@ -115,16 +124,7 @@ def export_ctranslate2(
 ) -> pathlib.Path:
     """Write a folder that ``ctranslate2.Translator`` loads.
 
-        model.bin, config.json, shared_vocabulary.json    CTranslate2's
-        vocab.model                                       that of the run
-        model_card.json
-
-    Separate vocabularies are source_vocabulary.json and target_vocabulary.json,
-    with vocab.inputs.model and vocab.targets.model. CTranslate2 reads and
-    returns subwords as text, without EOS, which it adds. Its search is its own,
-    with the settings of each call. Weights are float32: compute_type="int8"
-    rounds them on loading. The folder is written under another name and renamed
-    when it is complete.
+    The folder is written under another name and renamed when it is complete.
 
     Args:
         models: one model; CTranslate2 has no ensembles.

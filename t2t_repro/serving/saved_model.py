@@ -80,9 +80,7 @@ def export(
     card = card | {"weights_dtype": weights_dtype}
     if max_beam_size:
         graph_model = request_model.RequestModel(*settings, max_beam_size)
-        card[connection.REQUEST_BOUNDS] = connection.request_bounds(
-            max_beam_size
-        )
+        card |= connection.request_bounds(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)
     graph_model.tag = card.get("tag", "")
