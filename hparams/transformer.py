@@ -121,9 +121,14 @@ class TransformerHParams(HParams):
         help="Use one matrix for the embeddings of inputs and targets and for "
         "the softmax."
     )
+    shared_embedding: bool = setting(
+        default=False,
+        help="Where that is false: use one matrix for the embeddings of inputs "
+        "and targets.",
+    )
     shared_targets_embedding_and_softmax_weights: bool = setting(
         default=False,
-        help="Where that is false: use one matrix for the embedding of "
+        help="Where both are false: use one matrix for the embedding of "
         "targets and for the softmax.",
     )
     softmax_bias: bool = setting(
@@ -222,6 +227,13 @@ class TransformerHParams(HParams):
             "num_key_value_heads",
             self.num_heads % (self.num_key_value_heads or 1) == 0,
             f"0 or a divisor of num_heads ({self.num_heads})",
+        )
+        ties = "shared_targets_embedding_and_softmax_weights"
+        self._require(
+            ties,
+            not (self.shared_embedding and getattr(self, ties)),
+            "false where shared_embedding is true; one matrix for all is "
+            "shared_embedding_and_softmax_weights",
         )
         norms[self.norm.partition(":")[0]]  # suggests near names
         self._require(

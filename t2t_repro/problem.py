@@ -348,8 +348,10 @@ class Problem(CorpusSettings):
                     "bpe_dropout is for bpe, unigram_alpha for unigram. Set "
                     f"{name}=0" + (f" and {offered}=0.1." if offered else ".")
                 )
-        shared = "shared_embedding_and_softmax_weights"
-        if not (self.separate_vocabularies and getattr(hparams, shared, False)):
+        names = "shared_embedding_and_softmax_weights", "shared_embedding"
+        found = (name for name in names if getattr(hparams, name, False))
+        shared = next(found, None)
+        if not (self.separate_vocabularies and shared):
             return
         # Two files may segment text differently and have the same ids.
         paths = self.vocabulary_paths

@@ -81,15 +81,14 @@ def sharing(
     """Return the hparams of equal matrices, which are one."""
     target = weights["targets_embedding/weight"]
     is_tied = np.array_equal(weights["softmax/weight"], target)
-    shares_all = (
-        is_tied
-        and pair.have_same_ids
-        and np.array_equal(weights["inputs_embedding/weight"], target)
+    have_one = pair.have_same_ids and np.array_equal(
+        weights["inputs_embedding/weight"], target
     )
     return {
-        "shared_embedding_and_softmax_weights": shares_all,
+        "shared_embedding_and_softmax_weights": have_one and is_tied,
+        "shared_embedding": have_one and not is_tied,
         "shared_targets_embedding_and_softmax_weights": is_tied
-        and not shares_all,
+        and not have_one,
     }
 
 

@@ -187,6 +187,8 @@ class _Reader:
             return {"": take(name, *shape)}
         words = self.names.norm if _is_norm(parts[0]) else self.names.dense
         first, second = (name.replace("?", word) for word in words)
+        if _is_norm(parts[0]) and self.hparams.get("norm") == "rms":
+            return {"/scale": take(first, *shape)}
         if _is_norm(parts[0]):
             return {
                 "/gamma": take(first, *shape),
@@ -221,17 +223,19 @@ def by_path(
     weights: Mapping[str, np.ndarray], hparams: Any
 ) -> dict[str, np.ndarray]:
     """Return weights, as if none were shared, by the paths of a model."""
-    shares_all = hparams.shared_embedding_and_softmax_weights
-    is_tied = shares_all or hparams.shared_targets_embedding_and_softmax_weights
-    unused = {"targets_embedding/weight"} if is_tied else set()
-    unused |= {"inputs_embedding/weight"} if shares_all else set()
-    scope = "softmax"
-    if is_tied:
-        scope = "embedding" if shares_all else "targets_embedding"
+    unused: tuple[str, ...] = ()
+    kept = layer = "softmax"  # names of the matrix that others share
+    if hparams.shared_embedding_and_softmax_weights:
+        unused, layer = ("inputs_embedding", "targets_embedding"), "embedding"
+    elif hparams.shared_embedding:
+        unused, kept = ("targets_embedding",), "inputs_embedding"
+        layer = "embedding"
+    elif hparams.shared_targets_embedding_and_softmax_weights:
+        unused, layer = ("targets_embedding",), "targets_embedding"
     return {
-        re.sub("^softmax/", f"{scope}/", path): array
+        re.sub(f"^{kept}/", f"{layer}/", path): array
         for path, array in weights.items()
-        if path not in unused
+        if path.partition("/")[0] not in unused
     }
 
 

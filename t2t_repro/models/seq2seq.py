@@ -313,9 +313,9 @@ def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
 class EmbeddingSeq2Seq(Seq2Seq):
     """Model with embeddings of both sides and a softmax, each an Embedding.
 
-    hparams.shared_embedding_and_softmax_weights makes them one layer;
-    shared_targets_embedding_and_softmax_weights, if the model has it, the last
-    two.
+    hparams.shared_embedding_and_softmax_weights makes them one layer. If the
+    model has these, shared_embedding makes the first two one layer, and
+    shared_targets_embedding_and_softmax_weights the last two.
     """
 
     inputs_embedding: Embedding
@@ -326,29 +326,31 @@ class EmbeddingSeq2Seq(Seq2Seq):
         """Build the layers; see Seq2Seq.
 
         Raises:
-            UserError: all should be one, and there are two vocabularies.
+            UserError: both sides should share one, and there are two
+                vocabularies.
         """
         super().__init__(hparams, vocab_size, **kwargs)
-        if hparams.shared_embedding_and_softmax_weights:
+        every = "shared_embedding_and_softmax_weights"
+        is_tied = getattr(hparams, every)
+        of_sides = every if is_tied else "shared_embedding"
+        if getattr(hparams, of_sides, False):
             if self.source_vocab_size != vocab_size:
                 raise errors.UserError(
                     "One embedding for both sides needs one vocabulary; inputs "
                     f"have {self.source_vocab_size:,} subwords and targets "
-                    f"{vocab_size:,}. Say --hparams="
-                    "shared_embedding_and_softmax_weights=false."
+                    f"{vocab_size:,}. Say --hparams={of_sides}=false."
                 )
-            shared = self._new_embedding("embedding", vocab_size, True)
+            shared = self._new_embedding("embedding", vocab_size, is_tied)
             self.inputs_embedding = self.targets_embedding = shared
-            self.softmax = shared
-            return
-        self.inputs_embedding = self._new_embedding(
-            "inputs_embedding", self.source_vocab_size, False
-        )
-        shares = "shared_targets_embedding_and_softmax_weights"
-        is_tied = getattr(hparams, shares, False)
-        self.targets_embedding = self._new_embedding(
-            "targets_embedding", vocab_size, is_tied
-        )
+        else:
+            shares = "shared_targets_embedding_and_softmax_weights"
+            is_tied = getattr(hparams, shares, False)
+            self.inputs_embedding = self._new_embedding(
+                "inputs_embedding", self.source_vocab_size, False
+            )
+            self.targets_embedding = self._new_embedding(
+                "targets_embedding", vocab_size, is_tied
+            )
         self.softmax = (
             self.targets_embedding
             if is_tied

@@ -36,6 +36,7 @@ SPACE = "\u2581"  # the sign of a space, which begins a word
 CODE = r"(?s)^>>.*?<<"  # of a language; also in the syntax of RE2
 _CODE = re.compile(CODE)
 _LANGUAGE = re.compile(r"<2([A-Za-z_]+)>")  # name of a language's token
+_SENTINEL = re.compile("<extra_id_[0-9]+>")  # T5's, which is a word of a text
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 VERBATIM = "verbatim"
@@ -170,11 +171,19 @@ class SentencePiece(Vocabulary):
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(
-            piece.piece.removeprefix(SPACE)
+            name.removeprefix(SPACE)
+            for name in self._words
+            if name.startswith(SPACE)
+        )
+
+    @property
+    def _words(self):
+        """Pieces that are read whole, user-defined ones."""
+        return [
+            piece.piece
             for piece in _Proto.FromString(self.model).pieces
             if piece.type == _Piece.USER_DEFINED
-            and piece.piece.startswith(SPACE)
-        )
+        ]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._processor.Encode(list(lines), add_eos=True, num_threads=1)
@@ -252,7 +261,9 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]
         if not self.reads_codes:
-            return super().tags
+            names = (name.removeprefix(SPACE) for name in self._words)
+            tags = super().tags | set(filter(_LANGUAGE.fullmatch, names))
+            return frozenset(t for t in tags if not _SENTINEL.fullmatch(t))
         names = self.pieces(range(self._size))
         return frozenset(name for name in names if _CODE.fullmatch(name))
 
@@ -345,6 +356,7 @@ def map_ids(
     special: SpecialTokens,
     reads_codes: bool = False,
     control: Collection[str] = (),
+    words: Collection[str] = (),
 ) -> MappedModel:
     """Give the pieces of a SentencePiece model the ids of a list.
 
@@ -356,6 +368,7 @@ def map_ids(
             beginning of a line even where the list has none. It is then
             unknown, and otherwise text.
         control: tokens that neither are read from text nor become text.
+        words: tokens that are read whole, also if the model lacks them.
 
     Raises:
         UserError: the model or the list lacks what it must have.
@@ -367,6 +380,9 @@ def map_ids(
     if spec.model_type == spec.BPE or spec.byte_fallback:
         _refuse_characters(tokens, {*known, *control})
     pieces = [_piece(tokens[i], known, special, control) for i in order[1:]]
+    for piece in pieces:
+        if piece.piece in words:
+            piece.type = _Piece.USER_DEFINED
     taken = {piece.piece for piece in pieces} | known.keys()
     pad = vocabulary.name_of_pad(special, taken)
     pieces.insert(0, _Piece(piece=pad, type=_Piece.CONTROL))

@@ -100,7 +100,8 @@ class Vocabulary:
         """Ids of `tags`."""
         if not self.tags:
             return frozenset()
-        return frozenset(row[0] for row in self.encode(sorted(self.tags)))
+        rows = self.encode(sorted(self.tags))
+        return frozenset(i for row in rows for i in row[:-1])
 
     def has_text(self, ids: Iterable[int]) -> bool:
         """Return whether ids are more than tags, EOS and PAD."""

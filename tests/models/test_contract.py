@@ -121,7 +121,8 @@ def test_model_follows_the_rules(hparams_of, name):
     random biases and gains.
     """
     hparams = hparams_of(name)
-    shared = getattr(hparams, "shared_embedding_and_softmax_weights", False)
+    names = "shared_embedding_and_softmax_weights", "shared_embedding"
+    shared = any(getattr(hparams, name, False) for name in names)
     model_check.check(hparams, separate=not shared)
 
 

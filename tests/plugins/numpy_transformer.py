@@ -47,6 +47,8 @@ class NumpyTransformer:
         names = ("inputs_embedding", "targets_embedding", "softmax")
         if self.hparams.shared_embedding_and_softmax_weights:
             names = ("embedding",) * 3
+        elif self.hparams.shared_embedding:
+            names = ("embedding", "embedding", "softmax")
         elif self.hparams.shared_targets_embedding_and_softmax_weights:
             names = (*names[:2], "targets_embedding")
         matrices = [self.weights[f"{name}/weight"] for name in names]

@@ -53,6 +53,7 @@ VARIANTS = {
     | {"norm": "rms", "ffn_activation": "swiglu", "embedding_norm": True}
     | {"restricted_attention": 3, "num_hidden_layers": 2},
     "buckets": APART
+    | {"shared_embedding": True}
     | PRE_NORM
     | {"num_heads": 3, "learned_start": True}
     | {"attention_key_channels": 12, "attention_value_channels": 12}
