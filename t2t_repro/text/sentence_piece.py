@@ -261,8 +261,8 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]
         if not self.reads_codes:
-            names = (name.removeprefix(SPACE) for name in self._words)
-            tags = super().tags | set(filter(_LANGUAGE.fullmatch, names))
+            words = (name.removeprefix(SPACE) for name in self._words)
+            tags = super().tags | set(filter(_LANGUAGE.fullmatch, words))
             return frozenset(t for t in tags if not _SENTINEL.fullmatch(t))
         names = self.pieces(range(self._size))
         return frozenset(name for name in names if _CODE.fullmatch(name))
