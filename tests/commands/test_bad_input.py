@@ -4,7 +4,8 @@ import pathlib
 import shutil
 
 import pytest
-from forked import error, read_cases
+from cases import read_cases
+from forked import error
 
 RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 TINY = "trainer --problem=number_words_ende --hparams_set=tiny"

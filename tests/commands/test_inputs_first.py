@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from forked import read_cases
+from cases import read_cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 RUN = ROOT / "tests" / "fixtures" / "run" / "run"

@@ -1,84 +1,132 @@
-"""Settings of models that are refused; tests/test_hparam.py has the others."""
+"""Settings that do not fit a model, an optimizer, a schedule or a loss.
 
-import dataclasses
+tests/test_hparam.py has the rules of single settings.
+"""
 
 import pytest
+from cases import read_cases
 
 from t2t_repro import errors
+from t2t_repro.training import losses, optimizer
 
-REFUSED = {  # set: (changes, pattern of the message)
-    "tiny": [
-        (
-            {"attention_type": "additive", "max_relative_position": 4},
-            "must be 0 where attention_ty",
-        ),
-        (
-            {"pos": "rotary", "attention_key_channels": 12},
-            "attention_key_channels must be even for each head where pos",
-        ),
-        (
-            {"pos": "rotary", "attention_type": "additive"},
-            "attention_type must be a dot product where pos is rotary",
-        ),
-        (
-            {"pos": "rotary", "max_relative_position": 4},
-            "max_relative_position must be 0 where pos is rotary",
-        ),
-        ({"pos": "rotary", "first_position": 2}, "it has no formula"),
-        (
-            {"pos": "buckets", "position_buckets": 7},
-            "position_buckets must be even where pos is buckets",
-        ),
-        (
-            {"pos": "buckets", "max_bucket_distance": 16},
-            r"must be above half of position_buckets \(16\) where pos is b",
-        ),
-        ({"num_key_value_heads": 3}, r"0 or a divisor of num_heads \(4\)"),
-        ({"norm": "rsm"}, "Unknown norm 'rsm'.*rms"),
-    ],
-    "bytenet_tiny": [
-        ({"hidden_size": 7}, "hidden_size.*even"),
-        ({"kernel_width": 2}, "kernel_width.*odd"),
-        ({"max_dilation": 6}, "max_dilation.*a power of two"),
-        ({"target_ratio": 1.2345}, "target_ratio.*a multiple of 0.001"),
-        ({"target_ratio": 0.0}, "target_ratio.*above 0"),
-    ],
-    "neural_gpu_tiny": [
-        (
-            {"image_width": 2, "kernel_width": 5},
-            "kernel_width.*at most 2 . image_width - 1 .3",
-        ),
-        ({"kernel_length": 2}, "kernel_length.*odd"),
-        ({"target_ratio": 0.0}, "target_ratio.*above 0"),
-    ],
-    "gnmt_tiny": [
-        (
-            {"num_bidirectional_layers": 3},
-            "num_bidirectional_layers must be at most num_encoder_layers",
-        ),
-        (
-            {"num_bidirectional_layers": 2, "attention_hops": 2},
-            "attention_hops must be 1 where all layers of the encoder are",
-        ),
-    ],
-    "moe_tiny": [
-        ({"num_decoder_layers": 1}, "num_decoder_layers must be at least 2"),
-        ({"num_bidirectional_layers": 2}, r"below num_encoder_layers \(2\)"),
-    ],
-    "transformer_moe_tiny": [
-        ({"num_experts": 4, "experts_per_token": 5}, r"most num_experts \(4\)"),
-        ({"experts_per_token": 1}, "at least 2"),
-        ({"mixture_period": 3}, r"at most the number of layers \(2\)"),
-        ({"ffn_activation": "gelu"}, "relu: experts have no other"),
-        ({"relu_dropout": 0.1}, "relu_dropout must be 0: experts have no"),
-    ],
-}
+# Each set with its changes, and what the message must contain.
+CASES = read_cases("""
+tiny attention_type=additive,max_relative_position=4
+    max_relative_position must be 0 where attention_ty
+tiny pos=rotary,attention_key_channels=12
+    attention_key_channels must be even for each head where pos
+tiny pos=rotary,attention_type=additive
+    attention_type must be a dot product where pos is rotary
+tiny pos=rotary,max_relative_position=4
+    max_relative_position must be 0 where pos is rotary
+tiny pos=rotary,first_position=2
+    it has no formula
+tiny pos=buckets,position_buckets=7
+    position_buckets must be even where pos is buckets
+tiny pos=buckets,max_bucket_distance=16
+    must be above half of position_buckets (16) where pos is b
+tiny num_key_value_heads=3
+    0 or a divisor of num_heads (4)
+tiny norm=rsm
+    Unknown norm 'rsm'. Did you mean 'rms'
+bytenet_tiny hidden_size=7
+    hidden_size must be even
+bytenet_tiny kernel_width=2
+    kernel_width must be odd
+bytenet_tiny max_dilation=6
+    max_dilation must be a power of two
+bytenet_tiny target_ratio=1.2345
+    target_ratio must be a multiple of 0.001
+bytenet_tiny target_ratio=0
+    target_ratio must be above 0
+neural_gpu_tiny image_width=2,kernel_width=5
+    kernel_width must be at most 2 * image_width - 1 (3)
+neural_gpu_tiny kernel_length=2
+    kernel_length must be odd
+neural_gpu_tiny target_ratio=0
+    target_ratio must be above 0
+gnmt_tiny num_bidirectional_layers=3
+    num_bidirectional_layers must be at most num_encoder_layers
+gnmt_tiny num_bidirectional_layers=2,attention_hops=2
+    attention_hops must be 1 where all layers of the encoder are
+moe_tiny num_decoder_layers=1
+    num_decoder_layers must be at least 2
+moe_tiny num_bidirectional_layers=2
+    below num_encoder_layers (2)
+transformer_moe_tiny num_experts=4,experts_per_token=5
+    most num_experts (4)
+transformer_moe_tiny experts_per_token=1
+    at least 2
+transformer_moe_tiny mixture_period=3
+    at most the number of layers (2)
+transformer_moe_tiny ffn_activation=gelu
+    relu: experts have no other
+transformer_moe_tiny relu_dropout=0.1
+    relu_dropout must be 0: experts have no
+tiny optimizer=nadem
+    hparam optimizer has no 'nadem'. Did you mean nadam
+tiny optimizer=sign_sdg
+    hparam optimizer has no 'sign_sdg'. Did you mean sign_sgd
+tiny optimizer=loss_scale_optimizer
+    hparam optimizer has no 'loss_scale_optimizer'. Did you mean no_optimizer?
+    Known: adadelta,
+tiny optimizer_arguments=learning_rate=1
+    must not set learning_rate: learning_rate_constant does
+tiny optimizer=muon,optimizer_arguments=ns_steps=2.5
+    Muon refuses its arguments: 'float' object cannot be interpreted
+tiny optimizer=muon,optimizer_arguments=exclude_layers=(
+    Muon refuses its arguments: missing ), unterminated subpattern
+tiny optimizer=ftrl
+    The first update of Ftrl is not finite, at a learning rate of 0
+tiny optimizer=sign_sgd,optimizer_arguments=dekay=1
+    hparam optimizer_arguments: SignSgd has no 'dekay'. Did you mean decay
+tiny optimizer=heavy_ball
+    needs momentum. Add momentum=VALUE to hparam optimizer_arguments.
+tiny optimizer=heavy_ball,optimizer_arguments=momentum=0.5,clip_grad_norm=1.0
+    has no argument global_clipnorm, which hparam clip_grad_norm sets.
+tiny optimizer=no_optimizer
+    must be a subclass of keras.optimizers.Optimizer, or a function that
+tiny learning_rate_schedule=cosine_dekay
+    hparam learning_rate_schedule has no 'cosine_dekay'. Did you mean cosine_d
+tiny learning_rate_schedule=trapezoids
+    learning_rate_schedule has no 'trapezoids'. Did you mean trapezoid
+tiny learning_rate_schedule=exponential_decay,\
+learning_rate_schedule_arguments=decay_rate=-1.5
+    must be finite and above 0; the highest is nan.
+tiny learning_rate_schedule=cosine_decay,\
+learning_rate_schedule_arguments=warmup_target=high
+    CosineDecay refuses its arguments:
+tiny learning_rate_schedule=cosine_decay,\
+learning_rate_schedule_arguments=initial_learning_rate=1
+    must not set initial_learning_rate: learning_rate_constant does.
+tiny learning_rate_schedule=trapezoid,\
+learning_rate_schedule_arguments=cooldown=none
+    learning_rate_schedule_arguments: cooldown must be a number; got 'none'.
+tiny learning_rate_schedule=halving
+    Halving needs every. Add every=VALUE
+tiny loss=fokal
+    Unknown loss function 'fokal'. Did you mean 'focal'
+tiny loss=crossentropy
+    Unknown loss function 'crossentropy'. Did you mean 'cross_e
+tiny loss=focal:gama=1
+    focal has no 'gama'. Did you mean gamma
+tiny loss=focal:gamma=high
+    gamma must be a number; got 'high'
+tiny loss=noisy
+    Noisy needs weight. Add weight=VALUE to hparam loss=noisy
+tiny loss=cross_entropy:x=1
+    takes no arguments; got
+tiny loss=no_call
+    instances of NoCall cannot be called
+""")
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [(name, *each) for name, cases in REFUSED.items() for each in cases],
-)
-def test_settings_that_do_not_fit_are_refused(build, name, changes, message):
-    with pytest.raises(errors.UserError, match=message):
-        dataclasses.replace(build(name), **changes)
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize("case", CASES)
+def test_settings_that_do_not_fit_are_refused(build, case):
+    name, changes = case.split()
+    with pytest.raises(errors.UserError) as raised:
+        hparams = build(name).override(changes)
+        optimizer.check(hparams)
+        losses.build(hparams.loss)
+    assert CASES[case] in str(raised.value)

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from scripts.benchmarks import harness
-
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     # A step is compiled and run a few times: a quick compiler pays.
@@ -51,22 +49,3 @@ def test_bench_gpu_measures_each_part_once_on_a_cpu(tmp_path):
         assert f"{peer} is left out: " in first.stdout
     assert "Measuring" not in second.stdout
     assert second.stdout.splitlines()[-1] == results
-
-
-def test_stored_measurement_is_repeated_for_other_settings_only(tmp_path):
-    path, calls = tmp_path / "stored.json", []
-
-    def measure(**settings):
-        calls.append(settings)
-        if settings["size"] == "huge":
-            raise subprocess.CalledProcessError(1, "a process")
-        return [len(calls)]
-
-    assert harness.Stored(path).measure("a", measure, size="base") == [1]
-    stored = harness.Stored(path)
-    assert stored.measure("a", measure, size="base") == [1]
-    assert stored.measure("a", measure, size="big") == [2]
-    assert stored.measure("b", measure, size="huge") is None
-    assert stored.failed == ["b"]
-    assert json.loads(path.read_text())["a"]["settings"] == {"size": "big"}
-    assert len(calls) == 3

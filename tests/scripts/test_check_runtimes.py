@@ -1,11 +1,8 @@
 """Comparisons of exports in older runtimes, without installing them."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-import tensorflow as tf
 
 from scripts.release import check_runtimes
 from t2t_repro.io import files
@@ -75,36 +72,3 @@ def test_table_has_what_older_runtimes_lack(
     older["features"].append("New")
     assert check_runtimes.check_table(probes, write=False)
     assert "outdated: use --write_table" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_probe_runs_signatures_without_this_project(tmp_path):
-    """Bytes that are not UTF-8 survive, and an error is an answer."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
-    def join(inputs, targets):
-        return {"outputs": inputs + targets}
-
-    module = tf.Module()
-    module.join = join
-    tf.saved_model.save(module, str(tmp_path), signatures={"join": join})
-    result = subprocess.run(
-        [sys.executable, "-I", check_runtimes.PROBE],
-        input=json.dumps(
-            {
-                "exports": {"export": str(tmp_path), "lost": "none"},
-                "batches": [["\xff", "b"], ["c"]],
-            }
-        ),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert found["tensorflow"] == tf.__version__
-    assert "Range.Tidx=DT_INT32" in found["features"]
-    assert found["outputs"]["export"] == {
-        "join": [{"outputs": ["\xffb", "b\xff"]}, {"outputs": ["cc"]}]
-    }
-    assert "none" in found["outputs"]["lost"]["error"]

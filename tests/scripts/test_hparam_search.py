@@ -68,11 +68,6 @@ def test_wrong_range_is_an_error(text, message):
         hparam_search.parse_ranges(SETTINGS, [text])
 
 
-def test_hparam_with_two_ranges_is_an_error():
-    with pytest.raises(errors.UserError, match="has two ranges"):
-        hparam_search.parse_ranges(SETTINGS, ["num_heads=2|4", "num_heads=4|8"])
-
-
 def test_search_runs_as_many_trials_as_asked_over_all_calls(study):
     seen = []
 
@@ -86,49 +81,6 @@ def test_search_runs_as_many_trials_as_asked_over_all_calls(study):
     assert len(seen) == 12 == len(set(seen))
     best = min(seen, key=lambda value: abs(value - 0.2))
     assert study.best_params == {"layer_prepostprocess_dropout": best}
-
-
-def test_interrupted_trial_is_continued_with_its_parameters(study):
-    calls = []
-
-    def run(number, params):
-        calls.append((number, params))
-        if len(calls) == 2:
-            raise queue.CommandError("trainer", 143, "above")
-        return 1.0
-
-    with pytest.raises(errors.UserError, match="status 143"):
-        hparam_search.run_trials(study, 3, RANGES, run)
-    hparam_search.run_trials(study, 3, RANGES, run)
-    assert calls[2] == calls[1]
-    assert [number for number, _ in calls] == [0, 1, 1, 2]
-
-
-def test_failed_trial_counts_and_does_not_end_the_search(study):
-    def run(number, params):
-        if number != 1:
-            raise queue.CommandError("trainer", 1, "above")
-        return 1.0
-
-    hparam_search.run_trials(study, 3, RANGES, run)
-    assert [t.state.name for t in study.get_trials()] == [
-        *("FAIL", "COMPLETE", "FAIL")
-    ]
-
-
-def test_choices_with_as_many_combinations_as_trials_are_a_grid(study):
-    ranges = hparam_search.parse_ranges(
-        SETTINGS, ["num_heads=2|4", "layer_prepostprocess_dropout=0.0|0.1"]
-    )
-    seen = []
-
-    def run(number, params):
-        seen.append(tuple(params.values()))
-        return float(number)
-
-    hparam_search.run_trials(study, 4, ranges, run)
-    hparam_search.run_trials(study, 4, ranges, run)
-    assert seen == [(2, 0.0), (2, 0.1), (4, 0.0), (4, 0.1)]
 
 
 def test_search_resumes_on_another_machine_from_the_results(

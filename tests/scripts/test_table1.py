@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from scripts.paper import table1
-from t2t_repro import errors
 from t2t_repro.layers import attention
 
 GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
@@ -17,14 +16,6 @@ def test_fit_returns_the_exponents_of_a_power_law(a, b):
     values = [3e-7 * n**a * d**b for n, d in GRID]
     exponents = table1.fit_exponents(GRID, values)
     assert exponents == pytest.approx((a, b), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("widths", "fit_from"), [([64, 128], 128), ([64, 64], 64)]
-)
-def test_too_few_sizes_are_an_error_before_the_measurements(widths, fit_from):
-    with pytest.raises(errors.UserError, match="two lengths.*two widths"):
-        table1.check_sizes([64, 256], widths, fit_from)
 
 
 @pytest.mark.parametrize("name", table1.TYPES)

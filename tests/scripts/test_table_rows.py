@@ -131,12 +131,3 @@ def test_independent_rows_have_the_hparams_of_the_flags(values):
     assert base.changes and not big.changes
     table = table_rows.table(OWN_SETS, "base", independent=True)
     assert table.variants["big"].changes == base.changes
-
-
-def test_row_that_cannot_be_reduced_is_left_out_unless_it_is_named(values):
-    values.divide_layers = 6
-    variants = OWN_SETS | {"two": table_rows.Variant("table3_c_n2")}
-    with pytest.raises(errors.UserError, match="num_hidden_layers=2 of table3"):
-        table_rows.table(variants, "base")
-    values.rows = ["big"]
-    assert list(table_rows.table(variants, "base").variants) == ["base", "big"]

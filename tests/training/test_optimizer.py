@@ -1,4 +1,4 @@
-"""The paper's Adam, compared with Adam in numpy."""
+"""Optimizers: the paper's Adam, those of Keras by name, and registered ones."""
 
 import dataclasses
 import json
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import registry
+from t2t_repro import errors, registry
+from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import optimizer, schedules
 
@@ -163,3 +164,242 @@ def test_compiled_update_accepts_any_order_and_part_of_the_weights():
     first, second = (weight.numpy() for weight in weights)
     assert (first < 0.6).all()
     np.testing.assert_array_equal(second, 1.0)
+
+
+RATE = 0.25
+CONSTANT = {
+    "learning_rate_schedule": "constant",
+    "learning_rate_constant": RATE,
+}
+BY_BETAS = ("adam", "adamax", "adamw", "lamb", "nadam")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        *((name, "", (0.7, 0.75, 1e-9)) for name in BY_BETAS),
+        ("lion", "", (0.7, 0.75, None)),
+        # Their epsilon is of another kind: Keras's default.
+        ("adadelta", "", (None, None, 1e-7)),
+        ("adagrad", "", (None, None, 1e-7)),
+        ("rmsprop", "", (None, None, 1e-7)),
+        ("nadam", "beta_1=0.6", (0.6, 0.75, 1e-9)),
+    ],
+)
+def test_betas_and_epsilon_are_those_of_the_hparams(
+    tiny_hparams, name, arguments, expected
+):
+    hparams = dataclasses.replace(
+        tiny_hparams,
+        optimizer=name,
+        optimizer_arguments=arguments,
+        optimizer_adam_beta1=0.7,
+        optimizer_adam_beta2=0.75,
+    )
+    config = optimizer.build(hparams, []).get_config()
+    for key, value in zip(
+        ("beta_1", "beta_2", "epsilon"), expected, strict=True
+    ):
+        assert config.get(key) == value
+
+
+def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
+    hparams = dataclasses.replace(
+        tiny_hparams,
+        optimizer="muon",
+        optimizer_arguments="exclude_layers=query",
+        weight_decay=0.5,
+    )
+    weights = []
+    for path in ("ffn/kernel", "query/kernel", "embedding/weight", "ffn/bias"):
+        layer, name = path.split("/")
+        with keras.name_scope(layer):
+            shape = (2,) if name == "bias" else (2, 2)
+            weights.append(keras.Variable(np.ones(shape), name=name))
+    muon = optimizer.build(hparams, weights)
+    for kind, indices in (("momentum", [0, 1, 2, 3]), ("velocity", [1, 2, 3])):
+        slots = checkpoints.slots_of_kind(muon, weights, kind)
+        assert list(slots) == indices
+    assert (
+        muon.get_config().items()
+        >= {
+            "adam_beta_1": 0.9,
+            "adam_beta_2": 0.98,
+            "epsilon": 1e-9,
+            "adam_weight_decay": 0.5,
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["adafactor", "adamw", "lion", "sgd", "rmsprop", "muon"]
+)
+def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
+    """With gradients of 0, only decay changes the weights."""
+    hparams = dataclasses.replace(
+        tiny_hparams, **CONSTANT, optimizer=name, weight_decay=0.5
+    )
+    with keras.name_scope("layer"):
+        matrix = keras.Variable([[4.0, 4.0]] * 2, name="kernel")
+        vector = keras.Variable([4.0, 4.0], name="bias")
+        biases = keras.Variable([[4.0, 4.0]] * 2, name="output_bias")
+    variables = [matrix, vector, biases]
+    built = optimizer.build(hparams, variables)
+    built.apply([keras.ops.zeros(v.shape) for v in variables], variables)
+    expected = 4 * (1 - RATE * 0.5)
+    np.testing.assert_allclose(matrix, np.full((2, 2), expected), rtol=1e-6)
+    np.testing.assert_allclose(vector, [4, 4], rtol=1e-6)
+    np.testing.assert_allclose(biases, [[4, 4]] * 2, rtol=1e-6)
+
+
+SHAPES = ((3, 4), (5,))
+UPDATES = 4
+
+
+def _gradients():
+    """Return gradients, an array for each weight, for each update."""
+    random = np.random.default_rng(1)
+    return [[random.normal(size=s) for s in SHAPES] for _ in range(UPDATES)]
+
+
+def _start():
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape) for shape in SHAPES]
+
+
+@pytest.fixture
+def hparams(tiny_hparams):
+    """Return a constant rate, and the paper's betas."""
+    return dataclasses.replace(tiny_hparams, **CONSTANT)
+
+
+def _train(hparams, strategy, gradients, policy="float32"):
+    """Return weights and optimizer after updates as in step.py."""
+    with strategy.scope():
+        variables = [keras.Variable(start) for start in _start()]
+        built = optimizer.build(hparams, variables, policy)
+    keras_compat.disable_gradient_all_reduce(built)
+
+    @graph.function
+    def update(tensors):
+        strategy.run(lambda: built.apply(tensors, variables))
+
+    for arrays in gradients:
+        update([tf.constant(array, tf.float32) for array in arrays])
+    assert int(built.iterations.numpy()) == len(gradients)
+    return variables, built
+
+
+def _copies(variable):
+    """Return a variable's array on each replica."""
+    values = getattr(variable.value, "values", [variable.value])
+    return [value.numpy() for value in values]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("limit", [0.5, 50.0])
+def test_clipping_is_by_the_norm_of_the_whole_gradient(
+    hparams, strategy_of, limit, replicas
+):
+    hparams = dataclasses.replace(hparams, clip_grad_norm=limit)
+    gradients = _gradients()[:1]
+    norm = np.sqrt(sum((array**2).sum() for array in gradients[0]))
+    assert 0.5 < norm < 50
+    _, adam = _train(hparams, strategy_of(replicas), gradients)
+    for momentum, array in zip(adam._momentums, gradients[0], strict=True):
+        expected = 0.1 * array * min(1, limit / norm)
+        np.testing.assert_allclose(momentum, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_moving_average_begins_with_the_first_update(
+    hparams, strategy_of, replicas
+):
+    gradients, weights = _gradients(), []
+    for number in range(1, UPDATES + 1):
+        variables, _ = _train(hparams, strategy_of(1), gradients[:number])
+        weights.append([variable.numpy() for variable in variables])
+    hparams = dataclasses.replace(hparams, ema_decay=0.75)
+    variables, built = _train(hparams, strategy_of(replicas), gradients)
+    averages = checkpoints.slots_of_kind(built, variables, "ema")
+    for i, variable in enumerate(variables):
+        expected = weights[0][i]
+        for later in weights[1:]:
+            expected = 0.75 * expected + 0.25 * later[i]
+        for copy in _copies(averages[i]):
+            np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
+        # The weights themselves are trained as without it.
+        np.testing.assert_allclose(
+            variable, weights[-1][i], rtol=1e-5, atol=1e-6
+        )
+    with optimizer.averaged_weights(built, variables):
+        for i, variable in enumerate(variables):
+            np.testing.assert_array_equal(variable, averages[i])
+            assert np.abs(variable - weights[-1][i]).max() > 1e-3
+    for i, variable in enumerate(variables):
+        np.testing.assert_allclose(
+            variable, weights[-1][i], rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
+    """Updates that overflow in float16 are skipped, the first included."""
+    overflow = [np.full(shape, np.inf) for shape in SHAPES]
+    gradients = [overflow, _gradients()[0], overflow]
+    hparams = dataclasses.replace(hparams, ema_decay=0.75)
+    variables, built = _train(
+        hparams, strategy_of(replicas), gradients, "mixed_float16"
+    )
+    averages = checkpoints.slots_of_kind(built, variables, "ema")
+    for i, start in enumerate(_start()):
+        after = np.asarray(variables[i])
+        assert np.abs(after - start).max() > 0.1
+        expected = 0.75 * (0.75 * start + 0.25 * after) + 0.25 * after
+        for copy in _copies(averages[i]):
+            np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # Momenta 0.1 * 3 and 0.9 * 0.3 - 0.1.
+        ("optimizer=sign_sgd", 0.0),
+        # Momenta 0.8 * 3 and 0.2 * 2.4 - 0.8.
+        ("optimizer=sign_sgd,optimizer_arguments=decay=0.2", 1.0),
+        # Gradients 1 and -1, of the norm 2; momenta 0.1 and 0.9 * 0.1 - 0.1.
+        ("optimizer=sign_sgd,clip_grad_norm=2.0", 1.0),
+        # Before each update the weight loses a twentieth.
+        ("optimizer=sign_sgd,weight_decay=0.1", -0.0725),
+        # Velocities -0.5 * 3 and 0.5 * -1.5 + 0.5.
+        ("optimizer=heavy_ball,optimizer_arguments=momentum=0.5", -0.75),
+    ],
+)
+def test_registered_optimizer_updates(tiny_hparams, changes, expected):
+    """The rate is 0.5; the gradients of a weight of 1 are 3 and -1."""
+    constant = CONSTANT | {"learning_rate_constant": 0.5}
+    hparams = dataclasses.replace(tiny_hparams, **constant).override(changes)
+    weight = keras.Variable(np.ones((2, 2), np.float32), name="kernel")
+    built = optimizer.build(hparams, [weight])
+    for gradient in (3.0, -1.0):
+        built.apply([tf.fill((2, 2), gradient)], [weight])
+    np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "name"),
+    [
+        ("optimizers", "optimizer", "adam"),
+        ("schedules", "learning_rate_schedule", "cosine_decay"),
+        ("schedules", "learning_rate_schedule", "noam"),
+    ],
+)
+def test_names_of_a_library_are_refused(
+    monkeypatch, tiny_hparams, kind, setting, name
+):
+    known = getattr(registry, kind)
+    monkeypatch.setattr(known, "_entries", {})
+    known.register(name)(_train)
+    with pytest.raises(errors.UserError, match=f"={name} is the name of .*_t"):
+        optimizer.check(dataclasses.replace(tiny_hparams, **{setting: name}))
