@@ -1,5 +1,6 @@
 """Arrays by name, and readers of the files that have them."""
 
+import functools
 import math
 import pathlib
 import pickle
@@ -16,6 +17,7 @@ from t2t_repro.importing import model_files
 from t2t_repro.io import extras, files
 
 _FLOATS = "float32", "float16", "float64", "bfloat16"
+_ALIGNMENT = 64  # bytes: Eigen's EIGEN_MAX_ALIGN_BYTES
 
 
 class Tensors:
@@ -30,9 +32,10 @@ class Tensors:
         """Store the arrays.
 
         Args:
-            arrays: {name: array}; other values are refused when they are taken.
+            arrays: {name: array}, of which only the names count with `read`;
+                other values than arrays are refused when they are taken.
             file: path of the file, for errors.
-            read: reads the array of a name; None: `arrays` has it.
+            read: reads a new array of a name; None: `arrays` has it.
         """
         if unnamed := [name for name in arrays if not isinstance(name, str)]:
             raise errors.UserError(
@@ -41,7 +44,7 @@ class Tensors:
             )
         self._arrays = arrays
         self._file = file
-        self._read = read or arrays.__getitem__
+        self._read = read or (lambda name: _copy(arrays[name]))
         self.left = set(arrays)  # names of those that were not taken
 
     def __contains__(self, name: str) -> bool:
@@ -83,7 +86,7 @@ class Tensors:
                 "it was made from."
             )
         if not shape:
-            return array.astype(np.float32)
+            return array.astype(np.float32, copy=False)
         wanted = (1,) * (array.ndim - len(shape)) + shape
         if len(wanted) != array.ndim or any(
             expected not in (-1, size)
@@ -94,7 +97,8 @@ class Tensors:
                 f"{name} in {self._file} must have the shape [{sizes}]; got "
                 f"{list(array.shape)}."
             )
-        return array.reshape(array.shape[-len(shape) :]).astype(np.float32)
+        array = array.reshape(array.shape[-len(shape) :])
+        return array.astype(np.float32, copy=False)
 
     def take_if_present(self, name: str, *shape: int) -> np.ndarray | None:
         """Return take(name), or None if there is no array of this name."""
@@ -146,6 +150,32 @@ class Tensors:
         return tuple(sorted(self.left))
 
 
+def _copy(value):
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous copy in memory that TensorFlow can share."""
+    copy = aligned(array.shape)
+    copy[...] = array
+    return copy
+
+
+def aligned(shape: Sequence[int]) -> np.ndarray:
+    """Return an array in float32, without values, whose memory is aligned."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + size].view(np.float32).reshape(shape)
+
+
+def variable(array: np.ndarray) -> tf.Variable:
+    """Return a variable of the values, if possible without a copy of them."""
+    if array.flags.c_contiguous and array.ctypes.data % _ALIGNMENT == 0:
+        array = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.Variable(array)
+
+
 # Files of models, and readers of weights: safetensors, PyTorch, npz.
 
 INDEX = ".index.json"  # end of the name of an index
@@ -184,7 +214,8 @@ def read_weights(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
         UserError: a file cannot be read, or needs a package that is missing.
     """
     if not file.name.endswith(INDEX):
-        return Tensors(_arrays(file), str(file)), [file]
+        only, read_only = _open(file)
+        return Tensors(only, str(file), read_only), [file]
     shape = {"weight_map": {str: str}}
     names = files.read_json(file, shape, "Download it again.")["weight_map"]
     parts = {}
@@ -193,33 +224,39 @@ def read_weights(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
             raise model_files.unreadable(
                 file, f"{part!r} is not the name of a file"
             )
-        parts[part] = _arrays(model_files.find_file(file.parent, part))
-    found = {name: part for part, arrays in parts.items() for name in arrays}
-    if found != names or len(found) < sum(map(len, parts.values())):
+        parts[part] = _open(model_files.find_file(file.parent, part))
+    found = {name: part for part in parts for name in parts[part][0]}
+    if found != names or len(found) < sum(len(x) for x, _ in parts.values()):
         different = found.keys() ^ names.keys() or names.keys()
         raise model_files.unreadable(
             file,
             f"its {len(names):,} arrays are not those of its {len(parts):,} "
             f"files, such as {min(map(str, different))}",
         )
-    merged = {name: parts[part][name] for name, part in names.items()}
-    return Tensors(merged, str(file)), [file, *(file.parent / p for p in parts)]
+
+    def read(name: str) -> Any:
+        return parts[names[name]][1](name)
+
+    files_read = [file, *(file.parent / part for part in parts)]
+    return Tensors(names, str(file), read), files_read
 
 
-def _arrays(file):
-    is_safetensors = file.suffix == ".safetensors"
-    return (_read_safetensors if is_safetensors else read_checkpoint)(file)
+def _open(file):
+    """Return a mapping from the names of arrays, and the reader of a name."""
+    if file.suffix == ".safetensors":
+        return _open_safetensors(file)
+    arrays = read_checkpoint(file)
+    return arrays, arrays.__getitem__
 
 
-def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+def _open_safetensors(file):
     with extras.needed("importer", "The importer"):
         import safetensors
-        import safetensors.tensorflow
-    with (
-        model_files.reading(file),
-        safetensors.safe_open(str(file), framework="tf") as opened,
-    ):
-        names = list(opened.keys())
+    open_file = functools.partial(
+        safetensors.safe_open, str(file), framework="np"
+    )
+    with model_files.reading(file), open_file() as opened:
+        names = dict.fromkeys(opened.keys())
         for name in names:
             kind = opened.get_slice(name).get_dtype()
             if re.match("F[48]", kind):  # the reader knows no such arrays
@@ -227,7 +264,13 @@ def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
                     f"{name} in {file} has the type {kind}, of a quantized "
                     "model. Import the model that it was made from."
                 )
-        return {name: opened.get_tensor(name).numpy() for name in names}
+
+    def read(name: str) -> np.ndarray:
+        # Opened each time: pages of a file that were read are memory, too.
+        with model_files.reading(file), open_file() as opened:
+            return opened.get_tensor(name)
+
+    return names, read
 
 
 def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:

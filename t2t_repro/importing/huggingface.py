@@ -219,6 +219,19 @@ def _weights(
     found: FoundVocabularies,
 ) -> dict[str, np.ndarray]:
     """Return all weights by their paths, and complete the hparams."""
+    result = _embeddings(tensors, config, found)
+    for side in weights.SIDES:
+        _check_positions(tensors, side, config["d_model"])
+    hparams |= {
+        "softmax_bias": "softmax/bias" in result,
+        "learned_start": "start" in result,
+        **imported.sharing(result, found.pair),
+    }
+    return result | weights.read_stacks(tensors, _NAMES, hparams)
+
+
+def _embeddings(tensors, config, found):
+    """Return embeddings and softmax, and the vector before all targets."""
     source, target, softmax = _matrices(tensors, config)
     lists = [file for file in found.files if file.suffix == ".json"]
     for name, array, order, file in (
@@ -234,15 +247,8 @@ def _weights(
     result = imported.matrices(found.orders, source, target, softmax, bias)
     start = target[config["decoder_start_token_id"]]
     if start.any():
-        result["start"] = start
-    for side in weights.SIDES:
-        _check_positions(tensors, side, config["d_model"])
-    hparams |= {
-        "softmax_bias": bias is not None,
-        "learned_start": "start" in result,
-        **imported.sharing(result, found.pair),
-    }
-    return result | weights.read_stacks(tensors, _NAMES, hparams)
+        result["start"] = start.copy()  # not a view that keeps all of them
+    return result
 
 
 def _matrices(tensors, config):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
+from t2t_repro.importing import arrays
 from t2t_repro.io import files
 from t2t_repro.text import sentence_piece, whitespace_tokens
 from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
@@ -80,8 +81,8 @@ def sharing(
 ) -> dict[str, bool]:
     """Return the hparams of equal matrices, which are one."""
     target = weights["targets_embedding/weight"]
-    is_tied = np.array_equal(weights["softmax/weight"], target)
-    have_one = pair.have_same_ids and np.array_equal(
+    is_tied = _are_equal(weights["softmax/weight"], target)
+    have_one = pair.have_same_ids and _are_equal(
         weights["inputs_embedding/weight"], target
     )
     return {
@@ -90,6 +91,10 @@ def sharing(
         "shared_targets_embedding_and_softmax_weights": is_tied
         and not have_one,
     }
+
+
+def _are_equal(array, other):
+    return array is other or np.array_equal(array, other)
 
 
 def matrices(
@@ -109,10 +114,16 @@ def matrices(
         softmax: [V', D].
         bias: of the softmax [V']; None: there is none.
     """
+    # The same array may be several of them, and of gigabytes.
+    inputs = targets = weight = _rows(target, orders[1])
+    if source is not target or list(orders[0]) != list(orders[1]):
+        inputs = _rows(source, orders[0])
+    if softmax is not target:
+        weight = _rows(softmax, orders[1])
     found = {
-        "inputs_embedding/weight": _rows(source, orders[0]),
-        "targets_embedding/weight": _rows(target, orders[1]),
-        "softmax/weight": _rows(softmax, orders[1]),
+        "inputs_embedding/weight": inputs,
+        "targets_embedding/weight": targets,
+        "softmax/weight": weight,
     }
     if bias is not None:
         found["softmax/bias"] = _rows(bias, orders[1], PAD_BIAS)
@@ -121,7 +132,8 @@ def matrices(
 
 def _rows(array, order, absent=0.0):
     indices = np.asarray(order)
-    taken = array[np.maximum(indices, 0)]
+    taken = arrays.aligned((len(indices), *array.shape[1:]))
+    np.take(array, np.maximum(indices, 0), axis=0, out=taken, mode="clip")
     taken[indices < 0] = absent
     return taken
 

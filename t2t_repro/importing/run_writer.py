@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import score
-from t2t_repro.importing import weights
+from t2t_repro.importing import arrays, weights
 from t2t_repro.importing.imported import Imported
 from t2t_repro.io import files
 from t2t_repro.models import building
@@ -147,7 +147,9 @@ def build_variables(
             f"{'; '.join(differences[:3])}. Compare the configuration with "
             "the weights' file."
         )
-    return {f"weights/{path}": tf.Variable(found[path]) for path in expected}
+    return {
+        f"weights/{path}": arrays.variable(found[path]) for path in expected
+    }
 
 
 def compare(

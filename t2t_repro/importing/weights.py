@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.importing.arrays import Tensors
+from t2t_repro.importing.arrays import Tensors, aligned_copy
 from t2t_repro.layers import embedding
 from t2t_repro.layers.sublayers import GATES
 
@@ -196,7 +196,8 @@ class _Reader:
             }
         inputs, outputs = shape[0], len(parts) * shape[1]
         if self.names.is_transposed:
-            found = {"/kernel": take(first, outputs, inputs).T}
+            kernel = aligned_copy(take(first, outputs, inputs).T)
+            found = {"/kernel": kernel}
         else:
             found = {"/kernel": take(first, inputs, outputs)}
         if parts[0].startswith("ffn") or self.hparams.get("attention_bias"):

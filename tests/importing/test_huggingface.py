@@ -14,7 +14,7 @@ from imported_models import write_huggingface
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search
-from t2t_repro.importing import huggingface, imported, run_writer
+from t2t_repro.importing import arrays, huggingface, imported, run_writer
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
@@ -268,3 +268,21 @@ def test_hparams_that_do_not_fit_are_refused(tmp_path):
             "num_decoder_layers=2",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_variable_shares_the_memory_of_aligned_arrays_only():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    aligned = arrays.aligned_copy(array.T)
+    shared, copied = map(arrays.variable, (aligned, array.T))
+    np.testing.assert_array_equal(shared, copied)
+    aligned[0, 1] = array[1, 0] = 7.0
+    assert shared[0, 1].numpy() == 7.0
+    assert copied[0, 1].numpy() == 3.0
+
+
+def test_one_array_stays_one():
+    tied = np.ones((3, 2), np.float32)
+    found = imported.matrices([[2, -1], [2, -1]], tied, tied, tied)
+    assert len(set(map(id, found.values()))) == 1
+    other = imported.matrices([[2, -1], [2, 0]], tied, tied, tied.copy())
+    assert len(set(map(id, other.values()))) == 3
