@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.models import seq2seq
+from t2t_repro.models import columns
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.7, 1.0, 1.2, 1.333, 2.0])
@@ -21,15 +21,15 @@ def test_column_counts_are_exact_in_python_and_in_tensors(ratio):
         max(length, math.ceil(thousandths * length) + 3) for length in lengths
     ]
     assert expected == [
-        seq2seq.column_counts(length, hparams) for length in lengths
+        columns.column_counts(length, hparams) for length in lengths
     ]
     tensor = ops.convert_to_tensor(list(lengths), "int32")
-    counts = seq2seq.column_counts(tensor, hparams)
+    counts = columns.column_counts(tensor, hparams)
     assert np.asarray(counts).tolist() == expected
 
 
 def test_visible_columns_are_those_of_each_sentence():
     hparams = types.SimpleNamespace(target_ratio=1.5, target_offset=1)
     inputs = ops.convert_to_tensor([[5, 6, 1], [1, 0, 0]], "int32")
-    visible = np.asarray(seq2seq.visible_columns(inputs, hparams))
+    visible = np.asarray(columns.visible_columns(inputs, hparams))
     assert visible.tolist() == [[True] * 6, [True] * 3 + [False] * 3]

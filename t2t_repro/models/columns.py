@@ -1,9 +1,10 @@
-"""Extended Neural GPU (Kaiser and Bengio 2016, arXiv 1610.08613).
+"""Models of columns: ByteNet, and the Extended Neural GPU.
 
-Its active memory is an image of n columns and w rows. The encoder writes the
-inputs to row 0, and changes the whole image in n steps. A step of the decoder
-changes the whole image, too: it reads the tape of previous outputs, and output
-t is predicted from column t. A step thus costs as much as n columns, by design.
+ByteNet is Kalchbrenner et al. 2016 (arXiv 1610.10099), the Neural GPU Kaiser
+and Bengio 2016 (arXiv 1610.08613). Section 3.2 of the first: a source of |s|
+subwords is encoded to a * |s| + b columns, an estimate of the target's length.
+Position t of the target reads column t. `hparams` have a as `target_ratio` and
+b as `target_offset`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +13,102 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers.convolution import ConvolutionalGru
+from t2t_repro.layers.convolution import ConvolutionalGru, DilatedStack
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime.keras_compat import Tensor
 
 
+class ByteNet(seq2seq.EmbeddingSeq2Seq):
+    """ByteNet: dilated convolutions, the decoder stacked on the encoder.
+
+    There is no attention: position t of the target reads column t of the
+    encoder. Sections in comments are those of version 2 of the paper.
+    """
+
+    default_name = "bytenet"
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
+        self.encoder, self.decoder = (
+            self.new_layer(
+                DilatedStack,
+                hparams.hidden_size,
+                hparams.dilations,
+                hparams.kernel_width,
+                causal,
+                hparams.layer_prepostprocess_dropout,
+                name=name,
+            )
+            for name, causal in (("encoder", False), ("decoder", True))
+        )
+
+    def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
+        """Encode inputs [B, L] to the columns that the decoder reads.
+
+        A sentence has a * |s| + b columns (section 3.2). Those after its end
+        have the embedding of PAD as their input, as in section 6, which pads
+        with special characters. Later ones are zero, and no convolution sees
+        them, so that a sentence is independent of the padding of its batch.
+
+        Returns:
+            [B, a * L + b, D].
+        """
+        visible = visible_columns(inputs, self.hparams)
+        padded = pad_columns(inputs, ops.shape(visible)[1])
+        x = self.inputs_embedding(padded)
+        visible = ops.cast(visible, x.dtype)[..., None]
+        return self.encoder(x, visible=visible, rng=rng) * visible
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> seq2seq.HiddenStates:
+        columns = self.encode(batch["inputs"], rng)
+        # Section 3.2: targets may be longer than the estimate. As in version 1
+        # of the paper, they read zeros in place of the missing columns.
+        columns = pad_columns(columns, ops.shape(batch["targets"])[1])
+        y = seq2seq.shift_right(self.targets_embedding(batch["targets"]))
+        return seq2seq.HiddenStates(self.decoder(y + columns, rng=rng))
+
+    def start_decoding(
+        self,
+        inputs: Tensor,
+        num_beams: Tensor | int,
+        capacity: Tensor | int,
+        constants: Any,
+    ) -> seq2seq.DecodingState:
+        columns = self.encode(inputs)
+        rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
+        return seq2seq.DecodingState(constants, columns, rings)
+
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: seq2seq.DecodingState
+    ) -> seq2seq.StepOutputs:
+        x = self.embed_previous(ids, step)
+        x = x + take_column(state.sentences, step)[:, None]
+        x, rings = self.decoder.step(x, state.hypotheses, step)
+        logits = self.softmax.logits(x, state.constants)
+        return seq2seq.StepOutputs(logits, state._replace(hypotheses=rings))
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        hparams = self.hparams
+        d, k = hparams.hidden_size // 2, hparams.kernel_width
+        # Convolutions of a block: 2d -> d, k d -> d, d -> 2d.
+        stack = len(hparams.dilations) * (2 + k + 2) * d * d
+        columns = hparams.target_ratio * source_length + hparams.target_offset
+        softmax = target_length * hparams.hidden_size * self.vocab_size
+        return 2.0 * ((columns + target_length) * stack + softmax)
+
+
 class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
-    """Extended Neural GPU: convolutions over an image, step by step."""
+    """Extended Neural GPU: convolutions over an image, step by step.
+
+    Its active memory is an image of n columns and w rows. The encoder writes
+    the inputs to row 0, and changes the whole image in n steps. A step of the
+    decoder changes the whole image, too: it reads the tape of previous outputs,
+    and output t is predicted from column t. A step thus costs as much as n
+    columns, by design.
+    """
 
     default_name = "neural_gpu"
 
@@ -55,11 +144,11 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
             unit.build()
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
-        return seq2seq.column_counts(input_lengths, self.hparams)
+        return column_counts(input_lengths, self.hparams)
 
     def _visible_columns(self, inputs: Tensor) -> Tensor:
         """Return a mask [B, n, 1, 1] of the columns of each sentence."""
-        visible = seq2seq.visible_columns(inputs, self.hparams)
+        visible = visible_columns(inputs, self.hparams)
         return ops.cast(visible, self.compute_dtype)[..., None, None]
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
@@ -71,7 +160,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
         visible = self._visible_columns(inputs)
         x = self.inputs_dropout(self.inputs_embedding(inputs), rng=rng)
         x = x * ops.cast(inputs > 0, x.dtype)[..., None]
-        x = seq2seq.pad_columns(x, ops.shape(visible)[1])[:, :, None]
+        x = pad_columns(x, ops.shape(visible)[1])[:, :, None]
         rows = self.hparams.image_width
         image = ops.pad(x, ((0, 0), (0, 0), (0, rows - 1), (0, 0)))
 
@@ -82,7 +171,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
                 new = unit(new, visible)
             if not self.hparams.encoder_steps:
                 # Column t is visible in the sentences that have a step t.
-                active = seq2seq.take_column(visible, step)[:, None]
+                active = take_column(visible, step)[:, None]
                 new = ops.where(active > 0, new, image)
             return (new,)
 
@@ -137,7 +226,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
             tape = unit.write_tape(tape, x, step - 1)
             image = unit(image, visible, tape)
             written.append(tape)
-        state = seq2seq.take_column(image, step)[:, 0]
+        state = take_column(image, step)[:, 0]
         return state, image, tuple(written)
 
     def start_decoding(
@@ -217,3 +306,37 @@ def repeat(
         (ops.convert_to_tensor(0, "int32"), state),
         maximum_iterations=count,
     )[1]
+
+
+def column_counts(lengths: Tensor, hparams: Any) -> Tensor:
+    """Return the columns of sources of `lengths` subwords, a |s| + b.
+
+    They are rounded up, in integers, so that a length has the same number of
+    columns in Python and in any dtype. The ratio counts in thousandths. There
+    are at least |s|, in which the source is.
+    """
+    thousandths = lengths * round(1000 * hparams.target_ratio)
+    counts = (thousandths + 999) // 1000 + hparams.target_offset
+    larger = max if isinstance(counts, int) else ops.maximum
+    return larger(counts, lengths)
+
+
+def visible_columns(inputs: Tensor, hparams: Any) -> Tensor:
+    """Return a mask [B, columns] of the columns of each of inputs [B, L]."""
+    lengths = ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
+    columns = ops.arange(column_counts(ops.shape(inputs)[1], hparams))
+    return columns < column_counts(lengths, hparams)[:, None]
+
+
+def pad_columns(x: Tensor, length: Tensor) -> Tensor:
+    """Return the columns of x [B, L, …] up to `length`, zeros after L."""
+    missing = ops.maximum(length - ops.shape(x)[1], 0)
+    pads = [(0, 0)] * (len(x.shape) - 2)
+    return ops.pad(x, [(0, 0), (0, missing), *pads])[:, :length]
+
+
+def take_column(columns: Tensor, step: Tensor) -> Tensor:
+    """Return column `step` of columns [B, L, …], zeros from L on."""
+    last = ops.shape(columns)[1] - 1
+    column = ops.take(columns, ops.minimum(step, last), axis=1)
+    return column * ops.cast(step <= last, column.dtype)
