@@ -182,6 +182,13 @@ class HParams(fields.Settings):
         "own, for corpora whose inputs and targets differ in length, such as "
         "summaries and classes.",
     )
+    num_buckets: int = setting(
+        at_least(0),
+        default=0,
+        help="Number of buckets, at most, for the lengths of both sides, which "
+        "are chosen to leave little padding; 0: a fixed list of lengths, of "
+        "the longer side.",
+    )
     bpe_dropout: float = setting(
         fields.Constraint("in [0, 1]", lambda value: 0 <= value <= 1),
         default=0.0,

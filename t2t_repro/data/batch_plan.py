@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data import corpus
+from t2t_repro.data import buckets, corpus
 from t2t_repro.hparam import HParams
 
 # {"inputs": [N], "targets": [N]}: subwords of each sentence, EOS included.
@@ -122,7 +122,9 @@ class PackedPlan:
             if hparams.batch_unit == "real_tokens"
             else row_lengths[1]
         )
-        self.rows_per_batch = round_rows(hparams.batch_tokens / tokens_per_row)
+        self.rows_per_batch = buckets.round_rows(
+            hparams.batch_tokens / tokens_per_row
+        )
         self._stream = _EpochStream(self.rows_per_epoch, seed)
 
     @property
@@ -186,36 +188,19 @@ class BucketedPlan:
         hparams: HParams,
         seed: int,
     ):
-        max_length = hparams.max_length
         pairs = _random(seed, 0).permutation(usable)
-        longest = np.maximum(
-            lengths["inputs"][pairs], lengths["targets"][pairs]
-        )
-        # Longest first, equals in random order. numpy sorts 16-bit integers
-        # by radix, in linear time.
-        missing = (max_length - longest).astype(np.min_scalar_type(max_length))
-        order = np.argsort(missing, kind="stable")
-        self._order, sorted_lengths = pairs[order], longest[order]
-        sizes = _sizes(sorted_lengths, lengths["targets"][self._order], hparams)
-        self._starts, self._shapes = fill_buckets(
-            sorted_lengths, sizes, hparams.batch_tokens, max_length
-        )
-        shapes = sorted(set(self._shapes))
-        self._buckets = [shapes.index(shape) for shape in self._shapes]
+        cut = buckets.fitted if hparams.num_buckets else buckets.fixed
+        self._order, self._starts, of_batches = cut(lengths, pairs, hparams)
+        self._shapes = shapes = sorted(set(of_batches))
+        self._buckets = [shapes.index(shape) for shape in of_batches]
         self._spans = []  # slices of `_order` with the pairs of each bucket
-        self._row_lengths = []  # inputs and targets of each bucket
         for bucket, shape in enumerate(shapes):
-            first = self._shapes.index(shape)  # its batches are consecutive
-            last = first + self._shapes.count(shape)
+            first = of_batches.index(shape)  # its batches are consecutive
+            last = first + of_batches.count(shape)
             span = slice(self._starts[first], self._starts[last])
             shuffled = _random(seed, 2, bucket).permutation(self._order[span])
             self._order[span] = shuffled
             self._spans.append(span)
-            inputs = targets = shape[1]
-            if hparams.separate_row_lengths:
-                most = [lengths[side][shuffled].max() for side in corpus.SIDES]
-                inputs, targets = _padded(most, max_length).tolist()
-            self._row_lengths.append((inputs, targets))
         self._reshuffle = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
@@ -225,23 +210,22 @@ class BucketedPlan:
         )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        slots = [
-            shapes[b][0] * sum(self._row_lengths[b]) for b in self._buckets
-        ]
-        self.padded_tokens = sum(slots)
+        self.padded_tokens = sum(
+            shape.rows * sum(shape.row_lengths) for shape in of_batches
+        )
         # Of the longest rows of each side.
         inputs, targets = map(max, zip(*self._row_lengths, strict=True))
         self.row_lengths = inputs, targets
-        self._stream = _EpochStream(len(self._shapes), seed)
+        self._stream = _EpochStream(len(of_batches), seed)
 
     @property
     def steps_per_epoch(self) -> float:
-        return float(len(self._shapes))
+        return float(len(self._buckets))
 
     @property
     def max_batch_slots(self) -> int:
         """Slots of one side of the largest batch."""
-        return max(map(math.prod, self._shapes))
+        return max(shape.rows * shape.max_length for shape in self._shapes)
 
     def target_slots(self, slots: int) -> float:
         """Return the most target slots of rows with `slots` on a side."""
@@ -250,22 +234,24 @@ class BucketedPlan:
         )
 
     @property
+    def _row_lengths(self) -> list[tuple[int, int]]:
+        return [shape.row_lengths for shape in self._shapes]
+
+    @property
     def rows_per_batch(self) -> dict[str, int]:
         """{row length: rows} of every static shape; JSON needs str keys.
 
         The key of sides that differ is "400x24", inputs and targets.
         """
         return {
-            "x".join(map(str, dict.fromkeys(lengths))): rows
-            for lengths, (rows, _) in zip(
-                self._row_lengths, sorted(set(self._shapes)), strict=True
-            )
+            "x".join(map(str, dict.fromkeys(shape.row_lengths))): shape.rows
+            for shape in self._shapes
         }
 
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
         return (
-            f"{len(set(self._shapes))} bucketed shapes of rows x length, "
+            f"{len(self._shapes)} bucketed shapes of rows x length, "
             f"{_mean_counts(self)}"
         )
 
@@ -275,7 +261,7 @@ class BucketedPlan:
         start, end = self._starts[index : index + 2]
         if self._reshuffle:
             bucket = self._buckets[index]
-            shuffled = self._shuffled(bucket, step // len(self._shapes))
+            shuffled = self._shuffled(bucket, step // len(self._buckets))
             offset = self._spans[bucket].start
             pairs = shuffled[start - offset : end - offset]
         else:
@@ -283,16 +269,19 @@ class BucketedPlan:
         return self._plan_pairs(index, pairs)
 
     def single_pass(self) -> Iterator[PlannedBatch]:
-        """Plan the batches of one epoch, longest rows first."""
-        for index in range(len(self._shapes)):
+        """Plan the batches of one epoch, long rows first."""
+        for index in range(len(self._buckets)):
             start, end = self._starts[index : index + 2]
             yield self._plan_pairs(index, self._order[start:end])
 
     def _plan_pairs(self, index: int, pairs: np.ndarray) -> PlannedBatch:
-        num_rows, length = self._shapes[index]
-        rows, lengths = np.arange(len(pairs)), self._row_lengths
+        shape = self._shapes[self._buckets[index]]
         return PlannedBatch(
-            pairs, rows, num_rows, lengths[self._buckets[index]], length
+            pairs,
+            np.arange(len(pairs)),
+            shape.rows,
+            shape.row_lengths,
+            shape.max_length,
         )
 
 
@@ -305,8 +294,8 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     Args:
         lengths: subwords of each sentence of the corpus.
         hparams: settings; max_length, batching, batch_tokens, batch_unit,
-            reshuffle_buckets, proportional_rows and separate_row_lengths
-            determine the batches.
+            reshuffle_buckets, proportional_rows, separate_row_lengths and
+            num_buckets determine the batches.
         seed: seed of every permutation.
 
     Raises:
@@ -345,14 +334,17 @@ def padding_note(plan: Plan, hparams: HParams) -> str:
     """
     fewer, more = sorted(plan.tokens.values())
     share, ratio = padding(plan), more / fewer
-    if hparams.separate_row_lengths or share < _MUCH_PADDING or ratio < 1.5:
+    followed = hparams.separate_row_lengths or hparams.num_buckets
+    if followed or share < _MUCH_PADDING or ratio < 1.5:
         return ""
+    advice = "separate_row_lengths=true gives each side rows of its own length"
+    if hparams.batching == "bucketed":
+        advice = "num_buckets=24 chooses buckets by the lengths of both sides"
     side = max(plan.tokens, key=plan.tokens.__getitem__)
     return (
         f"{share:.0%} of each batch is padding: {side} have {ratio:.1f} times "
         "the subwords of the other side, whose rows are nearly as long. "
-        "--hparams=separate_row_lengths=true gives each side rows of its own "
-        "length."
+        f"--hparams={advice}."
     )
 
 
@@ -511,95 +503,3 @@ def _fill_row(window: np.ndarray, limits: np.ndarray) -> np.ndarray:
         lengths[lanes, best] = 0
         room -= window[:, lanes, best] * usable
     return taken
-
-
-# Bucketing: batches of pairs of similar length.
-#
-# Batches are filled completely, from the longest bucket to the shortest. A
-# bucket that lacks pairs for its last batch takes the longest pairs of the next
-# bucket. The shortest bucket distributes its pairs evenly over its batches.
-
-# Row lengths of buckets. They are few, since XLA compiles each static shape.
-BUCKET_BOUNDARIES = (
-    *range(8, 49, 8),
-    *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512),
-)
-# Batches have a multiple of 8 rows: divisible among 1, 2, 4 or 8 replicas.
-ROW_MULTIPLE = 8
-
-
-def _boundaries(max_length):
-    return [*(b for b in BUCKET_BOUNDARIES if b < max_length), max_length]
-
-
-def _padded(lengths, max_length):
-    """Return the row lengths [N] for sides whose longest sentences are given.
-
-    A side that does not choose the bucket may be shorter than any bucket.
-    """
-    boundaries = np.array([1, 2, 4, *_boundaries(max_length)])
-    return boundaries[np.searchsorted(boundaries, lengths)]
-
-
-def _sizes(sorted_lengths, targets, hparams):
-    """Return the tokens that each pair [N] counts as; None: its row length."""
-    if hparams.batch_unit == "real_tokens":
-        return targets
-    if not hparams.separate_row_lengths:
-        return None
-    boundaries = _boundaries(hparams.max_length)
-    buckets = np.searchsorted(boundaries, sorted_lengths)
-    longest = np.zeros(len(boundaries), int)  # target of each bucket
-    np.maximum.at(longest, buckets, targets)
-    return _padded(longest, hparams.max_length)[buckets]
-
-
-def round_rows(rows: float) -> int:
-    """Return the multiple of 8 nearest to `rows`, at least 8."""
-    return max(ROW_MULTIPLE, ROW_MULTIPLE * round(rows / ROW_MULTIPLE))
-
-
-def fill_buckets(
-    sorted_lengths: np.ndarray,
-    sizes: np.ndarray | None,
-    batch_tokens: int,
-    max_length: int,
-) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Cut pairs, longest first, into batches of one bucket each.
-
-    Args:
-        sorted_lengths: [N], length of the longer side of each pair, descending.
-        sizes: [N], tokens that each pair counts as; None: its row length.
-        batch_tokens: mean sum of the sizes of a batch.
-        max_length: upper boundary of the last bucket.
-
-    Returns:
-        [batches + 1] starts, and [(rows, row length)] of each batch.
-    """
-    boundaries = _boundaries(max_length)
-    total = len(sorted_lengths)
-    starts: list[int] = [0]
-    shapes: list[tuple[int, int]] = []
-    first = 0
-    for lower, upper in zip(
-        reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
-    ):
-        # Pairs longer than `lower`, without those that a longer bucket took.
-        end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
-        if end == first:
-            continue
-        mean = upper if sizes is None else sizes[first:end].mean()
-        rows = round_rows(batch_tokens / mean)
-        if end < total:
-            count = -(-(end - first) // rows)
-            end = min(total, first + count * rows)
-            cuts = list(range(first + rows, end, rows)) + [end]
-        if end == total:
-            count = max(1, round((end - first) / rows))
-            cuts = np.linspace(first, end, count + 1).astype(int)[1:].tolist()
-            largest = int(np.diff([first] + cuts).max())
-            rows = ROW_MULTIPLE * -(-largest // ROW_MULTIPLE)
-        shapes += [(rows, upper)] * len(cuts)
-        starts += cuts
-        first = end
-    return np.asarray(starts, np.int64), shapes

@@ -1,0 +1,241 @@
+"""Buckets: pairs of similar length, cut into batches of few shapes.
+
+XLA compiles each static shape. Fixed buckets have row lengths of a list, and a
+pair is in the bucket of its longer side. Fitted buckets have the row lengths of
+both sides that leave little padding for the corpus.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from t2t_repro.data import corpus
+from t2t_repro.hparam import HParams
+
+
+class Shape(NamedTuple):
+    """The rows of the batches of a bucket."""
+
+    rows: int
+    max_length: int  # of a sentence
+    row_lengths: tuple[int, int]  # of inputs and targets, with padding
+
+
+# [N] pairs in the order of batches, [batches + 1] starts of batches in it, and
+# the shape of each batch. Batches of a bucket are consecutive.
+Cuts: TypeAlias = tuple[np.ndarray, np.ndarray, list[Shape]]
+
+# Batches have a multiple of 8 rows: divisible among 1, 2, 4 or 8 replicas.
+ROW_MULTIPLE = 8
+
+
+def round_rows(rows: float) -> int:
+    """Return the multiple of 8 nearest to `rows`, at least 8."""
+    return max(ROW_MULTIPLE, ROW_MULTIPLE * round(rows / ROW_MULTIPLE))
+
+
+# Fixed buckets: batches are filled completely, from the longest bucket to the
+# shortest. A bucket that lacks pairs for its last batch takes the longest pairs
+# of the next bucket. The shortest bucket distributes its pairs evenly over its
+# batches.
+
+BOUNDARIES = (  # row lengths
+    *range(8, 49, 8),
+    *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512),
+)
+
+
+def fixed(
+    lengths: Mapping[str, np.ndarray], pairs: np.ndarray, hparams: HParams
+) -> Cuts:
+    """Cut pairs [N], in random order, into the batches of fixed buckets."""
+    max_length = hparams.max_length
+    longest = np.maximum(lengths["inputs"][pairs], lengths["targets"][pairs])
+    # Longest first, equals in random order. numpy sorts 16-bit integers by
+    # radix, in linear time.
+    missing = (max_length - longest).astype(np.min_scalar_type(max_length))
+    by_length = np.argsort(missing, kind="stable")
+    order, sorted_lengths = pairs[by_length], longest[by_length]
+    sizes = _sizes(sorted_lengths, lengths["targets"][order], hparams)
+    starts, cut = fill(sorted_lengths, sizes, hparams.batch_tokens, max_length)
+    shapes = {}
+    for rows, length in dict.fromkeys(cut):
+        inputs = targets = length
+        if hparams.separate_row_lengths:
+            first = cut.index((rows, length))
+            last = first + cut.count((rows, length))
+            span = order[starts[first] : starts[last]]
+            most = [lengths[side][span].max() for side in corpus.SIDES]
+            inputs, targets = _padded(most, max_length).tolist()
+        shapes[rows, length] = Shape(rows, length, (inputs, targets))
+    return order, starts, [shapes[batch] for batch in cut]
+
+
+def _boundaries(max_length):
+    return [*(b for b in BOUNDARIES if b < max_length), max_length]
+
+
+def _padded(lengths, max_length):
+    """Return the row lengths [N] for sides whose longest sentences are given.
+
+    A side that does not choose the bucket may be shorter than any bucket.
+    """
+    boundaries = np.array([1, 2, 4, *_boundaries(max_length)])
+    return boundaries[np.searchsorted(boundaries, lengths)]
+
+
+def _sizes(sorted_lengths, targets, hparams):
+    """Return the tokens that each pair [N] counts as; None: its row length."""
+    if hparams.batch_unit == "real_tokens":
+        return targets
+    if not hparams.separate_row_lengths:
+        return None
+    boundaries = _boundaries(hparams.max_length)
+    buckets = np.searchsorted(boundaries, sorted_lengths)
+    longest = np.zeros(len(boundaries), int)  # target of each bucket
+    np.maximum.at(longest, buckets, targets)
+    return _padded(longest, hparams.max_length)[buckets]
+
+
+def fill(
+    sorted_lengths: np.ndarray,
+    sizes: np.ndarray | None,
+    batch_tokens: int,
+    max_length: int,
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Cut pairs, longest first, into batches of one bucket each.
+
+    Args:
+        sorted_lengths: [N], length of the longer side of each pair, descending.
+        sizes: [N], tokens that each pair counts as; None: its row length.
+        batch_tokens: mean sum of the sizes of a batch.
+        max_length: upper boundary of the last bucket.
+
+    Returns:
+        [batches + 1] starts, and [(rows, row length)] of each batch.
+    """
+    boundaries = _boundaries(max_length)
+    total = len(sorted_lengths)
+    starts: list[int] = [0]
+    shapes: list[tuple[int, int]] = []
+    first = 0
+    for lower, upper in zip(
+        reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
+    ):
+        # Pairs longer than `lower`, without those that a longer bucket took.
+        end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
+        if end == first:
+            continue
+        mean = upper if sizes is None else sizes[first:end].mean()
+        rows = round_rows(batch_tokens / mean)
+        if end < total:
+            count = -(-(end - first) // rows)
+            end = min(total, first + count * rows)
+            cuts = list(range(first + rows, end, rows)) + [end]
+        if end == total:
+            count = max(1, round((end - first) / rows))
+            cuts = np.linspace(first, end, count + 1).astype(int)[1:].tolist()
+            largest = int(np.diff([first] + cuts).max())
+            rows = ROW_MULTIPLE * -(-largest // ROW_MULTIPLE)
+        shapes += [(rows, upper)] * len(cuts)
+        starts += cuts
+        first = end
+    return np.asarray(starts, np.int64), shapes
+
+
+# Fitted buckets: the plane of both lengths is cut as a decision tree cuts its
+# space. The bucket whose best cut, by the length of one side, saves most slots
+# is cut first. Rows are as long as the longest sentences of their bucket, whose
+# pairs are distributed evenly over its batches.
+
+_UNEVEN = 0.25  # largest share by which batches differ from batch_tokens
+
+
+class _Batches(NamedTuple):
+    """Batches of the pairs of the first u lengths, for each u of U."""
+
+    number: np.ndarray  # [U]
+    rows: np.ndarray  # [U]
+    row_lengths: np.ndarray  # [U, 2]
+    slots: np.ndarray  # [U], of all batches
+    are_even: np.ndarray  # [U] bool
+
+
+def fitted(
+    lengths: Mapping[str, np.ndarray], pairs: np.ndarray, hparams: HParams
+) -> Cuts:
+    """Cut pairs [N], in random order, into the batches of fitted buckets."""
+    inputs, targets = (
+        lengths[side][pairs].astype(np.int64) for side in corpus.SIDES
+    )
+    base = targets.max() + 1
+    keys, which, counts = np.unique(
+        inputs * base + targets, return_inverse=True, return_counts=True
+    )
+    both = np.stack(np.divmod(keys, base), axis=1)  # [U, 2] different lengths
+
+    def with_cut(bucket: np.ndarray) -> tuple:
+        return bucket, *_best_cut(both[bucket], counts[bucket], hparams)
+
+    buckets = [with_cut(np.arange(len(both)))]
+    while len(buckets) < hparams.num_buckets:
+        best = max(range(len(buckets)), key=lambda i: buckets[i][1])
+        bucket, saved, parts = buckets[best]
+        if saved <= 0:
+            break
+        buckets[best : best + 1] = [with_cut(bucket[part]) for part in parts]
+    bucket_of = np.empty(len(both), np.int64)
+    starts, shapes = [0], []
+    for number, (bucket, *_) in enumerate(reversed(buckets)):  # long ones first
+        bucket_of[bucket] = number
+        found = _distribute(both[bucket], counts[bucket], hparams)
+        count, row_lengths = found.number[-1], found.row_lengths[-1].tolist()
+        end = starts[-1] + counts[bucket].sum()
+        starts += (
+            np.linspace(starts[-1], end, count + 1).astype(int)[1:].tolist()
+        )
+        shape = Shape(int(found.rows[-1]), max(row_lengths), tuple(row_lengths))
+        shapes += [shape] * count
+    order = pairs[np.argsort(bucket_of[which], kind="stable")]
+    return order, np.asarray(starts, np.int64), shapes
+
+
+def _best_cut(lengths, counts, hparams):
+    """Return the slots that the best cut of a bucket saves, and its two parts.
+
+    `counts` [U] pairs have `lengths` [U, 2]; a part has indices of them.
+    """
+    whole = _distribute(lengths, counts, hparams).slots[-1]
+    best = -np.inf, ()
+    for side in (0, 1):
+        order = np.argsort(lengths[:, side], kind="stable")
+        slots = []
+        for part in (order, order[::-1]):
+            found = _distribute(lengths[part], counts[part], hparams)
+            slots.append(np.where(found.are_even, found.slots, np.inf))
+        cuts = np.flatnonzero(np.diff(lengths[order, side]))
+        saved = whole - slots[0][cuts] - slots[1][::-1][cuts + 1]
+        if len(cuts) and saved.max() > best[0]:
+            end = cuts[saved.argmax()] + 1
+            best = saved.max(), (order[:end], order[end:])
+    return best
+
+
+def _distribute(lengths, counts, hparams):
+    """Return the _Batches of `counts` [U] pairs of `lengths` [U, 2]."""
+    pairs = np.cumsum(counts)
+    row_lengths = np.maximum.accumulate(lengths)
+    tokens = np.cumsum(counts * lengths[:, 1])
+    if hparams.batch_unit == "slots":
+        tokens = pairs * row_lengths[:, 1]
+    batches = np.maximum(1, np.rint(tokens / hparams.batch_tokens)).astype(int)
+    rows = ROW_MULTIPLE * -(-pairs // (ROW_MULTIPLE * batches))
+    share = tokens / (batches * hparams.batch_tokens)
+    return _Batches(
+        batches,
+        rows,
+        row_lengths,
+        batches * rows * row_lengths.sum(axis=1),
+        np.abs(share - 1) <= _UNEVEN,
+    )
