@@ -16,7 +16,6 @@ from t2t_repro.evaluation import published
 from t2t_repro.io import progress
 from t2t_repro.models import seq2seq
 from t2t_repro.reports import attention_maps, curves
-from t2t_repro.reports.sample_translations import RankedSamples
 
 UNKNOWN = "–"
 # Entries of run.json that say where and when, not what was trained.
@@ -64,6 +63,31 @@ class Row(NamedTuple):
     def is_known(self) -> bool:
         """True if a column has a text."""
         return set(self.texts) != {UNKNOWN}
+
+
+class WordSpan(NamedTuple):
+    """Consecutive words that are equal in both texts, or that differ."""
+
+    text: str
+    differs: bool  # whether the other text has other words
+
+
+class SampleTranslation(NamedTuple):
+    """A sentence, its translation and its reference."""
+
+    line: int  # number of its line in the split, from 1
+    inputs: str
+    translation: list[WordSpan]
+    reference: list[WordSpan]
+    scores: dict[str, float]  # the headline metric, and chrF
+
+
+class RankedSamples(NamedTuple):
+    """Samples of a split, by the headline metric and then chrF."""
+
+    best: list[SampleTranslation]
+    middle: list[SampleTranslation]
+    worst: list[SampleTranslation]
 
 
 class OutputDrawing(NamedTuple):

@@ -1,19 +1,25 @@
 """Reports: report/index.html with curves, scores, cost and attention."""
 
 import dataclasses
+import difflib
 import pathlib
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.decoding import translate
 from t2t_repro.io import extras, files, progress, storage
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.metric import ModelMetric, Suite
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
+from t2t_repro.text import long_lines
 
 with extras.needed("report", "The report"):
     from t2t_repro.models import seq2seq
@@ -21,8 +27,11 @@ with extras.needed("report", "The report"):
         attention_maps,
         curves,
         page,
-        sample_translations,
     )
+
+
+PER_GROUP = 4  # samples of translations
+LONGEST = 32  # maximum number of subwords for choose_by_length()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +100,12 @@ def _summarize(run, name, options, bar):
     bar.set_postfix_str(f"{name}: curves")
     data, contents = _open_data(run, options.data_dir)
     read = curves.read(run.output_dir)
-    scores = run.stored_scores()
+    stored_scores = run.stored_scores()
     bar.update()
     bar.set_postfix_str(f"{name}: samples")
     ranked = {
         split: _samples(run, data, split, stored)
-        for split, stored in scores.items()
+        for split, stored in stored_scores.items()
         if contents
         and split in contents["splits"]
         and run.translations_file(split).exists()
@@ -121,7 +130,7 @@ def _summarize(run, name, options, bar):
             options.flops_per_second,
         ),
         manifest=contents,
-        scores=scores,
+        scores=stored_scores,
         samples=ranked,
         drawings={
             split: _drawings(run.problem, samples)
@@ -184,7 +193,7 @@ def _samples(run, data, split, stored):
             f"for {len(corpus):,} of the split. Run evaluate --split={split} "
             "again."
         )
-    return sample_translations.rank(
+    return rank_samples(
         corpus.text("inputs"),
         translations,
         corpus.text("targets"),
@@ -237,9 +246,7 @@ def _validation_lines(run, data, count):
     if data is None:
         return []
     corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
-    chosen = sample_translations.choose_by_length(
-        corpus.lengths["inputs"], count
-    )
+    chosen = choose_by_length(corpus.lengths["inputs"], count)
     text = corpus.text("inputs")
     return [text[i] for i in chosen if text[i]]
 
@@ -252,3 +259,108 @@ def _write_pictures(folder, summaries):
         folder: attention_maps.write(folder, run.attention)
         for folder, run in zip(folders, summaries, strict=True)
     }
+
+
+# Samples of translations, with marked differences
+
+
+def rank_samples(
+    inputs: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
+    suite: Suite,
+    group_size: int = PER_GROUP,
+) -> page.RankedSamples:
+    """Score every line, and select the best, middle and worst.
+
+    Among lines of equal score, a longer reference ranks higher. A line is in
+    one group at most: the best are selected first, then the worst, then the
+    middle. The suite's headline metric ranks the lines.
+    """
+    if not len(inputs):
+        return page.RankedSamples([], [], [])
+    names = dict.fromkeys([suite.headline, "chrf"])
+    metrics = {
+        name: metric
+        for name, metric in suite._replace(names=tuple(names)).build().items()
+        if not isinstance(metric, ModelMetric)
+    }
+    statistics = scores.count(metrics, translations, [references], inputs)
+    values = {
+        name: [metric.sentence_score(row) for row in statistics[name]]
+        for name, metric in metrics.items()
+    }
+
+    order = _order(values, metrics, references)
+
+    def samples(indices):
+        return [
+            page.SampleTranslation(
+                i + 1,
+                inputs[i],
+                *diff_words(translations[i], references[i]),
+                {name: found[i] for name, found in values.items()},
+            )
+            for i in indices
+        ]
+
+    rest = order[group_size:]
+    worst = rest[max(0, len(rest) - group_size) :]
+    between = rest[: len(rest) - len(worst)]
+    first = max(0, (len(between) - group_size) // 2)
+    return page.RankedSamples(
+        samples(order[:group_size]),
+        samples(between[first : first + group_size]),
+        samples(reversed(worst)),
+    )
+
+
+def _order(values, metrics, references):
+    """Return the indices of all lines, the best first."""
+    signs = {
+        name: -1 if metric.higher_is_better is False else 1
+        for name, metric in metrics.items()
+    }
+
+    def sort_key(i):
+        signed = (sign * values[name][i] for name, sign in signs.items())
+        return *signed, len(long_lines.words(references[i]))
+
+    return sorted(range(len(references)), key=sort_key, reverse=True)
+
+
+def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
+    """Select sentences from median length to LONGEST; return their indices.
+
+    Example: from the lengths 1 to 21, it selects three as 11, 16 and 21.
+    """
+    usable = [i for i in range(len(lengths)) if lengths[i] <= LONGEST]
+    usable.sort(key=lambda i: lengths[i])  # stable: the first of equal length
+    if not usable or not count:
+        return []
+    count = min(count, len(usable))
+    ranks = np.linspace((len(usable) - 1) / 2, len(usable) - 1, count)
+    return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
+
+
+def diff_words(
+    translation: str, reference: str
+) -> tuple[list[page.WordSpan], list[page.WordSpan]]:
+    """Split two texts into spans that are equal or differ.
+
+    Example: "a b c" and "a x c" have the spans "a ", "b ", "c" and "a ", "x ",
+    "c", of which the second ones differ.
+    """
+    words, others = long_lines.words(translation), long_lines.words(reference)
+    left_words = [word.rstrip() for word in words]
+    right_words = [word.rstrip() for word in others]
+    matcher = difflib.SequenceMatcher(
+        None, left_words, right_words, autojunk=False
+    )
+    left: list[page.WordSpan] = []
+    right: list[page.WordSpan] = []
+    for tag, i, j, k, m in matcher.get_opcodes():
+        for spans, span in ((left, words[i:j]), (right, others[k:m])):
+            if span:
+                spans.append(page.WordSpan("".join(span), tag != "equal"))
+    return left, right

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import page, sample_translations
+from t2t_repro.reports import page, reporting
 from t2t_repro.text import test_sets, trees
 
 FEW = hypothesis.settings(
@@ -46,11 +46,11 @@ def test_any_translations_are_scored(rows, tokenized):
 @given(st.lists(st.tuples(LINES, LINES, LINES), max_size=15))
 def test_samples_are_lines_of_the_text(rows):
     sides = [list(side) for side in zip(*rows, strict=True)] or [[], [], []]
-    ranked = sample_translations.rank(*sides, Suite())
+    ranked = reporting.rank_samples(*sides, Suite())
     chosen = [sample for kind in ranked for sample in kind]
     numbers = [sample.line for sample in chosen]
     assert len(set(numbers)) == len(numbers)
-    assert len(numbers) == min(len(rows), 3 * sample_translations.PER_GROUP)
+    assert len(numbers) == min(len(rows), 3 * reporting.PER_GROUP)
     for one in chosen:
         inputs, *outputs = rows[one.line - 1]
         assert one.inputs == inputs
@@ -73,14 +73,10 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))
 def test_chosen_sentences_are_distinct_and_short_enough(lengths, count):
-    found = sample_translations.choose_by_length(lengths, count)
+    found = reporting.choose_by_length(lengths, count)
     assert len(set(found)) == len(found) <= count
-    assert all(lengths[i] <= sample_translations.LONGEST for i in found)
-    assert (
-        found
-        or not count
-        or min(lengths, default=99) > sample_translations.LONGEST
-    )
+    assert all(lengths[i] <= reporting.LONGEST for i in found)
+    assert found or not count or min(lengths, default=99) > reporting.LONGEST
 
 
 @given(st.lists(LINES, min_size=1, max_size=4))

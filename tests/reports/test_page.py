@@ -7,11 +7,7 @@ from chromium import needs_chromium, visit
 
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
-from t2t_repro.reports import (
-    attention_maps,
-    page,
-    sample_translations,
-)
+from t2t_repro.reports import attention_maps, page, reporting
 
 SETTINGS = {
     "problem": "made_up",
@@ -45,7 +41,7 @@ RUN = page.RunSummary(
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
     samples={
-        "test": sample_translations.rank(
+        "test": reporting.rank_samples(
             ["<b>in</b>"], ["the cat"], ["the dog"], Suite()
         ),
     },

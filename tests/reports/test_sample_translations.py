@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro.metrics.metric import PARSING, Suite
-from t2t_repro.reports import sample_translations
+from t2t_repro.reports import reporting
 
 REFERENCES = [
     "a cat sat on the mat",
@@ -23,7 +23,7 @@ INPUTS = [f"input {i}" for i in range(4)]
 
 
 def test_rank_orders_best_middle_worst():
-    ranked = sample_translations.rank(
+    ranked = reporting.rank_samples(
         INPUTS, TRANSLATIONS, REFERENCES, Suite(), group_size=1
     )
     (best,), (middle,), (worst,) = ranked
@@ -36,7 +36,7 @@ def test_rank_orders_best_middle_worst():
 
 def test_longer_reference_ranks_higher_among_equal_scores():
     lines = ["one two", "one two three four five"]
-    (best,), _, (worst,) = sample_translations.rank(
+    (best,), _, (worst,) = reporting.rank_samples(
         lines, lines, lines, Suite(), group_size=1
     )
     assert (best.line, worst.line) == (2, 1)
@@ -45,9 +45,7 @@ def test_longer_reference_ranks_higher_among_equal_scores():
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 7])
 def test_no_line_is_sampled_twice(count):
     lines = [f"{i} is a number" for i in range(count)]
-    ranked = sample_translations.rank(
-        lines, lines, lines, Suite(), group_size=2
-    )
+    ranked = reporting.rank_samples(lines, lines, lines, Suite(), group_size=2)
     numbers = [sample.line for group in ranked for sample in group]
     assert len(set(numbers)) == len(numbers) == min(count, 6)
 
@@ -58,7 +56,7 @@ def test_sentence_bleu_equals_sacrebleus():
     sacreBLEU's smoothing "exp" gives orders without a match 1/2, 1/4 … of a
     match: 3-grams have 1 / (2 * 2), 4-grams 1 / (4 * 1).
     """
-    (found,) = sample_translations.rank(
+    (found,) = reporting.rank_samples(
         ["x"], ["a b c d"], ["a b x y"], Suite(), 1
     ).best
     expected = 100 * (2 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** 0.25
@@ -68,7 +66,7 @@ def test_sentence_bleu_equals_sacrebleus():
 @pytest.mark.parametrize("name", ["ter", "bleu"])
 def test_headline_ranks_in_its_own_direction(name):
     lines = ["x y z", "a b c d", "a b z"]
-    (found,) = sample_translations.rank(
+    (found,) = reporting.rank_samples(
         lines, lines, ["a b c d"] * 3, Suite((name,)), 1
     ).best
     assert found.inputs == "a b c d"
@@ -79,7 +77,7 @@ def test_parses_are_ranked_by_bracketing():
     """The second has more characters in common, but no constituent."""
     lines = ["(S XX XX )S", "(NP XX (VP XX )VP )NP"]
     gold = "(S XX XX )S"
-    (best,), _, (worst,) = sample_translations.rank(
+    (best,), _, (worst,) = reporting.rank_samples(
         ["a b"] * 2, lines, [gold] * 2, Suite(PARSING), 1
     )
     assert (best.line, best.scores["bracketing_f1"]) == (1, 100)
@@ -87,7 +85,7 @@ def test_parses_are_ranked_by_bracketing():
 
 
 def test_diff_words_marks_both_sides():
-    ours, theirs = sample_translations.diff_words("a b b c d", "a x c d e")
+    ours, theirs = reporting.diff_words("a b b c d", "a x c d e")
     assert ours == [("a ", False), ("b b ", True), ("c d", False)]
     assert theirs == [
         ("a ", False),
@@ -95,7 +93,7 @@ def test_diff_words_marks_both_sides():
         ("c d ", False),
         ("e", True),
     ]
-    ours, _ = sample_translations.diff_words("我们去 ok", "我去 ok")
+    ours, _ = reporting.diff_words("我们去 ok", "我去 ok")
     assert ours == [("我", False), ("们", True), ("去 ok", False)]
 
 
@@ -107,7 +105,7 @@ words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 )
 @hypothesis.given(left=words, right=words)
 def test_diff_words_loses_no_word(left, right):
-    sides = sample_translations.diff_words(left, right)
+    sides = reporting.diff_words(left, right)
     for text, spans in zip((left, right), sides, strict=True):
         assert "".join(span.text for span in spans) == text
     same = [[span.text for span in side if not span.differs] for side in sides]
@@ -116,8 +114,8 @@ def test_diff_words_loses_no_word(left, right):
 
 def test_choose_by_length_spreads_from_median_to_longest():
     lengths = list(range(21, 0, -1))
-    chosen = sample_translations.choose_by_length(lengths, 3)
+    chosen = reporting.choose_by_length(lengths, 3)
     assert [lengths[i] for i in chosen] == [11, 16, 21]
-    assert sample_translations.choose_by_length([5, 100, 5], 3) == [0, 2]
-    assert sample_translations.choose_by_length([100], 3) == []
-    assert sample_translations.choose_by_length(lengths, 0) == []
+    assert reporting.choose_by_length([5, 100, 5], 3) == [0, 2]
+    assert reporting.choose_by_length([100], 3) == []
+    assert reporting.choose_by_length(lengths, 0) == []
