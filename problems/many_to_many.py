@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from t2t_repro import errors
 from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import SPLITS, Path, Problem
-from t2t_repro.text import weighted_corpora
+from t2t_repro.text import pair_files
 from t2t_repro.text.languages import (
     Direction,
     Tagger,
@@ -222,9 +222,7 @@ class ManyToMany(Problem):
         ):
             tag = self._tag(languages)
             weight = fractions.Fraction(taken, size)
-            for source, target in weighted_corpora.take(
-                read_pairs(*paths), weight
-            ):
+            for source, target in pair_files.take(read_pairs(*paths), weight):
                 # A blank source stays blank, so that its pair is dropped.
                 has_text = source.strip()
                 yield join_tag(has_text and tag, source), target
@@ -275,7 +273,7 @@ class ManyToMany(Problem):
                 )
         taken = sizes
         if split == "train":
-            taken = weighted_corpora.mixed_counts(sizes, self.temperature)
+            taken = pair_files.mixed_counts(sizes, self.temperature)
         return list(map(_Corpus, directions, paths, sizes, taken))
 
 

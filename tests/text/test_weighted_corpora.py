@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from t2t_repro import errors
-from t2t_repro.text import pair_files, weighted_corpora
+from t2t_repro.text import pair_files
 
 LANGUAGES = ("en", "de")
 
 
 def read(text, folder):
-    corpora = weighted_corpora.parse(text)
+    corpora = pair_files.parse_corpora(text)
     held_out = ["validation", "test"]
-    return list(
-        weighted_corpora.read_corpora(corpora, folder, LANGUAGES, held_out)
-    )
+    return list(pair_files.read_corpora(corpora, folder, LANGUAGES, held_out))
 
 
 def write_parquet(path, **columns):
@@ -81,7 +79,7 @@ def test_weight_is_how_often_a_pair_is_taken(raw, weight, expected):
 )
 def test_wrong_corpora_are_user_errors(text, message):
     with pytest.raises(errors.UserError, match=message):
-        weighted_corpora.parse(text)
+        pair_files.parse_corpora(text)
 
 
 def test_pattern_without_files_is_user_error(raw):
@@ -118,7 +116,7 @@ def test_pattern_that_cannot_be_one_is_user_error(raw):
     with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
         read("crawl**", raw)
     with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
-        weighted_corpora.paths("crawl**", raw, LANGUAGES)
+        pair_files.corpus_paths("crawl**", raw, LANGUAGES)
 
 
 def test_missing_side_is_user_error(raw):
@@ -169,7 +167,7 @@ def test_parquet_without_columns_of_text_is_user_error(
 )
 def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
     """c = m (n/m)^(1/T), so c^T = n m^(T - 1) for the largest size m."""
-    counts = weighted_corpora.mixed_counts(sizes, temperature)
+    counts = pair_files.mixed_counts(sizes, temperature)
     largest = max(sizes)
     for size, count in zip(sizes, counts, strict=True):
         power = size * largest ** (temperature - 1)
@@ -180,14 +178,14 @@ def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
 
 
 def test_high_temperature_makes_sizes_equal():
-    assert weighted_corpora.mixed_counts([900, 100, 9], 1e9) == [900] * 3
+    assert pair_files.mixed_counts([900, 100, 9], 1e9) == [900] * 3
 
 
 @hypothesis.given(st.integers(1, 60), st.integers(1, 200))
 def test_take_spreads_any_count_over_all_pairs(size, count):
     pairs = [(str(i), "") for i in range(size)]
     weight = fractions.Fraction(count, size)
-    taken = list(weighted_corpora.take(pairs, weight))
+    taken = list(pair_files.take(pairs, weight))
     assert len(taken) == count
     assert taken == sorted(taken, key=lambda pair: int(pair[0]))
     copies = [taken.count(pair) for pair in pairs]
