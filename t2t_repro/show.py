@@ -15,7 +15,7 @@ import re
 from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
-from t2t_repro.io import text_table
+from t2t_repro.io import progress
 
 
 @common_flags.options
@@ -102,7 +102,7 @@ def _layers_table(hparams, vocab_size):
 
 def _table(rows):
     """Return rows of text in aligned columns, the first being the head."""
-    return "\n".join(map(str.rstrip, text_table.lines(rows, str.ljust)))
+    return "\n".join(map(str.rstrip, progress.aligned(rows, str.ljust)))
 
 
 def _differences(name, hparams):

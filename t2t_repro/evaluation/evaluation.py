@@ -23,7 +23,7 @@ from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
-from t2t_repro.io import fields, files, storage, text_table
+from t2t_repro.io import fields, files, progress, storage
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
@@ -571,7 +571,7 @@ def _direction_table(directions, mean, headline):
         values = (f"{row[key].value:.2f}" for key in mean)
         spread = row[headline].plus_minus
         rows.append((name, *values, "" if spread is None else f"{spread:.2f}"))
-    return "\n".join(map(str.rstrip, text_table.lines(rows)))
+    return "\n".join(map(str.rstrip, progress.aligned(rows)))
 
 
 def _direction_differences(rows, headline):

@@ -1,4 +1,4 @@
-"""Long work: its progress, and the signals that stop it.
+"""What the screen shows of work, its progress and tables; signals that stop it.
 
 Work outlives its screen: what cannot be shown any more is lost.
 """
@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -209,6 +209,23 @@ def duration(seconds: float) -> str:
             whole, rest = divmod(rounded, size)
             return f"{whole:,} {unit} {rest // part_size} {part}"
     return f"{rounded} s"
+
+
+def aligned(
+    rows: Iterable[Sequence[str]],
+    justify: Callable[[str, int], str] = str.rjust,
+) -> list[str]:
+    """Return a line for each row of cells of a table; all rows have as many.
+
+    Columns have equal width. The first is left-justified, the others by
+    `justify`.
+    """
+    rows = list(rows)
+    first, *others = (max(map(len, cells)) for cells in zip(*rows, strict=True))
+    return [
+        "  ".join([head.ljust(first), *map(justify, cells, others)])
+        for head, *cells in rows
+    ]
 
 
 # Signals

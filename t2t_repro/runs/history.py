@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.io import fields, files, text_table
+from t2t_repro.io import fields, files, progress
 from t2t_repro.metrics.metric import Suite
 
 VALIDATION = "validation.json"
@@ -240,7 +240,7 @@ class CheckpointScores:
             mark = "*" if scores[0] == best else ""
             cells = (f"{score:.2f}" for score in scores)
             rows.append([f"{entry['step']:>9,} {mark}", *cells])
-        return "\n".join(text_table.lines(rows))
+        return "\n".join(progress.aligned(rows))
 
 
 def _complete(settings):

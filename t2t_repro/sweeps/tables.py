@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from t2t_repro.io import text_table
+from t2t_repro.io import progress
 
 Results = list[dict[str, Any]]  # the files of rows, or what is said of them
 
@@ -46,7 +46,7 @@ def latex(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format the same table in columns of equal width."""
-    return "\n".join(text_table.lines([columns, *rows]))
+    return "\n".join(progress.aligned([columns, *rows]))
 
 
 def by_row(results: Results) -> dict[str, Results]:

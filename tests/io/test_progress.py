@@ -241,3 +241,12 @@ def test_other_thread_than_the_main_one_handles_no_signals():
 
     with futures.ThreadPoolExecutor(1) as executor:
         assert executor.submit(enter).result() == (0, handlers())
+
+
+def test_first_column_of_a_table_is_left_justified_and_the_others_as_asked():
+    rows = [("row", "10⁶ a", "b"), ("x", "", "−50%")]
+    assert progress.aligned(rows) == ["row  10⁶ a     b", "x           −50%"]
+    assert progress.aligned(rows, str.ljust) == [
+        "row  10⁶ a  b   ",
+        "x           −50%",
+    ]
