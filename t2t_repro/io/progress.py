@@ -1,4 +1,4 @@
-"""What the screen shows of work, its progress and tables; signals that stop it.
+"""What the screen shows of work: progress, tables, messages; signals to stop.
 
 Work outlives its screen: what cannot be shown any more is lost.
 """
@@ -6,7 +6,9 @@ Work outlives its screen: what cannot be shown any more is lost.
 import contextlib
 import errno
 import io
+import logging
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -15,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
+
+from t2t_repro import errors
 
 LINE_SECONDS = 10  # between two lines, if there is no terminal
 DELAY_SECONDS = 3  # before the first state of work that may be short
@@ -33,6 +37,11 @@ NUMBERS = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)
 )
+LOG = "train.log"  # in the folder of a run
+_LOGGER = logging.getLogger("t2t_repro.training")
+_LOGGER.setLevel(logging.INFO)
+_LOGGER.propagate = False  # other handlers would print them again
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class Printable:
@@ -280,3 +289,64 @@ class Stopped(Exception):
 def exit_code(signal_number: int) -> int:
     """Return a shell's exit code for a signal, or 0 without a signal."""
     return 128 + signal_number if signal_number else 0
+
+
+# Messages of a training, which the screen shows and a file keeps
+
+
+class _LogFile(logging.FileHandler):
+    """Handler that ignores a full disk: saving a checkpoint reports it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore the error: the message is on the screen."""
+
+    def close(self) -> None:
+        """Close the file; what could not be written is lost."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+@contextlib.contextmanager
+def logging_to(folder: pathlib.Path) -> Iterator[None]:
+    """Append messages to FOLDER/train.log within the context.
+
+    They have time and level. Warnings of libraries that use Python's logging
+    are in the file, too. An error that ends the context is logged, and raised.
+    """
+    handler = _LogFile(folder / LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    libraries = logging.getLogger()
+    handler.addFilter(
+        lambda record: (
+            record.name == _LOGGER.name or record.levelno >= logging.WARNING
+        )
+    )
+    for logger in (_LOGGER, libraries):
+        logger.addHandler(handler)
+    try:
+        yield
+    except errors.UserError as error:
+        _LOGGER.error("%s", error)
+        raise
+    except Exception:
+        _LOGGER.exception("The training ended with an error.")
+        raise
+    finally:
+        for logger in (_LOGGER, libraries):
+            logger.removeHandler(handler)
+        handler.close()
+
+
+def log(
+    text: str, level: int = logging.INFO, with_traceback: bool = False
+) -> None:
+    """Log a message that the caller shows on the screen."""
+    _LOGGER.log(level, "%s", text.strip(), exc_info=with_traceback)
+
+
+def show(
+    text: str, level: int = logging.INFO, with_traceback: bool = False
+) -> None:
+    """Print a message, and log it, if asked with the exception's traceback."""
+    print(text, flush=True)
+    log(text, level, with_traceback)

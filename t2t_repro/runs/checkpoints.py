@@ -26,7 +26,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
-from t2t_repro.runs import checkpoint_files, run_log
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.runtime import keras_compat
 
 # Reading of one checkpoint by the names of its variables.
@@ -217,7 +217,7 @@ class CheckpointManager:
                 continue
             for damaged_path, damage in damaged.items():
                 _rename_damaged(damaged_path)
-                run_log.show(
+                progress.show(
                     f"{damage} It is damaged-{damaged_path.name} now.",
                     logging.WARNING,
                 )
@@ -285,7 +285,7 @@ class CheckpointManager:
         except DamagedCheckpointError as error:
             if not storage.fetch_again(path.parent, f"{path.name}.*"):
                 raise
-            run_log.show(f"{error.damage} It was copied again.")
+            progress.show(f"{error.damage} It was copied again.")
             self._assign(path)
 
     def _assign(self, path: pathlib.Path) -> None:

@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from t2t_repro import errors, registry
-from t2t_repro.io import extras, files
-from t2t_repro.runs import run_json, run_log
+from t2t_repro.io import extras, files, progress
+from t2t_repro.runs import run_json
 
 
 class Callback:
@@ -159,7 +159,7 @@ class Callbacks:
                 with self._pause():
                     getattr(callback, method)(*arguments)
             except Exception as error:
-                run_log.show(
+                progress.show(
                     f"The callback {_name(callback)} failed in {method}: "
                     f"{type(error).__name__}: {error}. Training continues.",
                     logging.ERROR,

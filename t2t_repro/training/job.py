@@ -18,7 +18,7 @@ from t2t_repro.data.settings import Data
 from t2t_repro.io import files, progress, storage
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
-from t2t_repro.runs import checkpoint_files, history, run_json, run_log
+from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.runtime import devices, keras_compat
 from t2t_repro.training import losses, model_check, optimizer, train_loop
 from t2t_repro.training.callbacks import Callback
@@ -98,7 +98,7 @@ def _writing(folder, dry_run):
     with (
         files.locked(folder),
         upload_at_the_end(folder),
-        run_log.appending_to(folder),
+        progress.logging_to(folder),
     ):
         yield
 
@@ -117,9 +117,9 @@ def _show_notes(hparams_set, options, task, problem):
         task.plan.num_pairs,
         problem.max_length,
     ):
-        run_log.show(f"Note: {note}")
+        progress.show(f"Note: {note}")
     if note := batch_plan.padding_note(task.plan, task.hparams):
-        run_log.show(f"Note: {note}")
+        progress.show(f"Note: {note}")
 
 
 def _choose_hardware(options):
@@ -178,7 +178,7 @@ def _use_defaults_for_later_fields(hparams, stored):
     }
     for name, value in later.items():
         if value != vars(hparams)[name]:
-            run_log.show(
+            progress.show(
                 f"The run is older than the hparam {name}, and continues with "
                 f"{name}={value} instead of {vars(hparams)[name]}."
             )
@@ -193,7 +193,7 @@ def _continue_options(options, stored):
     number = stored.get(name)
     if options.keep_best_checkpoints is not None or not number:
         return options
-    run_log.show(
+    progress.show(
         f"The run continues with --{name}={number}. To remove its best "
         f"checkpoints, say --{name}=0."
     )
@@ -368,7 +368,7 @@ class Uploads(Callback):
             if running:
                 running.result()
         except errors.UserError as error:
-            run_log.show(
+            progress.show(
                 f"{error} Training continues, and the next checkpoint is "
                 "uploaded with what is missing.",
                 logging.ERROR,
@@ -402,4 +402,4 @@ def upload_at_the_end(folder: pathlib.Path) -> Iterator[None]:
             )
             if is_complete:
                 raise errors.UserError(message) from error
-            run_log.show(message, logging.ERROR)
+            progress.show(message, logging.ERROR)

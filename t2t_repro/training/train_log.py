@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.io import progress
-from t2t_repro.runs import run_log
 from t2t_repro.training import anomalies
 from t2t_repro.training.step import Outcome, perplexity
 
@@ -140,7 +139,7 @@ class TrainLog:
 
     def write(self, text: str, level: int = logging.INFO) -> None:
         """Print a line above the bar, and log it."""
-        run_log.log(text, level)
+        progress.log(text, level)
         progress.write_above(self._bar, text)
 
     def record_settings(self, settings: Mapping[str, Any]) -> None:

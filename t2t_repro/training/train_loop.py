@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from t2t_repro.io import files, progress
 from t2t_repro.io.progress import Stopped, StopSignals, exit_code
-from t2t_repro.runs import run_log
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
 from t2t_repro.runtime import devices
@@ -63,10 +62,10 @@ def train(
     checkpoints = session.build_checkpoint_manager()
     train_session.restore(session, checkpoints)
     for name, text in session_summary(session).items():
-        run_log.show(f"{name:>14}: {text}")
+        progress.show(f"{name:>14}: {text}")
     owes_validation = _owes_validation(session)
     if not owes_validation and (reason := _nothing_to_do(session)):
-        run_log.show(f"Nothing to do: {reason}")
+        progress.show(f"Nothing to do: {reason}")
         return 0
     if options.dry_run:
         return 0
@@ -162,7 +161,7 @@ class _Loop:
                 self._take_step(step, next(batches))
                 code = self._finish_step(step)
             self.worker.barrier()  # the others would fail if one left
-        run_log.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
+        progress.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
         return code
 
     def _open_log(self) -> TrainLog:

@@ -14,9 +14,10 @@ from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import ALIGNMENTS, SIDES
+from t2t_repro.io import progress
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.runs import checkpoint_files, run_log
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runtime import devices
 from t2t_repro.training import anomalies, optimizer, step
@@ -273,14 +274,14 @@ def restore(session: Session, manager: CheckpointManager) -> None:
     if latest and not worker.is_chief:
         path = manager.restore(latest)
     if path:
-        run_log.show(f"Continuing from {path}.")
+        progress.show(f"Continuing from {path}.")
     elif start:
         model, path = session.state.model, checkpoint_files.require(start)
         restore_weights(model, path, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables
         )
-        run_log.show(f"Starting from the weights of {start}.")
+        progress.show(f"Starting from the weights of {start}.")
 
 
 def largest_microbatch(
@@ -367,7 +368,7 @@ def search_microbatch_size(
 
     def fits_in_memory(slots, num_chunks=None):
         note = "; to compile the step may take a minute" if xla else ""
-        run_log.show(f"Trying {slots:,} slots at once{note}.")
+        progress.show(f"Trying {slots:,} slots at once{note}.")
         arrays = batches.split_rows(full, replicas, batches.Microbatches(slots))
         batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
         num_chunks = num_chunks or usual_chunks(slots)

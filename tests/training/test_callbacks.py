@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.runs import run_log
+from t2t_repro.io import progress
 from t2t_repro.training import callbacks, schedules
 
 
@@ -154,14 +154,14 @@ def test_error_is_logged_with_its_name_and_training_continues(
 ):
     fake_steps()
     recorder = Recorder()
-    with run_log.appending_to(tmp_path):
+    with progress.logging_to(tmp_path):
         code, printed = runs.train(
             tmp_path, callbacks=[Failing(), recorder], train_steps=4
         )
     assert code == 0 and recorder.calls[-1] == "end"
     message = "The callback Failing failed in on_validation_end: Connection"
     assert message in printed
-    text = (tmp_path / run_log.FILE).read_text()
+    text = (tmp_path / progress.LOG).read_text()
     assert f" ERROR {message}" in text and "Traceback" in text
 
 

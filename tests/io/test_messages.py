@@ -6,14 +6,14 @@ import re
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.runs import run_log
+from t2t_repro.io import progress
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 
 
 def lines(folder):
     """Return the lines of the log without their times."""
-    text = (folder / run_log.FILE).read_text("utf-8")
+    text = (folder / progress.LOG).read_text("utf-8")
     assert all(TIME.match(line) for line in text.splitlines())
     return [TIME.sub("", line) for line in text.splitlines()]
 
@@ -22,11 +22,11 @@ def test_messages_are_shown_once_and_appended_with_their_level(
     tmp_path, capsys
 ):
     for text in ("first", "50% spät"):
-        with run_log.appending_to(tmp_path):
-            run_log.show(text)
-    with run_log.appending_to(tmp_path):
-        run_log.show("slow", logging.WARNING)
-    run_log.show("not of this run")
+        with progress.logging_to(tmp_path):
+            progress.show(text)
+    with progress.logging_to(tmp_path):
+        progress.show("slow", logging.WARNING)
+    progress.show("not of this run")
     assert lines(tmp_path) == ["INFO first", "INFO 50% spät", "WARNING slow"]
     captured = capsys.readouterr()
     assert captured.out == "first\n50% spät\nslow\nnot of this run\n"
@@ -34,21 +34,21 @@ def test_messages_are_shown_once_and_appended_with_their_level(
 
 
 def test_warnings_of_libraries_are_logged(tmp_path):
-    with run_log.appending_to(tmp_path):
+    with progress.logging_to(tmp_path):
         logging.getLogger("library").info("unimportant")
         logging.getLogger("library").warning("important")
     assert lines(tmp_path) == ["WARNING important"]
 
 
 def test_user_error_is_one_line(tmp_path):
-    with pytest.raises(errors.UserError), run_log.appending_to(tmp_path):
+    with pytest.raises(errors.UserError), progress.logging_to(tmp_path):
         raise errors.UserError("The loss of step 3 is nan.")
     assert lines(tmp_path) == ["ERROR The loss of step 3 is nan."]
 
 
 def test_other_error_has_its_traceback(tmp_path):
-    with pytest.raises(ZeroDivisionError), run_log.appending_to(tmp_path):
+    with pytest.raises(ZeroDivisionError), progress.logging_to(tmp_path):
         print(1 / 0)
-    text = (tmp_path / run_log.FILE).read_text()
+    text = (tmp_path / progress.LOG).read_text()
     assert " ERROR The training ended with an error.\nTraceback" in text
     assert text.endswith("ZeroDivisionError: division by zero\n")
