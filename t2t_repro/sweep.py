@@ -101,7 +101,7 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
             print(f"{number:4}  {row.name}, seed {row.seed}{state}")
         return
     # Imported here, so that --help, --list and mistakes need no TensorFlow.
-    from t2t_repro.sweeps import comparison, running
+    from t2t_repro.sweeps import running, tables
 
     job.datagen()
     if options.budget_flops:
@@ -110,7 +110,7 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
     if options.row:
         running.run_rows([trainings[options.row - 1]], job)
         return
-    compared = comparison.Comparison(
+    compared = tables.Comparison(
         job.results_dir, job.score, table.base_row, options.margin
     )
     running.run_all(trainings, table, job, compared.write)

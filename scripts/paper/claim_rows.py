@@ -28,7 +28,7 @@ from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.run import Run
-from t2t_repro.sweeps import comparison, running
+from t2t_repro.sweeps import running, tables
 from t2t_repro.text.test_sets import TestSet
 
 SPLIT = "test"  # of rows
@@ -105,7 +105,7 @@ def main():
     variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
     table = table_rows.table(variants, BASE)
     job = table_rows.job(SPLIT, averaged=False)
-    compared = comparison.Comparison(
+    compared = tables.Comparison(
         job.results_dir, job.score, BASE, verdicts.MARGIN
     )
     table_rows.run(table, job, compared.write, measure)

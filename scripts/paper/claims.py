@@ -31,7 +31,7 @@ from t2t_repro import errors
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
 from t2t_repro.io import files
-from t2t_repro.sweeps import significance, tables
+from t2t_repro.sweeps import tables
 
 LIST = pathlib.Path(__file__).with_suffix(".json")
 RESULTS = pathlib.Path("scripts/results/claims")
@@ -179,10 +179,10 @@ def _read_rows(experiment, folder) -> dict[str, list[dict]]:
     return tables.by_row([r for r in stored if r["row"] in used])
 
 
-def _scores(quantity, rows) -> dict[str, significance.Row]:
+def _scores(quantity, rows) -> dict[str, tables.Row]:
     """Return a quantity of each row and seed."""
     return {
-        name: significance.Row(
+        name: tables.Row(
             [value_of(quantity, result) for result in results],
             # All have the same number of steps, as in the paper.
             all(r.get("ended_by") != "budget" for r in results),
@@ -194,7 +194,7 @@ def _scores(quantity, rows) -> dict[str, significance.Row]:
 def _judge_figures(experiment, figures):
     """Judge claims about {figure: values}."""
     scores = {
-        c.row: significance.Row([value - c.target for value in figures[c.row]])
+        c.row: tables.Row([value - c.target for value in figures[c.row]])
         for c in experiment.claims
         if figures.get(c.row)
     }
@@ -203,11 +203,11 @@ def _judge_figures(experiment, figures):
     for claim in experiment.claims:
         verdict, name = None, claim.row
         if name in scores:
-            noise = significance.Noise(0.0, 1)  # one value is exact
+            noise = tables.Noise(0.0, 1)  # one value is exact
             if name in several:
                 alone = {name: several[name]}
                 rows = several if experiment.pooled else alone
-                noise = significance.pooled_deviation(rows)
+                noise = tables.pooled_deviation(rows)
             verdict = _verdict(experiment, claim, scores[name], None, noise)
         judged.append(Judged(claim, verdict))
     return judged
@@ -220,7 +220,7 @@ def _judge_rows(claim, experiment, rows):
         return Judged(claim, None)
     scores = _scores(claim.quantity, rows)
     try:
-        noise = significance.pooled_deviation(scores)
+        noise = tables.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
         return Judged(claim, None)
     ours = (scores[name] for name in compared)
@@ -231,7 +231,7 @@ def _judge_rows(claim, experiment, rows):
 
 def _verdict(experiment, claim, row, base, noise):
     expected = verdicts.Expected(claim.direction, claim.margin)
-    level = significance.LEVEL / len(experiment.claims)
+    level = tables.LEVEL / len(experiment.claims)
     return verdicts.judge_one(row, base, expected, noise, level)
 
 
@@ -310,7 +310,7 @@ def _describe_rows(experiment, folder) -> str:
     if len(results) > len(rows):
         noise = []
         for name in quantities:
-            pooled = significance.pooled_deviation(_scores(name, rows))
+            pooled = tables.pooled_deviation(_scores(name, rows))
             unit = read_list()[0][name]["unit"]
             noise.append(
                 "{:.2f} {unit} ({} degrees of freedom)".format(

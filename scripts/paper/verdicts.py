@@ -25,8 +25,8 @@ it finds with a probability of 80%, and the seeds that a claim would need.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from t2t_repro.sweeps import comparison, significance, tables
-from t2t_repro.sweeps.significance import LEVEL, Noise, Row
+from t2t_repro.sweeps import tables
+from t2t_repro.sweeps.tables import LEVEL, Noise, Row
 
 MARGIN = 0.5  # by default, a smaller difference in BLEU is none
 AGREES, CONTRADICTS, CANNOT_TELL = "agrees", "contradicts", "cannot tell"
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
     seeds_needed: int | None
 
 
-class Judged(comparison.Comparison):
+class Judged(tables.Comparison):
     """A table with verdicts on the paper's differences from its base row."""
 
     def claims(self, names: Sequence[str]) -> dict[str, float]:
@@ -61,7 +61,7 @@ class Judged(comparison.Comparison):
 
     def summarize(self, results: tables.Results) -> tables.Results:
         """Return the summary, with verdicts once the noise is known."""
-        rows = significance.rows_of(tables.by_row(results), self.metric)
+        rows = tables.rows_of(tables.by_row(results), self.metric)
         several = any(len(row.scores) > 1 for row in rows.values())
         claims, judged = {}, {}
         if several and self.base_row in rows:
@@ -83,7 +83,7 @@ def judge(
     Raises:
         UserError: no row has two seeds, so that nothing is known of noise.
     """
-    noise = significance.pooled_deviation(rows)
+    noise = tables.pooled_deviation(rows)
     level = LEVEL / len(claims)
     return {
         name: judge_one(
@@ -113,7 +113,7 @@ def judge_one(
         noise: standard deviation between seeds, and its degrees of freedom.
         level: probability of a false alarm.
     """
-    found = significance.compare(row, base, noise, level)
+    found = tables.compare(row, base, noise, level)
     converged = row.converged and (base is None or base.converged)
     return Verdict(
         decide(*found.interval, expected) if converged else CANNOT_TELL,
@@ -121,7 +121,7 @@ def judge_one(
         found.interval,
         expected.paper,
         found.detectable,
-        significance.seeds_needed(
+        tables.seeds_needed(
             noise.deviation,
             expected.margin or expected.paper,
             level,

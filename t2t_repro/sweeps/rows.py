@@ -22,6 +22,8 @@ from t2t_repro.problem import Problem
 from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue
 
+PAIRED_TESTS = "paired_tests.json"  # in the folder of results
+Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files
 # Flags of the trainer that a row's file records -> the flags to use instead.
 _RECORDED = {
@@ -337,3 +339,19 @@ def _differences(stored, wanted):
     changed = list(fields.differences(actual, wanted))
     only_there = "{0} is {2!r} there and {1!r} here"
     return changed or list(fields.differences(wanted, actual, only_there))
+
+
+def stored_paired_tests(results_dir: pathlib.Path) -> Tests:
+    """Return the content of paired_tests.json; {} without one."""
+    path = results_dir / PAIRED_TESTS
+    return files.read_json(path) if path.exists() else {}
+
+
+def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
+    """Write paired_tests.json, and keep tests of absent translations in it."""
+    stored = stored_paired_tests(results_dir)
+    for row, row_tests in tests.items():
+        seeds = {test["seed"]: test for test in stored.get(row, []) + row_tests}
+        stored[row] = [seeds[seed] for seed in sorted(seeds)]
+    if stored:
+        files.write_json(results_dir / PAIRED_TESTS, stored)

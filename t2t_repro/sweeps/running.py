@@ -26,16 +26,16 @@ from t2t_repro.sweeps.rows import (
     Job,
     Row,
     Table,
+    Tests,
     finished_rows,
     read_finished,
     this_machine,
+    write_paired_tests,
 )
 from t2t_repro.text import parallel_files
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 SAMPLES = 1_000  # of a paired test
-PAIRED_TESTS = "paired_tests.json"
-Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 
 
 def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
@@ -340,19 +340,3 @@ def _has_translations(result, path):
             f"has scores of: its sha256 is not {expected}. Remove it."
         )
     return True
-
-
-def stored_paired_tests(results_dir: pathlib.Path) -> Tests:
-    """Return the content of paired_tests.json; {} without one."""
-    path = results_dir / PAIRED_TESTS
-    return files.read_json(path) if path.exists() else {}
-
-
-def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
-    """Write paired_tests.json, and keep tests of absent translations in it."""
-    stored = stored_paired_tests(results_dir)
-    for row, row_tests in tests.items():
-        seeds = {test["seed"]: test for test in stored.get(row, []) + row_tests}
-        stored[row] = [seeds[seed] for seed in sorted(seeds)]
-    if stored:
-        files.write_json(results_dir / PAIRED_TESTS, stored)

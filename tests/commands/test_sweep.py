@@ -6,7 +6,7 @@ from forked import error, ok
 
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
-from t2t_repro.sweeps import comparison, queue, rows, running
+from t2t_repro.sweeps import queue, rows, running, tables
 
 TINY = (
     "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
@@ -88,7 +88,7 @@ def test_two_variants_with_two_seeds_are_trained_once_and_compared(
     table = running.with_flops(table, job, 1e8)
     steps = [row.changes["train_steps"] for row in table.rows([], [1])]
     assert steps[0] > steps[1] > 0
-    compared = comparison.Comparison(job.results_dir, job.score, "tiny", 0.5)
+    compared = tables.Comparison(job.results_dir, job.score, "tiny", 0.5)
     running.run_rows([table.row("wide", 2)], job)
     for _ in range(2):
         running.run_all(table.rows([], [1, 2]), table, job, compared.write)

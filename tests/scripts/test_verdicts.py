@@ -5,8 +5,8 @@ import pytest
 
 from scripts.paper import verdicts
 from t2t_repro import errors
-from t2t_repro.sweeps import significance
-from t2t_repro.sweeps.significance import Row
+from t2t_repro.sweeps import tables
+from t2t_repro.sweeps.tables import Row
 
 
 def judge_one(row, paper, base=(25.0, 25.1, 24.9)):
@@ -57,7 +57,7 @@ def test_rows_with_one_seed_each_are_refused():
 def test_detectable_difference_is_found_in_80_percent_of_simulations():
     """Three seeds of ten rows: 20 degrees of freedom."""
     draws = np.random.default_rng(0)
-    true = significance.detectable(1.0, 20, 3, 3)
+    true = tables.detectable(1.0, 20, 3, 3)
     found = 0
     for _ in range(1000):
         rows = {str(i): Row(draws.normal(0, 1, 3).tolist()) for i in range(9)}
@@ -89,7 +89,7 @@ def test_decision_for_interval_and_margin_of_1(low, high, paper, verdict):
 def test_differences_of_the_same_seeds_have_the_interval_of_their_mean():
     """s = 0.1 with 2 degrees of freedom: 4.303 * 0.1 / sqrt(3)."""
     row = Row([0.4, 0.5, 0.6])
-    noise = significance.pooled_deviation({"row": row})
+    noise = tables.pooled_deviation({"row": row})
     found = verdicts.judge_one(row, None, verdicts.Expected(1, 0.3), noise)
     half = 4.3026527 * 0.1 / 3**0.5
     assert found.interval == pytest.approx((0.5 - half, 0.5 + half))

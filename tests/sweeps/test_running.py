@@ -11,7 +11,7 @@ from t2t_repro import errors
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs.run import Run
-from t2t_repro.sweeps import queue, running
+from t2t_repro.sweeps import queue, rows, running
 
 
 def test_too_few_checkpoints_to_average_are_an_error_before_training(
@@ -149,15 +149,15 @@ def test_absent_translations_keep_their_test_and_say_how_to_make_them(
 ):
     first = {"seed": 1, "difference": 0.5, "p_value": 0.1}
     second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
-    running.write_paired_tests(tmp_path, {"one": [second]})
+    rows.write_paired_tests(tmp_path, {"one": [second]})
     row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
     tests = running.compare_with_base(
         [row], "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
     )
     assert tests == {}
     assert row["command"] in capsys.readouterr().out
-    running.write_paired_tests(tmp_path, {"one": [first]})
-    stored = files.read_json(tmp_path / running.PAIRED_TESTS)
+    rows.write_paired_tests(tmp_path, {"one": [first]})
+    stored = files.read_json(tmp_path / rows.PAIRED_TESTS)
     assert stored == {"one": [first, second]}
 
 

@@ -1,7 +1,7 @@
 """The table of a sweep, from rows with known scores."""
 
 from t2t_repro.io import files
-from t2t_repro.sweeps import comparison, tables
+from t2t_repro.sweeps import tables
 
 
 def test_table_is_formatted_in_markdown_latex_and_text():
@@ -46,7 +46,7 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     job.results_dir.mkdir()
     tests = {"big": [{"seed": 1, "difference": 1.0, "p_value": 0.0123}]}
     files.write_json(job.results_dir / "paired_tests.json", tests)
-    compared = comparison.Comparison(job.results_dir, "bleu", "base", 0.5)
+    compared = tables.Comparison(job.results_dir, "bleu", "base", 0.5)
     results = [
         finished(job, table.row(name, seed), score)
         for name, scores in (
