@@ -765,7 +765,7 @@ _BUILT_IN = {
         "multilingual_pieces=MultilingualPieces",
         "text.t2t_subwords": "t2t_subwords=T2TSubwords",
         "text.bpe_codes": "bpe_codes=BpeCodes",
-        "text.whitespace_tokens": "whitespace_tokens=WhitespaceTokens",
+        "text.vocabulary": "whitespace_tokens=WhitespaceTokens",
     },
     pair_filters: {
         "text.pair_filters": "max_characters=MaxCharacters max_words=MaxWords "

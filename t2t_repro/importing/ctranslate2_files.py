@@ -31,7 +31,7 @@ from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
-from t2t_repro.text import sentence_piece, vocabulary_pair, whitespace_tokens
+from t2t_repro.text import sentence_piece, vocabulary, vocabulary_pair
 from t2t_repro.text.vocabulary import SpecialTokens
 
 _MAX_VERSION = 6
@@ -347,7 +347,7 @@ def find_vocabularies(
             if all(path.is_file() for path in paths):
                 return _own(folder, paths, lists)
     special = [
-        tokens.special._replace(pad=whitespace_tokens.pad_name(names))
+        tokens.special._replace(pad=vocabulary.pad_name(names))
         for names in lists
     ]
     for names in _PAIRS_OF_MODELS:

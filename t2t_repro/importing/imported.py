@@ -10,11 +10,10 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays
 from t2t_repro.io import files
-from t2t_repro.text import sentence_piece, whitespace_tokens
+from t2t_repro.text import sentence_piece, vocabulary
 from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
-from t2t_repro.text.vocabulary import SpecialTokens
+from t2t_repro.text.vocabulary import SpecialTokens, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
 # to a softmax, and label smoothing of it stays small.
@@ -161,7 +160,7 @@ def map_tokens(
         lists: the files of the tokens.
     """
     mapped = [
-        named(str(file), whitespace_tokens.map_ids, *side)
+        named(str(file), vocabulary.map_ids, *side)
         for file, *side in zip(lists, tokens, special, strict=True)
     ]
     return FoundVocabularies(

@@ -15,9 +15,8 @@ from t2t_repro.text.sentence_piece import (
     MappedSentencePiece,
     MultilingualPieces,
 )
-from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 
 class GraphVocabulary(tf.Module):

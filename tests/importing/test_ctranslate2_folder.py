@@ -20,9 +20,8 @@ from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary import EOS, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"

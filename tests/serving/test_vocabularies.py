@@ -14,9 +14,8 @@ from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.serving import graph_vocabularies, saved_model, served_model
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 TOYS = pathlib.Path(__file__).parents[1] / "toys"
 LINES = ["two birds sing", "the cat sat on the mat", ""]

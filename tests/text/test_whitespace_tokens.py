@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.serving.graph_vocabularies import TokenTable
-from t2t_repro.text import whitespace_tokens
-from t2t_repro.text.vocabulary import EOS, SpecialTokens
-from t2t_repro.text.whitespace_tokens import WhitespaceTokens
+from t2t_repro.text.vocabulary import (
+    EOS,
+    SpecialTokens,
+    WhitespaceTokens,
+    map_ids,
+    pad_name,
+    split_tokens,
+)
 
 NAMES = SpecialTokens("</s>", "<unk>")
 TEXT = ["b a a", "a\tc <unk> </s>", "", "  b  d\r"]
@@ -37,7 +42,7 @@ def test_text_is_encoded_and_decoded(learned):
 
 def test_only_ascii_whitespace_separates_tokens():
     text = "a\xa0b\u3000c\x1cd\x85e"
-    assert whitespace_tokens.split(f"\f{text}\v {text}\n") == [text] * 2
+    assert split_tokens(f"\f{text}\v {text}\n") == [text] * 2
 
 
 @settings(max_examples=30)
@@ -51,10 +56,10 @@ def test_graph_equals_the_vocabulary(lines, text):
 @pytest.mark.parametrize("pad", [None, "<blank>"])
 def test_ids_of_another_list_become_ours(pad):
     tokens = ["<s>", "<blank>", "a", "</s>", "<unk>", "<pad>"]
-    assert whitespace_tokens.pad_name(tokens) == "<pad>"
-    assert whitespace_tokens.pad_name(tokens[:5]) == "<blank>"
-    assert whitespace_tokens.pad_name(["a"]) is None
-    model, order = whitespace_tokens.map_ids(tokens, NAMES._replace(pad=pad))
+    assert pad_name(tokens) == "<pad>"
+    assert pad_name(tokens[:5]) == "<blank>"
+    assert pad_name(["a"]) is None
+    model, order = map_ids(tokens, NAMES._replace(pad=pad))
     vocabulary = WhitespaceTokens(model)
     pieces = vocabulary.pieces(range(vocabulary.size))
     if pad:
@@ -76,7 +81,7 @@ def test_ids_of_another_list_become_ours(pad):
 )
 def test_unusable_list_of_tokens_is_refused(tokens, message):
     with pytest.raises(errors.UserError, match=message):
-        whitespace_tokens.map_ids(tokens, NAMES)
+        map_ids(tokens, NAMES)
 
 
 @pytest.mark.parametrize(
