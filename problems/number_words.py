@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from t2t_repro.io import extras, files, progress
+from t2t_repro import errors
+from t2t_repro.io import files, progress
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
@@ -28,7 +29,7 @@ _CHUNK = 2_000  # numbers spelled by one task of the pool
 def spell(number: int, form: str, language: str) -> str:
     """Write a number in words; `form` is "cardinal", "ordinal" or "year"."""
     # Imported here, since every command imports the problems.
-    with extras.needed("demo", "The problem number_words"):
+    with errors.needed("demo", "The problem number_words"):
         import num2words
     words = num2words.num2words(number, lang=language, to=form)
     if language == "en":  # as in American English, without "and" and commas

@@ -30,9 +30,9 @@ def __getattr__(name: str) -> object:
     The interface for Python imports TensorFlow.
     """
     if name == "__version__":
-        from t2t_repro.io import extras
+        from t2t_repro import errors
 
-        return extras.version()
+        return errors.version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from t2t_repro.runtime import tensorflow_import

@@ -7,7 +7,6 @@ import sys
 
 from t2t_repro import errors
 from t2t_repro.cli import tensor2tensor_names
-from t2t_repro.io import extras
 
 # In the order in which a newcomer needs them.
 COMMANDS = (
@@ -62,7 +61,7 @@ def main() -> int:
     if arguments[0] in ("--help", "-h", "help"):
         print(usage())
     elif arguments[0] in ("--version", "-V"):
-        print(extras.version())
+        print(errors.version())
     elif arguments[0] == "completion":
         script = _COMPLETION.read_text("utf-8")
         print(script.replace("@WORDS@", " ".join(WORDS)), end="")

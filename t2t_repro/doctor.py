@@ -26,7 +26,7 @@ from absl import flags
 from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
-from t2t_repro.io import extras, files, storage
+from t2t_repro.io import files, storage
 from t2t_repro.runtime import cpu, tensorflow_import
 
 
@@ -230,7 +230,7 @@ def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
 
 def requirements(package: str, extra: str = "") -> Iterator[str]:
     """Yield the names of what a package or one of its extras needs."""
-    for requirement in extras.requirements(package, extra):
+    for requirement in errors.requirements(package, extra):
         name, its_extras = _REQUIREMENT.match(requirement).groups("")  # type: ignore[union-attr]
         yield name
         for its_extra in filter(None, its_extras.split(",")):
@@ -248,7 +248,7 @@ def _is_installed(package: str) -> bool:
 def _versions() -> dict[str, str]:
     names = ["tensorflow", "keras", "tensorflow-text", "sentencepiece"]
     return {
-        "t2t_repro": extras.version(),
+        "t2t_repro": errors.version(),
         "python": platform.python_version(),
         "system": platform.platform(),
     } | {
@@ -267,7 +267,7 @@ def _extras() -> dict[str, str]:
     return {
         name: "installed"
         if all(map(_is_installed, requirements("t2t_repro", name)))
-        else extras.install_command(name)
+        else errors.install_command(name)
         for name in names
         if name != "dev"
     }
@@ -382,7 +382,7 @@ def _advice_on_missing_gpu(environment: dict[str, str]) -> Iterator[str]:
     else:
         yield (
             "This machine has a driver for a GPU, but TensorFlow lacks CUDA's "
-            f"libraries: {extras.install_command('gpu')}"
+            f"libraries: {errors.install_command('gpu')}"
         )
 
 

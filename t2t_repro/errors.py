@@ -1,17 +1,21 @@
-"""Errors that a user can cause, and their messages."""
+"""Errors that a user can cause, and what their messages say of packages."""
 
+import contextlib
 import difflib
 import errno
 import os
 import pathlib
 import re
 import reprlib
+import shlex
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
 from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
+_EXTRA = re.compile(r"""\bextra == ["']([\w-]+)["']""")  # in a marker
 _MAX_CHARACTERS = 10_000  # of a message, which may have a part of a file
 _repr = reprlib.Repr()
 _repr.maxlevel, _repr.maxlist, _repr.maxdict, _repr.maxtuple = 3, 8, 8, 8
@@ -70,6 +74,68 @@ def shown(value: Any) -> str:
         return f"{_repr.repr(value):.500}"
     except ValueError:  # an integer of thousands of digits
         return f"{type(value).__name__} of thousands of digits"
+
+
+# Installed packages: this one, and those of extras
+
+
+def version() -> str:
+    """Return the version of t2t_repro, "unknown" if it is not installed."""
+    try:
+        return metadata.version("t2t_repro")
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        return "unknown"
+
+
+@contextlib.contextmanager
+def needed(extra: str, purpose: str) -> Iterator[None]:
+    """Explain a package of an extra that is missing where this imports it.
+
+    `purpose` is the subject of the message, such as "The server".
+
+    Raises:
+        UserError: the package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("t2t_repro"):
+            raise
+        raise UserError(
+            f"{purpose} needs {error.name}, which is not installed. Install "
+            f"the extra {extra}: {install_command(extra)}"
+        ) from error
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra.
+
+    It names the packages, since `t2t_repro[extra]` is found only by those who
+    have an index of packages with t2t_repro.
+    """
+    packages = requirements("t2t_repro", extra)
+    if packages:
+        return shlex.join(["pip", "install", *packages])
+    # A checkout that is not installed, or was before it had this extra.
+    return f"pip install -e '.[{extra}]' in the root of the repository"
+
+
+def requirements(package: str, extra: str = "") -> list[str]:
+    """Return what a package or one of its extras needs: "name[extra]>=1".
+
+    The result is empty for a package that is not installed.
+    """
+    try:
+        lines = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        needed_by = _EXTRA.search(marker)
+        if (needed_by[1] if needed_by else "") == extra:
+            found.append(requirement.strip())
+    return found
 
 
 # Names of tensor2tensor that have another one here.

@@ -11,7 +11,7 @@ from absl import flags
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
-from t2t_repro.io import extras, files, progress, storage
+from t2t_repro.io import files, progress, storage
 from t2t_repro.serving import connection
 
 _DEFAULTS = connection.Limits()
@@ -175,7 +175,7 @@ flags.DEFINE_alias("model_name", "servable_name")
 
 def main() -> None:
     options = common_flags.field_values(Options)
-    with extras.needed("serve", "The server"):
+    with errors.needed("serve", "The server"):
         from t2t_repro.server import (
             monitoring,
             server,

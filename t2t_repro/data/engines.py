@@ -24,7 +24,6 @@ from typing import Any, NamedTuple, TypeVar
 from tqdm import tqdm
 
 from t2t_repro import errors, registry
-from t2t_repro.io import extras
 from t2t_repro.runtime import tensorflow_import
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
@@ -326,7 +325,7 @@ def create(name: str, local: Engine) -> Engine:
             "engine must be local, or dask:ADDRESS with the address of Dask's "
             f"scheduler, as in dask:tcp://host:8786; got {name!r}."
         )
-    with extras.needed("dask", f"--engine={name}"):
+    with errors.needed("dask", f"--engine={name}"):
         import distributed  # noqa: F401 (its absence is reported here)
     return DaskEngine(address)
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.importing import model_files
-from t2t_repro.io import extras, files
+from t2t_repro.io import files
 
 _FLOATS = "float32", "float16", "float64", "bfloat16"
 _ALIGNMENT = 64  # bytes: Eigen's EIGEN_MAX_ALIGN_BYTES
@@ -250,7 +250,7 @@ def _open(file):
 
 
 def _open_safetensors(file):
-    with extras.needed("importer", "The importer"):
+    with errors.needed("importer", "The importer"):
         import safetensors
     open_file = functools.partial(
         safetensors.safe_open, str(file), framework="np"
@@ -322,7 +322,7 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
         UserError: it cannot be read, has other objects, or needs a package
             that is missing.
     """
-    with extras.needed("pytorch", f"{file.name}, a file of PyTorch,"):
+    with errors.needed("pytorch", f"{file.name}, a file of PyTorch,"):
         import torch
     inert = [(Inert, name) for name in _INERT]
     size = 0

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.importing import arrays, huggingface, imported, run_writer
-from t2t_repro.io import extras, files, storage
+from t2t_repro.io import files, storage
 from t2t_repro.runs import run_json
 
 URL = "hf://"
@@ -113,7 +113,7 @@ def download(name: Name) -> Snapshot:
 
 
 def _package():
-    with extras.needed("importer", "A model of the Hugging Face Hub"):
+    with errors.needed("importer", "A model of the Hugging Face Hub"):
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors

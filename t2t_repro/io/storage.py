@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.io import extras, files, progress
+from t2t_repro.io import files, progress
 
 _RUN = "run.json"
 # Of a run, data, checkpoints and exports.
@@ -467,7 +467,7 @@ def _open(url: str) -> tuple[Any, str]:
     scheme, _, path = url.partition("://")
     bucket, slash, name = path.partition("/")
     extra, module = PACKAGES[scheme]
-    with extras.needed(extra, f"{scheme}://"):
+    with errors.needed(extra, f"{scheme}://"):
         import fsspec
 
         importlib.import_module(module)

@@ -16,7 +16,6 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from t2t_repro import errors
-from t2t_repro.io import extras
 from t2t_repro.metrics.metric import Metric, ModelMetric
 from t2t_repro.text import languages, long_lines, moses, word_alignment
 
@@ -244,7 +243,7 @@ def _require_packages(tokenizer: str, language: str) -> None:
     if tokenizer in packages:
         extra, *modules = packages[tokenizer]
         purpose = f"BLEU of {language!r}, with sacreBLEU's {tokenizer},"
-        with extras.needed(extra, purpose):
+        with errors.needed(extra, purpose):
             for name in modules:
                 importlib.import_module(name)
 

@@ -13,7 +13,7 @@ import numpy as np
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.decoding import translate
-from t2t_repro.io import extras, files, progress, storage
+from t2t_repro.io import files, progress, storage
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import ModelMetric, Suite
 from t2t_repro.models import building
@@ -21,7 +21,7 @@ from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
 from t2t_repro.text import long_lines
 
-with extras.needed("report", "The report"):
+with errors.needed("report", "The report"):
     from t2t_repro.models import seq2seq
     from t2t_repro.reports import (
         attention_maps,

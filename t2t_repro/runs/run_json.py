@@ -9,7 +9,7 @@ from typing import Any
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.data import manifest
-from t2t_repro.io import extras, fields, files, storage
+from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, arguments_with_defaults
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -209,7 +209,7 @@ def versions() -> dict[str, str]:
     """Return versions of Python, this project and its main packages."""
     return {
         "python": platform.python_version(),
-        "t2t_repro": extras.version(),
+        "t2t_repro": errors.version(),
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 

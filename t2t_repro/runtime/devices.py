@@ -33,7 +33,6 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import extras
 from t2t_repro.runtime import cpu, graph, tensorflow_import
 
 # Operations of a smaller model are so short that waking a thread for each takes
@@ -323,7 +322,7 @@ def _missing_gpu():
         return ""
     return (
         " (TensorFlow finds no GPU. Its libraries are installed by "
-        f"{extras.install_command('gpu')})"
+        f"{errors.install_command('gpu')})"
     )
 
 

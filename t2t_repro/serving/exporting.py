@@ -11,7 +11,7 @@ import yaml
 
 from t2t_repro import errors
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.io import extras, files, storage
+from t2t_repro.io import files, storage
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
 from t2t_repro.runs import checkpoint_files, run_json
@@ -182,7 +182,7 @@ def import_specs() -> ModuleType:
     Raises:
         UserError: the package is not installed.
     """
-    with extras.needed("ctranslate2", "The format ctranslate2"):
+    with errors.needed("ctranslate2", "The format ctranslate2"):
         from ctranslate2 import specs
     return specs
 

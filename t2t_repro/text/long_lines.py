@@ -4,7 +4,7 @@ import bisect
 import re
 from collections.abc import Callable, Sequence
 
-from t2t_repro.io import extras
+from t2t_repro import errors
 from t2t_repro.text import languages
 
 # Ends of sentences, of clauses and of words. The lookbehinds let a match begin
@@ -140,7 +140,7 @@ def sentence_splitter(
     Raises:
         UserError: sentencex is not installed.
     """
-    with extras.needed("sentences", "--split_sentences"):
+    with errors.needed("sentences", "--split_sentences"):
         import sentencex
 
     def split(line: str) -> list[str]:

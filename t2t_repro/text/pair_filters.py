@@ -12,7 +12,6 @@ import re
 import unicodedata
 
 from t2t_repro import errors
-from t2t_repro.io import extras
 from t2t_repro.text.languages import without_region
 from t2t_repro.text.parallel_files import Pair
 
@@ -174,7 +173,7 @@ class Language(_Limit):
 
     @functools.cached_property
     def _classify(self):
-        with extras.needed("langid", "The filter 'language'"):
+        with errors.needed("langid", "The filter 'language'"):
             from py3langid import langid
         identifier = langid.LanguageIdentifier.from_model_file(
             langid.MODEL_FILE, norm_probs=True

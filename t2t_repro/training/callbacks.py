@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from t2t_repro import errors, registry
-from t2t_repro.io import extras, files, progress
+from t2t_repro.io import files, progress
 from t2t_repro.runs import run_json
 
 
@@ -249,7 +249,7 @@ class Wandb(_Tracker):
         self._project = project
 
     def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
-        with extras.needed("wandb", "The callback wandb"):
+        with errors.needed("wandb", "The callback wandb"):
             import wandb
         path = output_dir / "wandb_run"
         self._run = wandb.init(
@@ -278,7 +278,7 @@ class MLflow(_Tracker):
         self._experiment = experiment
 
     def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
-        with extras.needed("mlflow", "The callback mlflow"):
+        with errors.needed("mlflow", "The callback mlflow"):
             import mlflow
         self._mlflow = mlflow
         path = output_dir / "mlflow_run"

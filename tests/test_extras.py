@@ -7,7 +7,6 @@ from importlib import metadata
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import extras
 
 REQUIREMENTS = [
     "numpy<3,>=2.1",
@@ -34,7 +33,7 @@ def requirements(monkeypatch):
     ],
 )
 def test_command_names_the_packages_of_the_extra(requirements, extra, command):
-    assert extras.install_command(extra) == command
+    assert errors.install_command(extra) == command
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -48,14 +47,14 @@ def test_command_in_a_checkout_without_metadata_of_the_extra(
             raise metadata.PackageNotFoundError(name)
 
         monkeypatch.setattr(metadata, "requires", fail)
-    assert extras.install_command("serve") == (
+    assert errors.install_command("serve") == (
         "pip install -e '.[serve]' in the root of the repository"
     )
 
 
 def test_missing_package_is_named_with_purpose_and_command(requirements):
     with pytest.raises(errors.UserError) as raised:
-        with extras.needed("serve", "The server"):
+        with errors.needed("serve", "The server"):
             import no_such_package.part  # noqa: F401
     assert str(raised.value) == (
         "The server needs no_such_package, which is not installed. Install the "
@@ -65,7 +64,7 @@ def test_missing_package_is_named_with_purpose_and_command(requirements):
 
 def test_missing_module_of_our_own_is_not_explained():
     with pytest.raises(ModuleNotFoundError, match="t2t_repro.absent"):
-        with extras.needed("serve", "The server"):
+        with errors.needed("serve", "The server"):
             import t2t_repro.absent  # noqa: F401
 
 
