@@ -144,7 +144,7 @@ def huggingface(
         totals = state.live_log_probs[..., None]
         totals = tf.where(is_free, totals, found.totals)
         new, parents = extend(
-            Candidates(found.subwords, totals, totals),
+            _prioritized(found.subwords, totals, step, state, rule),
             step,
             state,
             rule,
@@ -324,6 +324,11 @@ def candidates(
         logits, _double(hparams.beam_size), rule, step, state.rule_state
     )
     totals = log_probs + state.live_log_probs[..., None]
+    return _prioritized(subwords, totals, step, state, rule)
+
+
+def _prioritized(subwords, totals, step, state, rule):
+    """Return the Candidates of subwords [B, W, C] with their totals."""
     banks = rule.bank(step, state.rule_state, subwords)
     if banks is None:
         return Candidates(subwords, totals, totals)

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
-from search_tables import WORDS, every_output, model_of, outputs, random_table
+from search_tables import (
+    PREFIXES,
+    START,
+    WORDS,
+    every_output,
+    model_of,
+    outputs,
+    random_table,
+)
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import (
@@ -113,6 +121,15 @@ def test_outputs_have_phrases_if_any_output_can(
         assert rows and (
             not possible or all(has_all(ids, needed) for ids, _ in rows)
         )
+
+
+@pytest.mark.parametrize("name", ["tensor2tensor", "huggingface"])
+def test_improbable_phrase_has_a_share_of_the_beams(name):
+    """The first subword is the best place of 2, but only the third best."""
+    table = np.log(np.tile([1e-9, 0.2, 1e-9, 0.3, 0.5], (PREFIXES, 1)))
+    table[START, 2] = np.log(0.05)
+    (((best, _), *_),) = find(table, 5, [[[2]]], 2, beam_search=name)
+    assert best[0] == 2
 
 
 @pytest.fixture
