@@ -311,9 +311,7 @@ class ParallelTextMultilingual(ParallelTextMany):
     def target_language(self) -> str:
         return self._chosen[1] or self.target
 
-    @property
-    def search(self) -> DecodeHParams:
-        return self._search_of(self.decode_hparams.replace(":", ","))
+    search = ParallelText.search
 
     @property
     def card(self) -> dict[str, Any]:

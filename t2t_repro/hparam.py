@@ -8,7 +8,7 @@ import dataclasses
 import re
 from typing import Any, ClassVar, TypeVar
 
-from t2t_repro.io import fields
+from t2t_repro.io import arguments, fields
 from t2t_repro.io.fields import (
     above,
     at_least,
@@ -50,11 +50,6 @@ def is_own_schedule(name: str) -> bool:
     return name == "noam" or set(factors(name)) <= set(SCHEDULE_FACTORS)
 
 
-def split_losses(text: str) -> list[str]:
-    """Split "cross_entropy+focal:gamma=1e+0" into two losses."""
-    return re.split(r"\+(?=[A-Za-z_])", text)
-
-
 def factors(schedule: str) -> list[str]:
     """Return the names of a product; tensor2tensor has spaces in some."""
     return [name.strip() for name in schedule.split("*")]
@@ -84,8 +79,8 @@ class HParams(fields.Settings):
         fields.Constraint(
             "names joined by +, each with arguments :name=value",
             lambda text: all(
-                re.fullmatch(r"\w+(:\w+=.+)?", part)
-                for part in split_losses(text)
+                re.fullmatch(r"\w+(:\w+=.+)?", item)
+                for item in arguments.split(text) or [""]
             ),
         ),
         default="cross_entropy",
@@ -397,7 +392,7 @@ class DecodeHParams(fields.Settings):
     @property
     def rule_texts(self) -> list[str]:
         """Name and arguments of each search rule: "name:key=value"."""
-        return [text for text in self.rules.split("+") if text]
+        return arguments.split(self.rules)
 
     @property
     def rule_names(self) -> list[str]:

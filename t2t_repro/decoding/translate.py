@@ -26,8 +26,8 @@ from t2t_repro.decoding.translation import (
     join,
     layer_index,
 )
-from t2t_repro.hparam import DecodeHParams, split_losses
-from t2t_repro.io import progress
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import arguments, progress
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     Seq2Seq,
@@ -141,7 +141,7 @@ class Aligner:
 
 def _guided_alignment(model: Seq2Seq) -> Any:
     """Return the model's loss guided_alignment; None: it has another."""
-    for text in split_losses(model.hparams.loss):
+    for text in arguments.split(model.hparams.loss):
         if text.partition(":")[0] == "guided_alignment":
             return registry.losses.construct(text, "hparam loss")
     return None

@@ -1,7 +1,7 @@
 """Arguments of classes and functions as text, and library classes by name.
 
 "momentum=0.9:nesterov=true" is two arguments. Each value has the type of the
-default, or else of the annotation.
+default, or else of the annotation. "focal:gamma=2+cross_entropy" is two items.
 """
 
 import functools
@@ -87,6 +87,11 @@ def parameters(
     named = [*inspect.signature(function).parameters.values()][num_given:]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {p.name: p for p in named if p.kind not in variadic}
+
+
+def split(text: str) -> list[str]:
+    """Split "name:key=value+name" into items; the plus of 1e+0 stays."""
+    return [x for x in re.split(r"(?<![\d.][eE])\+|\+(?!\d)", text) if x]
 
 
 def parse(

@@ -43,7 +43,7 @@ from t2t_repro.serving import (
     version_folders,
 )
 from t2t_repro.serving.connection import Address, Options
-from t2t_repro.text import languages, vocabulary
+from t2t_repro.text import languages, parallel_files
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _MAX_ANSWER_BYTES = 1 << 26  # no batch of translations is as long
@@ -246,7 +246,7 @@ def _translations(inputs, outputs, n_best):
     is_cut = outputs.get("truncated", np.zeros(len(rows)))
     for k, (line, texts) in enumerate(zip(inputs, rows, strict=True)):
         # A translation is one line also of another program.
-        lines = [text.translate(vocabulary.LINE_ENDS) for text in texts]
+        lines = [parallel_files.one_line(text) for text in texts]
         too_long = len(line.encode()) if is_cut[k] else 0
         beams = Translation.of_beams(lines, scores[k], too_long=too_long)
         if "pieces" in outputs:

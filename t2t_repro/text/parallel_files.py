@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from t2t_repro import errors
 from t2t_repro.io import files, progress, storage
+from t2t_repro.text.vocabulary import LINE_ENDS
 
 # (inputs, targets): a sentence and its translation; within data generation
 # perhaps with a third string, the alignment of their words.
@@ -219,7 +220,7 @@ def write_pairs(
 
 def one_line(text: str | None) -> str:
     """Return text with a space for each line end; "" for none."""
-    return (text or "").replace("\r", " ").replace("\n", " ")
+    return (text or "").translate(LINE_ENDS)
 
 
 def is_text(value: object) -> bool:

@@ -12,13 +12,12 @@ import contextlib
 import csv
 import logging
 import pathlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from t2t_repro import errors, registry
-from t2t_repro.io import files, progress
+from t2t_repro.io import arguments, files, progress
 from t2t_repro.runs import run_json
 
 
@@ -180,7 +179,7 @@ def build(text: str | None) -> list[Callback]:
         UserError: a name is unknown, or not that of a Callback class; an
             argument is wrong or missing.
     """
-    items = list(filter(None, re.split(r"[+,]", text or "")))
+    items = arguments.split((text or "").replace(",", "+"))
     for item in items:
         registry.callbacks.subclass(item.partition(":")[0], Callback)
     return [registry.callbacks.construct(item, "--callbacks") for item in items]

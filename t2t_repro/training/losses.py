@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, registry
 from t2t_repro.data.batches import DENOMINATORS
 from t2t_repro.data.corpus import ALIGNMENTS
 from t2t_repro.decoding.translation import layer_index
@@ -51,7 +51,7 @@ def build(text: str) -> tuple[Loss | None, ...]:
     Raises:
         UserError: a name is unknown, or an argument wrong or missing.
     """
-    return tuple(map(_build_one, hparam.split_losses(text)))
+    return tuple(map(_build_one, arguments.split(text)))
 
 
 def _build_one(text):

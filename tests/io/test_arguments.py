@@ -46,6 +46,20 @@ def test_snake_case_separates_words_of_class_name(name, expected):
     assert arguments.snake_case(name) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("a:x=1+b", ["a:x=1", "b"]),
+        ("a:x=1e+0+b:y=2E+1", ["a:x=1e+0", "b:y=2E+1"]),
+        ("a:x=1.e+b", ["a:x=1.e", "b"]),
+        ("a:x=1+2d+", ["a:x=1", "2d"]),
+    ],
+)
+def test_items_are_joined_by_plus(text, expected):
+    assert arguments.split(text) == expected
+
+
 def test_subclasses_have_snake_case_names():
     module = types.SimpleNamespace(Base=Base, WarmUp=WarmUp, int=int, number=3)
     assert arguments.subclasses(module, Base) == {"warm_up": WarmUp}
