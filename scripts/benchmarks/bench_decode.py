@@ -3,8 +3,8 @@
     python -m scripts.benchmarks.bench_decode \\
         --output_dir=RUN --inputs=FILE --references=FILE
 
-With --xla the peer is our own search: single sentences compiled by XLA and
-uncompiled, in turns within a process of one thread, in CPU time.
+With --xla, the peers of single sentences compiled by XLA are those uncompiled,
+in turns within a process, and CTranslate2, all with one thread and in CPU time.
 
 Models with random weights search at one forced output length. If RUN is given,
 its model also translates all of FILE. Our search and CTranslate2, both in
@@ -143,41 +143,77 @@ def measure_search(settings):
     )
 
 
-def measure_batches(settings):
-    """Return {batch: seconds} of searches on one device, compiled by XLA.
+def build_search(settings, xla, **arguments):
+    """Return a function of inputs, whose outputs are as long as they are.
 
-    "xla" false: as TensorFlow runs the graph.
+    With xla="on" it is compiled. Its cache has room for longer outputs, which
+    it has for all sentences. Other arguments are those of compiled.Search.
     """
-    models = [Endless(random_model(settings))]
-    hparams = hparam.DecodeHParams(
-        beam_size=settings["beam_size"], extra_length=0
-    )
-    xla = settings["xla"]
-    search_fn = tf.function(
-        # XLA has fixed shapes, so that the cache is one block.
-        lambda inputs: search.search(
-            models, inputs, hparams, **{"block": None} if xla else {}
-        ),
-        jit_compile=xla,
-    )
+    model = Endless(random_model(settings))
+    model.max_output_lengths = lambda lengths: lengths
+    hparams = hparam.DecodeHParams(beam_size=settings["beam_size"], xla=xla)
+    rule = search.build_rules(hparams)
+    find = compiled.Search([model], hparams, rule, **arguments)
+    return lambda inputs: find(inputs, inputs[:, :0]).ids.numpy()
+
+
+def measure_batches(settings):
+    """Return {batch: seconds} of searches on one device.
+
+    "xla": whether they are compiled.
+    """
+    xla = "on" if settings["xla"] else "off"
+    find = build_search(settings, xla, num_shards=1)
 
     def search_of(settings):
         inputs = tf.constant(harness.random_inputs(settings))
-        return lambda: search_fn(inputs).ids.numpy()
+        return lambda: find(inputs)
 
     return harness.time_batches(search_of, settings)
+
+
+def count_search(settings):
+    """Return {batch: {"FLOPs", "bytes"}} of a search, at the least.
+
+    A step reads the weights of the decoder, and the keys and values of all
+    beams so far and of the source. It writes float32 logits, which are read for
+    their maxima, for the sum of their exponentials, and for the candidates.
+    """
+    model = random_model(settings)
+    beams, length = settings["beam_size"], settings["length"]
+    weights = sum(
+        weight.shape.num_elements()
+        for weight in model.trainable_variables
+        if "encoder" not in weight.path
+    )
+    entries = beams * length * length / 2 + length * length  # of all steps
+    channels = 2 * model.hparams.hidden_size * model.hparams.decoder_layers
+    numbers = entries * channels  # of a sentence
+    logits = 4 * beams * length * model.vocab_size
+    encoder = model.flops(length, 0)
+    decoder = model.flops(length, length) - encoder
+    size = {"float32": 4, "bfloat16": 2}[settings["dtype"]]
+    return {
+        batch: {
+            "FLOPs": batch * (encoder + beams * decoder),
+            "bytes": size * (length * weights + batch * numbers)
+            + 4 * batch * logits,
+        }
+        for batch in settings["batches"]
+    }
 
 
 def export_random(settings):
     """Write the model for `t2t serve`; its outputs are as long as its inputs.
 
-    It has random weights.
+    It has random weights. "xla": whether the export is compiled.
     """
+    xla = "on" if settings["xla"] else "off"
     vocabulary = numbered_vocabulary(settings["vocab_size"])
     saved_model.export(
         [random_model(settings)],
         Vocabularies.shared(vocabulary),
-        hparam.DecodeHParams(extra_length=0),
+        hparam.DecodeHParams(extra_length=0, xla=xla),
         settings["folder"],
         card={},
     )
@@ -185,26 +221,22 @@ def export_random(settings):
 
 def measure_compiled(settings):
     """Return CPU seconds of single sentences, compiled or not, in turns."""
-    model = Endless(random_model(settings))
-    model.max_output_lengths = lambda lengths: lengths
     inputs = tf.constant(harness.random_inputs(settings))
-    searches, result = {}, {}
-    for xla in ("off", "on"):
-        hparams = hparam.DecodeHParams(xla=xla)
-        rule = search.build_rules(hparams)
-        searches[xla] = compiled.Search(
-            [model], hparams, rule, one_sentence=True
+    searches = {
+        xla: functools.partial(
+            build_search(settings, xla, one_sentence=True), inputs
         )
-        start = time.process_time()
-        searches[xla](inputs, inputs[:, :0])
-        result[xla] = {"first": time.process_time() - start, "seconds": []}
+        for xla in ("off", "on")
+    }
+    time_call = functools.partial(
+        harness.time_calls, times=1, warm_up=0, clock=time.process_time
+    )
+    first = {xla: time_call(find)[0] for xla, find in searches.items()}
+    seconds = {xla: [] for xla in searches}
     for _ in range(settings["times"]):
         for xla, find in searches.items():
-            start = time.process_time()
-            find(inputs, inputs[:, :0]).ids.numpy()
-            seconds = time.process_time() - start
-            result[xla]["seconds"].append(seconds)
-    return result
+            seconds[xla] += time_call(find)
+    return {"first": first, "seconds": seconds}
 
 
 # Translations with a trained run, each measured in a process of its own.
@@ -243,6 +275,7 @@ MEASUREMENTS = {
     "search": measure_search,
     "compiled": measure_compiled,
     "batches": measure_batches,
+    "count": count_search,
     "export random": export_random,
     "convert": convert_run,
     "file": translate_file,
@@ -309,19 +342,27 @@ def measure_random_model(size, folder):
     measure_speed(f"{size}, batch 1", one, ours, 1)
 
 
-def compare_compiled(size):
-    """Report CPU time of one sentence, compiled and uncompiled."""
+def compare_compiled(size, folder):
+    """Report CPU time of one sentence: compiled, uncompiled, CTranslate2."""
+    settings = COMMON | harness.MODEL_SIZES[size] | {"folder": str(folder)}
+    settings |= {"batch": 1, "times": 20, "threads": 1, "workers": 1}
+    run("convert random", **settings)
     for length in (12, 30):
-        settings = COMMON | harness.MODEL_SIZES[size]
-        settings |= {"batch": 1, "length": length, "times": 20, "threads": 1}
-        measured = run("compiled", **settings)
-        off, on = (
-            1000 * statistics.median(measured[xla]["seconds"])
-            for xla in ("off", "on")
-        )
+        settings["length"] = length
+        turns = []  # of (compiled, uncompiled, CTranslate2) in ms
+        for _ in range(_TURNS.value):
+            measured = run("compiled", **settings)
+            seconds = [measured["seconds"][xla] for xla in ("on", "off")]
+            # CTranslate2 divides scores by length ** length_penalty.
+            peer = settings | {"length_penalty": 0.6}
+            seconds.append(run("CPU seconds", "peers", **peer))
+            turns.append([1000 * statistics.median(s) for s in seconds])
+        on, *others = map(min, zip(*turns, strict=True))
         name = f"{size}, one sentence of {length} subwords, compiled"
-        harness.report_beside(name, on, "ms", "uncompiled", off)
-        first = measured["on"]["first"]
+        peers = "uncompiled", "CTranslate2, one thread"
+        for peer, milliseconds in zip(peers, others, strict=True):
+            harness.report_beside(name, on, "ms", peer, milliseconds)
+        first = measured["first"]["on"]
         harness.report(f"{name}: trace and compilation", first, "s")
 
 
@@ -355,7 +396,7 @@ def main():
         folder = pathlib.Path(name)
         for size in _SIZES.value:
             if _XLA.value:
-                compare_compiled(size)
+                compare_compiled(size, folder / size)
             else:
                 measure_random_model(size, folder)
         if _OUTPUT_DIR.value:

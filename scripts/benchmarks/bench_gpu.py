@@ -54,6 +54,8 @@ REPLICAS = 1, 2, 4, 8
 # Seconds of a step with several GPUs, relative to one, that are too many.
 MAX_SLOWDOWN = 1.5
 LENGTH = 30  # forced subwords of a search
+# FLOPs (TF32 for float32) and bytes a second of an H200, by its data sheet.
+H200 = {"float32": 494.7e12, "bfloat16": 989.4e12, "memory": 4.8e12}
 
 
 def measure_jax(settings):
@@ -285,6 +287,8 @@ def search(stored):
             else itertools.product(["float32", "bfloat16"], [True, False])
         ):
             name = f"{size}, {dtype}{', compiled' * xla}"
+            if xla:
+                report_bounds(f"{size}, {dtype}", dtype=dtype, **model)
             found[name] = stored.measure(
                 f"search: {name}",
                 functools.partial(run_process, "bench_decode", "batches"),
@@ -305,6 +309,17 @@ def search(stored):
                 **model,
             )
         report_searches(size, {k: v for k, v in found.items() if v})
+
+
+def report_bounds(name, dtype, **settings):
+    """Report the least seconds of searches on an H200."""
+    counts = run_process("bench_decode", "count", dtype=dtype, **settings)
+    for batch, count in counts.items():
+        arithmetic = count["FLOPs"] / H200[dtype]
+        memory = count["bytes"] / H200["memory"]
+        label = f"{name}, batch {batch}: at the least, of an H200"
+        harness.report(f"{label}: arithmetic", 1e3 * arithmetic, "ms")
+        harness.report(f"{label}: memory", 1e3 * memory, "ms")
 
 
 def search_ctranslate2(**settings):
@@ -377,19 +392,21 @@ def replicas(stored):
 
 
 def serve(stored):
-    """Measure the server with an export of random weights."""
+    """Measure the server with exports of random weights, compiled or not."""
     size = "tiny" if _TINY.value else "base"
-    measured = stored.measure(
-        f"serve: {size}",
-        measure_server,
-        **harness.MODEL_SIZES[size],
-        clients=8 if _TINY.value else 256,
-        period=2 if _TINY.value else 20,
-    )
-    for result in measured or []:
-        harness.report(
-            f"serve: {result.pop('name')}", result.pop("value"), **result
+    for xla in (False, True):
+        name = f"serve: {size}{', compiled' * xla}"
+        measured = stored.measure(
+            name,
+            measure_server,
+            **harness.MODEL_SIZES[size],
+            clients=8 if _TINY.value else 256,
+            period=2 if _TINY.value else 20,
+            xla=xla,
         )
+        for result in measured or []:
+            label = f"{name}: {result.pop('name')}"
+            harness.report(label, result.pop("value"), **result)
 
 
 def measure_server(clients, period, **settings):

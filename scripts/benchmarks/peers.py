@@ -221,6 +221,13 @@ def ctranslate2_search(model, settings):
     )
 
 
+def cpu_seconds_of_ctranslate2(settings):
+    """Return CPU seconds of searches at one forced output length."""
+    search = ctranslate2_search(open_ctranslate2(settings), settings)
+    clock = time.process_time
+    return harness.time_calls(search, settings["times"], clock=clock)
+
+
 def search_ctranslate2(settings):
     """Return seconds and memory of searches at one forced output length."""
     search = ctranslate2_search(open_ctranslate2(settings), settings)
@@ -308,6 +315,7 @@ if __name__ == "__main__":
     harness.run_measurement(
         {
             "train": train_pytorch,
+            "CPU seconds": cpu_seconds_of_ctranslate2,
             "search": search_ctranslate2,
             "file": translate_ctranslate2,
             "CTranslate2 batches": batches_of_ctranslate2,

@@ -6,8 +6,9 @@ Further sentences repeat the first one, which ends when it does. The outputs are
 those of the uncompiled search: a sentence's result depends neither on padding
 nor on other sentences.
 
-The loop ends with the last sentence. But it has one block, whose cache has room
-for the longest possible output, and each step reads all of it.
+The loops end with the last sentence. But a step reads all of its cache, used or
+not. So there are two: the cache of the first has room for half of the longest
+possible output.
 """
 
 import functools
@@ -59,7 +60,12 @@ def in_buckets(find: Callable) -> Callable:
             and of a nest of tensors without sentences. It returns a nest of
             tensors [B, …].
     """
-    compiled = graph.function(find, jit_compile=True)
+
+    def find_in_bucket(*arguments):
+        with graph.fixed_shapes():
+            return find(*arguments)
+
+    compiled = graph.function(find_in_bucket, jit_compile=True)
 
     def call(*arguments):
         *rows, shared = arguments
@@ -203,7 +209,6 @@ class Search:
                 rules.Given(
                     prefixes, side=rules.SideInput(*side) if side else ()
                 ),
-                block=None if compiled else search.BLOCK,
                 constants=constants,
                 rule=self._rule,
             )

@@ -44,7 +44,8 @@ class SearchModel(NamedTuple):
     reorder_fn: Callable = gather_beams
     # state -> state; called after each block of steps.
     compact_fn: Callable = lambda state: state
-    block: int | None = None  # steps; None: one block, with fixed shapes
+    block: tf.Tensor | int | None = None  # steps; None: one block has all
+    num_blocks: int | None = None  # fixed, as shapes are; None: as needed
 
 
 class Hypotheses(NamedTuple):
@@ -72,15 +73,24 @@ def run(
         result: state -> Hypotheses; advancing a finished sentence must not
             change its hypotheses.
     """
-    position = tf.constant(0)
-    if model.block is None:
+    position, num_blocks = tf.constant(0), model.num_blocks
+    block = model.block
+    if block is None:  # the only one ends with the last sentence
+        block, num_blocks = 0, 1
+    if num_blocks is not None:
+        for number in range(1, num_blocks):
+            position, state = _advance_until(
+                position, state, unfinished, advance, number * block
+            )
+            compacted = model.compact_fn(state.model_state)
+            state = state._replace(model_state=compacted)
         _, state = _advance_until(position, state, unfinished, advance, None)
         return result(state)
     rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
 
     def advance_block(position, rows, state, outputs):
         position, state = _advance_until(
-            position, state, unfinished, advance, position + model.block
+            position, state, unfinished, advance, position + block
         )
         outputs = tf.nest.map_structure(
             lambda old, new: tf.tensor_scatter_nd_update(

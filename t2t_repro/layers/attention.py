@@ -23,6 +23,7 @@ from keras import ops
 from t2t_repro.layers import dense, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
+from t2t_repro.runtime import graph
 from t2t_repro.runtime.keras_compat import Tensor
 
 MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
@@ -88,6 +89,11 @@ def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
     )
 
 
+def _transpose(x):
+    """Return [B, H, T, K] -> [B, H, K, T]."""
+    return ops.transpose(x, (0, 1, 3, 2))
+
+
 class DotProduct(keras.layers.Layer):
     """Scaled dot product of equation 1: q · k / sqrt(K)."""
 
@@ -96,8 +102,12 @@ class DotProduct(keras.layers.Layer):
         return query * query.shape[-1] ** -0.5
 
     def call(self, query: Tensor, key: Tensor) -> Tensor:
-        transposed = ops.transpose(key, (0, 1, 3, 2))
-        return grouped_matmul(self.scale(query), transposed)
+        query = self.scale(query)
+        if graph.shapes_are_fixed() and query.shape[1] == key.shape[1]:
+            # XLA copies a transposed second factor: here the few queries of a
+            # step rather than all keys.
+            return _transpose(ops.matmul(key, _transpose(query)))
+        return grouped_matmul(query, _transpose(key))
 
 
 class UnscaledDotProduct(DotProduct):

@@ -21,6 +21,7 @@ from t2t_repro.layers.attention import (
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.layers.sublayers import FeedForward
+from t2t_repro.runtime import graph
 from t2t_repro.runtime.keras_compat import Tensor
 
 
@@ -233,11 +234,13 @@ def _write_rows(
 ) -> Tensor:
     """Return a copy of `old` [B, G, S, K] with `new` [B, G, W, K] at `rows`.
 
-    A row of S entries holds the W of one position. (ops.slice_update would
-    become an XLA operation in TensorFlow's graph, and TF Serving has no XLA
-    compiler.)
+    A row of S entries holds the W of one position. XLA updates a slice in
+    place, but copies what it scatters to. (Elsewhere ops.slice_update would be
+    an operation for which TF Serving has no kernel.)
     """
     _, heads, beams, size = ops.shape(new)
+    if graph.shapes_are_fixed():
+        return ops.slice_update(old, (0, 0, rows[0, 0] * beams, 0), new)
     width = beams * size
     written = ops.scatter_update(
         ops.reshape(old, (-1, width)), rows, ops.reshape(new, (-1, width))
@@ -460,8 +463,9 @@ class Cache(NamedTuple):
             Cache, visible [B, W, S] bool.
         """
         used = ops.cast(ops.any(visible, axis=1), "int32")  # [B, S]
-        count = ops.max(ops.sum(used, axis=1), initial=0)
-        order = ops.argsort(-used, axis=1)[:, :count]  # used entries first
+        order = ops.argsort(-used, axis=1)  # used entries first
+        if not graph.shapes_are_fixed():
+            order = order[:, : ops.max(ops.sum(used, axis=1), initial=0)]
         batch, beams, _ = ops.shape(visible)
         visible = _take_entries(visible[..., None], order)[..., 0]
         positions = self.positions[:, None, :, None]

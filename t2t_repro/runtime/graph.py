@@ -6,13 +6,33 @@ needs none of it. Conditions and loops over tensors are tf.cond and
 tf.while_loop, or those of keras.ops, which other backends have, too.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 function = functools.partial(tf.function, autograph=False)
 
 FEW_LINES = 100
+
+_shapes_are_fixed = contextvars.ContextVar("shapes_are_fixed", default=False)
+
+
+@contextlib.contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """Let functions know that XLA will compile what they trace."""
+    token = _shapes_are_fixed.set(True)
+    try:
+        yield
+    finally:
+        _shapes_are_fixed.reset(token)
+
+
+def shapes_are_fixed() -> bool:
+    """Return whether a shape must not depend on the values of tensors."""
+    return _shapes_are_fixed.get()
 
 
 def optimize_for(num_lines: int) -> None:

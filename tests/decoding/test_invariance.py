@@ -57,6 +57,9 @@ def variants(models, rows, hparams, xla=True):
 
     yield "one block of steps", run_search(rows, block=None)
     yield "blocks of 4 steps", run_search(rows, block=4)
+    with graph.fixed_shapes():
+        found = run_search(rows)
+    yield "two blocks of fixed shapes", found
     if xla:
         on = dataclasses.replace(hparams, xla="on")
         find = compiled.Search(models, on, search.build_rules(on))
