@@ -43,6 +43,7 @@ WORDS = {
     verdicts.CANNOT_TELL: "cannot tell",
 }
 SAMPLES = 1_000
+SEEDS = 3  # of each row that is planned: reproduce/claims.sh
 INTRODUCTION = """\
 # The paper's claims, one by one
 
@@ -65,7 +66,9 @@ paper](reproducing.md) has the commands for the paper's own sizes.
   of the experiment. Figures without interval are exact.
 - Power: the true difference that is found with a probability of 80%. Beside
   "cannot tell" are the seeds of each row that a difference of the margin needs,
-  and their hours.
+  and their hours. Beside "not run" they are those for the paper's difference,
+  if it has one and both rows were as noisy as base of Table 3, and the power is
+  that of 3 seeds.
 - Perplexities are compared by their logarithm: +1.0 is a perplexity that is 1%
   higher."""
 
@@ -96,12 +99,20 @@ class Experiment(NamedTuple):
     picture: tuple[str, ...]  # its caption and its path from docs/
 
 
+class Plan(NamedTuple):
+    """What trainings would find."""
+
+    detectable: float  # with SEEDS seeds of each row
+    seeds_needed: int
+
+
 class Judged(NamedTuple):
     """A claim with its result."""
 
     claim: Claim
     verdict: verdicts.Verdict | None  # None: not run
     minutes: float | None = None  # mean of a training
+    plan: Plan | None = None  # of a claim that is not run
 
 
 @functools.cache
@@ -167,7 +178,11 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
     rows = _read_rows(experiment, path)
     if experiment.claims[0].quantity == "correlation":
         return [_judge_order(experiment.claims[0], rows)]
-    return [_judge_rows(claim, experiment, rows) for claim in experiment.claims]
+    base = _read_folder(results / "table3", {"base"})
+    return [
+        _judge_rows(claim, experiment, rows) or _plan(claim, experiment, base)
+        for claim in experiment.claims
+    ]
 
 
 def _read_rows(experiment, folder) -> dict[str, list[dict]]:
@@ -175,6 +190,11 @@ def _read_rows(experiment, folder) -> dict[str, list[dict]]:
     used = {n for claim in experiment.claims for n in (claim.row, claim.base)}
     if experiment.claims[0].quantity == "correlation":
         used = set(TABLE_3)
+    return _read_folder(folder, used)
+
+
+def _read_folder(folder, used) -> dict[str, list[dict]]:
+    """Return {row: results of its seeds} of those rows that are used."""
     stored = map(files.read_json, sorted(folder.glob("*-seed*.json")))
     return tables.by_row([r for r in stored if r["row"] in used])
 
@@ -214,19 +234,37 @@ def _judge_figures(experiment, figures):
 
 
 def _judge_rows(claim, experiment, rows):
-    """Judge a claim about two rows, with the noise of the experiment's rows."""
+    """Judge a claim about two rows, with the noise of the experiment's rows.
+
+    None without trainings of both, and two of one.
+    """
     compared = claim.row, claim.base
     if not rows.keys() >= set(compared):
-        return Judged(claim, None)
+        return None
     scores = _scores(claim.quantity, rows)
     try:
         noise = tables.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
-        return Judged(claim, None)
+        return None
     ours = (scores[name] for name in compared)
     minutes = [r["minutes"] for name in compared for r in rows[name]]
     verdict = _verdict(experiment, claim, *ours, noise)
     return Judged(claim, verdict, statistics.fmean(minutes))
+
+
+def _plan(claim, experiment, base):
+    """Return a claim that is not run, with what its trainings would find."""
+    if claim.quantity not in ("perplexity", "BLEU") or not base:
+        return Judged(claim, None)
+    noise = tables.pooled_deviation(_scores(claim.quantity, base))
+    level = tables.LEVEL / len(experiment.claims)
+    difference = claim.direction and claim.paper or claim.margin
+    needed = tables.seeds_needed(noise.deviation, difference, level)
+    plan = Plan(
+        tables.detectable(*noise, SEEDS, SEEDS, level=level), max(2, needed)
+    )
+    minutes = statistics.fmean(result["minutes"] for result in base["base"])
+    return Judged(claim, None, minutes, plan)
 
 
 def _verdict(experiment, claim, row, base, noise):
@@ -343,6 +381,8 @@ def _cells(judged):
         return tables.number(shown, digits, "" if is_figure else "+")
 
     ours = power = ""
+    if judged.plan:
+        power = f"{judged.plan.detectable:.{quantity['digits']}f}"
     if verdict:
         ours = form(verdict.difference)
         low, high = map(form, verdict.interval)
@@ -373,12 +413,12 @@ def _word(judged):
 
 def _needed(judged):
     """Describe what a claim needs whose verdict is open."""
-    verdict = judged.verdict
-    if not verdict or verdict.verdict != verdicts.CANNOT_TELL:
+    needs = judged.verdict or judged.plan
+    if not needs or _word(judged) not in ("cannot tell", NOT_RUN):
         return ""
-    text = f": needs {verdict.seeds_needed} seeds"
+    text = f": needs {needs.seeds_needed} seeds"
     if judged.minutes:
-        hours = 2 * verdict.seeds_needed * judged.minutes / 60
+        hours = 2 * needs.seeds_needed * judged.minutes / 60
         text += f", {hours:.0f} hours"
     return text
 

@@ -215,6 +215,7 @@ HALVES = "float16", "bfloat16"  # dtypes of weights
 # Exports of the run, and what they decode with.
 OF_RUN = {
     "beam_search": {},
+    "compiled": {"xla": "on"},
     **dict.fromkeys(HALVES, {}),
     "greedy": {"beam_size": 1, "raw_scores": True},
     "rules": {

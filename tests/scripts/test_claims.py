@@ -77,6 +77,13 @@ def test_rows_of_seeds_have_verdicts_and_others_are_not_run(tmp_path):
     assert words["a_h1", "perplexity"] == "agrees"
     assert words["a_h1", "BLEU"] == "cannot tell"  # equal, with wide intervals
     assert words["c_n2", "perplexity"] is None
+    needed = {
+        each.claim.row: each.plan.seeds_needed
+        for each in judged
+        if each.plan and each.claim.quantity == "perplexity"
+    }
+    # The deviation of base is 1%: 2 (3.93 / 3.5)² seeds show twice d_ff's 3.5%.
+    assert (needed["c_dff4096"], needed["c_n2"]) == (3, 2)
     page = claims.lay_out({BY_TITLE["Table 3 in small"]: judged}, tmp_path)
     assert "1 yes, 0 no, 1 cannot tell, 23 not run" in page
     assert "+9.5 (" in page  # 100 ln(5.5 / 5)
