@@ -32,7 +32,7 @@ from t2t_repro.serving import (
     served_model,
     version_folders,
 )
-from t2t_repro.serving.graph_tagger import GraphTagger
+from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.text import languages
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies

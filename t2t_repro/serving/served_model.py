@@ -42,7 +42,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
 from t2t_repro.serving import graph_vocabularies
-from t2t_repro.serving.graph_tagger import GraphTagger
+from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 

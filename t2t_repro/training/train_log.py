@@ -1,9 +1,10 @@
-"""Log of a training run, on the screen and in TensorBoard events.
+"""Log of a training run, on the screen and in TensorBoard events; its checks.
 
-TrainLog comes first, then what it uses: EventFiles, and the utilization of the
-machine.
+TrainLog comes first, then what it uses: checks for non-finite numbers, memory
+and slow steps, EventFiles, and the utilization of the machine.
 """
 
+import collections
 import contextlib
 import logging
 import math
@@ -11,16 +12,24 @@ import os
 import pathlib
 import re
 import resource
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, NamedTuple, NoReturn
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import errors
 from t2t_repro.io import progress
-from t2t_repro.training import anomalies
 from t2t_repro.training.step import Outcome, perplexity
 
 SECONDS = 2  # time between fetches of the loss, which wait for the device
@@ -40,6 +49,15 @@ _SHOWN = {
     "device_memory_gb": "device {:.1f} GB",
     "compilations": "compilations {}",
 }
+_WINDOW = 100  # the last steps, over which the median is taken
+_MIN_STEPS = 10  # below this number no step is called slow
+# A slow step takes several times the median and at least a second more: where
+# steps take milliseconds, any other process makes some of them slow.
+_SLOW_FACTOR, _SLOW_SECONDS = 4, 1.0
+_REPORT_INTERVAL = 60  # seconds between two lines about slow steps
+# In float16: skipped updates in a row after which training cannot recover.
+# From any scale below 2^36 they lead to the lowest, 1e-4.
+_MAX_SKIPPED = 50
 
 
 class TrainLog:
@@ -51,7 +69,7 @@ class TrainLog:
         first_step: int,
         last_step: int,
         rate: Callable[[int], Any],
-        finite_checker: anomalies.FiniteChecker,
+        finite_checker: "FiniteChecker",
         peak_speed: float | None = None,
         validation_steps: float = 0.0,
     ):
@@ -64,7 +82,7 @@ class TrainLog:
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._finite_checker, self._peak_speed = finite_checker, peak_speed
-        self._slow_steps = anomalies.SlowStepDetector()
+        self._slow_steps = SlowStepDetector()
         self._steps = last_step - first_step
         self._validation_steps = validation_steps
         # The steps that a forecast is made from, and their time.
@@ -292,6 +310,159 @@ def _summary(metrics, *names):
         for name in names or _SHOWN
         if name in metrics
     )
+
+
+class FiniteChecker:
+    """Check that ends a run before non-finite numbers are saved."""
+
+    def __init__(
+        self,
+        policy: str,
+        describe_batch: Callable[[int], str],
+        newest_checkpoint: Callable[[], Any],
+    ):
+        """Keep Keras's dtype policy and functions of what the error will say.
+
+        They describe the batch of a step, and return the newest checkpoint.
+        """
+        self._policy = policy
+        self._describe_batch = describe_batch
+        self._newest_checkpoint = newest_checkpoint
+        self._last_loss: float | None = None
+        self._skipped = 0  # updates in a row
+
+    def check_step(self, step: int, loss: float, gradient_norm: float) -> None:
+        """Check the numbers of a step. Call it for each step, in order.
+
+        Raises:
+            UserError: the loss or the gradient is not finite. In float16 a
+                gradient may overflow: loss scaling skips that update, but not
+                50 in a row.
+        """
+        if not math.isfinite(loss):
+            self._stop(step, f"The loss of step {step:,} is {loss}")
+        self._skipped += 1
+        if math.isfinite(gradient_norm):
+            self._skipped = 0
+        elif self._policy != "mixed_float16":
+            self._stop(
+                step,
+                f"The gradient of step {step:,} has the norm {gradient_norm}, "
+                f"with a loss of {loss:.4g}",
+            )
+        elif self._skipped >= _MAX_SKIPPED:
+            self._stop(
+                step,
+                f"The gradients of the {_MAX_SKIPPED} steps up to {step:,} are "
+                "not finite at any loss scale, so that float16 skipped all of "
+                f"these updates; the gradient of step {step:,} has the norm "
+                f"{gradient_norm}",
+            )
+        self._last_loss = loss
+
+    def check_weights(
+        self, step: int, variables: Iterable[keras.Variable]
+    ) -> None:
+        """Check every variable that a checkpoint of `step` would store.
+
+        Raises:
+            UserError: a value is not finite; names the first such variable.
+        """
+        floats = [v for v in variables if tf.as_dtype(v.dtype).is_floating]
+        are_finite = tf.stack(
+            [tf.reduce_all(tf.math.is_finite(v.value)) for v in floats]
+        )
+        for variable, is_finite in zip(floats, are_finite.numpy(), strict=True):
+            if not is_finite:
+                self._stop(
+                    step,
+                    f"The update of step {step:,} left values in "
+                    f"{variable.path} that are not finite",
+                )
+
+    def _stop(self, step: int, problem: str) -> NoReturn:
+        before = (
+            f"; the loss of the step before was {self._last_loss:.4g}"
+            if self._last_loss is not None
+            else ""
+        )
+        newest = self._newest_checkpoint()
+        saved = (
+            f"the newest checkpoint, {newest}, is from before it"
+            if newest
+            else "there is no checkpoint yet"
+        )
+        precision = (
+            "" if self._policy == "float32" else "--mixed_precision=float32, "
+        )
+        raise errors.UserError(
+            f"{problem}{before}. Its batch: {self._describe_batch(step)}. The "
+            f"step is not saved: {saved}. Try a lower learning rate "
+            "(learning_rate_constant), a longer warm-up "
+            f"(learning_rate_warmup_steps), {precision}or gradient clipping "
+            "(clip_grad_norm), in another --output_dir; --warm_start_from "
+            "starts from the weights of a checkpoint.",
+            see="the-loss-is-nan-or-does-not-fall",
+        )
+
+
+@contextlib.contextmanager
+def report_out_of_memory(
+    slots: int, newest_checkpoint: Callable[[], Any]
+) -> Iterator[None]:
+    """Raise a UserError if a device has no memory for so many slots at once.
+
+    The function returns a path, or None.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if errors.disk_code(error):
+            raise
+        newest = newest_checkpoint()
+        saved = (
+            f"resumes from the newest checkpoint, {newest}"
+            if newest
+            else "starts again, since there is no checkpoint yet"
+        )
+        raise errors.UserError(
+            f"The memory of a device does not suffice for {slots:,} slots at "
+            f"once: {error.message.partition(chr(10))[0]} The same command "
+            f"{saved}. End other programs that use the device, or add "
+            f"--max_tokens_per_replica={max(1, slots // 2)}, or "
+            "--recompute_grad.",
+            see="out-of-memory",
+        ) from error
+
+
+class SlowStepDetector:
+    """Detector of step-time outliers, which it reports once a minute."""
+
+    def __init__(self) -> None:
+        self._seconds: collections.deque[float] = collections.deque(
+            maxlen=_WINDOW
+        )
+        self._slow: dict[int, float] = {}  # {step: seconds}, not reported
+        self._reported_at = -math.inf
+
+    def add(self, durations: dict[int, float], now: float) -> str | None:
+        """Add {step: seconds} of new steps; return a line about slow ones."""
+        self._seconds.extend(durations.values())
+        median = statistics.median(self._seconds) if self._seconds else 0.0
+        if len(self._seconds) >= _MIN_STEPS:
+            limit = max(_SLOW_FACTOR * median, median + _SLOW_SECONDS)
+            self._slow |= {s: t for s, t in durations.items() if t > limit}
+        if not self._slow or now - self._reported_at < _REPORT_INTERVAL:
+            return None
+        step = max(self._slow, key=self._slow.__getitem__)
+        line = (
+            f"step {step:,} took {self._slow[step]:.1f} s; "
+            f"the median is {median:.2g} s"
+        )
+        if len(self._slow) > 1:
+            line += f" ({len(self._slow)} slow steps since {min(self._slow):,})"
+        self._slow, self._reported_at = {}, now
+        return line
 
 
 class EventFiles:

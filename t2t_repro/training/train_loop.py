@@ -21,7 +21,6 @@ from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
 from t2t_repro.runtime import devices
 from t2t_repro.training import (
-    anomalies,
     optimizer,
     schedules,
     train_log,
@@ -145,7 +144,7 @@ class _Loop:
         with (
             contextlib.closing(self.log),
             self.worker.report_lost_workers(self.log.check),
-            anomalies.report_out_of_memory(
+            train_log.report_out_of_memory(
                 cast(int, self.session.microbatches.max_tokens),
                 self.session.newest_checkpoint,
             ),

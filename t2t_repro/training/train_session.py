@@ -20,8 +20,9 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runtime import devices
-from t2t_repro.training import anomalies, optimizer, step
+from t2t_repro.training import optimizer, step
 from t2t_repro.training.options import Options, ResolvedOptions, Task
+from t2t_repro.training.train_log import FiniteChecker
 from t2t_repro.training.validation import Validation, ValidationSample
 
 # CPUs are not tried: a process that takes too much memory is killed. A
@@ -53,6 +54,39 @@ class TrainingState(NamedTuple):
     def variables(self) -> list[keras.Variable]:
         """Variables of model and optimizer."""
         return self.model.variables + self.optimizer.variables
+
+
+class CountedStep:
+    """Training step that counts how often it has been compiled.
+
+    A compilation is a trace of the graph or, under XLA, a new shape.
+    """
+
+    def __init__(self, train_step: Any, xla: bool):
+        """Wrap a tf.function of a batch, which XLA may compile."""
+        self._train_step, self._xla = train_step, xla
+        self._shapes: set[tuple[int, ...]] = set()
+        self.compilations = 0
+        # A line, if the last call compiled again for a known shape.
+        self.retrace_notice: str | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> Any:
+        """Run the step on an element of a distributed dataset."""
+        copies = tf.nest.flatten(batch["targets"], expand_composites=True)
+        shape = tuple(copies[0].shape)  # the same for every replica
+        is_new = shape not in self._shapes
+        self._shapes.add(shape)
+        traces = self._train_step.experimental_get_tracing_count()
+        outcome = self._train_step(batch)
+        traced = self._train_step.experimental_get_tracing_count() > traces
+        self.compilations += traced or (self._xla and is_new)
+        self.retrace_notice = None
+        if traced and not is_new:
+            self.retrace_notice = (
+                f"compiled again (number {self.compilations}) for a known "
+                f"shape, {' x '.join(map(str, shape))}"
+            )
+        return outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +155,7 @@ class Session:
             devices.parallel_microbatches(self.strategy, self.xla),
         )
 
-    def build_train_step(self) -> anomalies.CountedStep:
+    def build_train_step(self) -> CountedStep:
         """Build the training step, a function of a batch."""
         if self.found_microbatch:
             num_chunks = self.found_microbatch.num_chunks
@@ -144,7 +178,7 @@ class Session:
                 self.task.corpora["train"].is_aligned,
             ),
         )
-        return anomalies.CountedStep(train_step, self.xla)
+        return CountedStep(train_step, self.xla)
 
     def build_validation(self) -> Validation | None:
         """Build the pass over the validation split, if options ask for it."""
@@ -172,9 +206,9 @@ class Session:
             options.sample_suite(self.task.suite),
         )
 
-    def build_finite_checker(self) -> anomalies.FiniteChecker:
+    def build_finite_checker(self) -> FiniteChecker:
         """Build the check for non-finite numbers."""
-        return anomalies.FiniteChecker(
+        return FiniteChecker(
             self.policy, self._describe_batch, self.newest_checkpoint
         )
 

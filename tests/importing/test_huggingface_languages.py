@@ -24,7 +24,7 @@ from t2t_repro.importing import (
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
-from t2t_repro.serving.graph_tagger import GraphTagger
+from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.serving.served_model import ServedModel
 from t2t_repro.text.languages import tag_of, tagger_of
 from t2t_repro.text.vocabulary import EOS

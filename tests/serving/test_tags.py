@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving import client, graph_tagger
+from t2t_repro.serving import client, graph_vocabularies
 from t2t_repro.text import languages
 
 CARD = {"data": {"target_languages": ["de", "fr"]}}
@@ -88,7 +88,7 @@ def test_graph_adds_and_refuses_the_tags_of_the_tagger(source_languages):
     ):
         data |= {"target_language": own, "source_language": own}
         tagger = languages.tagger_of(data, *asked)
-        graph = graph_tagger.GraphTagger(languages.tagger_of(data))
+        graph = graph_vocabularies.GraphTagger(languages.tagger_of(data))
 
         def in_graph(lines, graph=graph, asked=asked):
             codes = zip(asked, graph.names, strict=False)

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.runtime import graph
-from t2t_repro.training import anomalies
+from t2t_repro.training import train_log, train_session
 
 
 def checker(policy="float32", newest="run/checkpoints/ckpt-1200"):
-    return anomalies.FiniteChecker(
+    return train_log.FiniteChecker(
         policy, lambda step: f"{step} sentences in 8 rows", lambda: newest
     )
 
@@ -90,8 +90,8 @@ def add(detector, seconds, first=1, now=0.0):
 
 
 def test_slow_step_is_reported_after_ten_steps():
-    assert add(anomalies.SlowStepDetector(), [0.5] * 8 + [50.0]) is None
-    line = add(anomalies.SlowStepDetector(), [0.5] * 9 + [50.0])
+    assert add(train_log.SlowStepDetector(), [0.5] * 8 + [50.0]) is None
+    line = add(train_log.SlowStepDetector(), [0.5] * 9 + [50.0])
     assert line == "step 10 took 50.0 s; the median is 0.5 s"
 
 
@@ -107,12 +107,12 @@ def test_slow_step_is_reported_after_ten_steps():
 def test_slow_step_takes_four_times_the_median_and_a_second_more(
     usual, seconds, is_slow
 ):
-    line = add(anomalies.SlowStepDetector(), [usual] * 20 + [seconds])
+    line = add(train_log.SlowStepDetector(), [usual] * 20 + [seconds])
     assert bool(line) is is_slow
 
 
 def test_slow_steps_are_reported_once_a_minute():
-    detector = anomalies.SlowStepDetector()
+    detector = train_log.SlowStepDetector()
     assert add(detector, [1.0] * 20 + [9.0], now=100.0)
     assert add(detector, [1.0, 7.0], first=22, now=110.0) is None
     assert add(detector, [1.0, 8.0, 6.0], first=24, now=159.0) is None
@@ -124,7 +124,7 @@ def test_slow_steps_are_reported_once_a_minute():
 
 def test_lasting_slowdown_becomes_the_median():
     """After 51 of 100 steps the median is the new one."""
-    detector = anomalies.SlowStepDetector()
+    detector = train_log.SlowStepDetector()
     add(detector, [1.0] * 100)
     assert add(detector, [10.0], 101, now=0.0)
     add(detector, [10.0] * 50, 102, now=1.0)
@@ -133,7 +133,7 @@ def test_lasting_slowdown_becomes_the_median():
 
 def count_compilations(xla, shapes, step):
     """Yield compilations and notice after each step on batches of `shapes`."""
-    counted = anomalies.CountedStep(step, xla)
+    counted = train_session.CountedStep(step, xla)
     for shape in shapes:
         total = counted({"targets": tf.ones(shape, tf.int32)})
         assert total == tf.reduce_prod(shape)

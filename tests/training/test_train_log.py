@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.training import anomalies, cross_entropy, step, train_log
+from t2t_repro.training import cross_entropy, step, train_log
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
 
 
 def _log(folder, first_step=0, last_step=1_000, *settings, policy="float32"):
-    checker = anomalies.FiniteChecker(policy, "batch {}".format, lambda: None)
+    checker = train_log.FiniteChecker(policy, "batch {}".format, lambda: None)
     return train_log.TrainLog(
         folder,
         first_step,

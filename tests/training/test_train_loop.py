@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.models import building, seq2seq
-from t2t_repro.training import anomalies, train_loop, train_session
+from t2t_repro.training import train_log, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.options import Options
 
@@ -136,7 +136,7 @@ def test_weights_are_checked_once_at_a_step(
     """Steps 2 and 6 are only validated; 4 and 7 are saved, too."""
     checked = []
     monkeypatch.setattr(
-        anomalies.FiniteChecker,
+        train_log.FiniteChecker,
         "check_weights",
         lambda self, step, variables: checked.append(step),
     )
