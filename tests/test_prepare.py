@@ -9,7 +9,7 @@ from concurrent import futures
 import pytest
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import encode, engines, generate, manifest
+from t2t_repro.data import engines, generate, manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run

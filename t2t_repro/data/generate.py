@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data import corpus, encode, engines, filtering, manifest
-from t2t_repro.data.encode import Encoder
+from t2t_repro.data import corpus, engines, filtering, manifest
+from t2t_repro.data.corpus import Encoder
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
@@ -291,7 +291,7 @@ def generate(
     limits = settings.max_length, settings.max_length_ratio
     training = Encoder(vocabularies, *limits, settings.allow_empty_source)
     for split in _train_last(splits):
-        contents["splits"][split] = encode.encode_split(
+        contents["splits"][split] = corpus.encode_split(
             folder,
             split,
             splits[split](),
@@ -427,7 +427,7 @@ def _read_text(
     Raises:
         UserError: the validation split, which every training needs, is empty.
     """
-    checksums, num_pairs = encode.Checksums(), 0
+    checksums, num_pairs = corpus.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
         for chunk in engines.in_chunks(pairs):
             checksums.update(chunk)

@@ -8,7 +8,7 @@ import pytest
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, registry
-from t2t_repro.data import encode, engines, filtering, generate, manifest
+from t2t_repro.data import engines, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text.pair_filters import PairFilter
@@ -68,7 +68,7 @@ def test_chunks_and_parts_do_not_change_the_files(tmp_path, monkeypatch):
 def test_resumed_generation_does_not_filter_again(tmp_path, monkeypatch):
     expected = generate_corpus(tmp_path / "a", DIRTY, filters=FILTERS)
     with monkeypatch.context() as patch:
-        patch.setattr(encode, "encode_split", None)
+        patch.setattr(corpus, "encode_split", None)
         with pytest.raises(TypeError):
             generate_corpus(tmp_path / "b", DIRTY, filters=FILTERS)
     monkeypatch.setattr(PairFilters, "apply", None)

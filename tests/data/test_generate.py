@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, prepare
-from t2t_repro.data import encode, engines, manifest
-from t2t_repro.data.encode import Encoder
+from t2t_repro.data import corpus, engines, manifest
+from t2t_repro.data.corpus import Encoder
 from t2t_repro.data.generate import LineSample
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
@@ -274,7 +274,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
     tmp_path, monkeypatch
 ):
     readings = iter([draw_pairs(50), draw_pairs(50, seed=1)])
-    write_shard = encode._write_shard
+    write_shard = corpus._write_shard
 
     def write_and_stop(path, *arguments):
         write_shard(path, *arguments)
@@ -282,7 +282,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(encode, "_write_shard", write_and_stop)
+        patch.setattr(corpus, "_write_shard", write_and_stop)
         with pytest.raises(KeyboardInterrupt):
             generate_corpus(tmp_path, lambda: iter(next(readings)))
     with pytest.raises(errors.UserError, match="train-.* from different text"):

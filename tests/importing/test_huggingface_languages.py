@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data.encode import Encoder
+from t2t_repro.data.corpus import Encoder
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.importing import (
