@@ -9,7 +9,7 @@ from concurrent import futures
 import pytest
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import engines, generate, manifest
+from t2t_repro.data import corpus, engines, generate, manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run
@@ -247,7 +247,7 @@ def unfinished(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(encode, "encode_split", stop)
+        patch.setattr(corpus, "encode_split", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
     return tmp_path / "data"

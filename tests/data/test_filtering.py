@@ -8,7 +8,7 @@ import pytest
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, registry
-from t2t_repro.data import engines, filtering, generate, manifest
+from t2t_repro.data import corpus, engines, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text.pair_filters import PairFilter
