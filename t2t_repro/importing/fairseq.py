@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
@@ -218,7 +220,11 @@ def _weights(
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # fairseq refuses positions beyond its tables.
-        tables = (_positions(tensors, side, settings) for side in weights.SIDES)
+        size = settings["encoder_embed_dim"]
+        tables = (
+            take_positions(tensors, f"{side}.embed_positions.weight", size)
+            for side in weights.SIDES
+        )
         result |= weights.learned_positions(hparams, *tables)
     if settings["encoder_normalize_before"]:
         _require_final_norms(tensors)
@@ -251,10 +257,9 @@ def _matrices(tensors, settings, orders):
     return source, target, softmax
 
 
-def _positions(tensors, side, settings):
-    """Return learned positions, from that of the first token on."""
-    name = f"{side}.embed_positions.weight"
-    table = tensors.take(name, -1, settings["encoder_embed_dim"])
+def take_positions(tensors: Tensors, name: str, size: int) -> np.ndarray:
+    """Return learned positions [N, size], from that of the first token on."""
+    table = tensors.take(name, -1, size)
     first = _PAD_ID + 1
     if len(table) <= first:
         rule = f"of more than {first} rows"

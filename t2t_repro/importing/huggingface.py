@@ -1,4 +1,4 @@
-"""Transformers in Hugging Face's format: OPUS-MT, M2M-100 and NLLB-200.
+"""Transformers in Hugging Face's format: OPUS-MT, M2M-100, NLLB-200, mBART-50.
 
     config.json                              sizes and special ids
     model.safetensors, pytorch_model.bin     one of them; or of their indices,
@@ -18,8 +18,8 @@ restores that.
 
 import pathlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,6 @@ _POSITIONS = r"model\.(en|de)coder\.embed_positions\.weights"
 _POSITIONS_TOLERANCE = 1e-5
 # Settings of MarianConfig, with its defaults; null is the default, too.
 _SETTINGS = {
-    "model_type": Setting("", values=("marian", "m2m_100")),
     "d_model": Setting(int, "hidden_size"),
     "encoder_ffn_dim": Setting(int, "filter_size"),
     "encoder_attention_heads": Setting(int, "num_heads"),
@@ -84,21 +83,10 @@ _SETTINGS = {
     "attention_dropout": Setting(0.0, "attention_dropout", below=1),
     "activation_dropout": Setting(0.0, "relu_dropout", below=1),
 }
-# M2M100Config has other defaults. Dense models of NLLB have it, too.
-_M2M100 = {
-    "vocab_size": Setting(128_112),
-    "activation_function": _SETTINGS["activation_function"]._replace(
-        default="relu"
-    ),
-    "scale_embedding": _SETTINGS["scale_embedding"]._replace(default=True),
-    "attention_dropout": _SETTINGS["attention_dropout"]._replace(default=0.1),
-}
 _OF_DECODER = {
     "decoder_attention_heads": "encoder_attention_heads",
     "decoder_ffn_dim": "encoder_ffn_dim",
 }
-# Settings that Hugging Face's code of Marian does not read.
-_UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
 # Settings of generate(), with the defaults of GenerationConfig.
 _SEARCH = {
     "num_beams": Setting(1, "beam_size"),
@@ -124,12 +112,12 @@ _SEARCH_FIXED: dict[str, Any] = {
     "token_healing": False,
 } | dict.fromkeys(
     """
-    exponential_decay_length_penalty forced_bos_token_id forced_decoder_ids
-    suppress_tokens begin_suppress_tokens sequence_bias force_words_ids
-    constraints stop_strings guidance_scale penalty_alpha dola_layers
-    watermarking_config
+    exponential_decay_length_penalty forced_decoder_ids suppress_tokens
+    begin_suppress_tokens sequence_bias force_words_ids constraints
+    stop_strings guidance_scale penalty_alpha dola_layers watermarking_config
     """.split()
 )
+_FORCED = "forced_bos_token_id"
 # generate() takes these ids from its own file where that has them.
 _IDS = {
     "eos_token_id": "eos_token_id",
@@ -142,25 +130,18 @@ _IDS = {
 def read(folder: pathlib.Path) -> Imported:
     """Read a model in the folder of these files."""
     stored, config, hparams = _read_settings(folder)
+    family = _FAMILIES[stored["model_type"]]
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
+    search, first, search_files = _read_search(folder, stored, config, family)
     tokenizer = folder / "tokenizer_config.json"
     is_there = tokenizer.is_file()
-    languages = model_files.read_json(tokenizer, dict) if is_there else {}
-    codes: tuple[str, ...] = ()
-    if config["model_type"] == "marian":
-        found = read_vocabularies(folder, config)
-    else:
-        found, codes = huggingface_languages.read(
-            folder, languages, config["vocab_size"]
-        )
+    settings = model_files.read_json(tokenizer, dict) if is_there else {}
+    settings = {"tokenizer_class": stored.get("tokenizer_class")} | settings
+    found = family.read_vocabularies(
+        folder, config | {_FORCED: first}, settings
+    )
     model_weights = _weights(tensors, config, hparams, found)
-    left_over = tensors.refuse_rest([re.escape(_SHARED), _POSITIONS])
-    search, search_files = _read_search(folder, stored, config)
-
-    def of_side(*names):  # of Marian's tokenizers, and of others
-        return str(next(filter(None, map(languages.get, names)), ""))
-
     return Imported(
         hparams,
         model_weights,
@@ -168,20 +149,24 @@ def read(folder: pathlib.Path) -> Imported:
         found.kind,
         search,
         (folder / CONFIG, *weights_files, *found.files, *search_files),
-        (
-            of_side("source_lang", "src_lang"),
-            of_side("target_lang", "tgt_lang"),
-        ),
+        found.languages,
         tokenizer,
-        codes,
-        left_over,
+        found.codes,
+        tensors.refuse_rest([re.escape(_SHARED), _POSITIONS]),
     )
 
 
 def read_vocabularies(
-    folder: pathlib.Path, config: Mapping[str, Any]
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
 ) -> FoundVocabularies:
-    """Read the vocabularies of a folder with the settings of config.json.
+    """Read the vocabularies of a Marian.
+
+    Args:
+        folder: has the files.
+        config: settings of config.json.
+        tokenizer: settings of tokenizer_config.json.
 
     Raises:
         UserError: a file is missing or damaged, or lacks a special token.
@@ -194,7 +179,65 @@ def read_vocabularies(
     ]
     tokens = [model_files.read_tokens(file) for file in lists]
     special = [_special(names, config, folder / CONFIG) for names in tokens]
-    return imported.map_pieces(models, tokens, special, lists, True)
+    found = imported.map_pieces(models, tokens, special, lists, True)
+    return found._replace(
+        languages=imported.side_names(tokenizer, "source_lang", "target_lang")
+    )
+
+
+class _Family(NamedTuple):
+    """Models of a model_type, as transformers' code computes them."""
+
+    # Called as read_vocabularies().
+    read_vocabularies: Callable[..., FoundVocabularies]
+    # Hparams that no setting stands for.
+    hparams: Mapping[str, Any]
+    # Settings that MarianConfig lacks, or has with another default.
+    settings: Mapping[str, Setting]
+    # Settings of older versions, and the values that the code now stands for.
+    unread: Mapping[str, Any]
+    # Whether an output may begin with a given token.
+    forces_first: bool = False
+
+
+def _defaults(**values):
+    """Return settings with other defaults than MarianConfig's."""
+    return {
+        name: _SETTINGS[name]._replace(default=value)
+        for name, value in values.items()
+    }
+
+
+_PRE_NORM = model_files.norm_order(pre_norm=True)
+_LEARNED = {"pos": "emb", "embedding_norm": True}
+_UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
+_FAMILIES = {
+    "marian": _Family(
+        read_vocabularies,
+        {"pos": "sines_then_cosines"},
+        {},
+        dict.fromkeys(_UNREAD, False),
+    ),
+    "m2m_100": _Family(
+        huggingface_languages.read,
+        {"pos": "timing"} | _PRE_NORM,
+        {"vocab_size": Setting(128_112)}
+        | _defaults(
+            activation_function="relu",
+            scale_embedding=True,
+            attention_dropout=0.1,
+        ),
+        {},
+        True,
+    ),
+    "mbart": _Family(
+        huggingface_languages.read,
+        _LEARNED | _PRE_NORM,
+        {"vocab_size": Setting(50_265)},
+        dict.fromkeys(_UNREAD, True) | {"static_position_embeddings": False},
+        True,
+    ),
+}
 
 
 def _special(tokens, config, file):
@@ -220,8 +263,7 @@ def _weights(
 ) -> dict[str, np.ndarray]:
     """Return all weights by their paths, and complete the hparams."""
     result = _embeddings(tensors, config, found)
-    for side in weights.SIDES:
-        _check_positions(tensors, side, config["d_model"])
+    result |= _positions(tensors, hparams, config["d_model"])
     hparams |= {
         "softmax_bias": "softmax/bias" in result,
         "learned_start": "start" in result,
@@ -233,7 +275,7 @@ def _weights(
 def _embeddings(tensors, config, found):
     """Return embeddings and softmax, and the vector before all targets."""
     source, target, softmax = _matrices(tensors, config)
-    lists = [file for file in found.files if file.suffix == ".json"]
+    lists = [f for f in found.files if f.suffix == ".json"] or found.files
     for name, array, order, file in (
         ("encoder's embedding", source, found.orders[0], lists[0]),
         ("decoder's embedding", target, found.orders[1], lists[-1]),
@@ -243,11 +285,23 @@ def _embeddings(tensors, config, found):
         if len(array) != count:
             rule = f"that of rows of the {name}, {len(array):,}"
             raise model_files.refuse(file, "the number of tokens", rule, count)
+    pad, eos = found.orders[1][:2]
+    start = config["decoder_start_token_id"]
+    model_files.require(
+        CONFIG,
+        config,
+        ("pad_token_id", config["pad_token_id"] == pad, f"{pad}, that of PAD"),
+        ("eos_token_id", config["eos_token_id"] == eos, f"{eos}, that of EOS"),
+        (
+            "decoder_start_token_id",
+            start < len(target),
+            f"below {len(target):,}, the number of tokens",
+        ),
+    )
     bias = tensors.take_if_present("final_logits_bias", len(target))
     result = imported.matrices(found.orders, source, target, softmax, bias)
-    start = target[config["decoder_start_token_id"]]
-    if start.any():
-        result["start"] = start.copy()  # not a view that keeps all of them
+    if target[start].any():
+        result["start"] = target[start].copy()  # no view that keeps all
     return result
 
 
@@ -279,39 +333,43 @@ def _matrices(tensors, config):
     return source, target, tensors.take(head, -1, size)
 
 
-def _check_positions(tensors, side, size):
-    """Compare stored positions with the formula: older files have them."""
-    name = f"model.{side}.embed_positions.weight"
-    stored = tensors.take_if_present(name, -1, size)
-    if stored is None:
-        return
-    zeros = np.zeros((1, *stored.shape), np.float32)
-    formula = SinesThenCosines()(zeros, np.arange(len(stored))[None])
-    difference = np.abs(np.asarray(formula)[0] - stored).max(initial=0)
-    if difference > _POSITIONS_TOLERANCE * len(stored):
-        rule = "Hugging Face's sinusoids"
-        raise model_files.refuse("the weights", name, rule, difference)
+def _positions(tensors, hparams, size):
+    """Return learned positions, or compare stored ones with the formula.
+
+    Older files have those.
+    """
+    names = [f"model.{side}.embed_positions.weight" for side in weights.SIDES]
+    if hparams["pos"] == "emb":
+        tables = (fairseq.take_positions(tensors, name, size) for name in names)
+        return weights.learned_positions(hparams, *tables)
+    for name in names:
+        stored = tensors.take_if_present(name, -1, size)
+        if stored is None:
+            continue
+        zeros = np.zeros((1, *stored.shape), np.float32)
+        formula = SinesThenCosines()(zeros, np.arange(len(stored))[None])
+        difference = np.abs(np.asarray(formula)[0] - stored).max(initial=0)
+        if difference > _POSITIONS_TOLERANCE * len(stored):
+            rule = "Hugging Face's sinusoids"
+            raise model_files.refuse("the weights", name, rule, difference)
+    return {}
 
 
 def _read_settings(folder):
     """Return config.json, the settings in it, and the hparams of these."""
     file = model_files.find_file(folder, CONFIG)
     stored = model_files.without_null(model_files.read_json(file, dict))
-    is_marian = stored.get("model_type") != "m2m_100"
-    table = _SETTINGS if is_marian else _SETTINGS | _M2M100
-    config, hparams = model_files.read_settings(stored, table, file)
-    if is_marian:
-        positions = {"pos": "sines_then_cosines"}
-        model_files.require_off(
-            file, stored, _UNREAD, "false: its code does not read it"
-        )
-    else:  # the numbers of positions begin after that of PAD
-        positions = {
-            "pos": "timing",
-            "first_position": config["pad_token_id"] + 1,
-            **model_files.norm_order(pre_norm=True),
-        }
+    types = {"model_type": Setting("", values=tuple(_FAMILIES))}
+    model_files.read_settings(stored, types, file)
+    family = _FAMILIES[stored["model_type"]]
+    config, hparams = model_files.read_settings(
+        stored, _SETTINGS | family.settings, file
+    )
     model_files.require_same(file, stored, config, _OF_DECODER)
+    model_files.require_fixed(file, stored, family.unread)
+    hparams |= family.hparams
+    if hparams["pos"] == "timing":  # numbers begin after that of PAD
+        hparams["first_position"] = config["pad_token_id"] + 1
     return (
         stored,
         config,
@@ -322,13 +380,14 @@ def _read_settings(folder):
             ),
             "attention_bias": True,
             "norm_epsilon": 1e-5,  # default of torch.nn.LayerNorm
-            **positions,
         },
     )
 
 
-def _read_search(folder, stored, config):
+def _read_search(folder, stored, config, family):
     """Return the settings of generate() as DecodeHParams, and their files.
+
+    The second result is the token that begins all outputs, if it is known.
 
     generate() divides a log-probability by length^length_penalty, and counts
     EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
@@ -353,12 +412,12 @@ def _read_search(folder, stored, config):
         ),
     )
     model_files.require_fixed(file, stored, _SEARCH_FIXED, [[]])
+    if not family.forces_first:
+        model_files.require_fixed(file, stored, {_FORCED: None})
     pad = [[config["pad_token_id"]]]  # of OPUS-MT; here PAD is no output
     model_files.require_fixed(file, stored, {"bad_words_ids": pad}, [[]])
     settings, search = model_files.read_settings(stored, _SEARCH, file)
     new = settings["min_new_tokens"]  # without EOS
     shortest = max(settings["min_length"], new + 1 if new else 0)
-    return search | {
-        "length_penalty_offset": 0,
-        "min_length": shortest,
-    }, files
+    search |= {"length_penalty_offset": 0, "min_length": shortest}
+    return search, stored.get(_FORCED), files

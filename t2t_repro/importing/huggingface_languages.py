@@ -2,10 +2,12 @@
 
     sentencepiece.bpe.model    segments text
     vocab.json                 M2M-100: {token: id}, without those of languages
-    tokenizer.json             NLLB-200: all tokens with their ids
+    tokenizer.json             NLLB-200: all tokens with their ids; of mBART-50
+                               only newer versions have it
     tokenizer_config.json      the class of the tokenizer
 
-The token of a language, __de__ or deu_Latn, is <2de> or <2deu_Latn> here.
+The token of a language, __de__, deu_Latn or de_DE, is <2de>, <2deu_Latn> or
+<2de_DE> here.
 """
 
 import pathlib
@@ -24,9 +26,13 @@ from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
-_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, of NLLB
-# Languages by `language_codes` of M2M100Tokenizer, whose files lack them. Their
-# tokens follow those of vocab.json in this order.
+_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
+_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # of fairseq
+_REPLACED = ["<unk>", "<s>", "</s>"]  # of SentencePiece, by them
+_MASK = "<mask>"
+_TOKENIZER = "tokenizer.json"
+# Languages by `language_codes` of M2M100Tokenizer, and of MBart50Tokenizer,
+# whose files lack them. Their tokens follow the others in this order.
 _LANGUAGES = {
     "m2m100": """
         af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff
@@ -36,42 +42,48 @@ _LANGUAGES = {
         uz vi wo xh yi yo zh zu
     """.split(),
     "wmt21": "en ha is ja cs ru zh de".split(),
+    "mbart50": """
+        ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX
+        kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN
+        zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN
+        mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
+        ur_PK xh_ZA gl_ES sl_SI
+    """.split(),
 }
 
 
 def read(
-    folder: pathlib.Path, settings: Mapping[str, Any], size: int
-) -> tuple[FoundVocabularies, tuple[str, ...]]:
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
     """Read the vocabulary of both sides, and the codes of its languages.
 
     Args:
         folder: has the files.
+        config: settings of config.json: rows of the embedding, and perhaps the
+            token of a target language. Tokens that the tokenizer lacks are
+            never read, and nothing in an output.
         settings: those of tokenizer_config.json.
-        size: rows of the embedding. Tokens that the tokenizer lacks are never
-            read, and nothing in an output.
 
     Raises:
         UserError: a file is missing or damaged, or the tokenizer is another.
     """
     file = folder / "tokenizer_config.json"
     kind = str(settings.get("tokenizer_class")).removesuffix("Fast")
-    known = "M2M100Tokenizer", "NllbTokenizer"
     model_files.require(
         file,
         settings,
-        ("tokenizer_class", kind in known, model_files.one_of(known)),
+        ("tokenizer_class", kind in _READERS, model_files.one_of(_READERS)),
     )
     model_files.require_off(file, settings, ["legacy_behaviour"])
-    if kind == "M2M100Tokenizer":
-        listing, tokens, codes = _read_m2m100(folder, settings)
-    else:
-        listing, tokens, codes = _read_nllb(folder)
     model = model_files.find_file(folder, "sentencepiece.bpe.model")
     content = files.read_bytes(model)
+    listing, tokens, codes = _READERS[kind](folder, settings, content)
     # No token has such a name: tokens have no spaces.
-    others = [f"<unused {i}>" for i in range(len(tokens), size)]
+    others = [f"<unused {i}>" for i in range(len(tokens), config["vocab_size"])]
     tokens += others
-    control = {*map(tag_of, codes), *others, "<mask>"}
+    control = {*map(tag_of, codes), *others, _MASK}
     mapped = imported.named(
         f"{model} with {listing}",
         sentence_piece.map_ids,
@@ -81,34 +93,92 @@ def read(
         False,
         control,
     )
+    source, target = imported.side_names(settings, "src_lang", "tgt_lang")
     return FoundVocabularies(
         Vocabularies.shared(MultilingualPieces(mapped.model)),
         [mapped.order] * 2,
         [listing, model],
         "multilingual_pieces",
-    ), tuple(codes)
-
-
-def _read_m2m100(folder, settings):
-    """Return the file of tokens, the tokens by their ids, and languages."""
-    table = {"language_codes": Setting("m2m100", values=tuple(_LANGUAGES))}
-    known, _ = model_files.read_settings(
-        settings, table, folder / "tokenizer_config.json"
+        (source, _forced_language(config, tokens, codes) or target),
+        tuple(codes),
     )
-    codes = _LANGUAGES[known["language_codes"]]
+
+
+def _forced_language(config, tokens, codes):
+    """Return the language whose token begins all outputs, or ""."""
+    name = "forced_bos_token_id"
+    if (forced := config.get(name)) is None:
+        return ""
+    known = {tokens.index(tag_of(code)): code for code in codes}
+    is_known = type(forced) is int and forced in known
+    rule = "the id of a language"
+    model_files.require("the settings", config, (name, is_known, rule))
+    return known[forced]
+
+
+def _read_m2m100(folder, settings, model):
+    """Return the file of tokens, the tokens by their ids, and languages.
+
+    `model` is the content of the SentencePiece model.
+    """
+    known = {"language_codes": Setting("m2m100", values=("m2m100", "wmt21"))}
+    found, _ = model_files.read_settings(
+        settings, known, folder / "tokenizer_config.json"
+    )
+    codes = _LANGUAGES[found["language_codes"]]
     listing = model_files.find_file(folder, "vocab.json")
     tokens = model_files.read_tokens(listing)
     return listing, [*tokens, *map(tag_of, codes)], codes
 
 
-def _read_nllb(folder):
-    """Return the same as _read_m2m100(), of a file of `tokenizers`."""
-    listing = model_files.find_file(folder, "tokenizer.json")
-    added = [{"id": int, "content": str}]
-    shape = {"model": {"vocab": {str: int}}, "added_tokens": added}
-    stored = model_files.read_json(listing, shape)
-    ids = dict(stored["model"]["vocab"])
+def _read_nllb(folder, settings, model):
+    """Return the same as _read_m2m100()."""
+    return _read_tokenizers(folder, {str: int})
+
+
+def _read_tokenizers(folder, shape):
+    """Return the same as _read_m2m100(), of a file of `tokenizers`.
+
+    Its vocabulary has the shape {token: id}, or [[token, score]].
+    """
+    listing = model_files.find_file(folder, _TOKENIZER)
+    stored = model_files.read_json(
+        listing,
+        {
+            "model": {"vocab": shape},
+            "added_tokens": [{"id": int, "content": str}],
+        },
+    )
+    ids = stored["model"]["vocab"]
+    if isinstance(ids, list):
+        ids = {str([*pair, ""][0]): i for i, pair in enumerate(ids)}
     ids |= {token["content"]: token["id"] for token in stored["added_tokens"]}
     tokens = model_files.tokens_by_id(ids, listing)
     tags = {code: tag_of(code) for code in tokens if _CODE.fullmatch(code)}
     return listing, [tags.get(token, token) for token in tokens], [*tags]
+
+
+def _read_mbart50(folder, settings, model):
+    """Return the same as _read_m2m100().
+
+    fairseq's first tokens replace those of SentencePiece.
+    """
+    if (folder / _TOKENIZER).is_file():
+        return _read_tokenizers(folder, [[object]])
+    listing = folder / "sentencepiece.bpe.model"
+    pieces = imported.named(str(listing), sentence_piece.piece_names, model)
+    model_files.require(
+        listing,
+        {"the first pieces": pieces[:3]},
+        ("the first pieces", pieces[:3] == _REPLACED, f"{_REPLACED}"),
+    )
+    codes = _LANGUAGES["mbart50"]
+    tokens = [*_FIRST, *pieces[3:], *map(tag_of, codes), _MASK]
+    return listing, tokens, codes
+
+
+_READERS = {
+    "M2M100Tokenizer": _read_m2m100,
+    "NllbTokenizer": _read_nllb,
+    "MBart50Tokenizer": _read_mbart50,
+}

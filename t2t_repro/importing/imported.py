@@ -145,6 +145,16 @@ class FoundVocabularies(NamedTuple):
     orders: Sequence[list[int]]
     files: Sequence[pathlib.Path]
     kind: str  # name in registry.vocabularies
+    languages: tuple[str, str] = ("", "")  # as of Imported
+    codes: tuple[str, ...] = ()  # the same
+
+
+def side_names(
+    settings: Mapping[str, Any], source: str, target: str
+) -> tuple[str, str]:
+    """Return the languages of both sides by the names of their settings."""
+    first, second = (str(settings.get(x) or "") for x in (source, target))
+    return first, second
 
 
 def map_tokens(

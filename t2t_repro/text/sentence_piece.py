@@ -426,6 +426,15 @@ def keep_ids(model: bytes) -> MappedModel:
     return map_ids(model, list(kinds), SpecialTokens(eos, unknown[0]))
 
 
+def piece_names(model: bytes) -> list[str]:
+    """Return the pieces of a serialized SentencePiece model by their ids.
+
+    Raises:
+        UserError: it is none.
+    """
+    return [piece.piece for piece in _parse(model).pieces]
+
+
 def vocabulary_type(model: bytes, size: int) -> str:
     """Return the name in registry.vocabularies of a model of our ids, V = size.
 

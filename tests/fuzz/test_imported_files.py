@@ -30,6 +30,7 @@ FILES = {
     "m2m_100": ["tokenizer_config.json", "vocab.json"],
     "marian": ["model.npz", "decoder.yml", "vocab.yml", "source.spm"],
     "marian_binary": ["model.bin"],
+    "mbart50": ["tokenizer_config.json"],
     "nllb": ["tokenizer.json"],
     "opennmt_tf": ["data.yml", "model_description.py", "src.vocab"],
     "tensor2tensor": [
@@ -77,6 +78,7 @@ WRITERS = {
     "m2m_100": functools.partial(copy_golden, name="m2m_100"),
     "marian": write_marian,
     "marian_binary": functools.partial(write_marian, name="model.bin"),
+    "mbart50": functools.partial(copy_golden, name="mbart50"),
     "nllb": functools.partial(copy_golden, name="nllb"),
     "opennmt_tf": imported_models.write_opennmt_tf,
     "tensor2tensor": imported_models.write_tensor2tensor,

@@ -46,7 +46,7 @@ def model(run):
 def orders():
     """Their id of each of our ids, on both sides."""
     config = json.loads((GOLDEN / "config.json").read_text("utf-8"))
-    return huggingface.read_vocabularies(GOLDEN, config).orders
+    return huggingface.read_vocabularies(GOLDEN, config, {}).orders
 
 
 @pytest.mark.parametrize("side", ["inputs", "targets"])

@@ -1,4 +1,4 @@
-"""Tests of the reader of M2M-100 and NLLB-200, against transformers.
+"""Tests of the reader of M2M-100, NLLB-200 and mBART-50, against transformers.
 
 tests/golden/golden_languages.py wrote the models and what they give.
 """
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from imported_models import write_huggingface
 
 from t2t_repro import errors
 from t2t_repro.data.corpus import Encoder
@@ -26,12 +27,17 @@ from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.serving.served_model import ServedModel
+from t2t_repro.text import sentence_piece
 from t2t_repro.text.languages import tag_of, tagger_of
 from t2t_repro.text.vocabulary import EOS
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 EXTRA_LENGTH, EVERY = 8, 7  # of the writer
-DIRECTIONS = {"m2m_100": "en-de", "nllb": "eng_Latn-deu_Latn"}
+DIRECTIONS = {
+    "m2m_100": "en-de",
+    "nllb": "eng_Latn-deu_Latn",
+    "mbart50": "en_XX-de_DE",
+}
 
 
 class Family(NamedTuple):
@@ -61,7 +67,11 @@ class Family(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=["m2m_100", pytest.param("nllb", marks=pytest.mark.slow)],
+    params=[
+        "mbart50",
+        pytest.param("m2m_100", marks=pytest.mark.slow),
+        pytest.param("nllb", marks=pytest.mark.slow),
+    ],
 )
 def family(definitions, request, tmp_path_factory):
     golden = GOLDEN / request.param
@@ -177,8 +187,9 @@ def test_bound_export_has_the_outputs_of_the_decoder(family, model):
 
 
 def test_languages_that_are_missing_or_unknown_are_refused(family):
-    near = {"m2m_100": "zhh", "nllb": "deu_Latin"}[family.name]
-    with pytest.raises(errors.UserError, match="Did you mean (zh|deu_Latn)"):
+    near = {"m2m_100": "zhh", "nllb": "deu_Latin", "mbart50": "de_D"}
+    near, message = near[family.name], "Did you mean (zh|deu_Latn|de_DE)"
+    with pytest.raises(errors.UserError, match=message):
         family.run.problem.toward(near)
     with pytest.raises(errors.UserError, match="of the target .* got ''"):
         family.run.problem.normalizers[0]("Two dogs.")
@@ -193,6 +204,26 @@ def test_targets_of_training_begin_with_their_language(family):
     assert found["targets"].to_pylist() == [[language, *target], [EOS]]
 
 
+def test_newer_files_of_mbart50_have_the_same_tokens(tmp_path):
+    found = huggingface.read(GOLDEN / "mbart50")
+    content = (GOLDEN / "mbart50" / "sentencepiece.bpe.model").read_bytes()
+    pieces = sentence_piece.piece_names(content)[3:]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *pieces, *found.codes, "<mask>"]
+    stored = {
+        "model": {"vocab": [[token, 0.0] for token in tokens[:-1]]},
+        "added_tokens": [{"id": len(tokens) - 1, "content": "<mask>"}],
+    }
+    files = {
+        "tokenizer.json": stored,
+        "generation_config.json": {
+            "forced_bos_token_id": tokens.index("de_DE")
+        },
+    }
+    newer = write_huggingface(tmp_path, files=files, golden="mbart50")()
+    assert newer.vocabularies.source.model == found.vocabularies.source.model
+    assert newer.languages == ("en_XX", "de_DE")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -205,4 +236,6 @@ def test_targets_of_training_begin_with_their_language(family):
 def test_other_tokenizers_are_refused(settings, message):
     settings = {"tokenizer_class": "M2M100Tokenizer"} | settings
     with pytest.raises(errors.UserError, match=message):
-        huggingface_languages.read(GOLDEN / "m2m_100", settings, 400)
+        huggingface_languages.read(
+            GOLDEN / "m2m_100", {"vocab_size": 400}, settings
+        )
