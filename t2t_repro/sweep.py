@@ -9,19 +9,14 @@ are a queue: run the command again to resume, and finished ones are not trained
 again. The tables are RESULTS_DIR/table.txt, .md, .tex and .json.
 """
 
-from typing import TYPE_CHECKING
-
 from absl import flags
 
-from t2t_repro import errors, prepare, registry
+from t2t_repro import errors, prepare
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.data.settings import Data
 from t2t_repro.io import storage
 from t2t_repro.sweeps import rows
-
-if TYPE_CHECKING:
-    from t2t_repro.problem import Problem
 
 
 @common_flags.options
@@ -70,21 +65,6 @@ class Options:
                     f"A seed is a whole number; got --seeds={seed}."
                 )
         return list(map(int, seeds))
-
-    def require_metric(self, problem: "Problem") -> str:
-        """Return the name of the metric to compare."""
-        name = self.metric or problem.suite.headline
-        known = [
-            each
-            for each in problem.suite.names
-            if registry.metrics[each].value.higher_is_better is not None
-        ]
-        if name not in known:
-            raise errors.UserError(
-                f"--metric is one of {', '.join(known)}; got {name}."
-                f"{errors.hint(name, known)}"
-            )
-        return name
 
 
 common_flags.define_fields(Data, ("raw_dir", "num_workers"))
@@ -144,7 +124,7 @@ def _read_inputs():
         prepare.data_folder(common_flags.data_dir(), problem),
         output_dir.absolute(),
         common_flags.field_values(rows.Options),
-        options.require_metric(problem),
+        rows.require_metric(problem, options.metric),
         common_flags.given("problem", "problem_args", "usr_dir", "data_dir"),
         common_flags.given("raw_dir", "num_workers"),
         f"t2t sweep {common_flags.portable('config', 'list', 'row')}",

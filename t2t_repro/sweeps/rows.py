@@ -285,6 +285,26 @@ class Job(NamedTuple):
         )
 
 
+def require_metric(problem: Problem, name: str | None) -> str:
+    """Return the name of a metric to compare; None: the headline.
+
+    Raises:
+        UserError: the problem has no such metric, or none says what is better.
+    """
+    name = name or problem.suite.headline
+    known = [
+        each
+        for each in problem.suite.names
+        if registry.metrics[each].value.higher_is_better is not None
+    ]
+    if name not in known:
+        raise errors.UserError(
+            f"--metric is one of {', '.join(known)}; got {name}."
+            f"{errors.hint(name, known)}"
+        )
+    return name
+
+
 def this_machine() -> str:
     """Describe this machine for results."""
     return f"{os.cpu_count()} cores, {platform.machine()}"
