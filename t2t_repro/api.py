@@ -76,14 +76,8 @@ class Model(Translator):
     ) -> list[Translation]:
         """Translate lines; see Translator.
 
-        Args:
-            lines: one sentence each.
-            n_best: as of a Translator.
-            target_language: as of a Translator.
-            prefixes: as of a Translator.
-            side: as of a Translator.
-            **search: fields of DecodeHParams, such as beam_size=8; the others
-                are those of the problem.
+        `search` has fields of DecodeHParams, such as beam_size=8; the others
+        are those of the problem.
 
         Raises:
             UserError: a setting is unknown or wrong; side inputs are missing,

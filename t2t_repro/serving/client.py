@@ -109,19 +109,10 @@ class SignatureTranslator(Translator):
         """Translate lines; see Translator.
 
         Lines that are longer than max_input_length are truncated, and those
-        that no batch has stay blank.
-
-        Args:
-            lines: one sentence each.
-            n_best: as of a Translator.
-            target_language: as of a Translator.
-            prefixes: as of a Translator. These, `side`, `subwords` and
-                `search` need an export with --max_beam_size.
-            side: as of a Translator.
-            distinct: as of a Translator.
-            subwords: whether translations have their subwords with
-                log-probabilities.
-            **search: beam_size and alpha; by default those of the export.
+        that no batch has stay blank. With `subwords`, translations have their
+        subwords with log-probabilities. `search` is beam_size and alpha, by
+        default those of the export. These two, `prefixes` and `side` need an
+        export with --max_beam_size.
 
         Raises:
             UserError: an argument is refused, or the export has no signature
