@@ -1,10 +1,17 @@
-"""Metrics of parses, compared with figures by hand."""
+"""Scores of parses, and their counts, compared with EVALB."""
+
+import os
+import pathlib
+import re
 
 import pytest
 
 from t2t_repro import errors
 from t2t_repro.metrics import parsing, scores
 from t2t_repro.metrics.metric import PARSING, Suite
+from t2t_repro.metrics.parsing import EvalbCounts
+from t2t_repro.text import trees
+from t2t_repro.text.trees import Span
 
 SENTENCES = ["The cat sat down .", "Rex , sit"]
 REFERENCES = [
@@ -87,3 +94,121 @@ def test_only_metrics_of_parses_draw_pictures():
     picture = metric.draw(REFERENCES[0], SENTENCES[0])
     assert picture.startswith("<svg") and ">cat<" in picture
     assert Suite().build()["bleu"].draw("a b", "a b") is None
+
+
+# Folder with sample.gld, sample.tst and sample.rsl of EVALB.
+SAMPLE = os.environ.get("T2T_EVALB")
+# sample.prm: COLLINS.prm without "." and PRT, but with these labels and words.
+SAMPLE_PARAMETERS = parsing.EvalbParameters(
+    parsing.COLLINS.deleted - {"."}, {"T": "TT"}
+)
+EQUAL_WORDS = "This", "this"
+
+
+def tree(text):
+    """Read all trees of a line as one forest."""
+    words, tags, spans = (), (), ()
+    for root in trees.read([text], "test"):
+        spans += tuple(
+            Span(label, len(words) + first, len(words) + end)
+            for label, first, end in root.spans
+        )
+        words, tags = words + root.words, tags + root.tags
+    return trees.Tree(words, tags, spans)
+
+
+GOLD = "(S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP down))) (. .))"
+SPANS = 4  # S, NP, VP, PRT
+
+
+@pytest.mark.parametrize(
+    ("predicted", "counts"),
+    [
+        (GOLD, (4, 4, 4)),
+        # Roots, functions, and ADVP for PRT are ignored.
+        (
+            "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP=2 (VBD sat)"
+            " (ADVP (RP down))) (. .)))",
+            (4, 4, 4),
+        ),
+        # So are traces and where a full stop is; tags affect no bracket.
+        (
+            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
+            " (PRT (IN down)) (. .)))",
+            (4, 4, 4),
+        ),
+        # A missing constituent, an extra one, and one with another label.
+        (
+            "(S (NP (DT The) (NN cat)) (VBD sat) (PRT (RP down)) (. .))",
+            (3, 4, 3),
+        ),
+        (
+            "(S (NP (NP (DT The) (NN cat))) (VP (VBD sat) (PRT (RP down)))"
+            " (. .))",
+            (4, 4, 5),
+        ),
+        (
+            "(S (PP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP down))) (. .))",
+            (3, 4, 4),
+        ),
+        # "cat sat" crosses both "The cat" and "sat down".
+        (
+            "(S (DT The) (NP (NN cat) (VBD sat)) (PRT (RP down)) (. .))",
+            (2, 4, 3),
+        ),
+    ],
+)
+def test_compare_counts_constituents(predicted, counts):
+    assert parsing.count_brackets(tree(GOLD), tree(predicted)) == EvalbCounts(
+        5, "valid", *counts
+    )
+
+
+def test_status_is_error_for_other_words_and_skip_for_none():
+    other = GOLD.replace("cat", "dog")
+    assert parsing.count_brackets(tree(GOLD), tree(other)) == EvalbCounts(
+        5, "error"
+    )
+    shorter = GOLD.replace("(DT The) ", "")
+    assert parsing.count_brackets(tree(GOLD), tree(shorter)) == EvalbCounts(
+        5, "error"
+    )
+    assert parsing.count_brackets(tree(GOLD), tree("")) == EvalbCounts(
+        5, "skip"
+    )
+    assert parsing.count_brackets(tree(GOLD), tree("(. .)")) == EvalbCounts(
+        5, "skip"
+    )
+
+
+def test_percentages_of_nothing_are_zero():
+    assert parsing.percent(0, 0) == 0
+    assert parsing.f1(0, 0) == 0
+
+
+@pytest.mark.skipif(not SAMPLE, reason="T2T_EVALB names no folder")
+def test_counts_equal_evalbs_table_of_its_sample():
+    """In 11 to 14, 16, 17 and 20 EVALB counts words alone."""
+    folder = pathlib.Path(SAMPLE)
+    gold, predicted = (
+        [
+            tree(line.replace(*EQUAL_WORDS))
+            for line in (folder / name).read_text().split("\n")[:24]
+        ]
+        for name in ("sample.gld", "sample.tst")
+    )
+    text = (folder / "sample.rsl").read_text()
+    rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)
+    for row, *pair in zip(rows, gold, predicted, strict=True):
+        counted = parsing.count_brackets(*pair, SAMPLE_PARAMETERS)
+        _, length, status, recall, precision, *numbers = row.split()
+        assert int(length) == counted.length
+        assert ("valid", "error", "skip")[int(status)] == counted.status
+        if counted.status == "valid":
+            assert [int(number) for number in numbers[:3]] == [*counted[2:]]
+            for whole, value in (
+                (counted.gold, recall),
+                (counted.predicted, precision),
+            ):
+                share = parsing.percent(counted.matched, whole)
+                assert f"{share:.2f}" == value

@@ -1,13 +1,16 @@
-"""The page of runs, given as literals."""
+"""The page of runs: its parts, its layout, and its stored scores."""
 
 import html.parser
+import pathlib
 
 import pytest
 from chromium import needs_chromium, visit
 
+from t2t_repro import errors, prepare
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import seq2seq
 from t2t_repro.reports import attention_maps, page, reporting
+from t2t_repro.runs.run import Run
 
 SETTINGS = {
     "problem": "made_up",
@@ -323,3 +326,65 @@ def test_number_is_readable(value, text):
 )
 def test_command_is_as_typed(line, text):
     assert page.command(line) == text
+
+
+STORED = {
+    "bleu": 39.567,
+    "ter": 44,
+    "signature": "nrefs:1",
+    "checkpoints": ["ckpt-5", "ckpt-6"],
+    "decode_hparams": {"beam_size": 4, "alpha": 0.6, "return_beams": False},
+    "plus_minus": {"bleu": 0.751, "ter": None},
+    "signatures": {"bleu": "a|b", "ter": "c|d"},
+    "by_length": [{"longest": 10, "bleu": 41.0}, {"longest": None}],
+    "against": {"base": {"bleu": 27.3}, "big": {"bleu": 28.4}},
+    "published": [],
+    "nothing": None,
+}
+
+
+def test_entries_are_sorted_by_kind():
+    scores = page.read_scores(STORED)
+    assert scores.numbers == {"bleu": 39.567, "ter": 44}
+    assert set(scores.notes) == {"plus_minus", "signatures"}
+    assert scores.tables == {
+        "by_length": STORED["by_length"],
+        "against": [
+            {"name": "base", "bleu": 27.3},
+            {"name": "big", "bleu": 28.4},
+        ],
+    }
+    assert scores.facts == {
+        "signature": "nrefs:1",
+        "checkpoints": "ckpt-5, ckpt-6",
+        "decode_hparams": "beam_size 4, alpha 0.6, return_beams False",
+    }
+
+
+def test_number_has_its_interval():
+    scores = page.read_scores(STORED)
+    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
+    assert scores.formatted("ter") == "44.00"
+    assert scores.formatted("chrf") == "–"
+
+
+def test_other_notes_have_a_row_per_number():
+    assert page.read_scores(STORED).other_notes() == [
+        {"score": "bleu", "signatures": "a|b"},
+        {"score": "ter", "signatures": "c|d"},
+    ]
+    assert page.read_scores({"bleu": 1.0}).other_notes() == []
+
+
+def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
+    def fail(data_dir, problem):
+        raise errors.UserError(f"Cannot access {data_dir}.")
+
+    monkeypatch.setattr(prepare, "data_folder", fail)
+    settings = {"data_dir": "s3://b", "manifest_sha256": "ab"}
+    run = Run(pathlib.Path("run"), settings, None, None)
+    assert reporting._open_data(run, None) == (None, None)
+    message = "The report is without the data. Cannot access s3://b.\n"
+    assert capsys.readouterr().err == message
+    with pytest.raises(errors.UserError, match="access given"):
+        reporting._open_data(run, "given")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import shutil
 
@@ -14,6 +15,7 @@ from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
+from t2t_repro.runs.run import Run
 from t2t_repro.training import optimizer
 
 VOCABULARY = "ab" * 32  # a sha256
@@ -294,3 +296,20 @@ def test_second_average_into_a_folder_is_refused(saved, tmp_path):
     left.touch()
     checkpoints.average(paths, tmp_path)
     assert not left.exists()
+
+
+def test_names_are_those_of_a_checkpoint_of_an_earlier_version():
+    folder = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
+    (model,) = Run.open(folder).models()
+    names = {
+        f"{kind}/{path}"
+        for kind in ("momentum", "velocity", "weights")
+        for path in building.by_path(model.weights)
+    } | {"step", "vocabulary_sha256"}
+    path = folder / "checkpoints" / "ckpt-300"
+    stored = dict(tf.train.list_variables(str(path))).keys()
+    assert stored == {
+        f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names
+    } | {
+        "_CHECKPOINTABLE_OBJECT_GRAPH"  # TensorFlow's own
+    }

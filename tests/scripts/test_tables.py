@@ -1,20 +1,34 @@
-"""Tables 2 and 3: sizes of rows, and the layout of results."""
+"""Tables of the paper: sizes of rows, their flags, and layouts."""
 
 import dataclasses
 import json
+import math
+import os
 import pathlib
+import subprocess
+import sys
 
+import keras
+import numpy as np
 import pytest
+from absl import flags
+from keras import ops
+from micro_jobs import micro_job
 
 from scripts.paper import (
+    table1,
     table2_rivals,
     table3_variations,
+    table4_parsing,
     table_rows,
 )
 from t2t_repro import errors, registry
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
+from t2t_repro.layers import attention
+from t2t_repro.metrics.metric import PARSING, Suite
 from t2t_repro.problem import build_problem
+from t2t_repro.text import trees
 
 SPLIT = "bleu_compound_split"
 BASE = "table3_base"
@@ -151,3 +165,294 @@ def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
         "learning_rate_constant": 0.5,
         "layer_prepostprocess_dropout": 0.2,
     }
+
+
+def scores(f1):
+    return dict.fromkeys(PARSING, 50.0) | {"bracketing_f1": f1}
+
+
+def table(**changes):
+    row = {
+        "problem": "wsj_parsing",
+        "hparams_set": "parsing",
+        "test_trees": 2_416,
+        "scores": scores(90.04),
+        "right_branching": scores(11.96),
+    }
+    return table4_parsing.lay_out(row | changes).split("\n")
+
+
+def test_table_has_published_wsj_only_parsers_and_ours():
+    head, rule, *rows = table()
+    assert head.startswith("| parser: WSJ only, discriminative | F1 | prec")
+    assert rule.count("---:") == len(table4_parsing.COLUMNS)
+    assert len(rows) == 5 + 2
+    assert "| Transformer (4 layers) | 91.3 |" in rows[4]
+    assert "| t2t_repro, parsing: 2,416 trees | 90.0 | 50.0 |" in rows[5]
+    assert "| right-branching: 2,416 trees | 12.0 |" in rows[6]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "line", "parse"),
+    [
+        ("a b c d .", "XX XX XX XX .", "(S XX (VP XX (VP XX XX )VP )VP . )S"),
+        ("a b c", "XX XX XX", "(S XX (VP XX XX )VP )S"),
+        ("a b", "XX XX", "(S XX XX )S"),
+        ("a", "XX", "(S XX )S"),
+        (".", ".", "(S . )S"),
+        ("", "", ""),
+    ],
+)
+def test_right_branching_parse(sentence, line, parse):
+    gold = trees.read_line(line, sentence.split()).tree
+    assert trees.write_line(table4_parsing.right_branching(gold)) == parse
+
+
+def test_right_branching_scores():
+    """Correct spans: S and "sat down"; S and "sit", without the comma."""
+    sentences = ["The cat sat down .", "Rex , sit"]
+    references = [
+        "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP . )S",
+        "(S (NP XX )NP , (VP XX )VP )S",
+    ]
+    suite = Suite(PARSING)
+    scores = table4_parsing.right_branching_scores(suite, sentences, references)
+    assert scores["bracketing_recall"] == pytest.approx(100 * 4 / 7)
+    assert scores["bracketing_precision"] == pytest.approx(100 * 4 / 5)
+
+
+GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
+
+
+@pytest.mark.parametrize(("a", "b"), [(2, 1), (1.5, 0)])
+def test_fit_returns_the_exponents_of_a_power_law(a, b):
+    values = [3e-7 * n**a * d**b for n, d in GRID]
+    exponents = table1.fit_exponents(GRID, values)
+    assert exponents == pytest.approx((a, b), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", table1.TYPES)
+def test_operations_have_the_exponents_of_the_formula(name):
+    """n >> d for n^2 d; d >> n for n d^2, next to n k d."""
+    kind = table1.TYPES[name]
+    n, d = {(2, 1): (2**20, 64), (1, 2): (64, 2**20), (1, 1): (2**20, 1)}[
+        kind.exponents
+    ]
+    count = kind.operations
+    ratios = count(2 * n, d) / count(n, d), count(n, 2 * d) / count(n, d)
+    # The restricted layer has 16 n d^2 next to 12 r n d.
+    tolerance = 0.1 if name.startswith("restricted") else 1e-3
+    assert np.log2(ratios) == pytest.approx(kind.exponents, abs=tolerance)
+
+
+@pytest.mark.parametrize("length", [2, 7, 8, 9, 21])
+def test_restricted_attention_in_blocks_equals_masked_attention(length):
+    width, reach = 16, 4
+    x = np.random.default_rng(0).normal(size=(1, length, width)).astype("f")
+    keras.utils.set_random_seed(0)
+    blocks = table1.restricted_self_attention(width, reach)
+    actual = blocks(ops.convert_to_tensor(x))
+    keras.utils.set_random_seed(0)  # for the same weights
+    layer = table1.attention_layer(width)
+    positions = ops.arange(length)
+    expected, _ = layer(
+        x, attention.restricted_mask(positions, positions, reach)
+    )
+    assert np.allclose(actual, expected, atol=1e-6)
+
+
+def test_table_has_exponents_of_measurements():
+    measured = [
+        {"n": n, "d": d, "seconds": 1e-9 * n**2 * d, "bytes": 4 * n * n}
+        for n in (64, 128, 256)
+        for d in (32, 64)
+    ]
+    results = {"self-attention": measured, "convolutional": measured}
+    rows = table1.lay_out(results, fit_from=128).splitlines()
+    # 4 n^2 d + 8 n d^2 between n = 128, 256 and d = 32, 64.
+    assert rows[2] == (
+        "| self-attention | O(n²·d) | O(1) | O(1) | 2.0, 1.0 | 1.7, 1.3 "
+        "| 2.0, 1.0 | 2.0, 0.0 |"
+    )
+    assert rows[3].endswith("| 1.0, 2.0 | 1.0, 2.0 | 2.0, 1.0 | 2.0, 0.0 |")
+
+
+def test_systems_have_as_many_flops_as_the_transformer():
+    flops = {"transformer": 6e9, "gnmt": 4e9, "moe": 7e12}
+    steps = table2_rivals.equal_steps(flops, 200)
+    assert steps == {"transformer": 200, "gnmt": 300, "moe": 1}
+
+
+def test_rows_have_steps_rates_and_overrides(values):
+    values.hparams = "learning_rate_warmup_steps=300"
+    steps = dict.fromkeys(table2_rivals.SYSTEMS, 60) | {"gnmt": 90}
+    table = table2_rivals.table(steps, {"gnmt": 0.5})
+    gnmt, transformer = table.rows(["gnmt", "transformer"], [1])
+    assert gnmt.changes == {
+        "learning_rate_warmup_steps": 300,
+        "train_steps": 90,
+        "save_checkpoints_steps": 3,
+        "learning_rate_constant": 0.5,
+    }
+    assert transformer.hparams_set == "small"
+    assert "learning_rate_constant" not in transformer.changes
+
+
+def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
+    stored = {
+        name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
+        for name in ("gnmt", "transformer")
+    }
+    (tmp_path / "results").mkdir()
+    files.write_json(tmp_path / "results" / table2_rivals.RATES, stored)
+    searched = []
+    monkeypatch.setattr(
+        table2_rivals.queue,
+        "run",
+        lambda tasks, *_: searched.extend(tasks),
+    )
+    steps = dict.fromkeys(table2_rivals.SYSTEMS, 90) | {"gnmt": 60}
+    rates = table2_rivals.search_learning_rates(
+        ["gnmt", "transformer"], steps, micro_job(tmp_path)
+    )
+    assert searched == ["transformer, learning rate"]
+    assert rates == {"gnmt": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("optimum", "grid"),
+    [
+        (0.3, [0.1, 0.3, 0.9]),
+        (0.03, [0.0111, 0.0333, 0.1, 0.3, 0.9]),
+        (3.0, [0.1, 0.3, 0.9, 2.7, 8.1]),
+        (1e9, [0.1, 0.3, 0.9, 2.7, 8.1, 24.3]),  # no more than three
+    ],
+)
+def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
+    rates = [0.1, 0.3, 0.9]
+    table2_rivals.search_inside(
+        rates,
+        lambda grid: min(grid, key=lambda rate: abs(math.log(rate / optimum))),
+    )
+    assert rates == pytest.approx(grid)
+
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+TIMEOUT_SECONDS = 600
+OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
+
+
+def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
+    known = flags.FlagValues()
+    arguments = {
+        "output_dir": str(tmp_path),
+        "problem_args": f"name=a,vocabulary={tmp_path}/a.model:~/b/b.model",
+        "rows": "base,big",
+        "tuned": str(tmp_path / "hparam_search.json"),
+        "usr_dir": "gs://b/definitions",
+    }
+    for name in arguments:
+        flags.DEFINE_string(name, None, "", flag_values=known)
+    known(["program", *(f"--{k}={v}" for k, v in arguments.items())])
+    monkeypatch.setattr(table_rows.flags, "FLAGS", known)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "claim_rows.py")])
+    assert table_rows.command_line() == (
+        "python -m scripts.paper.claim_rows "
+        "--problem_args=name=a,vocabulary=a.model:b.model --rows=base,big "
+        "--tuned=hparam_search.json --usr_dir=gs://b/definitions"
+    )
+
+
+def run_program(name, *arguments):
+    """Run a program of scripts/paper in a new process."""
+    paths = filter(None, [os.environ.get("PYTHONPATH")])
+    return subprocess.run(
+        [sys.executable, "-m", f"scripts.paper.{name}", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_SECONDS,
+    )
+
+
+@pytest.fixture(scope="module")
+def number_words(tmp_path_factory):
+    """Raw text of a few number words."""
+    from t2t_repro.problems import number_words
+
+    folder = tmp_path_factory.mktemp("raw")
+    for split, numbers in (
+        ("train", range(0, 3_000, 3)),
+        ("validation", range(1, 90, 3)),
+        ("test", range(2, 90, 3)),
+    ):
+        for language in ("en", "de"):
+            words = (
+                number_words.spell(n, "cardinal", language) for n in numbers
+            )
+            text = "".join(f"{word}\n" for word in words)
+            (folder / f"{split}.{language}").write_text(text, "utf-8")
+    return folder
+
+
+def micro(number_words, folder):
+    """Return flags for 4 steps of a model of width 16."""
+    return (
+        "--problem=number_words_ende",
+        "--problem_args=vocab_size=300",
+        f"--raw_dir={number_words}",
+        f"--data_dir={folder / 'data'}",
+        f"--output_dir={folder / 'rows'}",
+        "--divide_widths=32",
+        "--divide_layers=6",
+        "--hparams=batching=packed,batch_tokens=256,max_length=32,"
+        "train_steps=4,save_checkpoints_steps=2",
+        "--trainer_flags=--eval_bleu_sentences=0",
+        "--machine=this one",
+    )
+
+
+@pytest.mark.slow
+def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
+    call = ("table3_variations", "--rows=base", *micro(number_words, tmp_path))
+    done = run_program(*call)
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "rows" / "results"
+    row = files.read_json(results / "base-seed1.json")
+    assert row["hparams"]["hidden_size"] == 16
+    assert row["hparams"]["num_hidden_layers"] == 1
+    assert row["machine"] == "this one"
+    assert row["command"].startswith(
+        "python -m scripts.paper.table3_variations --"
+    )
+    assert "--divide_widths=32" in row["command"]
+    assert str(tmp_path) not in row["command"]
+    assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
+    assert "| base |  | " in (results / "table.md").read_text("utf-8")
+
+
+def test_variants_of_one_set_have_their_own_hparams(values):
+    changed = {"batching": "bucketed"}
+    variants = {
+        "same": table_rows.Variant(),
+        "other": table_rows.Variant(None, changed),
+    }
+    values.hparams = "train_steps=10,save_checkpoints_steps=2"
+    with pytest.raises(errors.UserError, match="--hparams_set="):
+        table_rows.table(variants, "same")
+    values.hparams_set = "tiny"
+    with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
+        table_rows.table(OWN_SETS, "base")
+    same, other = table_rows.table(variants, "same").variants.values()
+    assert same.changes == {"train_steps": 10, "save_checkpoints_steps": 2}
+    assert other.changes == same.changes | changed
+
+
+def test_independent_rows_have_the_hparams_of_the_flags(values):
+    """big has another dropout than base; of a table, it would keep it."""
+    values.hparams = "layer_prepostprocess_dropout=0.2"
+    base, big = table_rows.table(OWN_SETS, "base").variants.values()
+    assert base.changes and not big.changes
+    table = table_rows.table(OWN_SETS, "base", independent=True)
+    assert table.variants["big"].changes == base.changes
