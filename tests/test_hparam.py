@@ -46,69 +46,64 @@ def test_absurd_size_of_a_stored_model_is_refused(name):
         fields.from_dict(TransformerHParams, BASE | {name: 10**9})
 
 
+RULES = [  # what a setting must be, other values, settings
+    (
+        "at least 1",
+        (0,),
+        "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
+        "learning_rate_warmup_steps train_steps save_checkpoints_steps "
+        "num_averaged_checkpoints",
+    ),
+    (
+        "at least 0",
+        (-1,),
+        "attention_key_channels attention_value_channels weight_decay "
+        "max_relative_position restricted_attention clip_grad_norm "
+        "num_encoder_layers unigram_alpha",
+    ),
+    (
+        "in [0, 1)",
+        (1.0, -0.1),
+        "layer_prepostprocess_dropout attention_dropout relu_dropout "
+        "label_smoothing ema_decay",
+    ),
+    ("in (0, 1)", (0.0, 1.0), "optimizer_adam_beta1 optimizer_adam_beta2"),
+    (
+        "above 0",
+        (0.0,),
+        "optimizer_adam_epsilon learning_rate_constant norm_epsilon",
+    ),
+    ("in [0, 1]", (1.1, -0.1), "bpe_dropout"),
+    ("a multiple of 8", (100, 0, -8), "max_length"),
+    ("an even multiple of num_heads (8)", (520, 500), "hidden_size"),
+    (
+        SCHEDULE_RULE,
+        ("Cosine", "", "constant * cosine", "constant*noam"),
+        "learning_rate_schedule",
+    ),
+    ("a multiple of num_heads (8)", (100,), "attention_key_channels"),
+    ("a multiple of num_heads (8)", (4,), "attention_value_channels"),
+    ("0 where optimizer is adam: adamw is Adam", (0.1,), "weight_decay"),
+    (
+        "items name=value, joined by",
+        ("momentum", "a=1:"),
+        "optimizer_arguments",
+    ),
+    (
+        "empty where learning_rate_schedule is noam",
+        ("alpha=1",),
+        "learning_rate_schedule_arguments",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
-        *(
-            (name, value, rule)
-            for rule, values, names in (
-                (
-                    "at least 1",
-                    (0,),
-                    "hidden_size filter_size num_heads num_hidden_layers "
-                    "batch_tokens learning_rate_warmup_steps train_steps "
-                    "save_checkpoints_steps num_averaged_checkpoints",
-                ),
-                (
-                    "at least 0",
-                    (-1,),
-                    "attention_key_channels attention_value_channels "
-                    "max_relative_position restricted_attention weight_decay "
-                    "clip_grad_norm num_encoder_layers unigram_alpha",
-                ),
-                (
-                    "in [0, 1)",
-                    (1.0, -0.1),
-                    "layer_prepostprocess_dropout attention_dropout "
-                    "relu_dropout label_smoothing ema_decay",
-                ),
-                (
-                    "in (0, 1)",
-                    (0.0, 1.0),
-                    "optimizer_adam_beta1 optimizer_adam_beta2",
-                ),
-                (
-                    "above 0",
-                    (0.0,),
-                    "optimizer_adam_epsilon learning_rate_constant "
-                    "norm_epsilon",
-                ),
-                ("in [0, 1]", (1.1, -0.1), "bpe_dropout"),
-                ("a multiple of 8", (100, 0, -8), "max_length"),
-                (
-                    "an even multiple of num_heads (8)",
-                    (520, 500),
-                    "hidden_size",
-                ),
-                (
-                    SCHEDULE_RULE,
-                    ("Cosine", "", "constant * cosine", "constant*noam"),
-                    "learning_rate_schedule",
-                ),
-            )
-            for name in names.split()
-            for value in values
-        ),
-        ("attention_key_channels", 100, "a multiple of num_heads (8)"),
-        ("attention_value_channels", 4, "a multiple of num_heads (8)"),
-        ("weight_decay", 0.1, "0 where optimizer is adam: adamw is Adam with"),
-        ("optimizer_arguments", "momentum", "items name=value, joined by"),
-        ("optimizer_arguments", "a=1:", "items name=value, joined by"),
-        (
-            "learning_rate_schedule_arguments",
-            "alpha=1",
-            "empty where learning_rate_schedule is noam",
-        ),
+        (name, value, rule)
+        for rule, values, names in RULES
+        for name in names.split()
+        for value in values
     ],
 )
 def test_bad_hparam_is_refused_with_its_rule(name, value, rule):

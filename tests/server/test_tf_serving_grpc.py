@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from cases import read_cases
 from exported_models import predict_request, stub_of
 from google.protobuf import text_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -26,14 +27,6 @@ REQUESTS = {
     "GetModelStatus": get_model_status_pb2.GetModelStatusRequest,
     "HandleReloadConfigRequest": model_management_pb2.ReloadConfigRequest,
 }
-INPUT = (
-    'inputs { key: "%s" value { dtype: DT_STRING string_val: "a" '
-    "tensor_shape { dim { size: 1 } } } }"
-)
-OUTPUTS = "{outputs,scores,truncated}"
-NO_EXAMPLES = (
-    "The model has no signature for tf.Examples; only predict is served."
-)
 
 
 @pytest.fixture(scope="module")
@@ -69,124 +62,83 @@ def refusal(call):
     return refusal
 
 
-SPEC = 'model_spec { name: "t2t" }'
-LABELED = 'model_spec { name: "x" version_label: "stable" }'
-NO_LABEL = "Unrecognized servable version label: stable"
-OLD = 'model_spec { name: "t2t" version { value: 1 } }'
-OTHER = 'model_spec { name: "x" }'
-NOT_FOUND = "Servable not found for request: "
-FIELD = 'metadata_field: "signature_def"'
+NAMES = {  # words of the requests below
+    "SPEC": 'model_spec { name: "t2t" }',
+    "LABELED": 'model_spec { name: "x" version_label: "stable" }',
+    "OLD": 'model_spec { name: "t2t" version { value: 1 } }',
+    "OTHER": 'model_spec { name: "x" }',
+    "FIELD": 'metadata_field: "signature_def"',
+    "INPUT": 'inputs { key: "inputs" value { dtype: DT_STRING string_val: "a" '
+    "tensor_shape { dim { size: 1 } } } }",
+}
+NAMES["EXTRA"] = NAMES["INPUT"].replace('"inputs"', '"x"')
+# The method and its request, and below them the code and the message.
+CASES = read_cases("""
+Predict
+    INVALID_ARGUMENT Missing ModelSpec
+Predict model_spec {}
+    INVALID_ARGUMENT ModelSpec has no name specified.
+Predict LABELED
+    INVALID_ARGUMENT Unrecognized servable version label: stable
+Predict OTHER
+    NOT_FOUND Servable not found for request: Latest(x)
+Predict OLD
+    NOT_FOUND Servable not found for request: Specific(t2t, 1)
+Predict model_spec { name: "t2t" signature_name: "x" }
+    FAILED_PRECONDITION Serving signature key "x" not found.
+Predict SPEC
+    INVALID_ARGUMENT input size does not match signature: 0!=1 len({}) !=
+    len({inputs}). Sent extra: {}. Missing but required: {inputs}.
+Predict SPEC INPUT EXTRA
+    INVALID_ARGUMENT input size does not match signature: 2!=1 len({inputs,x})
+    != len({inputs}). Sent extra: {x}. Missing but required: {}.
+Predict SPEC output_filter: "x" INPUT
+    INVALID_ARGUMENT output tensor alias not found in signature: x Outputs
+    expected to be in the set {outputs,scores,truncated}.
+Predict SPEC output_filter: ["scores", "scores"] INPUT
+    INVALID_ARGUMENT duplicate output tensor alias: scores
+Classify
+    UNIMPLEMENTED The model has no signature for tf.Examples; only predict is
+    served.
+Regress
+    UNIMPLEMENTED The model has no signature for tf.Examples; only predict is
+    served.
+MultiInference
+    UNIMPLEMENTED The model has no signature for tf.Examples; only predict is
+    served.
+GetModelMetadata
+    INVALID_ARGUMENT Missing ModelSpec
+GetModelMetadata OTHER
+    INVALID_ARGUMENT GetModelMetadataRequest must specify at least one
+    metadata_field
+GetModelMetadata OTHER metadata_field: "x"
+    INVALID_ARGUMENT Metadata field x is not supported
+GetModelMetadata OTHER FIELD
+    NOT_FOUND Servable not found for request: Latest(x)
+GetModelMetadata LABELED FIELD
+    INVALID_ARGUMENT Unrecognized servable version label: stable
+GetModelStatus
+    INVALID_ARGUMENT Missing ModelSpec
+GetModelStatus OTHER
+    NOT_FOUND Could not find any versions of model x
+GetModelStatus OLD
+    NOT_FOUND Could not find version 1 of model t2t
+HandleReloadConfigRequest
+    INVALID_ARGUMENT ServerModelConfig type not supported by
+    HandleReloadConfigRequest. Only ModelConfigList is currently supported
+HandleReloadConfigRequest config { model_config_list {} }
+    UNIMPLEMENTED The flags of `t2t serve` determine the model; clients may not
+    load another. A new version in its folder is loaded by itself.
+""")
 
 
-@pytest.mark.parametrize(
-    ("method", "text", "code", "message"),
-    [
-        ("Predict", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
-        ("GetModelStatus", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
-        (
-            "Predict",
-            "model_spec {}",
-            "INVALID_ARGUMENT",
-            "ModelSpec has no name specified.",
-        ),
-        ("Predict", LABELED, "INVALID_ARGUMENT", NO_LABEL),
-        ("Predict", OTHER, "NOT_FOUND", f"{NOT_FOUND}Latest(x)"),
-        ("Predict", OLD, "NOT_FOUND", f"{NOT_FOUND}Specific(t2t, 1)"),
-        (
-            "Predict",
-            'model_spec { name: "t2t" signature_name: "x" }',
-            "FAILED_PRECONDITION",
-            'Serving signature key "x" not found.',
-        ),
-        (
-            "Predict",
-            SPEC,
-            "INVALID_ARGUMENT",
-            "input size does not match signature: 0!=1 len({}) != "
-            "len({inputs}). Sent extra: {}. Missing but required: {inputs}.",
-        ),
-        (
-            "Predict",
-            SPEC + INPUT % "inputs" + INPUT % "x",
-            "INVALID_ARGUMENT",
-            "input size does not match signature: 2!=1 len({inputs,x}) != "
-            "len({inputs}). Sent extra: {x}. Missing but required: {}.",
-        ),
-        (
-            "Predict",
-            f'{SPEC} output_filter: "x"' + INPUT % "inputs",
-            "INVALID_ARGUMENT",
-            "output tensor alias not found in signature: x Outputs expected "
-            f"to be in the set {OUTPUTS}.",
-        ),
-        (
-            "Predict",
-            f'{SPEC} output_filter: ["scores", "scores"]' + INPUT % "inputs",
-            "INVALID_ARGUMENT",
-            "duplicate output tensor alias: scores",
-        ),
-        *(
-            (method, "", "UNIMPLEMENTED", NO_EXAMPLES)
-            for method in ("Classify", "Regress", "MultiInference")
-        ),
-        ("GetModelMetadata", "", "INVALID_ARGUMENT", "Missing ModelSpec"),
-        # The fields are checked before the model.
-        (
-            "GetModelMetadata",
-            OTHER,
-            "INVALID_ARGUMENT",
-            "GetModelMetadataRequest must specify at least one metadata_field",
-        ),
-        (
-            "GetModelMetadata",
-            f'{OTHER} metadata_field: "x"',
-            "INVALID_ARGUMENT",
-            "Metadata field x is not supported",
-        ),
-        (
-            "GetModelMetadata",
-            f"{OTHER} {FIELD}",
-            "NOT_FOUND",
-            f"{NOT_FOUND}Latest(x)",
-        ),
-        (
-            "GetModelMetadata",
-            f"{LABELED} {FIELD}",
-            "INVALID_ARGUMENT",
-            NO_LABEL,
-        ),
-        (
-            "GetModelStatus",
-            OTHER,
-            "NOT_FOUND",
-            "Could not find any versions of model x",
-        ),
-        (
-            "GetModelStatus",
-            OLD,
-            "NOT_FOUND",
-            "Could not find version 1 of model t2t",
-        ),
-        (
-            "HandleReloadConfigRequest",
-            "",
-            "INVALID_ARGUMENT",
-            "ServerModelConfig type not supported by HandleReloadConfigRequest."
-            " Only ModelConfigList is currently supported",
-        ),
-        (
-            "HandleReloadConfigRequest",
-            "config { model_config_list {} }",
-            "UNIMPLEMENTED",
-            "The flags of `t2t serve` determine the model; clients may not "
-            "load another. A new version in its folder is loaded by itself.",
-        ),
-    ],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_refused_request_has_tensorflow_servings_code_and_message(
-    refusal, method, text, code, message
+    refusal, case
 ):
-    assert refusal(method, text) == (code, message)
+    method, *words = case.split(" ")
+    text = " ".join(NAMES.get(word, word) for word in words)
+    assert " ".join(refusal(method, text)) == CASES[case]
 
 
 def test_output_filter_is_checked_before_the_model_runs(serve, gate):
