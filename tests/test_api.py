@@ -1,11 +1,9 @@
 """The interface for Python: runs, checkpoints and exports."""
 
-import gc
 import os
 import pathlib
 import shutil
 import tarfile
-import weakref
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from t2t_repro import errors, registry
 from t2t_repro.decoding import reranking, rules, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
-from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -63,28 +60,10 @@ def test_scores_are_log_probabilities(model):
     )
 
 
-def test_folder_may_have_a_comma(folder):
-    named = shutil.copytree(folder / "run", folder / "lr=1,wd=2")
-    run = Run.open(named)
-    (path,) = run.checkpoints()
-    assert run.checkpoints([path]) == [path]
-    assert t2t_repro.load(named)._checkpoints == [path]
-
-
 def test_problem_without_a_name_is_not_trained(tmp_path):
     with pytest.raises(errors.UserError, match="by name; got a Problem"):
         t2t_repro.train(Problem(vocab_size=9), "tiny", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_few_searches_are_kept(run):
-    model = t2t_repro.load(run.run.output_dir)
-    kept = {
-        weakref.ref(model._translator_of(DecodeHParams(sampling_seed=seed), 1))
-        for seed in range(9)
-    }
-    gc.collect()
-    assert 0 < sum(each() is not None for each in kept) < 9
 
 
 def test_rule_that_is_defined_again_replaces_the_old_one(run, monkeypatch):
@@ -281,11 +260,6 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
 def test_mistakes(model, call, message):
     with pytest.raises(errors.UserError, match=message):
         call(model)
-
-
-def test_model_and_package_show_what_they_have(run):
-    assert repr(run).endswith("run: checkpoints/ckpt-300>")
-    assert {"load", "train", "registry"} <= {*dir(t2t_repro)}
 
 
 def test_unknown_settings_are_named(run, tmp_path):

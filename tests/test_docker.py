@@ -7,9 +7,6 @@ import re
 import pytest
 import yaml
 
-from t2t_repro.__main__ import COMMANDS
-from t2t_repro.registry import hparams_sets, load_definitions, problems
-
 ROOT = pathlib.Path(__file__).parent.parent
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
@@ -58,11 +55,6 @@ def test_extras_of_dockerfile_exist(path):
     assert {*extras.split(",")} <= {*listed}
 
 
-def test_folder_removed_from_image_is_that_of_its_python():
-    text = (DOCKER / "serve.Dockerfile").read_text("utf-8")
-    assert len(set(re.findall(r"python:?(3\.\d+)", text))) == 1
-
-
 def test_entry_points_are_commands_with_their_flags():
     (entry,) = (
         json.loads(arguments)
@@ -105,24 +97,6 @@ def test_workers_have_the_same_cluster_and_their_own_index():
         hosts = [host.split(":")[0] for host in config["cluster"]["worker"]]
         assert hosts == list(services)
         assert config["task"] == {"type": "worker", "index": index}
-
-
-def test_workers_run_the_same_existing_command():
-    services = compose("train.compose.yaml")["services"]
-    (command, *arguments), *others = (
-        service["command"] for service in services.values()
-    )
-    assert others == [[command, *arguments]] * (len(services) - 1)
-    assert command == "trainer" and command in COMMANDS
-    assert_flags(command, arguments)
-    load_definitions()
-    values = dict(argument[2:].split("=") for argument in arguments)
-    assert values["problem"] in problems
-    assert values["hparams_set"] in hparams_sets
-    # Both write to the volume, whose folder the image gives to its user.
-    folders = {values[name] for name in ("data_dir", "output_dir")}
-    assert all(folder.startswith("/work/") for folder in folders)
-    assert "--owner=t2t /work" in (DOCKER / "train.Dockerfile").read_text()
 
 
 def test_both_servers_serve_the_same_export():

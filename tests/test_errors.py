@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.io import files
 
 
 def test_page_is_a_file_and_a_section():
@@ -65,34 +64,6 @@ def mount(monkeypatch):
 
     root = pathlib.Path("/")
     return pretend
-
-
-@pytest.mark.parametrize("name", ["new/a", "./new/a", "new folder/a"])
-@pytest.mark.parametrize("of_python", [True, False])
-def test_full_disk_of_a_relative_path_is_that_of_the_folder(
-    tmp_path, monkeypatch, mount, of_python, name
-):
-    monkeypatch.chdir(tmp_path)
-    disk = mount(tmp_path / name.removesuffix("/a"))
-    reason = os.strerror(errno.ENOSPC)
-    error = OSError(errno.ENOSPC, reason)
-    if not of_python:
-        error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {name}; {reason}")
-    with pytest.raises(OSError) as raised:
-        with files.atomic_path(pathlib.Path(name)):
-            raise error
-    assert f"start again (of {disk}, " in errors.explain(raised.value)
-
-
-def test_full_disk_in_a_text_is_that_of_the_relative_path(
-    tmp_path, monkeypatch, mount
-):
-    monkeypatch.chdir(tmp_path)
-    disk = mount(tmp_path / "run")
-    reason = os.strerror(errno.ENOSPC)
-    error = RuntimeError(f"{{{{node a/device:CPU:0}}}} run/events; {reason}")
-    assert f"(of {disk}, " in errors.explain(error)
-    assert errors.explain(RuntimeError(reason)).endswith("start again.")
 
 
 def test_denied_access_is_explained(tmp_path):

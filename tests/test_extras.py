@@ -1,7 +1,5 @@
 """Packages of extras that are missing, and the commands that install them."""
 
-import importlib
-import sys
 from importlib import metadata
 
 import pytest
@@ -36,22 +34,6 @@ def test_command_names_the_packages_of_the_extra(requirements, extra, command):
     assert errors.install_command(extra) == command
 
 
-@pytest.mark.parametrize("installed", [False, True])
-def test_command_in_a_checkout_without_metadata_of_the_extra(
-    monkeypatch, requirements, installed
-):
-    requirements.clear()
-    if not installed:
-
-        def fail(name):
-            raise metadata.PackageNotFoundError(name)
-
-        monkeypatch.setattr(metadata, "requires", fail)
-    assert errors.install_command("serve") == (
-        "pip install -e '.[serve]' in the root of the repository"
-    )
-
-
 def test_missing_package_is_named_with_purpose_and_command(requirements):
     with pytest.raises(errors.UserError) as raised:
         with errors.needed("serve", "The server"):
@@ -66,10 +48,3 @@ def test_missing_module_of_our_own_is_not_explained():
     with pytest.raises(ModuleNotFoundError, match="t2t_repro.absent"):
         with errors.needed("serve", "The server"):
             import t2t_repro.absent  # noqa: F401
-
-
-def test_number_words_name_their_extra(monkeypatch):
-    number_words = importlib.import_module("t2t_repro.problems.number_words")
-    monkeypatch.setitem(sys.modules, "num2words", None)
-    with pytest.raises(errors.UserError, match="number_words needs num2words"):
-        number_words.spell(1, "cardinal", "en")

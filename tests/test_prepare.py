@@ -9,7 +9,7 @@ from concurrent import futures
 import pytest
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import corpus, engines, generate, manifest
+from t2t_repro.data import corpus, manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run
@@ -206,24 +206,6 @@ def test_data_of_other_settings_is_user_error(prepared, old, new, message):
         prepare.prepare(other, data_dir)
 
 
-def test_flipped_bit_of_any_file_is_user_error_with_name(prepared):
-    data_dir, contents = prepared
-    names = [f"{split}-00000-of-00001.arrow" for split in SIZES]
-    for name in ["vocab.model", *names]:
-        path = data_dir / FOLDER / name
-        content = path.read_bytes()
-        damaged = bytearray(content)
-        damaged[len(content) // 2] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(errors.UserError, match=f"{name} is damaged"):
-            manifest.verify(data_dir / FOLDER)
-        path.unlink()
-        with pytest.raises(errors.UserError, match=f"{name}.*no file"):
-            manifest.verify(data_dir / FOLDER)
-        path.write_bytes(content)
-    manifest.verify(data_dir / FOLDER)
-
-
 def test_raw_text_is_checked_before_anything_is_written(tmp_path):
     raw = tmp_path / "raw"
     write_raw(raw)
@@ -383,18 +365,6 @@ def test_vocabulary_that_filters_left_too_little_text_for_names_them(tmp_path):
         prepare.prepare(build(arguments=arguments), tmp_path, tmp_path / "raw")
 
 
-def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
-    class NoCluster:
-        def require_workers(self):
-            raise errors.UserError("There is no cluster.")
-
-    monkeypatch.setattr(engines, "create", lambda *_: NoCluster())
-    # There is no such folder.
-    arguments = build(), tmp_path / "data", tmp_path / "raw"
-    with pytest.raises(errors.UserError, match=r"There is no cluster\."):
-        prepare.prepare(*arguments, engine="dask:tcp://127.0.0.1:1")
-
-
 @pytest.mark.parametrize("spelling", ["other", "relative", "compressed"])
 def test_data_made_again_of_the_same_text_is_that_of_the_run(
     prepared, tmp_path, monkeypatch, spelling
@@ -448,22 +418,6 @@ def test_existing_data_of_other_text_than_the_given_is_refused(
     shutil.rmtree(tmp_path / "mine")  # the text is not needed any more
     prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
     assert manifest.sha256(tmp_path / "data" / FOLDER) == made
-
-
-def test_empty_validation_is_user_error(tmp_path):
-    write_raw(tmp_path / "raw")
-    for language in ("en", "xx"):
-        (tmp_path / "raw" / f"validation.{language}").write_text("")
-    with pytest.raises(errors.UserError, match="nothing to validate on"):
-        prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
-
-
-def test_raw_files_that_have_not_changed_are_not_read_again(
-    prepared, monkeypatch
-):
-    data_dir, contents = prepared
-    monkeypatch.delattr(generate, "changed_splits")
-    prepare.prepare(build(), data_dir, data_dir.parent / "raw")
 
 
 @pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])

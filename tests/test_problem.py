@@ -76,14 +76,6 @@ def test_problem_is_frozen_and_its_copies_have_other_names():
     assert built.requested_name == "toy" and not built.reverse
 
 
-def test_registered_name_with_suffix_rev_is_not_reversed():
-    cls = registry.problems["toy"].value
-    registry.problems.register("toy_rev")(cls)
-    built = build_problem("toy_rev")
-    assert built.registered_name == "toy_rev"
-    assert built.reverse is False
-
-
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
@@ -223,14 +215,6 @@ def test_limits_out_of_range_are_user_errors(argument, message):
         build_problem("toy", argument)
 
 
-@pytest.mark.parametrize("name", ["toy_agrs", "toy_agrs_rev"])
-def test_unknown_name_is_user_error_with_near_names(name):
-    with pytest.raises(errors.UserError) as raised:
-        build_problem(name)
-    assert f"Unknown problem {name!r}" in str(raised.value)
-    assert "Did you mean 'toy_args'" in str(raised.value)
-
-
 def test_metrics_are_those_of_translations_or_of_the_direction(monkeypatch):
     toy = registry.problems["toy"].value
     names = ("toy", "toy_rev")
@@ -262,15 +246,6 @@ def test_wrong_metrics_are_user_errors(monkeypatch, metrics, complaint):
         build_problem("toy")
 
 
-def test_default_files_are_named_by_split_and_language():
-    files = build_problem("toy").raw_files("validation")
-    assert [file.name for file in files] == ["validation.en", "validation.de"]
-    assert build_problem("toy").sources("test") == [
-        {"name": "test.en", "url": None, "sha256": None},
-        {"name": "test.de", "url": None, "sha256": None},
-    ]
-
-
 def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):
     class Marked(registry.problems["toy"].value):
         """A problem that marks each line with its language."""
@@ -291,24 +266,6 @@ def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):
     assert plain.normalize("One", "en") == "One"
     pairs = plain.normalized_pairs("train", tmp_path, tmp_path)
     assert list(pairs) == [("one", "eins")]
-
-
-def test_downloads_go_to_the_folder_of_the_data(tmp_path, monkeypatch):
-    asked = []
-
-    def locate(file, raw_dir, folder):
-        asked.append((file.name, raw_dir, folder))
-        path = tmp_path / file.name
-        path.write_text(f"{file.name}\n")
-        return path
-
-    monkeypatch.setattr(problem, "locate", locate)
-    pairs = build_problem("toy_args", "name=a").pairs("test", None, tmp_path)
-    assert list(pairs) == [("test.en", "test.de")]
-    assert asked == [
-        ("test.en", None, tmp_path / "toy_a"),
-        ("test.de", None, tmp_path / "toy_a"),
-    ]
 
 
 @pytest.mark.parametrize(

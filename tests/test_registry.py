@@ -72,13 +72,6 @@ def test_entry_has_value_parent_file_and_summary():
     assert "a" in sets and "b" not in sets
 
 
-def test_iteration_is_sorted_by_name():
-    things = registry.Registry("thing")
-    for name in ("b", "c", "a"):
-        things.register(name)(first)
-    assert [entry.name for entry in things] == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize(
     ("value", "part"), [(errors.UserError, errors.__file__), (second, "")]
 )
@@ -168,13 +161,6 @@ def test_only_problems_and_hparams_are_bridged():
         assert (spec is not None) == importable, name
 
 
-def test_init_of_usr_dir_may_register_too(usr_dir):
-    write_set(usr_dir, module="__init__")
-    registry.load_definitions(usr_dir)
-    file = registry.hparams_sets["mine_set"].file
-    assert file == str(usr_dir / "__init__.py")
-
-
 @pytest.mark.parametrize("with_init", [False, True])
 def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
     if with_init:
@@ -200,15 +186,6 @@ def test_usr_dir_that_is_not_a_folder_is_refused(usr_dir, name):
     path = usr_dir / name
     with pytest.raises(errors.UserError, match=re.escape(f"got {path}, ")):
         registry.load_definitions(path)
-
-
-def test_second_usr_dir_is_loaded_too(usr_dir):
-    """Load two folders with modules of the same name, as in a notebook."""
-    write_set(usr_dir / "a", name="set_a")
-    write_set(usr_dir / "b", name="set_b")
-    registry.load_definitions(usr_dir / "a")
-    registry.load_definitions(usr_dir / "b")
-    assert registry.hparams_sets["set_b"].file == str(usr_dir / "b" / "mine.py")
 
 
 def test_summary_lists_names_first_lines_and_files(usr_dir):

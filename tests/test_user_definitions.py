@@ -81,14 +81,6 @@ def test_named_folder_is_imported_again_only_if_it_has_changed(usr_dir):
     assert loaded() == 2
 
 
-def test_folder_of_several_runs_is_imported_once(known, usr_dir):
-    registry.load_stored_definitions(known, usr_dir.parent / "run")
-    first = sys.modules[f"{registry.PACKAGE}.mine"]
-    registry.load_definitions()
-    registry.load_stored_definitions(known, usr_dir.parent / "other")
-    assert sys.modules[f"{registry.PACKAGE}.mine"] is first
-
-
 @pytest.mark.parametrize("name", ["mine.py", "parts/__init__.py", "new.py"])
 def test_changed_folder_is_refused_by_name(known, usr_dir, name):
     (usr_dir / name).write_text("LOADED = 2\n")
@@ -216,13 +208,6 @@ def test_list_that_cannot_be_written_is_a_note(
         registry.load_stored_definitions(known, usr_dir.parent / "run")
 
 
-def test_named_folder_replaces_the_stored_one(known, usr_dir):
-    (usr_dir / "mine.py").write_text(MODULE.format(2))
-    registry.load_definitions(usr_dir)
-    registry.load_stored_definitions(known, usr_dir.parent / "run")
-    assert loaded() == 2
-
-
 @pytest.fixture
 def other_dir(tmp_path):
     """Return a second folder, which uses a module of the first."""
@@ -282,35 +267,12 @@ def test_named_and_stored_folders_are_merged(known, usr_dir, other_dir, capsys):
     assert f"{registry.PACKAGE}.mine" not in sys.modules
 
 
-def test_module_of_a_named_and_a_stored_folder_is_refused(known, usr_dir):
-    other = usr_dir.parent / "others"
-    other.mkdir()
-    (other / "mine.py").write_text("")
-    registry.load_definitions(other)
-    with pytest.raises(errors.UserError, match="'mine': .*others.*definitions"):
-        registry.load_stored_definitions(known, usr_dir.parent / "run")
-
-
 def test_copy_of_a_stored_folder_takes_its_place(known, usr_dir):
     copy = shutil.copytree(usr_dir, usr_dir.parent / "copy")
     (copy / "mine.py").write_text(MODULE.format(2))
     registry.load_definitions(copy)
     registry.load_stored_definitions(known, usr_dir.parent / "run")
     assert loaded() == 2
-
-
-def test_run_with_two_folders_is_opened(archive, usr_dir, other_dir):
-    registry.load_definitions([usr_dir, other_dir])
-    known = registry.stored_definitions()
-    edit(archive, usr_dir=known)
-    forget_imports()
-    with pytest.raises(errors.UserError, match="no training on this computer"):
-        Run.open(archive)
-    registry.load_definitions([usr_dir, other_dir])
-    registry.remember()
-    forget_imports()
-    Run.open(archive)
-    assert (loaded(), loaded("theirs")) == (1, 3)
 
 
 def test_flags_and_configurations_name_several_folders(

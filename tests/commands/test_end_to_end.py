@@ -55,23 +55,6 @@ def test_runs_are_listed(trained, run):
     assert lines[1].split()[:4] == ["run", "parallel_text", "tiny", "60"]
 
 
-def test_trainer_prints_settings_and_progress(trained):
-    text = (trained / "trainer.txt").read_text()
-    for part in (
-        "parameters:",
-        "1 replica on one CPU",
-        "target tokens, ",
-        "% padding of both sides (batch_tokens=512, in real tokens",
-        "60 = ",
-        "peak 0.0099 at step 51",
-        "step 60: validation",
-        "bleu is measured on 8 of 50 sentences, by greedy search",
-        "ckpt-60",
-    ):
-        assert part in text
-    assert "train: 2,000 of 2,000 pairs" in text
-
-
 def test_second_training_of_a_run_is_refused(trained, run, flags_of, tmp_path):
     flags = "--hparams_set=tiny", f"--output_dir={tmp_path}"
     with files.locked(tmp_path):

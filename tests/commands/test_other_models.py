@@ -67,46 +67,6 @@ def test_commands_refuse_what_a_model_lacks(train_toy, command, flag, message):
 
 
 @pytest.mark.slow
-def test_samples_depend_only_on_seed_and_line(toy):
-    flags = (
-        "sampling_temp=1,beam_size=3,return_beams=true,min_length=40,"
-        "sampling_seed=3"
-    )
-    samples = toy.decode(LINES, flags)
-    assert samples[2] == samples[4]
-    # By other processes, in another batch, and by an ensemble of the same.
-    twice = f"--checkpoint_path={toy.averaged},{toy.averaged}"
-    assert toy.decode(LINES[:3], flags, twice) == samples[:3]
-    for line, outputs in zip(LINES, samples, strict=True):
-        assert line == "" or len(set(outputs)) == 3
-        for text in outputs if line else ():
-            # A special subword is a name, and EOS is not shown.
-            length = len(text.replace("<unk>", "?")) + 1
-            if toy.name == "toy_convolution":
-                assert length == 2 * (len(line) + 1)
-            else:
-                assert 40 <= length <= len(line) + 1 + 50
-
-
-@pytest.mark.slow
-def test_ensemble_continues_prefixes(toy, tmp_path):
-    prefixes = ["C B", "", "L", "A", ""]
-    for name, lines in (("in", LINES), ("begin", prefixes)):
-        text = "".join(f"{line}\n" for line in lines)
-        (tmp_path / name).write_text(text)
-    outputs = toy.decode(
-        LINES,
-        "return_beams=true,beam_size=2",
-        f"--checkpoint_path={toy.checkpoints[1]},{toy.checkpoints[2]}",
-        f"--decode_from_file={tmp_path / 'in'}",
-        f"--decode_prefix_file={tmp_path / 'begin'}",
-    )
-    for prefix, texts in zip(prefixes, outputs, strict=True):
-        assert all(text.startswith(prefix) for text in texts)
-    assert len(set(outputs[0])) == 2
-
-
-@pytest.mark.slow
 def test_report_draws_the_attention_that_a_model_has(toy, parameters):
     ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
     page = (toy.output_dir / "report" / "index.html").read_text("utf-8")

@@ -115,20 +115,3 @@ def test_reversed_problem_swaps_the_vocabularies(separate, run, tmp_path):
     refused = run("decoder", out, f"--checkpoint_path={checkpoint}", stdin="A")
     assert refused.returncode == 1
     assert "was trained on another vocabulary" in refused.stderr
-
-
-def test_run_with_sampled_segmentations_is_reported_and_keeps_them(
-    separate, run, tmp_path
-):
-    for name in ("raw", "data"):
-        (tmp_path / name).symlink_to(separate / name)
-    ok(train(run, tmp_path, SEPARATE, f"--hparams={HPARAMS},bpe_dropout=0.5"))
-    losses = [
-        json.loads((folder / "run" / "validation.json").read_text("utf-8"))
-        for folder in (separate, tmp_path)
-    ]
-    assert losses[0] != losses[1]
-    ok(run("report", f"--output_dir={tmp_path / 'run'}", "--num_sentences=1"))
-    refused = train(run, tmp_path, SEPARATE)
-    assert refused.returncode == 1
-    assert "bpe_dropout" in refused.stderr

@@ -9,7 +9,6 @@ import plans
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro import errors
 from t2t_repro.data import batch_plan, buckets, corpus
 
 # "proportional": packed, with rows of different lengths; "reshuffled":
@@ -189,16 +188,6 @@ def test_bucket_takes_missing_pairs_from_next_shorter_bucket():
     assert len(taken) > 5
 
 
-def test_batches_of_a_bucket_mix_its_lengths():
-    lengths = as_lengths([(i, i) for i in range(9, 17)] * 100)
-    plan = build(lengths, "bucketed", 500)
-    for step in range(int(plan.steps_per_epoch)):
-        batch = plan.batch(step)
-        targets = lengths["targets"][batch.pairs]
-        assert batch.row_lengths == (16, 16)
-        assert len(targets) > 30 and len(set(targets.tolist())) > 5
-
-
 @every_kind
 def test_batch_does_not_depend_on_earlier_calls(batching):
     lengths = plans.draw_lengths(1000)
@@ -230,15 +219,6 @@ def test_reshuffled_batches_differ_between_epochs():
     assert not first & second and not second & third and not first & third
 
 
-def test_reshuffling_keeps_shapes_and_pair_counts():
-    lengths = plans.draw_lengths(3000)
-    constant, reshuffled = (build(lengths, kind) for kind in KINDS[1:3])
-    for step in range(2 * int(constant.steps_per_epoch)):
-        expected, batch = constant.batch(step), reshuffled.batch(step)
-        assert batch[2:] == expected[2:]
-        assert len(batch.pairs) == len(expected.pairs)
-
-
 @every_kind
 def test_seed_changes_which_pairs_are_together(batching):
     lengths = plans.draw_lengths(2000)
@@ -252,14 +232,6 @@ def test_seed_changes_which_pairs_are_together(batching):
         for units in (first, second)
     ]
     assert len(together[0] & together[1]) < 0.05 * len(together[0])
-
-
-@every_kind
-def test_epoch_does_not_follow_order_of_corpus(batching):
-    (units,) = first_epochs(build(plans.draw_lengths(2000), batching), 1)
-    seen = [pair for unit in units for pair in unit]
-    ascending = np.mean(np.diff(seen) > 0)
-    assert 0.4 < ascending < 0.6
 
 
 @every_kind
@@ -399,32 +371,6 @@ def test_single_pass_has_each_usable_pair_once(batching):
             assert batch.rows.max() < batch.num_rows == plan.rows_per_batch
 
 
-@every_kind
-@pytest.mark.parametrize("pairs", [[], [(65, 1), (1, 65)]])
-def test_build_without_usable_pairs_is_user_error(batching, pairs):
-    message = f"of {len(pairs)} training pairs none has at most 64 subwords"
-    with pytest.raises(errors.UserError, match=message):
-        build(as_lengths(pairs), batching)
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"), [(0.1, 8), (8, 8), (11.9, 8), (12.1, 16), (97, 96)]
-)
-def test_round_rows_gives_nearest_multiple_of_8(rows, expected):
-    assert buckets.round_rows(rows) == expected
-
-
-@pytest.mark.parametrize(
-    ("max_length", "expected"), [(8, {8}), (41, {8, 16, 24, 32, 40, 41})]
-)
-def test_longest_bucket_is_max_length(max_length, expected):
-    lengths = np.arange(max_length, 0, -1).repeat(9)
-    starts, shapes = buckets.fill(lengths, None, 100, max_length)
-    assert {length for _, length in shapes} == expected
-    assert (starts[0], starts[-1]) == (0, len(lengths))
-    assert len(starts) == len(shapes) + 1
-
-
 PAIRS = st.lists(
     st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=150
 )
@@ -486,19 +432,6 @@ def test_pack_equals_packing_pair_by_pair(pairs, row_lengths):
     lengths = np.array(pairs, int).reshape(-1, 2).T
     rows = batch_plan.pack(*lengths, row_lengths)
     assert rows.tolist() == pack_pair_by_pair(pairs, row_lengths)
-
-
-@pytest.mark.parametrize("count", [1, 127, 129, 1023, 1024, 1025, 4_100])
-def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
-    """The counts give full, nearly full and barely filled lanes and blocks."""
-    monkeypatch.setattr(batch_plan, "_LANES_AT_ONCE", 2)
-    lengths = draw_lengths(count)
-    row_lengths = (256, 296)
-    rows = batch_plan.pack(*lengths, row_lengths)
-    assert len(rows) == count
-    assert np.array_equal(np.unique(rows), np.arange(rows.max() + 1))
-    for side, row_length in zip(lengths, row_lengths, strict=True):
-        assert np.bincount(rows, side).max() <= row_length
 
 
 def test_both_sides_of_rows_are_full_where_their_lengths_differ():

@@ -27,13 +27,6 @@ def write(folder, shards, texts=None, vocab_size=65_536):
     ]
 
 
-def test_concatenate_ranges_equals_example():
-    result = corpus.concatenate_ranges(np.array([5, 20]), np.array([3, 2]))
-    assert result.tolist() == [5, 6, 7, 20, 21]
-    none = np.array([], int)
-    assert corpus.concatenate_ranges(none, none).tolist() == []
-
-
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(st.lists(st.lists(PAIR, max_size=4), max_size=4), st.data())
 @hypothesis.example([], None)

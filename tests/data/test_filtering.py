@@ -1,14 +1,11 @@
 """Filtering: counts and examples, and what does not change them."""
 
-import itertools
-import tracemalloc
-
 import numpy as np
 import pytest
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors, registry
-from t2t_repro.data import corpus, engines, filtering, generate, manifest
+from t2t_repro.data import corpus, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text.pair_filters import PairFilter
@@ -76,16 +73,6 @@ def test_resumed_generation_does_not_filter_again(tmp_path, monkeypatch):
     assert actual == expected
 
 
-def test_damaged_result_of_filters_is_user_error(tmp_path):
-    contents = generate_corpus(tmp_path, DIRTY, filters=FILTERS)
-    (tmp_path / filtering.FILE).write_bytes(b"")
-    with pytest.raises(errors.UserError, match="filtered.npy is damaged"):
-        manifest.verify(tmp_path)
-    entry = contents["splits"]["train"]["filters"]
-    with pytest.raises(errors.UserError, match="missing or damaged"):
-        list(filtering.kept_pairs(tmp_path, lambda: DIRTY, entry))
-
-
 @pytest.mark.parametrize("change", [-1, 1], ids=["fewer", "more"])
 def test_text_whose_length_changes_after_filtering_is_user_error(
     tmp_path, change
@@ -106,30 +93,6 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path):
             CorpusSettings(vocab_size=300, filters=filters),
             {},
         )
-
-
-def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch):
-    count = 1_000_000
-    filters = PairFilters(FILTERS, LANGUAGES)
-    monkeypatch.setattr(filters, "_filters", {"different": None})
-    monkeypatch.setattr(
-        PairFilters,
-        "apply",
-        lambda self, pairs: filtering.FilteredChunk(b"\1" * len(pairs), b""),
-    )
-    tracemalloc.start()
-    try:
-        entry = filtering.filter_text(
-            tmp_path,
-            lambda: itertools.repeat(("an", "an"), count),
-            filters,
-            engines.INLINE,
-        )
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert entry["dropped"] == {"different": count}
-    assert peak < 4 * count
 
 
 @pytest.fixture

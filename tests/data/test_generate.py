@@ -4,7 +4,6 @@ import collections
 import hashlib
 
 import hypothesis
-import pyarrow as pa
 import pytest
 from file_strategies import LINES
 from hypothesis import strategies as st
@@ -115,13 +114,6 @@ def test_empty_sources_alone_need_a_problem_that_allows_them(tmp_path):
         generate_corpus(tmp_path, pairs, vocab_size=285)
 
 
-def test_source_of_a_tag_alone_is_empty(tmp_path):
-    train = [*draw_pairs(40), ("<BT>", "x"), ("<BT> an", "x")]
-    counts = generate_corpus(tmp_path, train, tags="<BT>")["splits"]
-    assert counts["train"]["dropped"]["empty_side"] == 1
-    assert counts["train"]["kept"] == 41
-
-
 def test_uneven_pairs_are_dropped_above_max_length_ratio(tmp_path):
     pairs = [*draw_pairs(40), ("an bed can dan ebb fad", "x")]
     contents = generate_corpus(tmp_path, pairs, max_length_ratio=2.5)
@@ -195,19 +187,6 @@ def test_empty_training_text_is_user_error(tmp_path, train):
     assert manifest.read(tmp_path) is None
 
 
-def test_text_of_long_lines_alone_is_user_error(tmp_path):
-    """4,193 bytes, but 1,398 characters."""
-    message = "lines of at most 4,192 bytes, and all 2 lines are longer"
-    with pytest.raises(errors.UserError, match=message):
-        generate_corpus(tmp_path, [("好" * 1_398, "好" * 1_399)])
-
-
-def test_lines_that_are_too_long_to_learn_from_are_counted(tmp_path, capsys):
-    generate_corpus(tmp_path, [*draw_pairs(50), ("好" * 1_398, "x")])
-    message = "from 101 of 102 lines; 1 of more than 4,192 bytes are ignored."
-    assert message in capsys.readouterr().out
-
-
 def test_huge_line_is_not_encoded_as_a_whole():
     learned = Bpe.learn([line for line, _ in draw_pairs(50)], 280)
     longest = []
@@ -243,14 +222,6 @@ def test_empty_test_split_is_an_empty_corpus(tmp_path):
     assert (len(corpus), corpus.text("inputs")) == (0, [])
 
 
-def test_ids_above_65535_have_4_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(Bpe, "size", 70_000)
-    generate_corpus(tmp_path, draw_pairs(50))
-    with pa.OSFile(str(tmp_path / "train-00000-of-00001.arrow")) as file:
-        schema = pa.ipc.open_file(file).schema
-    assert schema.field("inputs").type == pa.large_list(pa.int32())
-
-
 def test_text_that_changes_between_readings_is_user_error(tmp_path):
     texts = [draw_pairs(50), draw_pairs(50, seed=1)]
     readings = iter(texts)
@@ -261,13 +232,6 @@ def test_text_that_changes_between_readings_is_user_error(tmp_path):
     # When the first text comes back, nothing of the second one is left.
     again = generate_corpus(tmp_path, texts[0])
     assert again == generate_corpus(tmp_path / "fresh", texts[0])
-
-
-@pytest.mark.parametrize("count", [49, 51], ids=["fewer", "more"])
-def test_text_whose_length_changes_is_user_error(tmp_path, count):
-    readings = iter([draw_pairs(51)[:50], draw_pairs(51)[:count]])
-    with pytest.raises(errors.UserError, match="has changed"):
-        generate_corpus(tmp_path, lambda: iter(next(readings)))
 
 
 def test_shard_of_other_text_from_a_killed_run_is_removed(
@@ -287,14 +251,6 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
             generate_corpus(tmp_path, lambda: iter(next(readings)))
     with pytest.raises(errors.UserError, match="train-.* from different text"):
         generate_corpus(tmp_path, draw_pairs(50))
-    again = generate_corpus(tmp_path, draw_pairs(50))
-    assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))
-
-
-def test_shards_without_manifest_are_generated_again(tmp_path):
-    """The text and the vocabulary of such shards are unknown."""
-    generate_corpus(tmp_path, draw_pairs(50, seed=1))
-    (tmp_path / "manifest.json").unlink()
     again = generate_corpus(tmp_path, draw_pairs(50))
     assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))
 
@@ -328,11 +284,3 @@ def test_every_line_is_sampled_equally_often():
     deviation = (draws * 0.3 * 0.7) ** 0.5
     for line in "abcdefghij":
         assert abs(counts[line] - expected) < 5 * deviation
-
-
-def test_sample_ignores_lines_above_longest():
-    sample = LineSample(9, longest=8)
-    sample.add(["a", "b" * 9, "ä" * 4])
-    sample.add(["ä" * 4 + "c", "d" * 8])
-    assert sample.lines == ["a", "ääää", "dddddddd"]
-    assert (sample.num_seen, sample.num_ignored) == (3, 2)

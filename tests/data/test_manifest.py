@@ -110,9 +110,3 @@ def test_shard_outside_the_folder_is_never_read(tmp_path, monkeypatch, name):
     with pytest.raises(errors.UserError, match="leads out of that folder"):
         manifest.verify(tmp_path)
     assert {path.parent for path in read} <= {tmp_path}
-
-
-def test_leftovers_of_a_killed_datagen_are_removed(tmp_path):
-    (tmp_path / f"manifest.json.{'0' * 16}.t2t.tmp").write_text("half")
-    generate_corpus(tmp_path, draw_pairs(50))
-    assert not list(tmp_path.glob("*.tmp"))

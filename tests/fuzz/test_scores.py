@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro.evaluation import evaluation
-from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import PARSING, TRANSLATION, Suite
+from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.reports import page, reporting
 from t2t_repro.text import test_sets, trees
 
@@ -77,12 +76,3 @@ def test_chosen_sentences_are_distinct_and_short_enough(lengths, count):
     assert len(set(found)) == len(found) <= count
     assert all(lengths[i] <= reporting.LONGEST for i in found)
     assert found or not count or min(lengths, default=99) > reporting.LONGEST
-
-
-@given(st.lists(LINES, min_size=1, max_size=4))
-def test_any_line_is_scored_as_a_parse(lines):
-    sentences = ["a b c"] * len(lines)
-    golds = ["(S (NP XX )NP (VP XX XX )VP )S"] * len(lines)
-    found = scores.score(Suite(PARSING), lines, [golds], sentences)
-    for one in found.values():
-        assert 0 <= one.value <= 100

@@ -1,10 +1,8 @@
 """Library classes by name, and their arguments as text."""
 
-import types
-
 import pytest
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.io import arguments
 
 
@@ -58,11 +56,6 @@ def test_snake_case_separates_words_of_class_name(name, expected):
 )
 def test_items_are_joined_by_plus(text, expected):
     assert arguments.split(text) == expected
-
-
-def test_subclasses_have_snake_case_names():
-    module = types.SimpleNamespace(Base=Base, WarmUp=WarmUp, int=int, number=3)
-    assert arguments.subclasses(module, Base) == {"warm_up": WarmUp}
 
 
 def test_unknown_name_is_refused_with_near_and_known_names():
@@ -132,49 +125,3 @@ def test_bad_arguments_are_refused(text, message):
     with pytest.raises(errors.UserError) as raised:
         parse(text)
     assert str(raised.value) == f"hparam {message}"
-
-
-@pytest.mark.parametrize(
-    ("cls", "values", "message"),
-    [
-        (WarmUp, {}, "WarmUp needs boundaries. Add boundaries=VALUE to hparam"),
-        (Base, {}, "Base needs rate. Add rate=VALUE to hparam toy."),
-        (
-            Base,
-            {"rate": 1, "power": 10.0},
-            "Base refuses its arguments: `power` must be at most 9. Correct "
-            "hparam toy.",
-        ),
-        (
-            Base,
-            {"rate": 1, "power": "high"},
-            "Base refuses its arguments: '>' not supported",
-        ),
-    ],
-)
-def test_class_that_refuses_its_arguments_is_named(cls, values, message):
-    with pytest.raises(errors.UserError) as raised:
-        arguments.construct(cls, values, "hparam toy")
-    assert str(raised.value).startswith(message)
-
-
-def test_values_without_default_have_the_types_of_annotations():
-    def of(first, file: str, count: int, scale: "float", rest, on: bool = True):
-        return first, file, count, scale, rest, on
-
-    text = "file=s3://a/1:count=2:scale=3:rest=4"
-    values = arguments.parse(of, text, "toy", num_given=1)
-    found = arguments.construct(of, values, "toy", None)
-    assert found == (None, "s3://a/1", 2, 3.0, 4, True)
-    with pytest.raises(errors.UserError, match="toy: of has no 'first'"):
-        arguments.parse(of, "first=1", "toy", num_given=1)
-
-
-def test_registered_definition_is_called_with_its_arguments():
-    things = registry.Registry("thing")
-    things.register("base")(Base)
-    thing = things.construct("base:power=2:loud=true", "hparam thing", 0.7)
-    assert (thing.given["rate"], thing.given["power"]) == (0.7, 2.0)
-    message = "hparam thing=base:x=1: Base has no 'x'.* Known: steps, power"
-    with pytest.raises(errors.UserError, match=message):
-        things.construct("base:x=1", "hparam thing", 0.7)

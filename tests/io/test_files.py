@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 import pathlib
 import queue
@@ -61,12 +60,6 @@ def test_link_in_place_of_the_temporary_file_is_not_followed(
     with pytest.raises(FileExistsError):
         files.write_text(tmp_path / "a", "new")
     assert (tmp_path / "mine").read_text() == "mine" and link.is_symlink()
-
-
-@pytest.mark.parametrize("name", ["x" * 255, "ä" * 127, "🐶" * 63])
-def test_longest_names_can_be_written(tmp_path, name):
-    files.write_text(tmp_path / name, "new")
-    assert os.listdir(tmp_path) == [name]
 
 
 def test_write_through_a_link_replaces_its_target(tmp_path):
@@ -177,28 +170,11 @@ def test_leftovers_of_other_writers_stay(tmp_path, leftovers):
     assert left.startswith("b.")
 
 
-def test_leftover_link_is_removed_without_its_target(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / f"a.{'0' * 16}.t2t.tmp").symlink_to(tmp_path / "mine")
-    files.remove_leftovers(tmp_path)
-    assert os.listdir(tmp_path) == ["mine"]
-
-
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", ".."])
 def test_listed_file_outside_its_folder_is_refused(tmp_path, name):
     with pytest.raises(errors.UserError, match=f"{name}' leads out of"):
         files.inside(tmp_path, name)
     assert files.inside(tmp_path, "a/b") == tmp_path / "a" / "b"
-
-
-@pytest.mark.parametrize("name", ["a[1]", "[b]*?", "c\\d", "plain", "e*?"])
-def test_folder_without_wildcards_is_the_same_folder(tmp_path, name):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "file").write_text("content")
-    with files.without_wildcards(tmp_path / name) as folder:
-        assert not {"[", "\\"} & set(str(folder))
-        assert (folder / "file").read_text() == "content"
-    assert (tmp_path / name / "file").exists()
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 3_000_000])
@@ -215,18 +191,6 @@ def stored(tmp_path):
     value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
     files.write_json(path, value, with_checksum=True)
     return path
-
-
-def test_checksum_of_a_path_that_is_not_utf8(tmp_path):
-    value = {"command_lines": ["--raw_dir=a\udcffb"]}  # the byte 0xff
-    files.write_json(tmp_path / "run.json", value, with_checksum=True)
-    assert files.read_json(tmp_path / "run.json") == value
-
-
-def test_checksum_is_not_part_of_the_value(stored):
-    expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
-    assert files.read_json(stored) == expected
-    assert "sha256_of_the_rest" in json.loads(stored.read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -248,15 +212,6 @@ def test_error_of_a_write_names_the_file(tmp_path):
             with make(tmp_path / "a"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         assert raised.value.filename == str(tmp_path / "a")
-
-
-def test_require_writable_leaves_an_empty_folder(tmp_path):
-    for _ in range(2):
-        files.require_writable(tmp_path / "a" / "b")
-        assert os.listdir(tmp_path / "a" / "b") == []
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError):
-        files.require_writable(tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -375,21 +330,6 @@ def test_file_system_without_locks_is_user_error(tmp_path, monkeypatch):
     with pytest.raises(errors.UserError, match=message):
         with files.locked(tmp_path):
             pass
-
-
-def test_error_releases_the_lock(tmp_path):
-    with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
-        raise ZeroDivisionError
-    with files.locked(tmp_path):
-        pass
-
-
-def test_lock_that_is_a_link_is_not_followed(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / files.LOCK).symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError), files.locked(tmp_path):
-        pass
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_folder_that_does_not_exist_yet_is_locked_beside_it(tmp_path):

@@ -33,13 +33,6 @@ def test_messages_are_shown_once_and_appended_with_their_level(
     assert captured.err == ""
 
 
-def test_warnings_of_libraries_are_logged(tmp_path):
-    with progress.logging_to(tmp_path):
-        logging.getLogger("library").info("unimportant")
-        logging.getLogger("library").warning("important")
-    assert lines(tmp_path) == ["WARNING important"]
-
-
 def test_user_error_is_one_line(tmp_path):
     with pytest.raises(errors.UserError), progress.logging_to(tmp_path):
         raise errors.UserError("The loss of step 3 is nan.")

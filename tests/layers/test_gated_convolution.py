@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -38,25 +37,6 @@ def _convolve(layer, x, before):
                 gate += weight[1, channel, tap] @ x[b, j]
         output[b, i, channel] = value * sigmoid(gate)
     return output
-
-
-@pytest.mark.parametrize(
-    ("width", "causal", "before"),
-    [
-        (1, False, 0),
-        (2, False, 0),
-        (5, False, 2),
-        (9, False, 4),  # wider than the sentence
-        (1, True, 0),
-        (2, True, 1),
-        (9, True, 8),
-    ],
-)
-def test_convolution_equals_loops(width, causal, before):
-    layer, x = _convolution(width, causal), normal(B, N, C)
-    expected = _convolve(layer, x, before)
-    np.testing.assert_allclose(layer(x), expected, atol=1e-5)
-    assert layer.linear.initial_variance == 4
 
 
 def test_padding_is_zero_whatever_it_contains():
@@ -146,17 +126,6 @@ def test_initial_weight_is_direction_of_given_variance():
     deviation = math.sqrt(3.2 / 64)
     assert np.std(layer.direction.numpy()) == pytest.approx(deviation, rel=0.02)
     assert not np.asarray(layer.bias).any()
-
-
-def test_weight_and_logits_are_float32(dtype):
-    """The norm is computed in float32, within a call as well."""
-    layer = _dense(dtype)
-    small = np.full((3, 4), 1e-5, np.float32)  # its square is 0 in float16
-    layer.direction.assign(small)
-    outputs = layer(ops.ones((1, 4), layer.compute_dtype))
-    assert np.isfinite(np.asarray(ops.cast(outputs, "float32"))).all()
-    for tensor in (layer.weight, layer.logits(ops.ones((1, 4)))):
-        assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
 
 
 @pytest.mark.tensorflow

@@ -92,13 +92,6 @@ def test_scale_is_representable_in_dtype(rate, dtype):
     assert abs((1 - 1 / scale) - rate) < 0.004
 
 
-def test_float32_scale_is_exact():
-    for rate in np.arange(1000) / 1000:
-        scale = randomness.keep_scale(rate, "float32")
-        assert scale == 1 / (1 - rate)
-        assert round((1 - 1 / scale) * 2**32) == round(rate * 2**32)
-
-
 def test_patterns_of_eight_neighbours_are_uniform():
     kept = _kept(0.5).astype(int).reshape(-1, 8)
     counts = np.bincount(kept @ (1 << np.arange(8)), minlength=256)

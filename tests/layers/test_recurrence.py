@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from numpy_layers import normal, sigmoid, softmax
+from numpy_layers import normal, softmax
 
 from t2t_repro.layers import attention, randomness, recurrence
 
@@ -32,47 +32,6 @@ def _layer(cell_type, reverse=False, dtype="float32"):
     for seed, weight in enumerate(layer.weights):
         weight.assign(normal(*weight.shape, seed=seed) * 0.5)
     return layer
-
-
-def _lstm_by_hand(x, kernel, recurrent_kernel, bias):
-    h = c = np.zeros(D)
-    outputs = []
-    for vector in x:
-        gates = vector @ kernel + bias + h @ recurrent_kernel
-        i, f, g, o = np.split(gates, 4)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        outputs.append(h)
-    return outputs
-
-
-def _gru_by_hand(x, kernel, recurrent_kernel, bias, recurrent_bias):
-    h = np.zeros(D)
-    outputs = []
-    for vector in x:
-        r, z, n = np.split(vector @ kernel + bias, 3)
-        past_r, past_z, past_n = np.split(h @ recurrent_kernel, 3)
-        reset, update = sigmoid(r + past_r), sigmoid(z + past_z)
-        new = np.tanh(n + reset * (past_n + recurrent_bias))
-        h = (1 - update) * new + update * h
-        outputs.append(h)
-    return outputs
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@every_cell
-def test_outputs_equal_formula(cell_type, reverse):
-    """Each row is computed alone and without its padding."""
-    by_hand = {"lstm": _lstm_by_hand, "gru": _gru_by_hand}[cell_type]
-    layer = _layer(cell_type, reverse)
-    outputs = ops.convert_to_numpy(layer(X, MASK))
-    order = slice(None, None, -1 if reverse else 1)
-    for row in range(B):
-        length = MASK[row].sum()
-        expected = by_hand(X[row, :length][order], *layer.get_weights())
-        np.testing.assert_allclose(
-            outputs[row, :length], expected[order], rtol=1e-4, atol=1e-5
-        )
 
 
 def test_lstm_remembers_at_first():
@@ -154,26 +113,6 @@ def _attend_by_hand(layer, query, memory):
         context = weights @ memory
         query = query + context
     return context, np.array(hops)
-
-
-@pytest.mark.parametrize("hops", [1, 3])
-@pytest.mark.parametrize("attention_type", attention.COMPATIBILITIES)
-def test_source_attention_equals_formula(attention_type, hops):
-    layer = recurrence.SourceAttention(7, attention_type, hops)
-    queries = normal(B, 2, D)
-    contexts, weights = layer(queries, MEMORY, MASK)
-    weights = ops.convert_to_numpy(weights)
-    for b, t in np.ndindex(B, 2):
-        assert not weights[b, ..., ~MASK[b]].any()
-        context, by_hand = _attend_by_hand(
-            layer, queries[b, t], MEMORY[b][MASK[b]]
-        )
-        np.testing.assert_allclose(
-            contexts[b, t], context, rtol=1e-4, atol=1e-6
-        )
-        np.testing.assert_allclose(
-            weights[b, :, t][:, MASK[b]], by_hand, rtol=1e-4, atol=1e-6
-        )
 
 
 @every_cell

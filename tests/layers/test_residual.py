@@ -67,22 +67,6 @@ def test_dropout_acts_on_sublayer_output_only(sequences):
     np.testing.assert_allclose(block(x), expected, atol=1e-5)
 
 
-def test_rng_is_passed_to_sublayer():
-    block, rng = _block(), randomness.step_rng(1, 2, 0, SHAPE[0])
-    block(X, rng=rng)
-    np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
-    block(X)
-    assert block.sublayer.rng is None
-
-
-def test_epsilon_is_1e_6():
-    """The test needs a variance near 1e-6 for epsilon to matter."""
-    block, x = _block(), X * np.float32(1e-3)
-    y = np.zeros(SHAPE, np.float32)
-    expected = _norm(x, block.norm)
-    np.testing.assert_allclose(block.add(x, y), expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("offset", [0.0, 256.0])
 def test_norm_statistics_are_float32_under_bfloat16(offset):
     """Squares of 256 + x have no digits for the variance in bfloat16."""

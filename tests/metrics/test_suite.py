@@ -83,11 +83,3 @@ def test_statistics_of_wrong_shape_are_user_error(mine, monkeypatch, rows):
     monkeypatch.setattr(Rows, "rows", rows)
     with pytest.raises(errors.UserError, match="'mine' must be a row of numb"):
         scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]])
-
-
-def test_metric_has_default_signature_and_summary(mine, monkeypatch):
-    mine(Rows)
-    monkeypatch.setattr(Rows, "rows", [[1], [2]])
-    result = scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]] * 2)
-    assert result["mine"] == (3.0, "nrefs:2|metric:Rows", None)
-    assert registry.metrics["mine"].summary == "Statistics that a test sets."

@@ -138,13 +138,6 @@ def test_direction_determines_languages_and_tags():
     assert build("en-de:fr-de").normalizers[0]("a") == "<2de> a"
 
 
-def test_problem_of_one_direction_accepts_its_own_languages():
-    problem = build_problem("multi30k_ende_rev")
-    assert problem.toward("en", "de") is problem.toward("") is problem
-    with pytest.raises(errors.UserError, match="from de to en; got de"):
-        problem.toward("de")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -165,11 +158,6 @@ def test_problem_of_one_direction_accepts_its_own_languages():
 def test_wrong_arguments_are_user_errors(arguments, message):
     with pytest.raises(errors.UserError, match=message):
         build(**arguments)
-
-
-def test_reversed_form_is_refused():
-    with pytest.raises(errors.UserError, match="no multi30k_many_rev.*several"):
-        build_problem("multi30k_many_rev")
 
 
 def test_normalize_of_a_subclass_is_refused():
@@ -256,14 +244,3 @@ def test_existing_vocabulary_needs_the_tags(prepared, raw, tmp_path):
             (tmp_path / f"{split}.en").write_text("a\n")
     with pytest.raises(errors.UserError, match="it lacks <2it>"):
         prepare.prepare(other, tmp_path / "other", tmp_path)
-
-
-def test_text_at_a_url_gives_the_data_of_a_folder(raw, tmp_path, memory):
-    for path in raw.iterdir():
-        memory.pipe(f"/bucket/raw/{path.name}", path.read_bytes())
-    at_url, local = (
-        manifest.read(prepare.prepare(build(), tmp_path / name, source))
-        for name, source in (("a", "memory://bucket/raw"), ("b", raw))
-    )
-    for entry in ("directions", "vocabulary", "splits"):
-        assert at_url[entry] == local[entry]

@@ -162,15 +162,6 @@ def test_wmt14_names_its_dataset_and_vocab_size(name, language, vocab_size):
     assert build_problem(f"{name}_rev").tfds_name == built.tfds_name
 
 
-@pytest.mark.parametrize("name", ["wmt14_ende", "number_words_ende"])
-def test_files_of_raw_dir_are_read(name, tmp_path):
-    (tmp_path / "test.en").write_text("one\n")
-    (tmp_path / "test.de").write_text("eins\n")
-    pairs = build_problem(name).pairs("test", tmp_path, "unused")
-    assert list(pairs) == [("one", "eins")]
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_parallel_text_follows_its_arguments():
     built = build_problem(
         "parallel_text", "name=my.data,languages=en-zh,vocab_size=500"
@@ -183,11 +174,6 @@ def test_parallel_text_follows_its_arguments():
     assert build_problem("parallel_text", "name=a,languages=en-de") == (
         build_problem("parallel_text", "name=a,languages=en-de,vocab_size=8000")
     )
-
-
-def test_parallel_text_without_arguments_is_user_error():
-    with pytest.raises(errors.UserError, match="needs.*languages=…"):
-        build_problem("parallel_text")
 
 
 @pytest.mark.parametrize(

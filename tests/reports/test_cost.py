@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -80,17 +79,6 @@ def abstract_model(tiny_hparams):
     return building.build_abstract(tiny_hparams, 20)
 
 
-def test_abstract_model_leaves_nothing_to_initialize(abstract_model):
-    """Leaving a scope of Keras would initialize pending weights."""
-    with keras.StatelessScope():
-        pass
-    assert all(weight._value is None for weight in abstract_model.weights)
-
-
-def test_base_has_hand_computed_parameter_count():
-    assert _parameters("base") == 63_045_632
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_flops_equal_those_of_the_graph(tiny_hparams, option):
     rows, lengths = 3, (7, 5)
@@ -155,28 +143,3 @@ def test_training_cost_has_counted_and_estimated_flops(abstract_model):
     assert result.parameters == abstract_model.count_params()
     assert result.estimated_flops == 60 * 8 * 9.5e12
     assert result.counted_flops_per_second == counted / 60
-
-
-@pytest.mark.parametrize(
-    ("lengths", "seconds", "sustained", "unknown"),
-    [
-        (None, 60.0, 1e12, ["counted_flops", "counted_flops_per_second"]),
-        ((5, 5), None, 1e12, ["estimated_flops", "counted_flops_per_second"]),
-        ((5, 5), 60.0, None, ["estimated_flops"]),
-    ],
-)
-def test_figures_with_unknown_factors_are_none(
-    abstract_model, lengths, seconds, sustained, unknown
-):
-    result = seq2seq.training_cost(
-        abstract_model, 200, lengths, 30, seconds, sustained
-    )
-    figures = {
-        name: getattr(result, name)
-        for name in (
-            "counted_flops",
-            "estimated_flops",
-            "counted_flops_per_second",
-        )
-    }
-    assert [n for n, value in figures.items() if value is None] == unknown

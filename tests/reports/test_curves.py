@@ -1,10 +1,8 @@
 """Curves of event files, whole or damaged, and their plots."""
 
-import runpy
 from xml.etree import ElementTree
 
 import hypothesis
-import matplotlib
 import pytest
 import tensorflow as tf
 from file_strategies import edited_bytes
@@ -118,46 +116,6 @@ def test_plot_of_one_run_has_both_splits_in_legend():
     assert (
         "https://" not in svg and svg.count("http://") <= 2
     )  # names of namespaces
-
-
-def test_dollars_in_name_of_run_are_plain_text():
-    runs = {"a$^$b": RUNS["one"], "$x": RUNS["<two>"]}
-    svg = curves.plot(LOSS, runs)
-    assert {"a$^$b: train", "a$^$b: validation", "$x: train"} <= set(texts(svg))
-
-
-@pytest.mark.parametrize(
-    ("last", "label"),
-    [(3.5, "10,000"), (15_000.0, "15,200")],
-)
-def test_labels_of_logarithmic_scale_are_numbers(last, label):
-    curve = [(1, 16_000.0), (5, last)]
-    found = texts(curves.plot(PERPLEXITY, {"one": {PERPLEXITY.train: curve}}))
-    assert label in found
-    assert not [text for text in found if "$" in text]
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "label"),
-    [(2_500.0, 9_000.0, "4,000"), (1e-5, 0.004, "0.003"), (4.0, 4.0, "4")],
-)
-def test_labels_of_a_linear_scale_are_numbers(first, last, label):
-    runs = {"one": {LOSS.train: [(1, first), (5, last)]}}
-    assert label in texts(curves.plot(LOSS, runs))
-
-
-def test_plot_has_label_for_screen_readers():
-    label = ElementTree.fromstring(curves.plot(LOSS, RUNS)).get("aria-label")
-    assert label.startswith("Loss. ")
-    assert "one: train: from 9 at step 1 to 4 at step 5." in label
-    assert "<two>: train: from 8 at step 10 to 3 at step 20." in label
-
-
-def test_plot_keeps_the_backend_of_the_process():
-    """A notebook would no longer show figures in another backend."""
-    with matplotlib.rc_context({"backend": "pdf"}):
-        runpy.run_path(curves.__file__)["plot"](LOSS, RUNS)
-        assert matplotlib.get_backend() == "pdf"
 
 
 def test_missing_curve_has_no_plot():

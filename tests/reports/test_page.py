@@ -4,7 +4,6 @@ import html.parser
 import pathlib
 
 import pytest
-from chromium import needs_chromium, visit
 
 from t2t_repro import errors, prepare
 from t2t_repro.metrics.metric import Suite
@@ -246,32 +245,6 @@ def test_runs_that_differ_in_their_seed_share_a_column():
     assert "sacreBLEU, test 27.00 29.00 –" in each
 
 
-@needs_chromium
-def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
-    """In the dark, too, the page has no white paper."""
-    path = tmp_path / "index.html"
-    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    path.write_text(page.render(runs), "utf-8")
-    columns = (
-        "getComputedStyle(document.querySelector('.side'))"
-        ".gridTemplateColumns.split(' ').length"
-    )
-
-    async def test(browser):
-        for width, expected in ((1280, 2), (390, 1)):
-            await browser.resize(width)
-            assert await browser.value("document.body.scrollWidth") <= width
-            assert await browser.value(columns) == expected
-            wide = "[...document.querySelectorAll('.compare')].filter("
-            wide += "table => table.scrollWidth > innerWidth).length"
-            assert await browser.value(wide) == 0
-        await browser.prefer_dark()
-        background = "getComputedStyle(document.body).backgroundColor"
-        assert await browser.value(background) != "rgb(255, 255, 255)"
-
-    visit(chromium, path.as_uri(), test)
-
-
 def test_headline_metric_comes_first():
     """Older validations in BLEU are also shown."""
     run = RUN._replace(
@@ -359,21 +332,6 @@ def test_entries_are_sorted_by_kind():
         "checkpoints": "ckpt-5, ckpt-6",
         "decode_hparams": "beam_size 4, alpha 0.6, return_beams False",
     }
-
-
-def test_number_has_its_interval():
-    scores = page.read_scores(STORED)
-    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
-    assert scores.formatted("ter") == "44.00"
-    assert scores.formatted("chrf") == "–"
-
-
-def test_other_notes_have_a_row_per_number():
-    assert page.read_scores(STORED).other_notes() == [
-        {"score": "bleu", "signatures": "a|b"},
-        {"score": "ter", "signatures": "c|d"},
-    ]
-    assert page.read_scores({"bleu": 1.0}).other_notes() == []
 
 
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):

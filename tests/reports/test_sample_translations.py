@@ -34,14 +34,6 @@ def test_rank_orders_best_middle_worst():
     assert middle.line == 3  # the better one of two
 
 
-def test_longer_reference_ranks_higher_among_equal_scores():
-    lines = ["one two", "one two three four five"]
-    (best,), _, (worst,) = reporting.rank_samples(
-        lines, lines, lines, Suite(), group_size=1
-    )
-    assert (best.line, worst.line) == (2, 1)
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 7])
 def test_no_line_is_sampled_twice(count):
     lines = [f"{i} is a number" for i in range(count)]
@@ -110,12 +102,3 @@ def test_diff_words_loses_no_word(left, right):
         assert "".join(span.text for span in spans) == text
     same = [[span.text for span in side if not span.differs] for side in sides]
     assert "".join(same[0]).split() == "".join(same[1]).split()
-
-
-def test_choose_by_length_spreads_from_median_to_longest():
-    lengths = list(range(21, 0, -1))
-    chosen = reporting.choose_by_length(lengths, 3)
-    assert [lengths[i] for i in chosen] == [11, 16, 21]
-    assert reporting.choose_by_length([5, 100, 5], 3) == [0, 2]
-    assert reporting.choose_by_length([100], 3) == []
-    assert reporting.choose_by_length(lengths, 0) == []

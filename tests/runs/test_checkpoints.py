@@ -174,13 +174,6 @@ def test_files_of_other_names_are_no_checkpoints(state, tmp_path):
     assert all(path.exists() for path in others)
 
 
-def test_step_of_path_is_its_last_number():
-    assert checkpoint_files.step_of("a-7/ckpt-1500") == 1500
-    for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
-        with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):
-            checkpoint_files.step_of(path)
-
-
 def test_frozen_weight_has_no_slots_and_others_are_moving_averages(
     hparams, vocab_size, target, tmp_path
 ):
@@ -250,12 +243,6 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     assert not (tmp_path / "averaged").exists()
 
 
-def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):
-    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
-    with pytest.raises(errors.UserError, match="unknown there"):
-        restore_weights(target.model, path, VOCABULARY)
-
-
 def test_absent_checkpoint_is_a_user_error(target, tmp_path):
     path = tmp_path / "ckpt-5"
     with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
@@ -269,20 +256,6 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
     paths = [tmp_path / "ckpt-1", tmp_path / "ckpt-2"]
     with pytest.raises(errors.UserError, match="ckpt-2 is of a diff.* model"):
         checkpoints.average(paths, tmp_path / "averaged")
-
-
-@pytest.mark.parametrize("name", ["run[1]", "a*", "b?", "c d", "[!e]", "f\\g"])
-def test_folder_may_have_the_characters_of_patterns(
-    saved, target, tmp_path, name
-):
-    folder = shutil.copytree(saved[0], tmp_path / name)
-    target.set(0)
-    assert target.checkpoints(folder).restore_latest() == folder / "ckpt-1000"
-    target.assert_is(saved[1][1000])
-    paths = checkpoint_files.list_checkpoints(folder)
-    averaged = checkpoints.average(paths, folder / "averaged")
-    assert averaged == folder / "averaged" / "ckpt-1000"
-    restore_weights(target.model, averaged, VOCABULARY)
 
 
 def test_second_average_into_a_folder_is_refused(saved, tmp_path):

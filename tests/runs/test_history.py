@@ -116,11 +116,6 @@ def test_metric_that_cannot_stop_a_training_is_refused(
         history.require_stopping_metric(metric, patience, Suite(), sentences)
 
 
-@pytest.mark.parametrize("metric", ["loss", "accuracy", "headline", "ter"])
-def test_metric_that_validation_reports_can_stop_a_training(metric):
-    history.require_stopping_metric(metric, 1, Suite(), 9)
-
-
 def ranked(folder, suite, entries):
     """Return the metric and the ranking of entries at steps 1, 2, …"""
     found = history.History(folder, 0)
@@ -173,12 +168,3 @@ def test_every_measure_has_its_ranking(tmp_path, later, expected):
     ]
     ranked(tmp_path, Suite(), [*entries, later])
     assert history.History(tmp_path).rankings(Suite()) == expected
-
-
-def test_ranking_continues_when_its_measure_returns(tmp_path):
-    entries = [
-        {"bleu": bleu, "bleu_sentences": sentences}
-        for bleu, sentences in ((30.0, 50), (10.0, 9), (40.0, 50))
-    ]
-    ranked(tmp_path, Suite(), entries)
-    assert history.History(tmp_path).rankings(Suite()) == [[3, 1], [2]]

@@ -65,20 +65,6 @@ def test_folder_with_weights_of_another_training_is_refused(started, folder):
     assert (started / run_json.RUN).read_bytes() == before
 
 
-def test_each_start_changes_the_fingerprint(started):
-    first = run_json.fingerprint(started)
-    start(started)
-    assert 0 < run_json.fingerprint(started) < 2**63
-    assert run_json.fingerprint(started) != first
-
-
-def test_every_session_stores_its_hardware(started):
-    start(started, "8 GPUs")
-    settings = files.read_json(started / run_json.RUN)
-    assert settings["hardware"] == ["one CPU", "8 GPUs"]
-    assert len(settings["command_lines"]) == 2
-
-
 def test_worker_with_another_folder_is_refused(started, tmp_path):
     fingerprint = run_json.fingerprint(started)
     for folder in (tmp_path / "own", started):
@@ -216,19 +202,6 @@ def test_average_older_than_the_training_is_noted(tmp_path, capsys):
     assert run.checkpoints() == [averaged]
     printed = capsys.readouterr().err
     assert "Note: ckpt-12 is newer than the average ckpt-8, which" in printed
-
-
-def test_modules_that_have_changed_are_printed(started, capsys):
-    add_checkpoint(started)
-    path = started / run_json.RUN
-    settings = files.read_json(path) | {"hparams": {"model": "m"}}
-    for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
-        usr_dir = {"folder": "mine", "sha256": modules}
-        files.write_json(path, settings | {"usr_dir": usr_dir})
-        after = {"folder": "mine", "sha256": {"a.py": "1", "b.py": "3"}}
-        start(started, settings=settings | {"usr_dir": after})
-    message = "of --usr_dir have changed since the last session: b.py, c.py."
-    assert capsys.readouterr().err.count(message) == 1
 
 
 def test_run_with_a_setting_that_is_gone_is_refused(started):

@@ -4,7 +4,6 @@ import os
 from unittest import mock
 
 import pytest
-from tensorflow.python.util import _pywrap_util_port
 
 from t2t_repro.runtime import cpu, tensorflow_import
 
@@ -41,12 +40,6 @@ def test_onednn_is_switched_on_where_tensorflow_does_not(
 ):
     assert cpu.needs_onednn(features, environment) == needed
     assert cpu.uses_onednn(features, environment) == used
-
-
-@pytest.mark.skipif(not cpu.features(), reason="not an x86 CPU on Linux")
-def test_use_of_onednn_is_that_of_tensorflow():
-    used = cpu.uses_onednn(cpu.features(), os.environ)
-    assert used == _pywrap_util_port.IsMklEnabled()
 
 
 def test_import_switches_onednn_on_unless_the_user_has_set_it(monkeypatch):

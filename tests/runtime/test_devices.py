@@ -157,11 +157,6 @@ def test_strategy_follows_distribution_and_devices(
     assert isinstance(strategy, tf.distribute.MirroredStrategy) == mirrored
 
 
-def test_strategy_prefers_gpus_to_cpus(machine):
-    machine(cpus=4, gpus=[(8, 0), (8, 0)])
-    assert devices.strategy().num_replicas_in_sync == 2
-
-
 @pytest.mark.parametrize(
     ("choice", "gpus", "expected"),
     [
@@ -194,20 +189,6 @@ def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
 ):
     machine(gpus=gpus)
     assert devices.dtype_policy(choice) == expected
-
-
-def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
-    machine, monkeypatch, tmp_path
-):
-    machine()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
-    strategy = devices.strategy("one_device")
-    line = devices.summary(strategy, "float32", False)
-    assert "1 replica on one CPU (TensorFlow finds no GPU. " in line
-    assert "pip install" in line
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "pip" not in devices.summary(strategy, "float32", False)
 
 
 def test_hardware_summary_names_replicas_cpu_precision_and_xla(

@@ -8,7 +8,6 @@ from keras import ops
 
 from t2t_repro import errors
 from t2t_repro.runtime import keras_compat
-from t2t_repro.training import optimizer
 
 OPTIMIZERS = sorted(
     {
@@ -93,15 +92,6 @@ def test_slots_are_in_lists_in_the_order_of_weights(cls):
             assert ("kernel", "bias")[index] in variable.name
 
 
-def test_variable_that_no_attribute_holds_has_no_name():
-    built = keras.optimizers.SGD()
-    built.build(_weights())
-    lost = built.add_variable((), name="lost")
-    *_, last = keras_compat.optimizer_variables(built)
-    assert last[0] is lost
-    assert last[1:] == (None, None)
-
-
 def test_slots_are_named_by_weight_and_kind():
     kernel, bias = _weights()
     built = keras.optimizers.Adadelta(use_ema=True)
@@ -113,16 +103,6 @@ def test_slots_are_named_by_weight_and_kind():
         "accumulated_grad",
         "accumulated_delta_var",
     }
-
-
-def test_adam_moments_are_those_of_the_weight():
-    weights = _weights()
-    adam = keras.optimizers.Adam()
-    adam.build(weights)
-    for weight in weights:
-        moments = keras_compat.adam_moments(adam, weight.value)
-        kinds = [keras_compat.slot_kind(slot, weight) for slot in moments]
-        assert kinds == ["momentum", "velocity"]
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -180,10 +160,3 @@ def test_loss_scale_recovers_after_any_number_of_overflows(
     update(tf.zeros(2))
     assert built.dynamic_scale.numpy() == np.float32(2e-4)
     np.testing.assert_array_equal(weight, [1, 1])
-
-
-def test_every_optimizer_has_a_name():
-    for cls in OPTIMIZERS:
-        name = cls.__name__.lower()
-        spelt = {"schedulefreeadamw": "schedule_free_adamw"}.get(name, name)
-        assert issubclass(optimizer.look_up(spelt), keras.optimizers.Optimizer)

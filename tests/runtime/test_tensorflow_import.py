@@ -1,7 +1,6 @@
 """TensorFlow's messages during its import, in processes with a fake one."""
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -108,14 +107,6 @@ def test_failing_import_is_not_silent(stderr_of, tmp_path):
     assert "ZeroDivisionError" in str(caught.value)
 
 
-def test_tensorflow_logs_less_within_the_context_only():
-    logger = logging.getLogger("tensorflow")
-    before = logger.level
-    with tensorflow_import.logging_only(logging.WARNING):
-        assert not logger.isEnabledFor(logging.INFO)
-    assert logger.level == before
-
-
 @pytest.mark.parametrize(
     ("given", "used"),
     [
@@ -134,28 +125,6 @@ def test_driver_is_not_started_and_triton_off_unless_the_user_chooses(
         "assert not tensorflow.config.listed"
     )
     assert stderr_of(code, XLA_FLAGS=given) == used
-
-
-def test_xla_flags_of_other_libraries_are_not_changed(stderr_of, tmp_path):
-    """Keras has other backends."""
-    (tmp_path / "keras.py").write_text(
-        "class config: set_floatx = set_epsilon = lambda value: None"
-    )
-    code = f"{WITH_DRIVER}{PREPARE}import keras; {XLA_FLAGS}"
-    assert stderr_of(code, XLA_FLAGS="") == ""
-
-
-@pytest.mark.slow
-def test_tensorflow_knows_the_flag_of_triton():
-    """An unknown flag would end every process that uses XLA."""
-    code = (
-        f"{WITH_DRIVER}{PREPARE}import tensorflow as tf; "
-        "print(tf.function(lambda: tf.ones(3) + 1, jit_compile=True)())"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8"
-    )
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -142,13 +142,6 @@ def test_cors_answers_the_question_before_a_request(serve, tokens, allowed):
         assert server.http("POST", PREDICT, BODY, **headers)[0] == 200
 
 
-def test_question_before_a_request_is_refused_without_cors(server):
-    for origin, status in (("http://a", 403), ("", 400)):
-        response, _ = ask(server, "OPTIONS", PREDICT, Origin=origin)
-        assert response.status == status
-        assert "Access-Control-Allow-Origin" not in response.headers
-
-
 def ask(server, method, path, body=None, **headers):
     """Send a request; return the response, and its content."""
     connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
@@ -265,29 +258,6 @@ def test_connections_count_before_their_handshake(
             while metrics.connections.collect()[0].samples[0].value:
                 pass
         assert https_status(server, trusting) == 200
-
-
-def test_request_may_come_with_the_end_of_the_handshake(serve):
-    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
-    context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
-    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tunnel = context.wrap_bio(received, sent, server_hostname="localhost")
-    with serve(server={"tls": tls}) as server:
-        with silent(server) as opened:
-            while True:
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    tunnel.do_handshake()
-                    break
-                opened.sendall(sent.read())
-                received.write(opened.recv(1 << 16))
-            tunnel.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            opened.sendall(sent.read())
-            answer = b""
-            while not answer:
-                received.write(opened.recv(1 << 16))
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    answer = tunnel.read()
-    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])

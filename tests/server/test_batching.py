@@ -214,19 +214,3 @@ def test_close_answers_waiting_requests():
         assert texts(await first) + texts(await second) == ["a", "b"]
 
     run_with(model, test)
-
-
-@pytest.mark.parametrize("shape", [(), (2, 3)], ids=["no rows", "wrong number"])
-def test_output_without_a_row_per_sentence_fails(shape):
-    """The queue continues afterwards."""
-    model = BlockedModel(lambda inputs: echo(inputs) | {"odd": np.zeros(shape)})
-    model.go.set()
-
-    async def test(queue):
-        for _ in range(2):
-            with pytest.raises(
-                request_errors.RequestError, match="its output odd has the"
-            ):
-                await submit(queue, "a")
-
-    run_with(model, test)

@@ -5,7 +5,6 @@ import concurrent.futures
 import errno
 import functools
 import os
-import pathlib
 import signal
 import socket
 import threading
@@ -94,20 +93,6 @@ def test_crashed_version_is_replaced_by_a_newer_one(publish, serve):
         assert answer["predictions"][0]["scores"] == -2.0
 
 
-def test_process_ignores_signals_to_the_group_and_ends_with_its_version(
-    publish, serve
-):
-    with serve() as server:
-        process = process_of(server)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            os.kill(process, number)
-        assert server.predict(BODY)[0] == 200
-        assert process_of(server) == process
-        publish()
-        wait_for(lambda: not pathlib.Path(f"/proc/{process}").exists())
-        assert server.predict(BODY)[0] == 200
-
-
 def test_missing_fork_server_is_an_error(export_dir):
     control, its_control = socket.socketpair()
     its_control.close()
@@ -142,14 +127,6 @@ def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
         (entry,) = answer["model_version_status"]
         assert entry["state"] == "END"
         assert fault in entry["status"]["error_message"]
-
-
-def test_stopped_version_is_closed(serve, monkeypatch):
-    monkeypatch.setattr(version_process, "_CLOSE_SECS", 0.1)
-    with serve() as server:
-        process = process_of(server)
-        os.kill(process, signal.SIGSTOP)
-    assert not pathlib.Path(f"/proc/{process}").exists()
 
 
 def test_crashed_version_is_loaded_again_beside_a_load_without_end(
@@ -218,22 +195,6 @@ def test_process_that_ends_or_stops_during_a_load_is_an_error(
         load(export_dir, forks, **settings)
 
 
-def test_folder_that_cannot_be_read_holds_up_nothing(serve, monkeypatch):
-    """It waits, as a dead mount does."""
-    reading, dead = threading.Event(), threading.Event()
-
-    def list_versions(_):
-        reading.set()
-        dead.wait(SECONDS)
-
-    with serve() as server:
-        monkeypatch.setattr(version_folders, "list_versions", list_versions)
-        assert reading.wait(SECONDS)
-        assert server.predict(BODY)[0] == 200
-    assert not dead.is_set()
-    dead.set()
-
-
 def test_fork_server_kills_its_processes_at_its_end(monkeypatch):
     """A stopped one would keep its memory."""
     control, its_control = socket.socketpair()
@@ -272,20 +233,3 @@ def test_fork_that_fails_is_reported(monkeypatch):
             assert fork.report.recv(100) == (
                 b"cannot be forked: Resource temporarily unavailable"
             )
-
-
-@pytest.mark.parametrize("in_background", [False, True])
-def test_load_beside_a_version_in_service_has_low_priority(
-    export_dir, monkeypatch, in_background
-):
-    priorities = []
-    monkeypatch.setattr(
-        os, "setpriority", lambda *args: priorities.append(args)
-    )
-    monkeypatch.setattr(version_process.gc, "freeze", lambda: None)
-    answers = version_process._Answers(None)
-    description = answers._load(export_dir / "1", in_background, 1)
-    assert description.signatures == ["serving_default"]
-    thread = threading.get_native_id()
-    expected = [(os.PRIO_PROCESS, thread, version_process._NICENESS)]
-    assert priorities == expected * in_background

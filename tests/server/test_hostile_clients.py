@@ -1,16 +1,13 @@
 """Slow, silent, greedy and wrong clients, and honest ones beside them."""
 
-import asyncio
 import contextlib
 import gzip
 import json
 import socket
 import threading
-import types
 
 import grpc
 import pytest
-from aiohttp import web
 from exported_models import health_of, predict_request, stub_of, wait_for
 
 from scripts.benchmarks import chaos_attacks
@@ -19,7 +16,6 @@ from t2t_repro.server import (
     batching,
     connections,
     json_predict,
-    monitoring,
     request_errors,
     rpc,
     server_settings,
@@ -38,7 +34,6 @@ METRICS = (
 RPC = "/tensorflow.serving.PredictionService/Predict"
 REFUSED_CALLS = 't2t_refusals_total{reason="requests"}'
 BODY = {"instances": ["two birds sing"]}
-LARGE = b"x" * (32 << 20)
 
 
 @contextlib.contextmanager
@@ -82,18 +77,6 @@ def test_number_of_sentences_is_checked_before_they_are_read():
             with pytest.raises(request_errors.RequestError, match="1 to 2 sen"):
                 specs = {"a": batching.InputSpec()}
                 json_predict.read_inputs(content, specs, bounds)
-
-
-def test_many_names_make_a_short_message(server):
-    inputs = {f"{number:0100}": ["a"] for number in range(100)}
-    for body, end in (
-        ({"inputs": inputs | {"inputs": ["a"]}}, ", …."),
-        ({"instances": [inputs]}, f"named input: {0:040}"),
-    ):
-        status, answer = server.predict(body)
-        assert status == 400
-        assert len(answer["error"]) < 400
-        assert answer["error"].endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -179,34 +162,6 @@ def test_client_that_reads_nothing_is_closed(serve, monkeypatch):
                 opened.sendall(100 * request)
 
 
-def test_client_that_reads_slowly_is_not_closed(monkeypatch):
-    """It reads 2 MiB before the first check, and half a MiB before the next."""
-    unread = iter([5.0, 3.0, 3.0, 2.5])  # MiB
-    checks, closed = [], []
-    transport = types.SimpleNamespace(
-        get_write_buffer_size=lambda: int(next(unread) * 2**20),
-        abort=lambda: closed.append(True),
-    )
-
-    async def answer_slowly():
-        connection = connections.Connections(
-            web.Server(print), 1, monitoring.Metrics()
-        )()
-        connection._raw = transport
-        monkeypatch.setattr(
-            asyncio.get_running_loop(),
-            "call_later",
-            lambda seconds, check: checks.append(check),
-        )
-        connection.pause_writing()
-        checks[0]()
-        assert not closed
-        checks[1]()
-        assert closed
-
-    asyncio.run(answer_slowly())
-
-
 def test_new_connection_takes_the_place_of_the_longest_idle(serve, monkeypatch):
     monkeypatch.setattr(connections, "_REPLACEABLE_SECS", 0.0)
     with serve(max_connections=2) as server:
@@ -230,34 +185,6 @@ def test_connection_beyond_busy_ones_is_503(serve, gate):
         gate.open.set()
         assert held.result()[0] == 200
         assert server.metric('t2t_refusals_total{reason="connections"}') == 1
-
-
-def test_connection_is_busy_until_its_answer_is_written(serve, monkeypatch):
-    """The answer is larger than the buffers of the system."""
-    monkeypatch.setattr(connections, "_REPLACEABLE_SECS", 0.0)
-    monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
-    with serve(max_connections=1) as server:
-        with connected(server, METRICS) as reading:
-            answer = reading.recv(1)
-            with connected(server) as refused:
-                assert read_all(refused).startswith(b"HTTP/1.1 503 ")
-            answer += read_all(reading)
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert answer.endswith(LARGE)
-
-
-def test_answer_beyond_too_many_unread_bytes_is_503(serve, monkeypatch):
-    bounds = {"large_answer": 0, "max_unread_bytes": 1 << 20}
-    monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
-    with serve(**bounds) as server:
-        assert server.predict(BODY)[0] == 200
-        with connected(server, METRICS) as reading:
-            assert reading.recv(1)
-            status, answer = server.predict(BODY)
-            assert status == 503
-            assert "bytes of answers. Try again" in answer["error"]
-            read_all(reading)
-        assert server.predict(BODY)[0] == 200
 
 
 def test_requests_beyond_those_in_flight_are_503(serve, gate):
@@ -342,35 +269,6 @@ def test_malformed_request_is_answered_in_json(
     assert b"application/json" in header
     assert message in json.loads(body)["error"]
     assert "Traceback" not in caplog.text
-
-
-def test_expect_continue_is_answered(server):
-    body = json.dumps(BODY).encode()
-    text = post(len(body), b"").replace(
-        b"\r\n\r\n", b"\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
-    )
-    with connected(server, text) as opened:
-        assert opened.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        opened.sendall(body)
-        assert read_all(opened).startswith(b"HTTP/1.1 200 ")
-
-
-def test_descriptors_limit_the_connections(monkeypatch):
-    system = connections.resource
-    monkeypatch.setattr(system, "setrlimit", lambda *_: None)
-    monkeypatch.setattr(connections, "_open_descriptors", lambda: 36)
-
-    def affordable(descriptors, wanted):
-        monkeypatch.setattr(
-            system, "getrlimit", lambda _: (descriptors, descriptors)
-        )
-        return connections.affordable(wanted)
-
-    assert affordable(system.RLIM_INFINITY, 1000) == 1000
-    assert affordable(4096, 1000) == 1000
-    assert affordable(500, 1000) == 216  # (500 - 36 - 32) / 2
-    assert affordable(100, 1000) == 16
-    assert affordable(70, 1000) == 8
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """TensorFlow Serving's gRPC services."""
 
-import contextlib
-
 import grpc
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ from exported_models import predict_request, stub_of
 from google.protobuf import struct_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
-from t2t_repro import errors
-from t2t_repro.server import proto_predict, server_settings
+from t2t_repro.server import proto_predict
 
 SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
@@ -163,55 +160,3 @@ def test_refused_requests_are_counted(serve):
             refusal(stub_of(channel), message, grpc.StatusCode[code])
             labels = f'code="{code}",protocol="grpc",signature="unknown"'
             assert server.metric(f"t2t_requests_total{{{labels}}}") == 1
-
-
-def test_large_answer_is_refused_while_a_client_reads_none(serve):
-    path = "/tensorflow.serving.PredictionService/Predict"
-    bounds = {"large_answer": 1000, "max_unread_bytes": 1 << 20}
-    with serve(**bounds) as server:
-        predict = server.service.predict
-
-        async def predict_much(*arguments):
-            prediction = await predict(*arguments)
-            outputs = {"outputs": np.zeros(1 << 22, np.float32)}
-            return prediction._replace(outputs=outputs)
-
-        with server.channel(("grpc.max_receive_message_length", -1)) as channel:
-            stub = stub_of(channel)
-            server.service.predict = predict_much
-            # A stream is read only when its answer is asked for.
-            unread = channel.unary_stream(
-                path,
-                predict_pb2.PredictRequest.SerializeToString,
-                predict_pb2.PredictResponse.FromString,
-            )(request(), timeout=SECONDS)
-            served = 't2t_requests_total{code="OK",protocol="grpc"'
-            while served not in server.http("GET", "/metrics")[1].decode():
-                pass
-            words = refusal(stub, request(), grpc.StatusCode.UNAVAILABLE)
-            assert "bytes of answers. Try again in a moment." in words
-            server.service.predict = predict  # a small answer is sent
-            assert stub.Predict(request(), timeout=SECONDS).outputs
-            assert len(list(unread)) == 1
-            server.service.predict = predict_much
-            assert server.metric('t2t_refusals_total{reason="answers"}') == 1
-            while True:  # until the server knows that the others are read
-                with contextlib.suppress(grpc.RpcError):
-                    assert stub.Predict(request(), timeout=SECONDS).outputs
-                    break
-
-
-def test_options_of_grpc_override_ours(serve):
-    options = server_settings.parse_grpc_options(
-        ["grpc.max_receive_message_length=100", "grpc.default_authority=x=y"]
-    )
-    assert options == (
-        ("grpc.max_receive_message_length", 100),
-        ("grpc.default_authority", "x=y"),
-    )
-    with serve(server={"grpc_options": options}) as server:
-        with server.channel() as channel:
-            code = grpc.StatusCode.RESOURCE_EXHAUSTED
-            refusal(stub_of(channel), request([b"x" * 99]), code)
-    with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
-        server_settings.parse_grpc_options(["grpc.x"])

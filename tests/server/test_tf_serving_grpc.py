@@ -149,22 +149,6 @@ def test_output_filter_is_checked_before_the_model_runs(serve, gate):
             stub_of(channel).Predict(message, timeout=SECONDS)
 
 
-def test_status_ignores_a_label(call):
-    text = 'model_spec { name: "t2t" version_label: "x" }'
-    (found,) = call("GetModelStatus", text).model_version_status
-    assert (found.version, found.state) == (2, found.AVAILABLE)
-    assert not found.status.error_message
-
-
-def test_long_message_is_shortened(refusal):
-    name = "ä" * 4_000
-    _, message = refusal("Predict", f'model_spec {{ name: "{name}" }}')
-    assert message.startswith("Servable not found for request: Latest(ää")
-    assert message.endswith("ä...TRUNCATED")
-    # 39 bytes before the name: the last of the 1,024 would be half a letter.
-    assert len(message.encode()) == 1023 + len("...TRUNCATED")
-
-
 @pytest.mark.parametrize("service", ["", "ModelService"])
 def test_health_of_known_services_is_serving(channel, service):
     response = health_pb2_grpc.HealthStub(channel).Check(

@@ -43,15 +43,6 @@ def test_weights_are_distributions_over_source(outputs):
         assert not row[:, :, source_length:].any()
 
 
-def test_weights_do_not_depend_on_batch(local, outputs):
-    for i, text in enumerate(TEXTS):
-        single = local("attention", inputs=[text])["weights"][0]
-        _, targets, sources = single.shape
-        np.testing.assert_allclose(
-            outputs["weights"][i][:, :targets, :sources], single, atol=1e-5
-        )
-
-
 def test_mean_of_heads_is_the_attention(local, outputs):
     by_head = local("attention_heads", inputs=TEXTS)
     for name, value in outputs.items():

@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import json
 import os
 import shutil
 from typing import NamedTuple
@@ -10,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.data import engines
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.io import files
 from t2t_repro.serving import bulk_decoding, translation_folder
@@ -86,12 +84,6 @@ def test_each_line_is_translated_once_in_order(tmp_path, run):
     assert found["a.en"].decode() == f"{text.upper()}\n"
     assert found["b.en"] == b""
     assert found["c.en"] == b"X0\nX1\nX2\nX3\nX4\nX5\nX6\n"
-
-
-def test_numbers_of_sentences_are_those_of_the_file(tmp_path, run):
-    run(output_format="jsonl", engine=engines.ThreadEngine(3))
-    lines = (tmp_path / "out" / "a.en").read_text("utf-8").split("\n")[:-1]
-    assert [json.loads(x)["sentence"] for x in lines] == list(range(1, 24))
 
 
 @pytest.fixture
@@ -301,28 +293,3 @@ def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
     ):
         run()
     assert (tmp_path / "out" / "c.en").read_text() == "mine"
-
-
-def test_search_settings_of_a_later_version_have_their_defaults(tmp_path):
-    search = {"beam_size": 4}
-    settings = {"model": "run", "decode_hparams": search, "shard_lines": 5}
-    translation_folder.TranslationFolder(tmp_path, settings, [])
-    later = {"beam_size": 4, "alpha": 0.6}
-    translation_folder.TranslationFolder(
-        tmp_path, settings | {"decode_hparams": later}, []
-    )
-    with pytest.raises(errors.UserError, match="alpha is 0.6 there and 1.0"):
-        translation_folder.TranslationFolder(
-            tmp_path,
-            settings | {"decode_hparams": later | {"alpha": 1.0}},
-            [],
-        )
-
-
-def test_missing_cluster_is_noticed_before_files_are_counted(run, tmp_path):
-    class NoCluster:
-        def require_workers(self):
-            raise errors.UserError("There is no cluster.")
-
-    with pytest.raises(errors.UserError, match=r"There is no cluster\."):
-        run(sources=[tmp_path / "missing.en"], engine=NoCluster())

@@ -3,10 +3,8 @@
 import contextlib
 import http.server
 import json
-import math
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -274,23 +272,6 @@ def test_client_retries_after_503(scripted, capsys):
     assert ": no JSON; retrying" in second
 
 
-def test_dripping_answer_ends_with_the_timeout(scripted):
-    def drip():
-        while True:
-            yield b" "
-            time.sleep(0.02)
-
-    remote = scripted((200, drip()), timeout=0.3)
-    with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
-        remote.translate(["a"])
-
-
-def test_translation_is_one_line_whatever_the_server(scripted):
-    outputs = {"outputs": ["x\ny\tz"], "scores": [-1.0]}
-    remote = scripted((200, json.dumps({"outputs": outputs}).encode()))
-    assert remote.translate(["a"]) == [Translation(["x y\tz"], [-1.0])]
-
-
 def test_client_waits_while_the_server_loads(monkeypatch, capsys):
     """Until then, the port of gRPC takes connections and answers none."""
     monkeypatch.setattr(client, "_FIRST_PAUSE", 0.01)
@@ -300,13 +281,6 @@ def test_client_waits_while_the_server_loads(monkeypatch, capsys):
         with pytest.raises(errors.UserError, match="unavailable for 0.5 s"):
             remote.translate(["a"])
     assert capsys.readouterr().err.count("no connection; retrying") == 1
-
-
-def test_only_output_of_a_model_has_no_name(scripted):
-    remote = scripted((200, b'{"outputs": ["x", "y"]}'))
-    first, second = remote.translate(["a", "b"])
-    assert first.texts == ["x"] and second.texts == ["y"]
-    assert math.isnan(first.scores[0]) and math.isnan(second.scores[0])
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,3 @@ def test_min_consumer_needs_a_runtime_that_reads_it(graph, version):
     assert found == (
         {} if version == OLDEST else {f"GraphDef version {consumer}": version}
     )
-
-
-@pytest.mark.slow
-def test_exporter_prints_what_is_too_new(
-    build_exportable, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setitem(saved_model._FIRST_VERSIONS, "LogSoftmax", "2.20")
-    models, vocabularies, search = build_exportable(1)
-    folder = saved_model.export(models, vocabularies, search, tmp_path, {})
-    card = files.read_json(folder / saved_model.MODEL_CARD)
-    assert card["min_runtime"] == "2.20"
-    assert "uses: LogSoftmax (2.20)." in capsys.readouterr().err

@@ -11,7 +11,6 @@ from imported_models import log_probs
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors, hparam
-from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe, Unigram
@@ -290,23 +289,3 @@ def test_folder_is_complete_and_never_overwritten(export, vocabulary):
     with pytest.raises(errors.UserError, match="folder already exists"):
         export({})
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_empty_folder_and_leftovers_of_a_kill_are_replaced(export, tmp_path):
-    (tmp_path / "folder").mkdir()
-    with files.atomic_folder(tmp_path / "folder") as left:
-        pass
-    (tmp_path / "folder").rmdir()
-    left.mkdir()
-    (left / "half").write_text("half")
-    _, folder = export({})
-    assert not left.exists() and not (folder / "half").exists()
-    assert ctranslate2.contains_model(str(folder))
-
-
-def test_shared_matrix_is_written_once(export, vocabulary):
-    model, folder = export({})
-    weights = sum(weight.numpy().nbytes for weight in model.weights)
-    matrix = model.softmax.weight.numpy().nbytes
-    written = (folder / "model.bin").stat().st_size
-    assert written - weights < matrix

@@ -4,7 +4,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.io import storage
-from t2t_repro.serving import bulk_decoding, client, version_folders
+from t2t_repro.serving import bulk_decoding, version_folders
 
 URL = "memory://bucket/export"
 
@@ -46,16 +46,6 @@ def test_version_that_was_removed_from_the_store_is_not_the_newest(
     version_folders.open_folder(URL)
     assert version_folders.find_version(folder) == folder / "1"
     assert version_folders.list_versions(folder) == [1, 2]
-
-
-def test_client_of_a_copy_lists_no_objects(memory, machine, monkeypatch):
-    folder = machine("client").with_name("export")
-    memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")
-    version = version_folders.find_version(version_folders.open_folder(URL))
-    assert version == folder / "2"
-    monkeypatch.setattr(storage, "find_objects", None)
-    with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
-        client.ExportedModel(version)
 
 
 def test_worker_without_a_copy_fetches_the_version(

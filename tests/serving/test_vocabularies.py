@@ -13,7 +13,6 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.serving import graph_vocabularies, saved_model, served_model
-from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -133,15 +132,6 @@ def test_export_with_own_vocabulary_equals_decoder(
     assert not any("Sentencepiece" in name for name in card["operations"])
 
 
-def test_shared_vocabulary_is_in_the_graph_once(vocabulary):
-    shared = Vocabularies.shared(vocabulary)
-    source, target = graph_vocabularies.build(shared)
-    assert source is target
-    separate = Vocabularies(vocabulary, Bpe(vocabulary.model))
-    source, target = graph_vocabularies.build(separate)
-    assert source is not target
-
-
 def test_vocabulary_without_graph_class_is_refused_by_name(toys, tmp_path):
     words = toys["words"].value.learn(LINES, 90)
     message = "The vocabulary Words has no graph_class.* Translate with decoder"
@@ -163,10 +153,3 @@ def test_graph_class_of_wrong_type_is_refused():
     message = "graph_class of the vocabulary WrongGraphClass.*'pathlib.Path'"
     with pytest.raises(errors.UserError, match=message):
         served_model.ServedModel([], vocabularies, SEARCH, "float32")
-
-
-@pytest.mark.parametrize("name", ["encode", "decode", "pieces"])
-def test_missing_method_of_graph_vocabulary_is_named(name):
-    bare = graph_vocabularies.GraphVocabulary(None)
-    with pytest.raises(errors.UserError, match=f"has no {name}: serving/"):
-        getattr(bare, name)(None)

@@ -1,10 +1,8 @@
 """Downloads of raw files from a local server."""
 
 import dataclasses
-import errno
 import hashlib
 import http.server
-import os
 import threading
 
 import pytest
@@ -118,14 +116,6 @@ def test_download_with_wrong_checksum_is_removed(server, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / files.LOCK]
 
 
-def test_link_in_place_of_the_partial_file_is_not_followed(server, tmp_path):
-    write(tmp_path / "mine", CONTENT[:300])
-    (tmp_path / "train.en.gz.part").symlink_to(tmp_path / "mine")
-    with pytest.raises(errors.UserError, match="Cannot download"):
-        parallel_files.download(file_at(server), tmp_path)
-    assert (tmp_path / "mine").read_bytes() == CONTENT[:300]
-
-
 @CHECKED
 def test_broken_connection_is_user_error_and_continues(
     server, tmp_path, sha256
@@ -199,16 +189,6 @@ def test_any_partial_file_becomes_the_whole_one(
     write(tmp_path / "train.en.gz.part", part)
     path = parallel_files.download(file_at(server, sha256), tmp_path)
     assert path.read_bytes() == CONTENT
-
-
-def test_full_disk_is_no_error_of_the_network(server, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(parallel_files, "_write", fail)
-    with pytest.raises(OSError, match="No space left") as raised:
-        parallel_files.download(file_at(server), tmp_path)
-    assert raised.value.filename == str(tmp_path / "train.en.gz.part")
 
 
 @pytest.mark.parametrize("name", ["train.en.xz", "train.tar.gz", "a.zip?x=1"])

@@ -52,14 +52,6 @@ def test_fragments_fit_and_keep_every_character(text, length):
         assert result == ([text.strip()] if text.strip() else [])
 
 
-@pytest.mark.parametrize("mark", [".", ",", ".'", "…!", "—"])
-def test_split_takes_linear_time_in_a_run_of_marks(mark):
-    """A match from each mark to the end of the run would be quadratic."""
-    text = mark * 50_000
-    result = long_lines.split(text, lambda fragment: len(fragment) <= 1_000)
-    assert "".join(result) == text and len(result) == len(text) // 1_000
-
-
 def test_line_is_split_into_sentences_without_loss():
     pytest.importorskip("sentencex")
     split = long_lines.sentence_splitter("de")

@@ -219,21 +219,6 @@ def test_archive_gives_the_same_data_on_a_machine_without_internet(
     assert "Learning 289 subwords" in capsys.readouterr().out
 
 
-def test_archive_of_text_that_is_not_in_two_files_is_refused(tmp_path):
-    (tmp_path / "raw").mkdir()
-    for split in ("news", "validation", "test"):
-        for side in ("en", "de"):
-            text = f"some {split} in {side}\n" * 9
-            (tmp_path / "raw" / f"{split}.{side}").write_text(text)
-    arguments = "name=a,languages=en-de,corpora=news=2,vocab_size=290"
-    built = build_problem("parallel_text", arguments)
-    source = built, tmp_path / "data", tmp_path / "raw"
-    prepare.prepare(*source)
-    with pytest.raises(errors.UserError, match="Copy .*/raw instead"):
-        prepare.archive(*source, tmp_path / "kit.tar")
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "raw"}
-
-
 @pytest.fixture
 def statmt(tmp_path, monkeypatch):
     """Archives of three corpora, at URLs of files; their English lines."""
@@ -306,12 +291,6 @@ def test_missing_split_or_language_is_user_error(
         next(read(data_dir, split, languages))
 
 
-def test_line_feeds_within_sentences_become_spaces(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "TRAIN", [("eins\nzwei", "one\ntwo")])
-    write("toy_translate", tmp_path, ordered=True)
-    assert list(read(tmp_path)) == [("eins zwei", "one two")]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -351,14 +330,6 @@ def test_stored_arguments_of_tfds_translate_need_no_tfds(monkeypatch):
     monkeypatch.setattr(wmt14, "tfds_languages", refuse)
     again = build_problem("tfds_translate_rev", built.arguments)
     assert again == built
-
-
-def test_language_of_tfds_may_have_a_hyphen(monkeypatch):
-    monkeypatch.setattr(wmt14, "tfds_languages", lambda name: ("en", "zh-cn"))
-    built = build_problem("tfds_translate_rev", "name=ted_multi/en_to_zh-cn")
-    assert built.arguments["languages"] == "en:zh-cn"
-    for each in (built, build_problem("tfds_translate_rev", built.arguments)):
-        assert (each.source_language, each.target_language) == ("zh-cn", "en")
 
 
 @pytest.mark.parametrize("languages", ["pten", "pt-en-de", "pt-", "a:b:c"])

@@ -6,7 +6,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib import font_manager, textpath
 
 from t2t_repro.text import trees
 
@@ -74,24 +73,3 @@ def test_several_roots_are_side_by_side():
 def test_text_of_picture_is_escaped():
     texts, _, _ = draw("(S&<T> XX XX )S&<T>", 'R&D "<b>')
     assert set(texts) == {"S&<T>", "R&D", '"<b>'}
-
-
-FONT = font_manager.FontProperties(family="DejaVu Sans", size=14)
-GAP = 14  # pixels that pictures leave between words
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Feuerwehrmänner", "Mammutbaum", "undsechzig", "firefighters", "été"],
-)
-def test_width_fits_a_word_without_much_waste(text):
-    actual = textpath.text_to_path.get_text_width_height_descent(
-        text, FONT, ismath=False
-    )[0]
-    assert actual - GAP <= trees.text_width(text) <= 1.5 * actual
-
-
-def test_east_asian_letters_are_squares_and_marks_have_no_width():
-    assert trees.text_width("日本") == 2 * 14
-    assert trees.text_width("e\u0301") == trees.text_width("\u00e9")
-    assert trees.text_width("") == 0

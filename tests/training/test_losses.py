@@ -80,10 +80,6 @@ def test_terms_have_denominators_of_their_own(model):
     assert float(sums.smoothed / sums.tokens) == pytest.approx(total, rel=1e-5)
 
 
-def test_cross_entropy_is_the_default(tiny_hparams):
-    assert losses.build(tiny_hparams.loss) == (None,)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -210,15 +210,6 @@ def test_workers_agree_on_the_smallest_result(
     assert on_gpus(*trained, runs.plan, strategy_of(1), False).slots == 96
 
 
-def test_cpus_are_not_tried(runs, strategy_of, capsys):
-    plan, strategy = runs.plan, strategy_of(1)
-    assert (
-        train_session.search_microbatch_size(None, None, plan, strategy, False)
-        is None
-    )
-    assert "Trying" not in capsys.readouterr().out
-
-
 def test_found_size_is_used_by_step_and_validation(
     runs, fake_steps, tmp_path, monkeypatch
 ):

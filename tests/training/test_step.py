@@ -18,7 +18,7 @@ from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
-from t2t_repro.training import cross_entropy, losses, step
+from t2t_repro.training import cross_entropy, step
 
 
 class TinyModel:
@@ -136,26 +136,6 @@ def test_update_of_registered_loss_does_not_depend_on_distribution(
     for replicas, microbatches, xla in ((1, 3, False), (2, 2, True)):
         trial = tiny_trial(replicas, xla, loss=loss)
         assert_same_update(trial.run(microbatches), expected)
-
-
-@pytest.mark.usefixtures("toys")
-def test_registered_loss_does_not_depend_on_packing(tiny_trial):
-    trial = tiny_trial(1)
-    trial.reset()
-    objective = step.Objective(0.1, losses.build("noisy:weight=0.5"))
-    plans_of_rows = trial.plan, UnpackedPlan(trial.plan)
-    counts = dict.fromkeys(batches.DENOMINATORS, 10.0)
-    packed, unpacked = (
-        step.batch_loss(
-            trial.model,
-            batches.assemble(trial.corpus, plan.batch(0)),
-            None,
-            objective,
-            counts,
-        )
-        for plan in plans_of_rows
-    )
-    np.testing.assert_allclose(packed[:4], unpacked[:4], rtol=1e-5)
 
 
 def test_weight_that_the_loss_does_not_reach_is_named(tiny_trial):

@@ -286,11 +286,6 @@ def test_updates_that_overflow_in_float16_are_counted(
     assert events["train/gradient_norm"] == {5: 3.0}
 
 
-def test_training_of_one_step_logs_nothing(tmp_path, clock, read_events):
-    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)])
-    assert read_events(tmp_path) == {}
-
-
 def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
     log = _log(tmp_path)
     results = {"loss": 2.5, "loss_minus_constant": 1.25, "accuracy": 0.75}

@@ -218,13 +218,3 @@ def test_scores_are_means_of_directions(echo, corpus_of, hparams):
     assert results["exact_match"] == pytest.approx(400 / 9)
     assert results["exact_match_sentences"] == 6
     assert results["exact_match_signature"].endswith("|mean:en-de,de-en,en-fr")
-
-
-def test_sample_that_lacks_a_direction_has_the_mean_of_others(
-    echo, corpus_of, hparams
-):
-    corpus = corpus_of("few", [TARGET] * 9, TARGET.upper())
-    directions = {"en-de": 4, "de-en": 1, "en-fr": 4}
-    sample = _sample(corpus, hparams, 2, EXACT, directions=directions)
-    results = sample.results(sample.measure())
-    assert list(results["exact_match_directions"]) == ["en-de", "en-fr"]

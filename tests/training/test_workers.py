@@ -122,13 +122,6 @@ def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
     assert folder.is_dir() is worker.is_chief
 
 
-def test_cluster_of_one_worker_does_not_reduce(monkeypatch):
-    """TensorFlow cannot reduce a plain tensor over GPUs of one machine."""
-    monkeypatch.setattr(Strategy, "reduce", None)
-    worker = devices.Worker(Strategy({"worker": ["a:1"]}, "worker", 0))
-    assert worker.gather(7) == [7]
-
-
 def test_gather_returns_the_numbers_of_all_workers():
     worker = devices.Worker(Strategy(PAIR, "worker", 1, others=[15, 0]))
     assert worker.gather(2) == [15, 2]
@@ -141,13 +134,6 @@ def test_different_flags_are_refused():
     message = "--xla is off for worker 1 of 2, and differs for another"
     with pytest.raises(errors.UserError, match=message):
         devices.require_same_flags(worker, {"xla": "off"})
-
-
-def test_hardware_summary_names_number_of_workers():
-    summary = devices.summary(Strategy(PAIR, "worker", 1), "float32", False)
-    assert summary.startswith(
-        "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
-    )
 
 
 def test_lost_worker_ends_the_others():
