@@ -189,7 +189,7 @@ def test_peak_is_the_highest_rate_of_all_steps(
         assert every[peak.step - 1] == pytest.approx(max(every), rel=TOLERANCE)
 
 
-def test_every_schedule_with_is_tested():
+def test_every_schedule_of_keras_is_tested():
     library = keras.optimizers.schedules
     known = arguments.subclasses(library, library.LearningRateSchedule)
     assert {name for name, *_ in KERAS} == known.keys()
