@@ -55,7 +55,7 @@ def export(
     TF Serving polls the folder for names that are numbers. So a version is
     written under another name, and renamed when it is complete and on the disk.
     If another process writes a version there, this one waits. If the oldest
-    runtime of runtimes.py cannot load it, a message on stderr says why.
+    runtime that is known cannot load it, a message on stderr says why.
 
     Args:
         models: one model, or an ensemble.
