@@ -116,10 +116,10 @@ def test_exact_figure_is_judged_by_its_margin_around_the_target(tmp_path):
     assert low < 0 < high
 
 
-def test_order_of_rows_is_judged_when_all_rows_are_there(tmp_path):
+def test_order_of_rows_is_judged_when_enough_rows_are_there(tmp_path):
     perplexities = {
         name: [row.perplexity, 1.001 * row.perplexity]
-        for name, row in claims.TABLE_3.items()
+        for name, row in list(claims.TABLE_3.items())[:9]  # base is the first
     }
     write_rows(tmp_path / "table3", perplexities)
     (order,) = claims.judge(BY_TITLE["Table 3 as a whole"], tmp_path)
