@@ -6,7 +6,6 @@ import runpy
 import sys
 
 from t2t_repro import errors
-from t2t_repro.cli import tensor2tensor_names
 
 # In the order in which a newcomer needs them.
 COMMANDS = (
@@ -70,7 +69,9 @@ def main() -> int:
         # Run as a main module, it is what `python -m` would have started.
         runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
     elif name in errors.T2T_COMMANDS:
-        text = tensor2tensor_names.explain(name, arguments[1:])
+        from t2t_repro.cli import command_line
+
+        text = command_line.explain_tensor2tensor(name, arguments[1:])
         page = errors.page("tensor2tensor.md")
         print(f"Error: {text}\nSee {page}.", file=sys.stderr)
         return 1

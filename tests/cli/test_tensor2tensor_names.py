@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.cli import tensor2tensor_names
+from t2t_repro.cli import command_line
 from t2t_repro.problem import build_problem
 from t2t_repro.training import schedules
 
@@ -72,7 +72,7 @@ def test_command_line_is_explained_once_with_the_line_to_type(
     line, known, reasons, expected
 ):
     command, *arguments = shlex.split(line)
-    text = tensor2tensor_names.explain(command, arguments, known)
+    text = command_line.explain_tensor2tensor(command, arguments, known)
     for reason in reasons:
         assert reason in text
     typed = text.partition("Type instead:")[2].replace("\\\n", "")
@@ -84,7 +84,10 @@ def test_command_line_is_explained_once_with_the_line_to_type(
 )
 def test_other_command_lines_are_not_explained(line):
     known = {*TRAINER, "verify"}
-    assert tensor2tensor_names.explain("trainer", line.split(), known) is None
+    assert (
+        command_line.explain_tensor2tensor("trainer", line.split(), known)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
