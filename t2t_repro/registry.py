@@ -780,7 +780,7 @@ _BUILT_IN = {
     callbacks: {"training.callbacks": "csv=Csv wandb=Wandb mlflow=MLflow"},
     norms: {"layers.sublayers": "layer=LayerNorm rms=RmsNorm"},
     search_rules: {
-        "decoding.forbidden": "forbid=Forbid",
+        "decoding.forbidden": "forbid=forbid",
         "decoding.constraints": "require=Require",
     },
     searches: {

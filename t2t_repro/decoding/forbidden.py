@@ -12,6 +12,9 @@ next state of a hypothesis by its last subword.
 A word ends only where the next subword begins, or the text ends. The hypothesis
 is then blocked: its next subword must go on with a letter. `need` is how many
 subwords a state, or a subword that leads to it, needs before the text may end.
+
+The words of each sentence are too many for automata. A hypothesis carries the
+hash of its last word instead, which is compared where that word ends.
 """
 
 import collections
@@ -34,6 +37,29 @@ _UNKNOWN = "\ufffd"  # character of bytes that no phrase has
 _BYTE = re.compile("<0x([0-9A-F]{2})>")  # piece of SentencePiece
 _NEVER = 1 << 30  # `need` of a subword that completes a phrase
 _MOST_ENTRIES = 1 << 26  # of a table
+# Base of the hashes of words, modulo 2^64 (Karp and Rabin 1987). 0: no word.
+_BASE = 0x9E3779B97F4A7C15
+
+
+def forbid(
+    vocabulary: Vocabulary,
+    file: str = "",
+    whole_words: bool = True,
+    ignore_case: bool = False,
+) -> Rule:
+    """Build Forbid with a file, and ForbidWords without; see these.
+
+    Raises:
+        UserError: also if side inputs shall be parts of words.
+    """
+    if file:
+        return Forbid(vocabulary, file, whole_words, ignore_case)
+    if not whole_words:
+        raise errors.UserError(
+            "The search rule forbid has whole words as side inputs; got "
+            "whole_words=false. Add file=NAME, or omit it."
+        )
+    return ForbidWords(vocabulary, ignore_case)
 
 
 class Forbid(Rule):
@@ -119,6 +145,117 @@ class Forbid(Rule):
         left = tf.maximum(step.sentences.limits - 2 - step.position, 0)
         is_forbidden = tf.reshape(flat, tf.shape(need)) > left[:, None, None]
         return tf.where(is_forbidden, FORBIDDEN, logits)
+
+
+class _Words(NamedTuple):
+    hashes: tf.Tensor  # [B, W] int64, of the last word of each hypothesis
+    forbidden: tf.Tensor  # [B, W, M] int64, hashes of a sentence's words
+
+
+class ForbidWords(Rule):
+    """No word of a sentence's side input, whatever the segmentation.
+
+    A subword changes the hash h of the last word to factor * h + addend.
+    """
+
+    name = "forbid"
+    needs_side = True
+
+    def __init__(self, vocabulary: Vocabulary, ignore_case: bool) -> None:
+        """Compute the hashes of subwords; the arguments are those of Forbid."""
+        fold = str.casefold if ignore_case else str
+        self._vocabulary = vocabulary
+        self._texts = texts = list(map(fold, spell(vocabulary)))
+        changes, spelled = [], []
+        ended = [(EOS, 0, 0)]  # words that end within subwords
+        for i, text in enumerate(texts):
+            change = whole = 1, 0
+            for character in text:
+                if _is_letter(character):
+                    change, whole = (
+                        (factor * _BASE, addend * _BASE + ord(character))
+                        for factor, addend in (change, whole)
+                    )
+                    continue
+                ended += [(i, *change)] * (change[1] > 0)
+                change = 0, 0
+            changes.append(change)
+            spelled.append(whole)
+        self._change, self._spelled = map(_int64, (changes, spelled))
+        self._ended_in, *self._ended = _int64(ended)
+        # Whether the word before a subword ends there.
+        closes = [text != "" and not _is_letter(text[0]) for text in texts]
+        self._closes = np.array(closes) | (np.arange(len(texts)) == EOS)
+
+    def check(self, side: Sequence[str], limits: Sequence[int]) -> None:
+        """Refuse side inputs that are no words, or spelled in bytes."""
+        for field in "\t".join(side).split("\t"):
+            (row,) = self._vocabulary.encode([field])
+            spelled = "".join(self._texts[i] for i in row)
+            if not all(map(_is_letter, field.strip() + spelled.strip())):
+                raise errors.UserError(
+                    "The search rule forbid has words as side inputs, between "
+                    "tabs, of letters that subwords spell, not bytes; got "
+                    f"{field!r}. "
+                    "Omit it, or forbid phrases in all lines with file=NAME."
+                )
+
+    def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
+        """Return the state of no subwords."""
+        phrases = sentences.side.phrases  # type: ignore[union-attr]
+        words = tf.foldl(
+            lambda hashes, subwords: _read(hashes, subwords, self._spelled),
+            tf.transpose(phrases, (2, 0, 1)),
+            tf.zeros(tf.shape(phrases)[:2], tf.int64),
+        )
+        words = tf.repeat(words[:, None], num_hypotheses, 1)
+        return _Words(tf.zeros_like(words[..., 0]), words)
+
+    def advance(self, step: SearchStep, state: Any) -> Any:
+        last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
+        return state._replace(hashes=_read(state.hashes, last, self._change))
+
+    def score(
+        self, logits: tf.Tensor, step: SearchStep, state: Any
+    ) -> tf.Tensor:
+        def are_forbidden(factor, addend):
+            hashes = factor * state.hashes[..., None] + addend  # [B, W, N]
+            equal = hashes[..., None] == state.forbidden[:, :, None]
+            return tf.reduce_any(equal & (hashes[..., None] != 0), -1)
+
+        is_ended = tf.math.unsorted_segment_max(  # [V, B, W] of [N, B, W]
+            tf.cast(
+                tf.transpose(are_forbidden(*self._ended), (2, 0, 1)), tf.int32
+            ),
+            self._ended_in,
+            len(self._closes),
+        )
+        out = tf.transpose(is_ended > 0, (1, 2, 0))
+        out |= are_forbidden(1, [0]) & self._closes
+        # Whether the next subword is the last one before EOS.
+        is_last = (step.sentences.limits - 2 <= step.position)[:, None, None]
+        out |= is_last & tf.cond(
+            tf.reduce_any(is_last),
+            lambda: are_forbidden(*self._change),
+            lambda: tf.zeros_like(out),
+        )
+        return tf.where(out, FORBIDDEN, logits)
+
+
+def _read(hashes, subwords, changes):
+    """Return hashes after subwords, both of one shape, by changes [2, V]."""
+    factor, addend = (tf.gather(change, subwords) for change in changes)
+    return factor * hashes + addend
+
+
+def _int64(rows):
+    """Return the columns of rows of whole numbers, modulo 2^64."""
+    array = np.array([[x % (1 << 64) for x in row] for row in rows], np.uint64)
+    return array.T.view(np.int64)
+
+
+def _is_letter(character):
+    return _kind(character) == _LETTER
 
 
 def spell(vocabulary: Vocabulary) -> list[str]:

@@ -113,6 +113,42 @@ def test_outputs_are_the_best_without_phrases(
         assert {ids for ids, _ in rows} <= allowed.keys()
 
 
+@pytest.mark.parametrize(
+    ("texts", "words"),  # words of each sentence, and subwords that spell them
+    [
+        ((" a", "b", " ab"), [{"a": [2], "abb": [4, 3]}, {}, {"ab": [2, 3]}]),
+        ((" a", "a", " "), [{"aa": [2, 3]}, {"a": [2], "aaa": [2, 3, 3]}]),
+        (("a ", "b", "ab"), [{"a": [2]}, {"b": [3], "ba": [3, 2]}]),
+        (("a", "b.", "a.b"), [{"a": [2]}, {"aab": [2, 2, 3]}, {"b": [3]}]),
+        (("a", "b", "-"), [{"a": [2]}, {"b": [3]}]),
+    ],
+)
+def test_words_of_each_sentence_are_forbidden(texts, words):
+    separator = " " if texts[2] == "-" else ""
+    vocabulary = Spelled(*texts, separator=separator)
+    rule = rules.CombinedRule(
+        [rules.LengthLimit(), forbidden.forbid(vocabulary)]
+    )
+    table, beams = random_table(3), 3**LIMIT
+    subwords = [list(own.values()) for own in words]
+    ids = tf.ragged.constant(subwords, tf.int32, ragged_rank=2).to_tensor()
+    side = rules.SideInput(tf.fill((len(words),), ""), ids)
+    sentences = rules.sentences(tf.fill([len(words)], LIMIT), side=side)
+    hparams = DecodeHParams(beams, 0.6, return_beams=True)
+    model = model_of(table, beams, len(words))
+    found = beam_search.beam_search(model, sentences, rule, LIMIT, hparams)
+    every = every_output(table, LIMIT, 0.6)
+    for i, own in enumerate(words):
+        rows = dict(outputs(found, i))
+        assert rows.keys() == {
+            ids
+            for ids in every
+            if not has_phrase(vocabulary.decode([ids])[0], own, True)
+        }
+        for ids, score in rows.items():
+            assert score == pytest.approx(every[ids], rel=1e-4)
+
+
 def allowed_at(rule, rows, limit=99):
     """Return [rows, T + 1, V]: which subwords may come at each position."""
     ids = tf.constant(np.pad(rows, ((0, 0), (0, 1)))[:, None], tf.int32)
@@ -217,3 +253,25 @@ def test_translator_and_export_forbid_the_same(
     served = served_model.ServedModel([model], vocabularies, hparams, "float32")
     texts = served.translate(tf.constant(lines))["outputs"].numpy()
     assert [text.decode() for text in texts] == [t.text for t in found]
+
+
+def test_translations_have_no_word_of_their_side_input(translator_of):
+    lines = ["A dog runs.", "A dog runs.", "A cat sleeps."]
+    free = [t.text for t in translator_of().translate(lines)]
+    words = sorted(set(re.findall(r"\w+", free[0].casefold())))
+    assert words
+    side = ["", "\t".join(words).upper(), words[0]]
+    translator = translator_of(rules="forbid:ignore_case=true")
+    found = [t.text for t in translator.translate(lines, side=side)]
+    assert found[0] == free[0]
+    assert not has_phrase(found[1].casefold(), words, True)
+    assert not has_phrase(found[2].casefold(), words[:1], True)
+
+
+@pytest.mark.parametrize("text", ["a b", "x.", "a\tb-c", "\u4e2d"])
+def test_side_inputs_that_are_no_words_are_refused(translator_of, text):
+    translator = translator_of(rules="forbid")
+    with pytest.raises(errors.UserError, match="words as side inputs, between"):
+        list(translator.translate(["A dog."], side=[text]))
+    with pytest.raises(errors.UserError, match="got whole_words=false. Add"):
+        translator_of(rules="forbid:whole_words=false")
