@@ -22,12 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.batch_plan import Plan, PlannedBatch
-from t2t_repro.data.corpus import (
-    ALIGNMENTS,
-    SIDES,
-    Corpus,
-    concatenate_ranges,
-)
+from t2t_repro.data.corpus import ALIGNMENTS, SIDES, Corpus, concatenate_ranges
 from t2t_repro.data.subword_sampling import SubwordSampler
 
 # Arrays of each side: ids, segments and positions.

@@ -23,11 +23,7 @@ from t2t_repro.text import long_lines
 
 with errors.needed("report", "The report"):
     from t2t_repro.models import seq2seq
-    from t2t_repro.reports import (
-        attention_maps,
-        curves,
-        page,
-    )
+    from t2t_repro.reports import attention_maps, curves, page
 
 
 PER_GROUP = 4  # samples of translations

@@ -37,11 +37,7 @@ from t2t_repro.decoding.translation import (
 )
 from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
-from t2t_repro.serving import (
-    connection,
-    saved_model,
-    version_folders,
-)
+from t2t_repro.serving import connection, saved_model, version_folders
 from t2t_repro.serving.connection import Address, Options
 from t2t_repro.text import languages, parallel_files
 

@@ -17,11 +17,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, registry
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.batches import (
-    DENOMINATORS,
-    distributed_spec,
-    row_features,
-)
+from t2t_repro.data.batches import DENOMINATORS, distributed_spec, row_features
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng

@@ -20,12 +20,7 @@ from t2t_repro.io.progress import Stopped, StopSignals, exit_code
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
 from t2t_repro.runtime import devices
-from t2t_repro.training import (
-    optimizer,
-    schedules,
-    train_log,
-    train_session,
-)
+from t2t_repro.training import optimizer, schedules, train_log, train_session
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options, Task
 from t2t_repro.training.step import Outcome

@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
-from search_tables import (
-    WORDS,
-    every_output,
-    model_of,
-    outputs,
-    random_table,
-)
+from search_tables import WORDS, every_output, model_of, outputs, random_table
 
 from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, decode_loop, rules, sampling, search

@@ -16,13 +16,7 @@ from search_tables import (
 )
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import (
-    beam_search,
-    constraints,
-    rules,
-    sampling,
-    search,
-)
+from t2t_repro.decoding import beam_search, constraints, rules, sampling, search
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import PAD
 

@@ -8,12 +8,7 @@ import tensorflow as tf
 from search_tables import every_output, model_of, outputs, random_table
 
 from t2t_repro import errors
-from t2t_repro.decoding import (
-    beam_search,
-    forbidden,
-    rules,
-    sampling,
-)
+from t2t_repro.decoding import beam_search, forbidden, rules, sampling
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, Vocabulary

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search, translate
-from t2t_repro.decoding.translation import (
-    OUTPUT_FORMATS,
-    Stopped,
-    Translation,
-)
+from t2t_repro.decoding.translation import OUTPUT_FORMATS, Stopped, Translation
 from t2t_repro.io import progress
 from t2t_repro.text.vocabulary import EOS
 

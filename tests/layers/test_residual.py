@@ -6,10 +6,7 @@ import pytest
 from keras import ops
 from numpy_layers import normal
 
-from t2t_repro.layers import (
-    randomness,
-    sublayers,
-)
+from t2t_repro.layers import randomness, sublayers
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")

@@ -3,15 +3,7 @@
 import math
 
 import numpy as np
-from numpy_layers import (
-    Layers,
-    Reference,
-    gelu,
-    gelu_tanh,
-    relu,
-    silu,
-    timing,
-)
+from numpy_layers import Layers, Reference, gelu, gelu_tanh, relu, silu, timing
 
 SIZE, WIDTH, HEADS = 8, 12, 2
 ACTIVATIONS = {

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan
 from t2t_repro.models import building
-from t2t_repro.training import (
-    optimizer,
-    train_session,
-    validation,
-)
+from t2t_repro.training import optimizer, train_session, validation
 
 
 class Memory:
