@@ -47,9 +47,7 @@ class ByteNetHParams(ColumnsHParams):
     """Settings of ByteNet. `hidden_size` is the paper's 2d."""
 
     kernel_width: int = setting(
-        at_least(1),
-        ODD,
-        help="Width k of the dilated convolutions.",
+        at_least(1), ODD, help="Width k of the dilated convolutions."
     )
     max_dilation: int = setting(
         at_least(1),
@@ -78,11 +76,7 @@ class ByteNetHParams(ColumnsHParams):
         return [2**i for i in powers] * self.num_block_repeat
 
 
-models.declare(
-    "bytenet",
-    "t2t_repro.models.columns.ByteNet",
-    ByteNetHParams,
-)
+models.declare("bytenet", "t2t_repro.models.columns.ByteNet", ByteNetHParams)
 
 
 @hparams_sets.register("bytenet", parent="base")
@@ -187,9 +181,7 @@ class NeuralGpuHParams(ColumnsHParams):
 
 
 models.declare(
-    "neural_gpu",
-    "t2t_repro.models.columns.NeuralGpu",
-    NeuralGpuHParams,
+    "neural_gpu", "t2t_repro.models.columns.NeuralGpu", NeuralGpuHParams
 )
 
 

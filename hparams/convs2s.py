@@ -94,11 +94,7 @@ class ConvS2SHParams(HParams):
         return _parse(self.decoder_convolutions)
 
 
-models.declare(
-    "convs2s",
-    "t2t_repro.models.convs2s.ConvS2S",
-    ConvS2SHParams,
-)
+models.declare("convs2s", "t2t_repro.models.convs2s.ConvS2S", ConvS2SHParams)
 
 
 def _decay(constant_steps: int, epoch_steps: int) -> str:

@@ -32,9 +32,7 @@ class MixtureHParams(HParams):
         help="Experts k that each token chooses.",
     )
     expert_filter_size: int = setting(
-        at_least(1),
-        MAX_INNER_WIDTH,
-        help="Width of an expert's hidden layer.",
+        at_least(1), MAX_INNER_WIDTH, help="Width of an expert's hidden layer."
     )
     importance_loss_weight: float = setting(
         at_least(0),
@@ -160,9 +158,7 @@ class RecurrentMoeHParams(MixtureHParams, RecurrentHParams):
 
 
 models.declare(
-    "recurrent_moe",
-    "t2t_repro.models.moe.RecurrentMoe",
-    RecurrentMoeHParams,
+    "recurrent_moe", "t2t_repro.models.moe.RecurrentMoe", RecurrentMoeHParams
 )
 
 
@@ -208,10 +204,7 @@ def moe_32(parent: RecurrentMoeHParams) -> RecurrentMoeHParams:
 def moe_tiny(parent: RecurrentHParams) -> RecurrentMoeHParams:
     """`gnmt_tiny` with 8 experts between its layers."""
     return RecurrentMoeHParams.like(
-        parent,
-        model="recurrent_moe",
-        expert_filter_size=256,
-        **_EIGHT_EXPERTS,
+        parent, model="recurrent_moe", expert_filter_size=256, **_EIGHT_EXPERTS
     )
 
 
@@ -219,8 +212,5 @@ def moe_tiny(parent: RecurrentHParams) -> RecurrentMoeHParams:
 def moe_small(parent: RecurrentHParams) -> RecurrentMoeHParams:
     """`gnmt_small` with 8 experts below its top and above its bottom layer."""
     return RecurrentMoeHParams.like(
-        parent,
-        model="recurrent_moe",
-        expert_filter_size=128,
-        **_EIGHT_EXPERTS,
+        parent, model="recurrent_moe", expert_filter_size=128, **_EIGHT_EXPERTS
     )

@@ -77,9 +77,7 @@ class RecurrentHParams(AttentionalHParams):
 
 
 models.declare(
-    "recurrent",
-    "t2t_repro.models.recurrent.Recurrent",
-    RecurrentHParams,
+    "recurrent", "t2t_repro.models.recurrent.Recurrent", RecurrentHParams
 )
 
 
@@ -203,11 +201,7 @@ class DeepAttHParams(AttentionalHParams):
     """Settings of Deep-Att; num_encoder_layers counts one column."""
 
 
-models.declare(
-    "deep_att",
-    "t2t_repro.models.recurrent.DeepAtt",
-    DeepAttHParams,
-)
+models.declare("deep_att", "t2t_repro.models.recurrent.DeepAtt", DeepAttHParams)
 
 
 @hparams_sets.register("deep_att", parent="gnmt")

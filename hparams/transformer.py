@@ -140,8 +140,7 @@ class TransformerHParams(HParams):
         help="Factor of embeddings: the square root of hidden_size, or none.",
     )
     embedding_norm: bool = setting(
-        default=False,
-        help="Normalize the sums of embeddings and positions.",
+        default=False, help="Normalize the sums of embeddings and positions."
     )
     inputs_bias: bool = setting(
         default=False,
@@ -177,8 +176,7 @@ class TransformerHParams(HParams):
         "gelu_sigmoid approximate gelu, and those with glu are gated.",
     )
     layer_preprocess_sequence: str = setting(
-        one_of("none", "n"),
-        help="Before a sublayer; n: normalization.",
+        one_of("none", "n"), help="Before a sublayer; n: normalization."
     )
     layer_postprocess_sequence: str = setting(
         one_of("dan", "da"),

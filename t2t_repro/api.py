@@ -143,10 +143,7 @@ class Model(Translator):
             **settings: other arguments of evaluation.evaluate().
         """
         return evaluation.evaluate(
-            self.run,
-            test_set,
-            checkpoint_path=self._checkpoints,
-            **settings,
+            self.run, test_set, checkpoint_path=self._checkpoints, **settings
         )
 
     def export(
@@ -159,10 +156,7 @@ class Model(Translator):
             **settings: other arguments of exporting.write().
         """
         return exporting.write(
-            self.run,
-            export_dir,
-            checkpoint_path=self._checkpoints,
-            **settings,
+            self.run, export_dir, checkpoint_path=self._checkpoints, **settings
         )
 
     def _normalizers(self, target_language):

@@ -88,8 +88,7 @@ class Options:
         "rule reads.",
     )
     verbose: bool = flag(
-        False,
-        "Also print signatures, and the commands that verify the scores.",
+        False, "Also print signatures, and the commands that verify the scores."
     )
     scores_file: str | None = flag(
         None, "JSON file for all scores and settings."

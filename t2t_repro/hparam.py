@@ -116,8 +116,7 @@ class HParams(fields.Settings):
         "Must be 0 for adam; adamw takes it.",
     )
     clip_grad_norm: float = setting(
-        at_least(0),
-        help="Clip gradients to this global norm; 0: no clipping.",
+        at_least(0), help="Clip gradients to this global norm; 0: no clipping."
     )
     ema_decay: float = setting(
         fraction(),
@@ -289,9 +288,7 @@ class DecodeHParams(fields.Settings):
         help="Subwords that an output may be longer than its input.",
     )
     min_length: int = setting(
-        at_least(0),
-        default=0,
-        help="Fewest subwords of an output, with EOS.",
+        at_least(0), default=0, help="Fewest subwords of an output, with EOS."
     )
     no_repeat_ngram_size: int = setting(
         at_least(0),
@@ -335,8 +332,7 @@ class DecodeHParams(fields.Settings):
     )
     sampling_keep_top_k: int = setting(
         fields.Constraint(
-            "at least 1, or -1 for all",
-            lambda value: value >= 1 or value == -1,
+            "at least 1, or -1 for all", lambda value: value >= 1 or value == -1
         ),
         default=-1,
         help="Sample from the k most probable subwords only.",

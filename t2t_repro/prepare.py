@@ -128,10 +128,7 @@ def suited_hparams_set(folder: pathlib.Path) -> str:
 
 
 def archive(
-    problem: Problem,
-    data_dir: Path,
-    raw_dir: Path | None,
-    path: pathlib.Path,
+    problem: Problem, data_dir: Path, raw_dir: Path | None, path: pathlib.Path
 ) -> None:
     """Write the raw text and vocabularies of prepared data to an archive.
 

@@ -47,8 +47,7 @@ class Options:
         "and the next flags need an export with --max_beam_size.",
     )
     side: common_flags.Repeated = flag(
-        (),
-        "Side input, which search rules read; as often as --inputs.",
+        (), "Side input, which search rules read; as often as --inputs."
     )
     beam_size: int | None = flag(
         None, "Beams; by default those of the export.", at_least=1
@@ -152,7 +151,5 @@ def _model(version, options, settings, num_lines):
 
 if __name__ == "__main__":
     command_line.run(
-        main,
-        {"Required, one of": ("export_dir", "server")},
-        _read_inputs,
+        main, {"Required, one of": ("export_dir", "server")}, _read_inputs
     )

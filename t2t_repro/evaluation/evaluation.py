@@ -401,10 +401,7 @@ def _of_direction(test_set: TestSet, problem: Problem) -> TestSet:
 
 
 def _open_by_name(
-    run: Run | None,
-    problem: Problem,
-    name: str,
-    data_dir: Path | None,
+    run: Run | None, problem: Problem, name: str, data_dir: Path | None
 ) -> TestSet:
     """Return a split of a problem, or a test set of sacreBLEU."""
     if problem.registered_name and (
@@ -540,9 +537,7 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
             for name, result in directions.items()
         },
     }
-    paragraphs = [
-        _direction_table(found, mean, suite.headline),
-    ]
+    paragraphs = [_direction_table(found, mean, suite.headline)]
     baseline = [
         {"direction": name, **row}
         for name, result in directions.items()

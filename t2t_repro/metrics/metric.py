@@ -47,11 +47,7 @@ PARSING = (
     "unbalanced_trees",
     "miscounted_trees",
 )
-LANGUAGE_MODEL = (
-    "bits_per_byte",
-    "word_perplexity",
-    "subword_perplexity",
-)
+LANGUAGE_MODEL = ("bits_per_byte", "word_perplexity", "subword_perplexity")
 ALIGNMENT = ("aer",)  # of lines in Pharaoh format
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = (

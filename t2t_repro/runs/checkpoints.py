@@ -400,11 +400,7 @@ def _nest(variables: dict[str, Any]) -> dict[str, Any]:
 # loss_scale/scale            the loss scale of float16
 
 # Kinds whose name in checkpoints differs from Keras's.
-_KINDS = {
-    "average": "ema",
-    "r": "row_velocity",
-    "c": "column_velocity",
-}
+_KINDS = {"average": "ema", "r": "row_velocity", "c": "column_velocity"}
 
 
 def loss_scale(

@@ -198,8 +198,7 @@ class Options(fields.Settings):
         "by: HTTPS, or gRPC with TLS.",
     )
     tls_certificate: str | None = setting(
-        default=None,
-        help="Certificate (PEM) of this client, with --tls_ca.",
+        default=None, help="Certificate (PEM) of this client, with --tls_ca."
     )
     tls_key: str | None = setting(
         default=None, help="Key of --tls_certificate."

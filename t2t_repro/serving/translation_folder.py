@@ -345,10 +345,7 @@ def _checked(
     folder: pathlib.Path, source: pathlib.Path, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the present state of a file that has the content of its entry."""
-    present = {
-        "source": str(source.absolute()),
-        **state(source),
-    }
+    present = {"source": str(source.absolute()), **state(source)}
     # A copy has another path or time. Another file may have the same size and
     # time, as those of archives.
     if not present.items() <= entry.items():

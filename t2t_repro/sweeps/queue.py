@@ -23,10 +23,7 @@ _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 _running: set[subprocess.Popen] = set()
 
 
-def run(
-    tasks: Mapping[str, Callable[[], None]],
-    processes: int,
-) -> None:
+def run(tasks: Mapping[str, Callable[[], None]], processes: int) -> None:
     """Run named tasks in their order, `processes` at a time.
 
     A task that fails with a UserError does not stop the others. Ctrl-C and

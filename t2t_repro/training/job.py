@@ -263,9 +263,7 @@ def _common_settings(
 
 
 def _prepare_data(
-    worker: devices.Worker,
-    problem: Problem,
-    data: Data,
+    worker: devices.Worker, problem: Problem, data: Data
 ) -> pathlib.Path:
     """Return the folder of the data; the chief generates missing data."""
     if not worker.is_chief:

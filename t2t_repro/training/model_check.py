@@ -164,10 +164,7 @@ def _subject(model: Seq2Seq, source_vocab_size: int) -> _Subject:
             weight.assign(weight + ops.cast(noise, weight.dtype))
     inputs, targets = (
         generator.integers(2, size, (2, length), np.int32)
-        for size, length in (
-            (source_vocab_size, 6),
-            (model.vocab_size, 5),
-        )
+        for size, length in ((source_vocab_size, 6), (model.vocab_size, 5))
     )
     inputs[0, 1], targets[0, 1] = source_vocab_size - 1, _TARGETS - 1
     inputs[0, -1] = targets[0, -1] = 1  # EOS
@@ -383,8 +380,7 @@ class _FullPass(NamedTuple):
 def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> _FullPass:
     shape = hypotheses.shape
     batch = seq2seq.one_sentence_per_row(
-        np.repeat(subject.inputs, shape[1], 0),
-        hypotheses.reshape(-1, shape[2]),
+        np.repeat(subject.inputs, shape[1], 0), hypotheses.reshape(-1, shape[2])
     )
     with _outputs_of_layers() as layers:
         logits = subject.logits(batch).reshape(*shape, -1)
@@ -404,10 +400,7 @@ def _compare_step(
     """Compare a step with the full pass at indices `place` of [B, W, T]."""
     shape = full.logits.shape[:3]
     pairs = {
-        path: (
-            x.reshape(*place[1].shape, -1),
-            layer.reshape(*shape, -1)[place],
-        )
+        path: (x.reshape(*place[1].shape, -1), layer.reshape(*shape, -1)[place])
         for path, x in layers.items()
         if (layer := full.layers.get(path)) is not None
         and x.size % place[1].size == 0

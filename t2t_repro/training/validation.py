@@ -162,11 +162,7 @@ class ValidationSample:
     """Evenly spaced sentences of a corpus, which a model translates."""
 
     def __init__(
-        self,
-        model: Seq2Seq,
-        task: Task,
-        sentences: int,
-        suite: Suite,
+        self, model: Seq2Seq, task: Task, sentences: int, suite: Suite
     ):
         """Choose so many sentences of a split that is stored with its text.
 
