@@ -60,6 +60,11 @@ class Options:
         "for both sides, or source,target. Files of ids and of SentencePiece "
         "models may be mixed: source.spm,target.spm,vocab.yml.",
     )
+    keep_tokens_of: common_flags.Paths = flag(
+        (),
+        "Files of text: the model keeps the subwords that they use, and those "
+        "that spell any other text, of a SentencePiece vocabulary.",
+    )
     tokenizer: str | None = flag(
         None,
         "Tokenizer before the codes of a fairseq model, whose files do "
@@ -75,7 +80,7 @@ def main() -> None:
             "Name such a folder with --output_dir."
         )
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.importing import imported, run_writer
+    from t2t_repro.importing import imported, run_writer, trimming
 
     system = common_flags.required("from")
     name = common_flags.required("input")
@@ -85,6 +90,12 @@ def main() -> None:
     run_writer.require_empty(common_flags.output_dir())
     path, origin = _open_input(system, name)
     found = reader.read(path, **arguments)
+    if texts := [*map(files.expand_path, options.keep_tokens_of)]:
+        size = found.vocabularies.target.size
+        found = trimming.trim(found, texts)
+        kept = f"{found.vocabularies.target.size:,} of {size:,}"
+        print(f"Kept {kept} subwords.")
+        origin = (origin or {}) | {"kept_subwords": kept}
     languages = options.languages or imported.languages_of(found)
     path = run_writer.write(
         found,

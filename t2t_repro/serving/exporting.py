@@ -399,6 +399,7 @@ def _origin(card, origin):
         "model": f"`{origin.get('name') or _UNKNOWN}`",
         **({"revision": origin["revision"]} if "revision" in origin else {}),
         "licence": licence or _UNKNOWN,
+        **({"subwords": kept} if (kept := origin.get("kept_subwords")) else {}),
         "files, sha256": ", ".join(f"`{k}` {v}" for k, v in files.items()),
         "imported with": _listed(card["versions"]),
         "search": _listed(card["decode_hparams"]),

@@ -435,6 +435,48 @@ def piece_names(model: bytes) -> list[str]:
     return [piece.piece for piece in _parse(model).pieces]
 
 
+def indispensable_ids(vocabulary: SentencePiece) -> set[int]:
+    """Return the ids without which text might become unknown.
+
+    They are those of single characters, bytes and special pieces.
+    """
+    pieces = _parse(vocabulary.model).pieces
+    texts = _Piece.NORMAL, _Piece.UNUSED
+    return {
+        i
+        for i, piece in enumerate(pieces[: vocabulary.size])
+        if piece.type not in texts or len(piece.piece) == 1
+    }
+
+
+def keep_pieces(
+    vocabulary: SentencePiece, ids: Sequence[int]
+) -> MappedSentencePiece:
+    """Return a vocabulary with the pieces of some ids, in ascending order.
+
+    The model keeps the others, as unused: a byte pair is made of what was
+    merged before it, and then split again; a unigram is no candidate. So text
+    without the others has the pieces of before.
+    """
+    proto = _parse(vocabulary.model)
+    kept, spec = {*ids}, proto.trainer_spec
+    pieces = [proto.pieces[i] for i in ids]
+    for i, piece in enumerate(proto.pieces):
+        if i not in kept:
+            rest = _Piece()
+            rest.CopyFrom(piece)
+            if i < vocabulary.size:  # else text with it is unknown already
+                rest.type = _Piece.UNUSED
+            pieces.append(rest)
+    spec.vocab_size, spec.unk_id = len(ids), ids.index(vocabulary.unknown)
+    del proto.pieces[:]
+    proto.pieces.extend(pieces)
+    kind = MappedSentencePiece
+    if isinstance(vocabulary, MappedSentencePiece):
+        kind = type(vocabulary)
+    return kind(proto.SerializeToString(deterministic=True))
+
+
 def vocabulary_type(model: bytes, size: int) -> str:
     """Return the name in registry.vocabularies of a model of our ids, V = size.
 

@@ -1,0 +1,112 @@
+"""Tests of imported models without the subwords that a text does not use."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from imported_models import build, logits
+
+from t2t_repro import errors, hparam
+from t2t_repro.decoding.translate import BatchTranslator
+from t2t_repro.importing import huggingface, trimming
+from t2t_repro.serving import graph_vocabularies
+from t2t_repro.text import sentence_piece
+from t2t_repro.text.sentence_piece import Unigram
+from t2t_repro.text.vocabulary import WhitespaceTokens
+from t2t_repro.text.vocabulary_pair import Vocabularies
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+LINES = [
+    "Two dogs play in the snow.",
+    "Zwei Hunde spielen im Schnee.",
+    "Две собаки играют",
+    "unknown: Ω€ and ☃",
+]
+OTHERS = [
+    "A man in a blue shirt is standing",
+    "standing and blue in a shirt",
+    "на улице",
+    "0 1 2",
+]
+
+
+@pytest.fixture(scope="module")
+def multilingual():
+    return huggingface.read(GOLDEN / "m2m_100")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_has_its_pieces_and_other_text_is_spelled(kind, multilingual):
+    vocabulary = multilingual.vocabularies.source
+    if kind == "unigram":
+        lines = [*LINES, *OTHERS[:2], OTHERS[3]] * 20
+        vocabulary = Unigram.learn(lines, 317, normalization="identity")
+    ids = sentence_piece.indispensable_ids(vocabulary)
+    ids.update(*vocabulary.encode(LINES))
+    kept = sentence_piece.keep_pieces(vocabulary, sorted(ids))
+    assert kept.size == len(ids) < vocabulary.size
+    found = kept.encode(LINES)
+    assert [[sorted(ids)[i] for i in row] for row in found] == (
+        vocabulary.encode(LINES)
+    )
+    others = kept.encode(OTHERS)
+    assert others != vocabulary.encode(OTHERS)
+    assert [row.count(kept.unknown) for row in others] == [
+        row.count(vocabulary.unknown) for row in vocabulary.encode(OTHERS)
+    ]
+    assert kept.decode(others) == vocabulary.decode(vocabulary.encode(OTHERS))
+    graph, _ = graph_vocabularies.build(Vocabularies.shared(kept))
+    in_graph = graph.encode(tf.constant(OTHERS)).to_list()
+    assert in_graph == [row[:-1] for row in others]
+
+
+@pytest.mark.parametrize(
+    "name", ["m2m_100", pytest.param("huggingface", marks=pytest.mark.slow)]
+)
+def test_model_has_the_same_logits(name, tmp_path):
+    """Of one vocabulary, and of two whose ids are the same subwords."""
+    found = huggingface.read(GOLDEN / name)
+    text = tmp_path / "text"
+    text.write_text("\n".join(LINES), "utf-8")
+    trimmed = trimming.trim(found, [text])
+    before, after = found.vocabularies, trimmed.vocabularies
+    assert after.source.size == after.target.size < before.target.size
+    assert after.have_same_ids
+    names = before.target.pieces(range(before.target.size))
+    kept = [
+        names.index(x) for x in after.target.pieces(range(after.target.size))
+    ]
+    ids = [
+        side.encode([line])[0]
+        for side, line in zip(before, LINES, strict=False)
+    ]
+    fewer = [
+        side.encode([line])[0] for side, line in zip(after, LINES, strict=False)
+    ]
+    assert [[kept[i] for i in row] for row in fewer] == ids
+    np.testing.assert_allclose(
+        logits(trimmed, *fewer), logits(found, *ids)[:, kept], atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_greedy_outputs_of_kept_subwords_are_the_same(multilingual, tmp_path):
+    search = hparam.DecodeHParams(beam_size=1, extra_length=2)
+    tagged = [f"<en2de> {line}" for line in LINES]
+
+    def translate(found):
+        translator = BatchTranslator([build(found)], found.vocabularies, search)
+        return [x.text for x in translator.translate(tagged)]
+
+    outputs = translate(multilingual)
+    text = tmp_path / "text"
+    text.write_text("\n".join([*LINES, *outputs]), "utf-8")
+    assert translate(trimming.trim(multilingual, [text])) == outputs
+
+
+def test_vocabulary_of_words_is_refused(multilingual):
+    words = WhitespaceTokens.__new__(WhitespaceTokens)
+    other = multilingual._replace(vocabularies=Vocabularies.shared(words))
+    with pytest.raises(errors.UserError, match="SentencePiece; got Whitespace"):
+        trimming.trim(other, [])
