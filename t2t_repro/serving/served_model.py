@@ -20,10 +20,10 @@ Serving's batching rejects outputs without this dimension.)
 All operations are TensorFlow's and TF Text's. None calls Python, unless one of
 a user's own vocabulary does.
 
-Weights may be stored in 16 bits, which halves the file and its memory. A call
-still computes in float32, with the rounded weights: few CPUs have a fast
-float16, and scores are the same on any hardware. Each call casts the weights
-once before the search, which takes as long as reading them.
+Weights may be stored in 16 bits, which halves the file. A call still computes
+in float32, with the rounded weights: few CPUs have a fast float16, and scores
+are the same on any hardware. Each call casts the weights once before the
+search, which takes as long as reading them, and memory for copies in float32.
 """
 
 import dataclasses
