@@ -80,7 +80,7 @@ def main() -> None:
             "Name such a folder with --output_dir."
         )
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.importing import imported, run_writer, trimming
+    from t2t_repro.importing import imported, run_writer
 
     system = common_flags.required("from")
     name = common_flags.required("input")
@@ -92,7 +92,7 @@ def main() -> None:
     found = reader.read(path, **arguments)
     if texts := [*map(files.expand_path, options.keep_tokens_of)]:
         size = found.vocabularies.target.size
-        found = trimming.trim(found, texts)
+        found = imported.trim(found, texts)
         kept = f"{found.vocabularies.target.size:,} of {size:,}"
         print(f"Kept {kept} subwords.")
         origin = (origin or {}) | {"kept_subwords": kept}

@@ -1,5 +1,6 @@
 """Transformers of other systems in our terms: what a reader returns."""
 
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,14 +11,19 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays
 from t2t_repro.io import files
-from t2t_repro.text import sentence_piece, vocabulary
-from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
+from t2t_repro.text import parallel_files, sentence_piece, vocabulary
+from t2t_repro.text.sentence_piece import (
+    MappedModel,
+    MappedSentencePiece,
+    SentencePiece,
+)
 from t2t_repro.text.vocabulary import SpecialTokens, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
 # to a softmax, and label smoothing of it stays small.
 PAD_BIAS = -100.0
+_LINES = 10_000  # that trim() segments at once
 
 
 class Reference(NamedTuple):
@@ -236,3 +242,64 @@ def named(names: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except errors.UserError as error:
         raise errors.UserError(f"Cannot use {names}. {error}") from error
+
+
+def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
+    """Return a model with the subwords of a text, and those that all need.
+
+    NLLB-200 has 256,206 subwords for 202 languages, which are two fifths of its
+    weights, and most of the products of a step of its search. A text in two
+    languages uses a tenth of them. Its segmentation stays what it was, and so
+    do the logits of the subwords that are left, whose probabilities grow.
+
+    Special subwords, languages, bytes and single characters stay, so that no
+    text becomes unknown: another subword is spelled by those that are left.
+
+    Args:
+        found: the model.
+        paths: files of text in any of its languages.
+
+    Raises:
+        UserError: a file cannot be read, or a vocabulary is not SentencePiece.
+    """
+    pair = found.vocabularies
+    sides = list(map(_require_pieces, pair))
+    needed = [_needed_ids(side, paths) for side in dict.fromkeys(sides)]
+    if pair.have_same_ids:
+        needed = [set().union(*needed)] * 2
+    ids = list(map(sorted, needed))
+    kept = map(sentence_piece.keep_pieces, sides, ids)
+    source, target, softmax = (
+        found.weights[f"{name}/weight"]
+        for name in ("inputs_embedding", "targets_embedding", "softmax")
+    )
+    bias = found.weights.get("softmax/bias")
+    trimmed = matrices(ids, source, target, softmax, bias)
+    return found._replace(
+        weights={**found.weights, **trimmed},
+        vocabularies=Vocabularies.of(*kept),
+        vocabulary_type=(
+            found.vocabulary_type
+            if isinstance(pair.source, MappedSentencePiece)
+            else "mapped_sentence_piece"
+        ),
+        reference=None,  # which has the probabilities of before
+    )
+
+
+def _require_pieces(vocabulary):
+    if not isinstance(vocabulary, SentencePiece):
+        raise errors.UserError(
+            "--keep_tokens_of is for vocabularies of SentencePiece; got "
+            f"{type(vocabulary).__name__}. Omit it."
+        )
+    return vocabulary
+
+
+def _needed_ids(vocabulary, paths):
+    """Return the ids of the subwords that stay."""
+    ids = sentence_piece.indispensable_ids(vocabulary)
+    lines = itertools.chain(*map(parallel_files.read_lines, paths))
+    while chunk := list(itertools.islice(lines, _LINES)):
+        ids.update(*vocabulary.encode(chunk))
+    return ids

@@ -9,7 +9,7 @@ from imported_models import build, logits
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding.translate import BatchTranslator
-from t2t_repro.importing import huggingface, trimming
+from t2t_repro.importing import huggingface, imported
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.text import sentence_piece
 from t2t_repro.text.sentence_piece import Unigram
@@ -69,7 +69,7 @@ def test_model_has_the_same_logits(name, tmp_path):
     found = huggingface.read(GOLDEN / name)
     text = tmp_path / "text"
     text.write_text("\n".join(LINES), "utf-8")
-    trimmed = trimming.trim(found, [text])
+    trimmed = imported.trim(found, [text])
     before, after = found.vocabularies, trimmed.vocabularies
     assert after.source.size == after.target.size < before.target.size
     assert after.have_same_ids
@@ -102,11 +102,11 @@ def test_greedy_outputs_of_kept_subwords_are_the_same(multilingual, tmp_path):
     outputs = translate(multilingual)
     text = tmp_path / "text"
     text.write_text("\n".join([*LINES, *outputs]), "utf-8")
-    assert translate(trimming.trim(multilingual, [text])) == outputs
+    assert translate(imported.trim(multilingual, [text])) == outputs
 
 
 def test_vocabulary_of_words_is_refused(multilingual):
     words = WhitespaceTokens.__new__(WhitespaceTokens)
     other = multilingual._replace(vocabularies=Vocabularies.shared(words))
     with pytest.raises(errors.UserError, match="SentencePiece; got Whitespace"):
-        trimming.trim(other, [])
+        imported.trim(other, [])
