@@ -14,7 +14,12 @@ from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import pair_files
-from t2t_repro.text.languages import DirectionTagger, check_direction, tag_of
+from t2t_repro.text.languages import (
+    DirectionTagger,
+    check_direction,
+    check_language,
+    tag_of,
+)
 from t2t_repro.text.parallel_files import (
     DESCRIPTION,
     SUFFIXES,
@@ -291,6 +296,11 @@ class ParallelTextMultilingual(ParallelTextMany):
         default="", help="Language of translations that no tag names."
     )
     directions = ""
+    reads_source: bool = setting(
+        default=True,
+        help="Whether the model reads the language of a source, not only that "
+        "of its translation.",
+    )
     decode_hparams: str = setting(
         default="", help="As of parallel_text: settings of the search."
     )
@@ -315,6 +325,8 @@ class ParallelTextMultilingual(ParallelTextMany):
 
     @property
     def card(self) -> dict[str, Any]:
+        if not self.reads_source:
+            return super().card
         return super().card | {"source_languages": [*self.target_languages]}
 
     def toward(
@@ -329,20 +341,27 @@ class ParallelTextMultilingual(ParallelTextMany):
         source, _, target = target_language.rpartition("-")
         direction = source_language or source, target
         chosen = self.changed(_chosen=direction)
-        if any(direction):
+        known = self.target_languages
+        if any(direction) and self.reads_source:
             pair = chosen.source_language, chosen.target_language
-            check_direction(pair, self.target_languages)
+            check_direction(pair, known)
+        elif target:
+            check_language("target", target, known)
         return chosen
 
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
         """Functions that add the tag to a source, and change no target."""
+        if not self.reads_source:
+            return super().normalizers
         tagger = DirectionTagger(
             self.target_languages, self.target_language, self.source_language
         )
         return tagger, str
 
     def _tag(self, languages):
+        if not self.reads_source:
+            return super()._tag(languages)
         return tag_of("-".join(languages))
 
     def _check_directions(self):

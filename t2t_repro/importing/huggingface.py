@@ -8,7 +8,8 @@
     source.spm, target.spm                   SentencePiece models
     generation_config.json                   search, if there is one
 
-huggingface_languages.py has the files of tokens of models of many languages.
+huggingface_languages.py has the files of tokens of models of many languages,
+and huggingface_t5.py has T5 and mT5.
 
 Hugging Face's code of Marian (transformers/models/marian/modeling_marian.py)
 computes positions by the paper's formula with all sines first, while Marian, by
@@ -27,6 +28,7 @@ from t2t_repro.importing import (
     arrays,
     fairseq,
     huggingface_languages,
+    huggingface_t5,
     imported,
     model_files,
     weights,
@@ -47,8 +49,12 @@ WEIGHTS = (
 )
 _NAMES = fairseq.NAMES._replace(scope="model.")
 _SHARED = "model.shared.weight"
-# Copies of the formula, which are not read.
-_POSITIONS = r"model\.(en|de)coder\.embed_positions\.weights"
+# Arrays that are not read; those of positions are copies of the formula.
+_UNREAD_ARRAYS = (
+    re.escape(_SHARED),
+    r"model\.(en|de)coder\.embed_positions\.weights",
+    huggingface_t5.UNREAD,
+)
 _POSITIONS_TOLERANCE = 1e-5
 # Settings of MarianConfig, with its defaults; null is the default, too.
 _SETTINGS = {
@@ -129,8 +135,12 @@ _IDS = {
 
 def read(folder: pathlib.Path) -> Imported:
     """Read a model in the folder of these files."""
-    stored, config, hparams = _read_settings(folder)
+    file = model_files.find_file(folder, CONFIG)
+    stored = model_files.without_null(model_files.read_json(file, dict))
+    types = {"model_type": Setting("", values=tuple(_FAMILIES))}
+    model_files.read_settings(stored, types, file)
     family = _FAMILIES[stored["model_type"]]
+    config, hparams = family.read_settings(stored, file)
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
     search, first, search_files = _read_search(folder, stored, config, family)
@@ -141,18 +151,18 @@ def read(folder: pathlib.Path) -> Imported:
     found = family.read_vocabularies(
         folder, config | {_FORCED: first}, settings
     )
-    model_weights = _weights(tensors, config, hparams, found)
+    model_weights = family.read_weights(tensors, config, hparams, found)
     return Imported(
         hparams,
         model_weights,
         found.pair,
         found.kind,
         search,
-        (folder / CONFIG, *weights_files, *found.files, *search_files),
+        (file, *weights_files, *found.files, *search_files),
         found.languages,
         tokenizer,
         found.codes,
-        tensors.refuse_rest([re.escape(_SHARED), _POSITIONS]),
+        tensors.refuse_rest(_UNREAD_ARRAYS),
     )
 
 
@@ -186,7 +196,10 @@ def read_vocabularies(
 
 
 class _Family(NamedTuple):
-    """Models of a model_type, as transformers' code computes them."""
+    """Models of a model_type, as transformers' code computes them.
+
+    huggingface_t5 has the same functions.
+    """
 
     # Called as read_vocabularies().
     read_vocabularies: Callable[..., FoundVocabularies]
@@ -198,6 +211,43 @@ class _Family(NamedTuple):
     unread: Mapping[str, Any]
     # Whether an output may begin with a given token.
     forces_first: bool = False
+
+    def read_settings(
+        self, stored: Mapping[str, Any], file: pathlib.Path
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings of a config.json, and their hparams."""
+        config, hparams = model_files.read_settings(
+            stored, {**_SETTINGS, **self.settings}, file
+        )
+        model_files.require_same(file, stored, config, _OF_DECODER)
+        model_files.require_fixed(file, stored, self.unread)
+        hparams |= self.hparams
+        if hparams["pos"] == "timing":  # numbers begin after that of PAD
+            hparams["first_position"] = config["pad_token_id"] + 1
+        return config, hparams | {
+            **model_files.layer_counts(
+                config["encoder_layers"], config["decoder_layers"]
+            ),
+            "attention_bias": True,
+            "norm_epsilon": 1e-5,  # default of torch.nn.LayerNorm
+        }
+
+    def read_weights(
+        self,
+        tensors: Tensors,
+        config: Mapping[str, Any],
+        hparams: dict[str, Any],
+        found: FoundVocabularies,
+    ) -> dict[str, np.ndarray]:
+        """Return all weights by their paths, and complete the hparams."""
+        result = _embeddings(tensors, config, found)
+        result |= _positions(tensors, hparams, config["d_model"])
+        hparams |= {
+            "softmax_bias": "softmax/bias" in result,
+            "learned_start": "start" in result,
+            **imported.sharing(result, found.pair),
+        }
+        return result | weights.read_stacks(tensors, _NAMES, hparams)
 
 
 def _defaults(**values):
@@ -211,7 +261,7 @@ def _defaults(**values):
 _PRE_NORM = model_files.norm_order(pre_norm=True)
 _LEARNED = {"pos": "emb", "embedding_norm": True}
 _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
-_FAMILIES = {
+_FAMILIES: dict[str, Any] = {
     "marian": _Family(
         read_vocabularies,
         {"pos": "sines_then_cosines"},
@@ -237,6 +287,7 @@ _FAMILIES = {
         dict.fromkeys(_UNREAD, True) | {"static_position_embeddings": False},
         True,
     ),
+    **dict.fromkeys(("t5", "mt5"), huggingface_t5),
 }
 
 
@@ -253,23 +304,6 @@ def _special(tokens, config, file):
     )
     eos, pad = tokens[config["eos_token_id"]], tokens[config["pad_token_id"]]
     return SpecialTokens(eos, "<unk>", pad)
-
-
-def _weights(
-    tensors: Tensors,
-    config: Mapping[str, Any],
-    hparams: dict[str, Any],
-    found: FoundVocabularies,
-) -> dict[str, np.ndarray]:
-    """Return all weights by their paths, and complete the hparams."""
-    result = _embeddings(tensors, config, found)
-    result |= _positions(tensors, hparams, config["d_model"])
-    hparams |= {
-        "softmax_bias": "softmax/bias" in result,
-        "learned_start": "start" in result,
-        **imported.sharing(result, found.pair),
-    }
-    return result | weights.read_stacks(tensors, _NAMES, hparams)
 
 
 def _embeddings(tensors, config, found):
@@ -353,35 +387,6 @@ def _positions(tensors, hparams, size):
             rule = "Hugging Face's sinusoids"
             raise model_files.refuse("the weights", name, rule, difference)
     return {}
-
-
-def _read_settings(folder):
-    """Return config.json, the settings in it, and the hparams of these."""
-    file = model_files.find_file(folder, CONFIG)
-    stored = model_files.without_null(model_files.read_json(file, dict))
-    types = {"model_type": Setting("", values=tuple(_FAMILIES))}
-    model_files.read_settings(stored, types, file)
-    family = _FAMILIES[stored["model_type"]]
-    config, hparams = model_files.read_settings(
-        stored, _SETTINGS | family.settings, file
-    )
-    model_files.require_same(file, stored, config, _OF_DECODER)
-    model_files.require_fixed(file, stored, family.unread)
-    hparams |= family.hparams
-    if hparams["pos"] == "timing":  # numbers begin after that of PAD
-        hparams["first_position"] = config["pad_token_id"] + 1
-    return (
-        stored,
-        config,
-        hparams
-        | {
-            **model_files.layer_counts(
-                config["encoder_layers"], config["decoder_layers"]
-            ),
-            "attention_bias": True,
-            "norm_epsilon": 1e-5,  # default of torch.nn.LayerNorm
-        },
-    )
 
 
 def _read_search(folder, stored, config, family):

@@ -50,7 +50,7 @@ class Imported(NamedTuple):
     files: tuple[pathlib.Path, ...]
     languages: tuple[str, str] = ("", "")  # "": the files do not say
     languages_file: pathlib.Path | None = None  # the file that names them
-    # Languages of a model that is told both of them.
+    # Languages of a model that is told that of the target, or both.
     codes: tuple[str, ...] = ()
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()

@@ -214,5 +214,6 @@ def _problem(
         "languages": ":".join(imported.codes),
         "source": source,
         "target": target,
+        "reads_source": pair.source.leads_outputs,
     }
     return build_problem("parallel_text_multilingual", arguments)

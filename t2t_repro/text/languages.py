@@ -140,7 +140,7 @@ class Tagger:
             own or (self.language and tag_of(self.language)), text
         )
         if self.languages and not has_known_tag(tagged, self.languages):
-            tags = ", ".join(map(tag_of, self.languages))
+            tags = _first([*map(tag_of, self.languages)])
             raise errors.UserError(
                 "A source must have the tag of its target language at its "
                 f"beginning, one of {tags}; got {tagged[:80]!r}. Write the "
@@ -209,19 +209,24 @@ def check_direction(direction: Direction, languages: Sequence[str]) -> None:
         UserError: one is missing or unknown; names those near it.
     """
     for side, code in zip(("source", "target"), direction, strict=True):
-        if not code or (languages and code not in languages):
-            raise errors.UserError(
-                f"The language of the {side} must be one that the model "
-                f"knows; got {code!r}.{errors.hint(code, languages)} Begin "
-                "the line with a tag such as <en2de>, or say --source_language "
-                "and --target_language; in Python, target_language='en-de'; in "
-                f"requests to the signature directed, {SOURCE} and {TARGET}. "
-                f"{_examples(languages)}"
-            )
+        check_language(side, code, languages)
 
 
-def _examples(languages):
-    """Return a sentence with the first of many languages, or ""."""
-    more = f" and {len(languages) - 8} more" if len(languages) > 8 else ""
-    shown = ", ".join(languages[:8])
-    return f"The model has {shown}{more}." if languages else ""
+def check_language(side: str, code: str, languages: Sequence[str]) -> None:
+    """Call check_direction() for one side, "source" or "target"."""
+    if not code or (languages and code not in languages):
+        known = f"The model has {_first(languages)}." if languages else ""
+        raise errors.UserError(
+            f"The language of the {side} must be one that the model knows; got "
+            f"{code!r}.{errors.hint(code, languages)} Begin the line with a "
+            "tag such as <en2de>, or say --source_language and "
+            "--target_language; in Python, target_language='en-de'; in "
+            f"requests to the signature directed, {SOURCE} and {TARGET}. "
+            f"{known}"
+        )
+
+
+def _first(names):
+    """Return the first of many names, and how many more there are."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

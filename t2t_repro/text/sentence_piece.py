@@ -35,7 +35,7 @@ from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens, Vocabulary
 SPACE = "\u2581"  # the sign of a space, which begins a word
 CODE = r"(?s)^>>.*?<<"  # of a language; also in the syntax of RE2
 _CODE = re.compile(CODE)
-_LANGUAGE = re.compile(r"<2([A-Za-z_]+)>")  # name of a language's token
+LANGUAGE = re.compile(r"<2([A-Za-z_]+)>")  # name of a language's token
 _SENTINEL = re.compile("<extra_id_[0-9]+>")  # T5's, which is a word of a text
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
@@ -262,7 +262,7 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
     def tags(self) -> frozenset[str]:  # type: ignore[override]
         if not self.reads_codes:
             words = (name.removeprefix(SPACE) for name in self._words)
-            tags = super().tags | set(filter(_LANGUAGE.fullmatch, words))
+            tags = super().tags | set(filter(LANGUAGE.fullmatch, words))
             return frozenset(t for t in tags if not _SENTINEL.fullmatch(t))
         names = self.pieces(range(self._size))
         return frozenset(name for name in names if _CODE.fullmatch(name))
@@ -310,7 +310,7 @@ class MultilingualPieces(MappedSentencePiece):
         return {
             match[1]: i
             for i, name in names
-            if (match := _LANGUAGE.fullmatch(name))
+            if (match := LANGUAGE.fullmatch(name))
             and self._processor.IsControl(i)
         }
 

@@ -33,6 +33,7 @@ FILES = {
     "mbart50": ["tokenizer_config.json"],
     "nllb": ["tokenizer.json"],
     "opennmt_tf": ["data.yml", "model_description.py", "src.vocab"],
+    "t5": ["config.json", "tokenizer_config.json", "spiece.model"],
     "tensor2tensor": [
         *("hparams.json", "model.ckpt-7.index"),
         *("model.ckpt-7.data-00000-of-00001", "vocab.translate_ende.subwords"),
@@ -81,6 +82,7 @@ WRITERS = {
     "mbart50": functools.partial(copy_golden, name="mbart50"),
     "nllb": functools.partial(copy_golden, name="nllb"),
     "opennmt_tf": imported_models.write_opennmt_tf,
+    "t5": functools.partial(copy_golden, name="t5"),
     "tensor2tensor": imported_models.write_tensor2tensor,
 }
 

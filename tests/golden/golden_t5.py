@@ -1,0 +1,164 @@
+"""Writer of tests/golden/t5 and madlad, computed with transformers.
+
+    pip install torch==2.13.0 transformers sentencepiece protobuf
+    python -m tests.golden.golden_t5 FILE…
+
+FILE… are lines of text, from which small SentencePiece models are learned. Each
+folder has a random T5ForConditionalGeneration, of version 1.0 and 1.1, with a
+vocabulary of its family, and expected.json:
+
+    lines       sentences in several scripts; MADLAD's begin with a tag
+    inputs      ids by T5Tokenizer; by SentencePiece of MADLAD, whose spaces,
+                bytes and unknown text that class reads in another way
+    logits      [T, V / 7] of the first sentence and the second as a target
+    greedy, beam    ids of generate() with 1 and 4 beams
+"""
+
+import io
+import json
+import pathlib
+import sys
+
+import sentencepiece
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).parent
+EXTRA_LENGTH = 8
+EVERY = 7  # logit that is stored
+SEED = 1
+LINES = [
+    "translate English to German: Two dogs play in the snow.",
+    "Zwei Hunde spielen im Schnee.",
+    "Deux chiens jouent dans la neige.",
+    "Две собаки играют в снегу.",
+    "两只狗在雪地里玩耍。",
+    "كلبان يلعبان في الثلج",
+    "unknown: Ω€ and ☃ ☃☃ x",
+    "  spaces   between ",
+    "The <extra_id_0> walks in <extra_id_1> park .",
+    "Ein Mann",
+]
+MADLAD = ["\n", "<2de>", "<2zh_Latn>", "<2en>"]
+_VOCABULARIES = {
+    "t5": {"vocab_size": 300, "pad_id": 0, "eos_id": 1, "unk_id": 2}
+    | {"bos_id": -1},
+    "madlad": {"vocab_size": 560, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    | {"user_defined_symbols": MADLAD, "byte_fallback": True}
+    | {"remove_extra_whitespaces": False},
+}
+_CONFIGS = {
+    # 100 sentinels, and 28 rows without tokens
+    "t5": {"vocab_size": 428, "d_model": 16, "d_kv": 6, "num_heads": 3},
+    "madlad": {"vocab_size": 560, "d_model": 10, "d_kv": 4, "num_heads": 4}
+    | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    | {"pad_token_id": 1, "eos_token_id": 2},
+}
+
+
+def main(paths):
+    text = [line for path in paths for line in open(path, encoding="utf-8")]
+    for family in _CONFIGS:
+        folder = ROOT / family
+        folder.mkdir(exist_ok=True)
+        learn(text, folder, _VOCABULARIES[family])
+        config = transformers.T5Config(
+            num_layers=2,
+            num_decoder_layers=1,
+            d_ff=20,
+            decoder_start_token_id=0,
+            relative_attention_num_buckets=8,
+            relative_attention_max_distance=12,
+            **_CONFIGS[family],
+        )
+        write(family, folder, config)
+
+
+def learn(text, folder, settings):
+    """Learn a vocabulary from lines of text."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter([*text[:3000], *LINES[3:6] * 50]),
+        model_writer=model,
+        model_type="unigram",
+        **{"normalization_rule_name": "identity"} | settings,  # small files
+    )
+    (folder / "spiece.model").write_bytes(model.getvalue())
+
+
+def write(family, folder, config):
+    """Write the model, and what it gives."""
+    lines, path = LINES, folder / "spiece.model"
+    if family == "t5":
+        tokenizer = transformers.T5Tokenizer.from_pretrained(folder)
+        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 100}
+        inputs = tokenizer(lines)["input_ids"]
+    else:
+        lines = [f"<2de> {line}" for line in lines]
+        tokenizer = sentencepiece.SentencePieceProcessor(str(path))
+        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
+        inputs = tokenizer.Encode(lines, add_eos=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+    expected = {"lines": lines, "inputs": inputs}
+    model = random_model(config)
+    model.save_pretrained(folder)
+    expected["logits"] = logits(model, *inputs[:2])
+    for name, beams in (("greedy", 1), ("beam", 4)):
+        expected[name] = [generate(model, ids, beams) for ids in inputs]
+    (folder / "expected.json").write_text(
+        json.dumps(expected, ensure_ascii=False) + "\n", "utf-8"
+    )
+    print(family, {n: [*map(len, expected[n])] for n in ("greedy", "beam")})
+    print([len(set(row)) for row in expected["beam"]])
+
+
+def logits(model, source, target):
+    """Return every seventh logit of a target, rounded."""
+    start = model.config.decoder_start_token_id
+    with torch.no_grad():
+        found = model(
+            input_ids=torch.tensor([source]),
+            decoder_input_ids=torch.tensor([[start, *target[:-1]]]),
+        ).logits[0, :, ::EVERY]
+    return [[round(x, 5) for x in row] for row in found.tolist()]
+
+
+def generate(model, ids, beams):
+    """Return the ids of an output up to EOS."""
+    config = model.config
+    with torch.no_grad():
+        output = model.generate(
+            input_ids=torch.tensor([ids]),
+            num_beams=beams,
+            max_new_tokens=len(ids) + EXTRA_LENGTH,
+            forced_eos_token_id=config.eos_token_id,
+            bad_words_ids=[[config.pad_token_id]],  # trained ones never have it
+        )
+    found = output[0].tolist()[1:]
+    return found[: found.index(config.eos_token_id) + 1]
+
+
+def random_model(config):
+    """Return a model whose outputs vary."""
+    torch.manual_seed(SEED)
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        if config.scale_decoder_outputs:  # version 1.0
+            # A subword's own vector would be the most probable next one.
+            model.shared.weight.mul_(0.05)
+            model.decoder.final_layer_norm.weight.mul_(40)
+        else:
+            head = torch.randn_like(model.shared.weight)
+            model.lm_head.weight = torch.nn.Parameter(head)
+        for path, weight in model.named_parameters():
+            if "layer_norm" in path:
+                weight.add_(0.3 * torch.randn_like(weight))
+            elif "relative_attention_bias" in path:
+                weight.normal_()
+            elif "Dense" in path or path.endswith("Attention.o.weight"):
+                weight.mul_(2)
+    return model
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
