@@ -38,7 +38,8 @@ def shrink_pictures(notebook: dict) -> None:
             if png := data.get("image/png"):
                 picture = Image.open(io.BytesIO(base64.b64decode(png)))
                 file = io.BytesIO()
-                picture.convert("RGB").quantize(64).save(file, "PNG")
+                rare = Image.Quantize.MAXCOVERAGE  # keeps rare colors
+                picture.convert("RGB").quantize(64, rare).save(file, "PNG")
                 encoded = base64.b64encode(file.getvalue())
                 data["image/png"] = encoded.decode()
 

@@ -7,6 +7,7 @@ flags.
 import dataclasses
 import inspect
 import math
+import os
 import pathlib
 import re
 import shlex
@@ -413,11 +414,15 @@ def trained_model() -> TrainedModel:
 def print_next(command: str, *more: str, of_run: bool = True) -> None:
     """Print the command that usually follows a finished one.
 
+    With T2T_NEXT=0 in the environment, it is not printed.
+
     Args:
         command: its name.
         more: its flags.
         of_run: whether the flags that name the run, or its data, come first.
     """
+    if os.environ.get("T2T_NEXT") == "0":
+        return
     line = shlex.join(["t2t", command, *(_naming() if of_run else ()), *more])
     print(f"Next: {line}", file=sys.stderr)
 

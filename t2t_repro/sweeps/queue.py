@@ -207,10 +207,11 @@ class Commands(NamedTuple):
         """Give each process its share of the cores, unless the user did.
 
         Two trainings with one thread each are a fourth faster than two that
-        compete for both cores.
+        compete for both cores. The next command is known: none is printed.
         """
-        if self.processes == 1:
-            return None
-        threads = str(max((os.cpu_count() or 1) // self.processes, 1))
-        names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
-        return dict.fromkeys(names, threads) | os.environ
+        given = {"T2T_NEXT": "0"}
+        if self.processes > 1:
+            threads = str(max((os.cpu_count() or 1) // self.processes, 1))
+            names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+            given |= dict.fromkeys(names, threads)
+        return given | os.environ

@@ -155,7 +155,9 @@ class _Loop:
                 self._take_step(step, next(batches))
                 code = self._finish_step(step)
             self.worker.barrier()  # the others would fail if one left
-        progress.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
+        is_done = code == 0 and step == self.last_step
+        done = "Finished" if is_done else "Stopped"
+        progress.show(f"{done} after step {step:,}; checkpoint ckpt-{step}.")
         return code
 
     def _open_log(self) -> TrainLog:

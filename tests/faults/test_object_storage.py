@@ -103,7 +103,7 @@ def test_run_in_an_object_store_equals_a_local_one(
     run = storage.download(storage.local_path(f"{URL}/run"))
     (run / "checkpoints" / ".t2t.objects").unlink()
     assert_same_run(run, trained)
-    assert "Stopped after step 12" in (run / "train.log").read_text()
+    assert "Finished after step 12" in (run / "train.log").read_text()
     # Average, export, serve: each on its own machine.
     machines.use("average")
     machines.run(

@@ -140,7 +140,8 @@ def test_typed_sentence_is_translated(server, local, chromium):
         assert await browser.value(text_of("best")) == texts[0]
         items = await browser.value(
             "[...document.querySelectorAll('#hypotheses li')].map("
-            "item => [item.lastChild.data, item.querySelector('data').value])"
+            "item => ['bdi', 'data'].map(tag => item.querySelector(tag)))"
+            ".map(([text, score]) => [text.textContent, score.value])"
         )
         assert [text for text, _ in items] == texts
         assert [float(score) for _, score in items] == pytest.approx(

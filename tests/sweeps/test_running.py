@@ -104,7 +104,8 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
 
     @contextlib.contextmanager
     def process(line, env, **output):
-        seen.append(env and [env[name] for name in names])
+        assert env["T2T_NEXT"] == "0"
+        seen.append([env.get(name) for name in names])
         yield types.SimpleNamespace(wait=lambda: 0)
 
     monkeypatch.setattr(queue, "process", process)
@@ -112,7 +113,7 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
     queue.Commands(tmp_path / "log", processes=2).run("trainer")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
     queue.Commands(tmp_path / "log", processes=2).run("trainer")
-    assert seen == [None, ["3", "3"], ["1", "3"]]
+    assert seen == [[None, None], ["3", "3"], ["1", "3"]]
 
 
 REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]

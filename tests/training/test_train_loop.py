@@ -500,6 +500,7 @@ def test_run_without_validations_has_none(runs, fake_steps, tmp_path):
     code, printed = runs.train(tmp_path, train_steps=5, eval_every=0)
     assert code == 0 and runs.saved_steps(tmp_path) == [4, 5]
     assert "validation: none, by --eval_every=0" in printed
+    assert "Finished after step 5; checkpoint ckpt-5." in printed
     assert not (tmp_path / "validation.json").exists()
 
 

@@ -124,11 +124,12 @@ function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }
   byId("hypotheses").replaceChildren(
     ...texts.slice(0, countOutputs(scores)).map((text, i) => {
       const item = document.createElement("li");
-      item.dir = "auto";
       const score = document.createElement("data");
       score.value = scores[i];
       score.textContent = scores[i].toFixed(2);
-      item.append(score, " ", text);
+      const isolated = document.createElement("bdi"); // either direction
+      isolated.textContent = text;
+      item.append(score, " ", isolated);
       return item;
     }),
   );
