@@ -249,9 +249,9 @@ def test_runs_that_differ_in_their_seed_share_a_column():
 @needs_chromium
 def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
     """In the dark, too, the page has no white paper."""
-    page = tmp_path / "index.html"
+    file = tmp_path / "index.html"
     runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    page.write_text(reporting.render(runs), "utf-8")
+    file.write_text(page.render(runs), "utf-8")
     columns = (
         "getComputedStyle(document.querySelector('.side'))"
         ".gridTemplateColumns.split(' ').length"
@@ -273,7 +273,7 @@ def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
         background = "getComputedStyle(document.body).backgroundColor"
         assert await browser.value(background) != "rgb(255, 255, 255)"
 
-    visit(chromium, page.as_uri(), test)
+    visit(chromium, file.as_uri(), test)
 
 
 def test_headline_metric_comes_first():
