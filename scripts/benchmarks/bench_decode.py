@@ -10,29 +10,39 @@ Models with random weights search at one forced output length. If RUN is given,
 its model also translates all of FILE. Our search and CTranslate2, both in
 float32, take turns, and the best turn of each counts. The last line is a JSON
 list of {name, value, unit, peer, ratio}.
+
+With --pytorch and --imported=nllb_600m, transformers writes a random model of
+this size in Hugging Face's files. It is imported, also with a tenth of its
+subwords, and exported, and translates sentences beside transformers and a model
+of the same shape in CTranslate2: speed, and the memory of each process.
 """
 
 import functools
 import pathlib
 import statistics
+import sys
 import tempfile
 import time
 
 import keras
+import numpy as np
 import sacrebleu
 import tensorflow as tf
 from absl import flags
 from sentencepiece import sentencepiece_model_pb2
 
+import t2t_repro
 from scripts.benchmarks import harness
 from t2t_repro import hparam, registry
 from t2t_repro.decoding import compiled, rules, search, translate
+from t2t_repro.importing import huggingface, run_writer, trimming
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.serving import exporting, saved_model
 from t2t_repro.text import parallel_files
-from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.sentence_piece import SPACE, Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -49,7 +59,14 @@ _REFERENCES = flags.DEFINE_string(
 _XLA = flags.DEFINE_bool(
     "xla", False, "Compare compiled with uncompiled searches of one sentence."
 )
+_IMPORTED = flags.DEFINE_list(
+    "imported", [], "Sizes of models of Hugging Face to import and to serve."
+)
+_PYTORCH = flags.DEFINE_string(
+    "pytorch", None, "Python that has torch and transformers, for --imported."
+)
 
+PEAK = "peak megabytes"
 THREADS = 2
 # The decoder's settings for a file: concurrent operations, one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
@@ -270,7 +287,96 @@ def translate_file(settings):
     return {"seconds": seconds, "texts": texts, "tokens": tokens}
 
 
+# Imports of a random model of many languages. Its vocabulary has w4, w5, ….
+
+LANGUAGES = "eng_Latn", "deu_Latn"
+_SPECIAL = "<s>", "<pad>", "</s>", "<unk>"
+# Hparams of such a model, for one of the same shape.
+_PRE_NORM = {
+    "layer_preprocess_sequence": "n",
+    "layer_postprocess_sequence": "da",
+    "attention_bias": True,
+}
+
+
+def sentences(settings, count):
+    """Return sentences of words that are a subword each, with EOS `length`."""
+    size = settings["length"] - 1, settings["vocab_size"] - 10
+    words = np.random.default_rng(0).integers(4, size[1], (count, size[0]))
+    return [" ".join(f"w{i}" for i in row) for row in words]
+
+
+def write_tokenizer(settings):
+    """Write the files of an NLLB's tokenizer, and a text of a tenth of it."""
+    folder = pathlib.Path(settings["folder"])
+    proto = sentencepiece_model_pb2.ModelProto()
+    kind = proto.SentencePiece.Type.Value
+    count = settings["vocab_size"] - 10
+    words = [f"{SPACE}w{i}" for i in range(len(_SPECIAL), count)]
+    proto.pieces.add(piece="<unk>", type=kind("UNKNOWN"))
+    for name in ("<s>", "</s>"):
+        proto.pieces.add(piece=name, type=kind("CONTROL"))
+    for word in words:
+        proto.pieces.add(piece=word, score=-1)
+    model = proto.SerializeToString()
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    tokens = [*_SPECIAL, *words]
+    added = [
+        {"id": count + i, "content": name}
+        for i, name in enumerate((*LANGUAGES, "<mask>"))
+    ]
+    content = {
+        "model": {"vocab": {token: i for i, token in enumerate(tokens)}},
+        "added_tokens": added,
+    }
+    files.write_json(folder / "tokenizer.json", content)
+    config = {"tokenizer_class": "NllbTokenizer"}
+    files.write_json(folder / "tokenizer_config.json", config)
+    lines = sentences(settings, settings["batch"])
+    lines += sentences(settings, count // 10 // settings["length"])
+    (folder / "text").write_text("\n".join(lines), "utf-8")
+
+
+def import_model(settings):
+    """Import the model, perhaps trimmed; return the highest memory."""
+    registry.load_definitions()
+    folder = pathlib.Path(settings["folder"])
+    found = huggingface.read(folder)
+    if settings["trimmed"]:
+        found = trimming.trim(found, [folder / "text"])
+    run_dir = pathlib.Path(settings["run"])
+    run_writer.write(found, "huggingface", run_dir, "-".join(LANGUAGES))
+    return {PEAK: harness.peak_megabytes()}
+
+
+def export_imported(settings):
+    """Export it with outputs as long as the inputs; return the same."""
+    registry.load_definitions()
+    run = Run.open(settings["run"])
+    changes = {"extra_length": 0, "beam_size": settings["beam_size"]}
+    exporting.write(
+        run,
+        settings["export"],
+        decode_hparams=run.search.override(changes),
+        weights_dtype=settings["dtype"],
+    )
+    return {PEAK: harness.peak_megabytes()}
+
+
+def translate_imported(settings):
+    """Return seconds of translations by the export, and the highest memory."""
+    lines = sentences(settings, settings["batch"])
+    model = t2t_repro.load(settings["export"])
+    return harness.time_and_memory(
+        lambda: model.translate(lines), settings["times"]
+    )
+
+
 MEASUREMENTS = {
+    "tokenizer": write_tokenizer,
+    "import": import_model,
+    "export": export_imported,
+    "translate": translate_imported,
     "convert random": convert_random,
     "search": measure_search,
     "compiled": measure_compiled,
@@ -282,18 +388,18 @@ MEASUREMENTS = {
 }
 
 
-def run(measure, program="bench_decode", **settings):
+def run(measure, program="bench_decode", python=sys.executable, **settings):
     """Return a measurement of another process of a program."""
     return harness.measure_in_process(
-        f"scripts.benchmarks.{program}", measure, **settings
+        f"scripts.benchmarks.{program}", measure, python=python, **settings
     )
 
 
-def best_turns(measure, settings, ours, threads, rate):
-    """Measure both libraries in turns; return {layout: best measurement}.
+def best_turns(measure, settings, others, threads, rate):
+    """Measure libraries in turns; return {layout: best measurement}.
 
-    `ours` sets our threads. CTranslate2 has `threads` of one worker, or as many
-    workers with one each.
+    `others` are functions by layout. CTranslate2 has `threads` of one worker,
+    or as many workers with one each.
     """
     layouts = {"CTranslate2": {"workers": 1, "threads": threads}}
     if threads > 1:
@@ -305,29 +411,38 @@ def best_turns(measure, settings, ours, threads, rate):
         layout = settings | layout | {"length_penalty": 0.6}
         return run(measure, "peers", **layout) | layout
 
-    measures = {"ours": lambda: run(measure, **settings | ours)}
-    for name, layout in layouts.items():
-        measures[name] = functools.partial(measure_peer, layout)
-    return harness.best_of_turns(measures, _TURNS.value, rate)
+    measures = {
+        name: functools.partial(measure_peer, layout)
+        for name, layout in layouts.items()
+    }
+    return harness.best_of_turns(others | measures, _TURNS.value, rate)
 
 
 def measure_speed(name, settings, ours, threads):
     """Measure sentences per second and memory at one forced output length."""
-
-    def rate(measured):
-        sentences = settings["batch"] * measured.get("workers", 1)
-        return sentences / statistics.median(measured["seconds"])
-
     settings = settings | {"times": _TIMES.value}
-    peers = best_turns("search", settings, ours, threads, rate)
+    rate = functools.partial(sentences_per_second, settings["batch"])
+    search_ours = functools.partial(run, "search", **settings | ours)
+    others = {"ours": search_ours}
+    peers = best_turns("search", settings, others, threads, rate)
     best = peers.pop("ours")
     tokens = rate(best) * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
-    memory = "peak megabytes"
+    report_speed_and_memory(name, best, peers, rate)
+
+
+def sentences_per_second(batch, measured):
+    """Return the speed of measured searches, one batch for each worker."""
+    sentences = batch * measured.get("workers", 1)
+    return sentences / statistics.median(measured["seconds"])
+
+
+def report_speed_and_memory(name, best, peers, rate):
+    """Report a measurement beside those of peers, {layout: measurement}."""
     for layout, theirs in peers.items():
         rates = rate(best), "sentences/s", layout, rate(theirs)
         harness.report_beside(name, *rates)
-        megabytes = best[memory], "MB", layout, theirs[memory]
+        megabytes = best[PEAK], "MB", layout, theirs[PEAK]
         harness.report_beside(f"{name}: peak memory", *megabytes)
 
 
@@ -372,7 +487,8 @@ def measure_file(settings):
     def rate(translated):
         return len(translated["texts"]) / translated["seconds"]
 
-    peers = best_turns("file", settings, OURS, THREADS, rate)
+    ours = {"ours": functools.partial(run, "file", **settings | OURS)}
+    peers = best_turns("file", settings, ours, THREADS, rate)
     best = peers.pop("ours")
     tokens = best["tokens"] / best["seconds"]
     harness.report("file: target tokens", tokens, "tokens/s")
@@ -391,7 +507,50 @@ def measure_file(settings):
         )
 
 
+def measure_imported(size, folder):
+    """Measure import and translation beside both libraries."""
+    settings = COMMON | harness.MODEL_SIZES[size] | {"threads": THREADS}
+    settings |= {"folder": str(folder), "times": _TIMES.value, "batch": 8}
+    run("write M2M-100", "peers", _PYTORCH.value, **settings)
+    run("tokenizer", **settings)
+    exports, memory = {}, {}
+    for name in ("ours", "bfloat16", "trimmed"):
+        paths = {
+            key: str(folder / f"{name}_{key}") for key in ("run", "export")
+        }
+        if name == "bfloat16":
+            paths["run"] = exports["ours"]["run"]
+        else:
+            trims = {"trimmed": name == "trimmed"}
+            memory[name] = run("import", **settings | paths | trims)[PEAK]
+        dtype = "bfloat16" if name == "bfloat16" else "float32"
+        run("export", dtype=dtype, **settings | paths)
+        exports[name] = paths
+    shape = {"folder": str(folder / "ctranslate2"), "hparams": _PRE_NORM}
+    run("convert random", **settings | shape)
+    for batch in (8, 1):
+        settings["batch"] = batch
+        rate = functools.partial(sentences_per_second, batch)
+        others = {
+            name: functools.partial(run, "translate", **settings | paths)
+            for name, paths in exports.items()
+        }
+        others["transformers"] = functools.partial(
+            run, "translate M2M-100", "peers", _PYTORCH.value, **settings
+        )
+        threads = THREADS if batch > 1 else 1
+        peers = best_turns("search", settings | shape, others, threads, rate)
+        best, name = peers.pop("ours"), f"{size}, imported, batch {batch}"
+        report_speed_and_memory(name, best, peers, rate)
+    loaded = peers["transformers"]["loaded megabytes"]
+    for name, megabytes in memory.items():
+        values = megabytes, "MB", "transformers", loaded
+        harness.report_beside(f"{size}, import, {name}: memory", *values)
+
+
 def main():
+    if _IMPORTED.value and not _PYTORCH.value:
+        print("Skipping --imported: name a Python with --pytorch.")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for size in _SIZES.value:
@@ -399,6 +558,8 @@ def main():
                 compare_compiled(size, folder / size)
             else:
                 measure_random_model(size, folder)
+        for size in _IMPORTED.value if _PYTORCH.value else ():
+            measure_imported(size, folder / f"imported_{size}")
         if _OUTPUT_DIR.value:
             settings = COMMON | {
                 "threads": THREADS,

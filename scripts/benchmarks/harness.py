@@ -24,6 +24,7 @@ MODEL_SIZES = {
         "tiny": (128, 512, 4, 2, 8_192),
         "small": (256, 1024, 4, 3, 8_192),
         "base": (512, 2048, 8, 6, 32_768),
+        "nllb_600m": (1024, 4096, 16, 12, 256_206),
     }.items()
 }
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras

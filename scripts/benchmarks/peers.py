@@ -276,7 +276,26 @@ def batches_of_marian(settings):
 
     is_gpu = settings["device"] == "gpu"
     device = "cuda" if is_gpu else "cpu"
-    shape = {
+    config = transformers.MarianConfig(
+        **transformers_shape(settings),
+        pad_token_id=PAD,
+        eos_token_id=harness.EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+    )
+    model = transformers.MarianMTModel(config).eval()
+    model = model.to(device, torch.float16 if is_gpu else torch.float32)
+
+    def search_of(settings):
+        ids = torch.from_numpy(harness.random_inputs(settings)).long()
+        return generation(model, ids.to(device), settings)
+
+    return harness.time_batches(search_of, settings)
+
+
+def transformers_shape(settings):
+    """Return the settings of a model in transformers' names."""
+    return {
         f"{side}_{name}": settings[setting]
         for side in ("encoder", "decoder")
         for name, setting in (
@@ -284,31 +303,52 @@ def batches_of_marian(settings):
             ("attention_heads", "num_heads"),
             ("ffn_dim", "filter_size"),
         )
+    } | {
+        "vocab_size": settings["vocab_size"],
+        "d_model": settings["hidden_size"],
     }
-    config = transformers.MarianConfig(
-        vocab_size=settings["vocab_size"],
-        d_model=settings["hidden_size"],
-        pad_token_id=PAD,
-        eos_token_id=harness.EOS,
-        decoder_start_token_id=PAD,
-        forced_eos_token_id=None,
-        **shape,
-    )
-    model = transformers.MarianMTModel(config).eval()
-    model = model.to(device, torch.float16 if is_gpu else torch.float32)
 
-    def search_of(settings):
-        ids = torch.from_numpy(harness.random_inputs(settings)).long()
-        length = settings["length"]
-        return lambda: model.generate(
-            ids.to(device),
-            num_beams=settings["beam_size"],
-            do_sample=False,
-            min_new_tokens=length,
-            max_new_tokens=length,
-        ).cpu()
 
-    return harness.time_batches(search_of, settings)
+def generation(model, ids, settings, **arguments):
+    """Return a call of generate() at one forced output length."""
+    length = settings["length"]
+    return lambda: model.generate(
+        ids,
+        num_beams=settings["beam_size"],
+        do_sample=False,
+        min_new_tokens=length,
+        max_new_tokens=length,
+        **arguments,
+    ).cpu()
+
+
+def write_m2m_100(settings):
+    """Write a random model of the type of M2M-100, in several files."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.M2M100Config(**transformers_shape(settings))
+    model = transformers.M2M100ForConditionalGeneration(config)
+    model.save_pretrained(settings["folder"], max_shard_size="500MB")
+
+
+def translate_m2m_100(settings):
+    """Return seconds of searches, and the memory before and after them."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(settings["threads"])
+    model = transformers.M2M100ForConditionalGeneration.from_pretrained(
+        settings["folder"]
+    ).eval()
+    loaded = harness.peak_megabytes()
+    ids = torch.from_numpy(harness.random_inputs(settings)).long()
+    ids[:, -1] = model.config.eos_token_id
+    search = generation(model, ids, settings, forced_bos_token_id=BOS + 1)
+    return harness.time_and_memory(search, settings["times"]) | {
+        "loaded megabytes": loaded
+    }
 
 
 if __name__ == "__main__":
@@ -320,5 +360,7 @@ if __name__ == "__main__":
             "file": translate_ctranslate2,
             "CTranslate2 batches": batches_of_ctranslate2,
             "Marian batches": batches_of_marian,
+            "write M2M-100": write_m2m_100,
+            "translate M2M-100": translate_m2m_100,
         }
     )
