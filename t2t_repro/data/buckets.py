@@ -152,16 +152,6 @@ def fill(
 _UNEVEN = 0.25  # largest share by which batches differ from batch_tokens
 
 
-class _Batches(NamedTuple):
-    """Batches of the pairs of the first u lengths, for each u of U."""
-
-    number: np.ndarray  # [U]
-    rows: np.ndarray  # [U]
-    row_lengths: np.ndarray  # [U, 2]
-    slots: np.ndarray  # [U], of all batches
-    are_even: np.ndarray  # [U] bool
-
-
 def fitted(
     lengths: Mapping[str, np.ndarray], pairs: np.ndarray, hparams: HParams
 ) -> Cuts:
@@ -181,22 +171,23 @@ def fitted(
     buckets = [with_cut(np.arange(len(both)))]
     while len(buckets) < hparams.num_buckets:
         best = max(range(len(buckets)), key=lambda i: buckets[i][1])
-        bucket, saved, parts = buckets[best]
-        if saved <= 0:
+        bucket, _, parts = buckets[best]
+        if not parts:
             break
         buckets[best : best + 1] = [with_cut(bucket[part]) for part in parts]
     bucket_of = np.empty(len(both), np.int64)
     starts, shapes = [0], []
     for number, (bucket, *_) in enumerate(reversed(buckets)):  # long ones first
         bucket_of[bucket] = number
-        found = _distribute(both[bucket], counts[bucket], hparams)
-        count, row_lengths = found.number[-1], found.row_lengths[-1].tolist()
-        end = starts[-1] + counts[bucket].sum()
-        starts += (
-            np.linspace(starts[-1], end, count + 1).astype(int)[1:].tolist()
+        batches, rows, row_lengths = (
+            values[-1].tolist()
+            for values in _distribute(both[bucket], counts[bucket], hparams)[:3]
         )
-        shape = Shape(int(found.rows[-1]), max(row_lengths), tuple(row_lengths))
-        shapes += [shape] * count
+        end = starts[-1] + counts[bucket].sum()
+        cuts = np.linspace(starts[-1], end, batches + 1).astype(int)
+        starts += cuts[1:].tolist()
+        shape = Shape(rows, max(row_lengths), tuple(row_lengths))
+        shapes += [shape] * batches
     order = pairs[np.argsort(bucket_of[which], kind="stable")]
     return order, np.asarray(starts, np.int64), shapes
 
@@ -206,24 +197,28 @@ def _best_cut(lengths, counts, hparams):
 
     `counts` [U] pairs have `lengths` [U, 2]; a part has indices of them.
     """
-    whole = _distribute(lengths, counts, hparams).slots[-1]
-    best = -np.inf, ()
+    whole = best = _distribute(lengths, counts, hparams)[-1][-1]
+    parts = ()
     for side in (0, 1):
         order = np.argsort(lengths[:, side], kind="stable")
-        slots = []
-        for part in (order, order[::-1]):
-            found = _distribute(lengths[part], counts[part], hparams)
-            slots.append(np.where(found.are_even, found.slots, np.inf))
+        below, above = (
+            _distribute(lengths[part], counts[part], hparams)[-1]
+            for part in (order, order[::-1])
+        )
         cuts = np.flatnonzero(np.diff(lengths[order, side]))
-        saved = whole - slots[0][cuts] - slots[1][::-1][cuts + 1]
-        if len(cuts) and saved.max() > best[0]:
-            end = cuts[saved.argmax()] + 1
-            best = saved.max(), (order[:end], order[end:])
-    return best
+        slots = below[cuts] + above[::-1][cuts + 1]
+        if len(cuts) and slots.min() < best:
+            best, end = slots.min(), cuts[slots.argmin()] + 1
+            parts = order[:end], order[end:]
+    return (whole - best if parts else 0), parts
 
 
 def _distribute(lengths, counts, hparams):
-    """Return the _Batches of `counts` [U] pairs of `lengths` [U, 2]."""
+    """Return batches for the first u of lengths [U, 2], of each u.
+
+    These are their number [U], rows [U], row lengths [U, 2], and the slots [U]
+    of all of them: infinite where batches differ too much from batch_tokens.
+    """
     pairs = np.cumsum(counts)
     row_lengths = np.maximum.accumulate(lengths)
     tokens = np.cumsum(counts * lengths[:, 1])
@@ -232,10 +227,6 @@ def _distribute(lengths, counts, hparams):
     batches = np.maximum(1, np.rint(tokens / hparams.batch_tokens)).astype(int)
     rows = ROW_MULTIPLE * -(-pairs // (ROW_MULTIPLE * batches))
     share = tokens / (batches * hparams.batch_tokens)
-    return _Batches(
-        batches,
-        rows,
-        row_lengths,
-        batches * rows * row_lengths.sum(axis=1),
-        np.abs(share - 1) <= _UNEVEN,
-    )
+    slots = batches * rows * row_lengths.sum(axis=1)
+    slots = np.where(np.abs(share - 1) <= _UNEVEN, slots, np.inf)
+    return batches, rows, row_lengths, slots
