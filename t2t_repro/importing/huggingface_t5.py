@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t_repro import errors
 from t2t_repro.importing import imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies
@@ -215,7 +216,12 @@ def read_vocabularies(
         settings,
         ("tokenizer_class", is_known, model_files.one_of(_TOKENIZERS)),
     )
-    model = model_files.find_file(folder, "spiece.model")
+    model = folder / "spiece.model"
+    if not model.is_file():  # transformers 5 does not save it
+        raise errors.UserError(
+            f"{folder} has no {model.name}. Put that of the model that was "
+            "trained further there: the vocabulary is the same."
+        )
     content = files.read_bytes(model)
     pieces = imported.named(str(model), sentence_piece.piece_names, content)
     special = _special(folder, config, pieces)
@@ -253,15 +259,11 @@ def read_vocabularies(
 def _special(folder, config, pieces):
     """Return the names of special tokens."""
     count, names = len(pieces), ("eos_token_id", "pad_token_id")
-    size = "vocab_size"
+    has_all = config["vocab_size"] >= count
     model_files.require(
         folder / "config.json",
         config,
-        (
-            size,
-            config[size] >= count,
-            f"at least {count:,}, the number of pieces",
-        ),
+        ("vocab_size", has_all, f"at least {count:,}, the number of pieces"),
         *((name, config[name] < count, f"below {count:,}") for name in names),
     )
     eos, pad = (pieces[config[name]] for name in names)
@@ -279,15 +281,19 @@ def _sentinels(folder, settings, pieces):
 
 def _check_added(folder, settings, tokens):
     """Refuse tokens that were added to those of T5."""
-    file = folder / _SETTINGS_FILE
     added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
-    files.require_json_shape(file, added, {str: shape})
+    files.require_json_shape(folder / _SETTINGS_FILE, added, {str: shape})
     names = {i: token["content"] for i, token in added.items()}
-    if (older := folder / "added_tokens.json").is_file():
-        stored = model_files.read_json(older, {str: int})
-        names |= {str(i): name for name, i in stored.items()}
+    if (file := folder / "added_tokens.json").is_file():
+        ids = model_files.read_json(file, {str: int})
+        names |= {str(i): name for name, i in ids.items()}
+    if (file := folder / "tokenizer.json").is_file():
+        listed = {"added_tokens": [{"id": int, "content": str}]}
+        listed = model_files.read_json(file, listed)
+        names |= {str(x["id"]): x["content"] for x in listed["added_tokens"]}
+    where = f"the tokens of {folder}"
     for i, token in enumerate(tokens):
         name = names.get(str(i), token)
         is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
         rule = f"{token!r}, a token of T5"
-        model_files.require(file, names, (str(i), is_right, rule))
+        model_files.require(where, names, (str(i), is_right, rule))

@@ -66,7 +66,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         return Parts(functools.partial(relative, max_relative_position=reach))
 
     def _parts_of(self, side: str) -> Parts:
-        """Return parts(); with pos=buckets, the layers of a side share them."""
+        """Return parts(); with pos=buckets, self-attention is T5's."""
         if self.hparams.pos != "buckets":
             return self.parts()
         buckets = self.new_layer(
