@@ -108,6 +108,7 @@ _NAMES = weights.Names(
 _TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _SETTINGS_FILE = "tokenizer_config.json"
 _TOKENIZERS = "T5Tokenizer", "MT5Tokenizer"
+_SIDES = "inputs", "targets"  # of models of many tasks, in place of languages
 forces_first = False  # no language begins an output
 
 
@@ -252,7 +253,8 @@ def read_vocabularies(
         [mapped.order] * 2,
         [model],
         "mapped_sentence_piece",
-        codes=tuple(codes.values()),
+        ("", "") if codes else _SIDES,
+        tuple(codes.values()),
     )
 
 

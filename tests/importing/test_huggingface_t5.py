@@ -15,7 +15,7 @@ from imported_models import build
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.importing import huggingface, run_writer
+from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.importing.imported import Imported
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
@@ -92,7 +92,9 @@ def test_outputs_equal_those_of_generate(family, name, beams):
 
 @pytest.mark.slow
 def test_export_has_the_outputs_of_the_decoder(family, tmp_path):
-    run_writer.write(family.found, "huggingface", tmp_path / "run", "en-de")
+    languages = imported.languages_of(family.found)  # "-" of MADLAD
+    assert languages in ("inputs-targets", "-")
+    run_writer.write(family.found, "huggingface", tmp_path / "run", languages)
     run = Run.open(tmp_path / "run")
     if run.problem.target_languages:
         run = run.toward("de")
