@@ -37,7 +37,6 @@ from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.layers.embedding import SinesThenCosines
-from t2t_repro.text.vocabulary import SpecialTokens
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # The first that is there has the weights, or names the files that have them.
@@ -188,7 +187,8 @@ def read_vocabularies(
         model_files.find_file(folder, f"{x}.spm") for x in ("source", "target")
     ]
     tokens = [model_files.read_tokens(file) for file in lists]
-    special = [_special(names, config, folder / CONFIG) for names in tokens]
+    file = folder / CONFIG
+    special = [imported.special_tokens(names, config, file) for names in tokens]
     found = imported.map_pieces(models, tokens, special, lists, True)
     return found._replace(
         languages=imported.side_names(tokenizer, "source_lang", "target_lang")
@@ -289,21 +289,6 @@ _FAMILIES: dict[str, Any] = {
     ),
     **dict.fromkeys(("t5", "mt5"), huggingface_t5),
 }
-
-
-def _special(tokens, config, file):
-    """Return the names of the special tokens that have ids in config.json."""
-    rule = f"below the number of tokens ({len(tokens):,})"
-    model_files.require(
-        file,
-        config,
-        *(
-            (name, 0 <= config[name] < len(tokens), rule)
-            for name in sorted({*_IDS.values()})
-        ),
-    )
-    eos, pad = tokens[config["eos_token_id"]], tokens[config["pad_token_id"]]
-    return SpecialTokens(eos, "<unk>", pad)
 
 
 def _embeddings(tensors, config, found):

@@ -26,7 +26,6 @@ from t2t_repro.text.sentence_piece import (
     SPACE,
     MappedSentencePiece,
 )
-from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Settings of T5Config, with its defaults.
@@ -73,7 +72,16 @@ UNREAD = (
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias"
     r"\.weight"
 )
-_FFN = "DenseReluDense"
+
+
+def _of_ffn(name):
+    """Return the names of a kernel in the decoder's layers, or the encoder's.
+
+    It is the third sublayer there, and the second here.
+    """
+    return tuple(f"layer.{i}.DenseReluDense.{name}.?" for i in (2, 1))
+
+
 _NAMES = weights.Names(
     {"norm": "{side}.final_layer_norm.?"},
     {
@@ -85,18 +93,9 @@ _NAMES = weights.Names(
         ),
         "cross_attention/output_projection": "layer.1.EncDecAttention.o.?",
         "cross_attention/norm": "layer.1.layer_norm.?",
-        # The third sublayer of a decoder's layer, the second of an encoder's.
-        "ffn/filter": (
-            f"layer.2.{_FFN}.wi.?",
-            f"layer.2.{_FFN}.wi_0.?",
-            f"layer.1.{_FFN}.wi.?",
-            f"layer.1.{_FFN}.wi_0.?",
-        ),
-        "ffn/linear": (f"layer.2.{_FFN}.wi_1.?", f"layer.1.{_FFN}.wi_1.?"),
-        "ffn/output_projection": (
-            f"layer.2.{_FFN}.wo.?",
-            f"layer.1.{_FFN}.wo.?",
-        ),
+        "ffn/filter": (*_of_ffn("wi"), *_of_ffn("wi_0")),
+        "ffn/linear": _of_ffn("wi_1"),
+        "ffn/output_projection": _of_ffn("wo"),
         "ffn/norm": ("layer.2.layer_norm.?", "layer.1.layer_norm.?"),
     },
     at="{side}.block.{i}.",
@@ -169,20 +168,13 @@ def read_weights(
     reason = "their use: T5 has one embedding"
     shared = tensors.take_one(["shared.weight", *names], reason, rows, size)
     softmax = tensors.take_if_present("lm_head.weight", rows, size)
-    start, is_tied = config["decoder_start_token_id"], softmax is None
-    model_files.require(
-        "config.json",
-        config,
-        (
-            "tie_word_embeddings",
-            config["tie_word_embeddings"] or not is_tied,
-            "true where the weights have no lm_head.weight",
-        ),
-        ("decoder_start_token_id", start < rows, f"below vocab_size ({rows})"),
-    )
-    softmax = shared if softmax is None else softmax
+    if softmax is None:
+        rule = "true where the weights have no lm_head.weight"
+        name = "tie_word_embeddings"
+        model_files.require("config.json", config, (name, config[name], rule))
+        softmax = shared
     result = imported.matrices(found.orders, shared, shared, softmax)
-    result["start"] = shared[start].copy()  # not a view that keeps all of it
+    result["start"] = shared[config["decoder_start_token_id"]].copy()
     hparams |= {"learned_start": True, **imported.sharing(result, found.pair)}
     result |= weights.read_stacks(tensors, _NAMES, hparams)
     shape = hparams["position_buckets"], hparams["num_heads"]
@@ -210,31 +202,22 @@ def read_vocabularies(
     Raises:
         UserError: a file is missing or damaged, or the tokenizer is another.
     """
-    kind = settings.get("tokenizer_class") or _TOKENIZERS[0]
-    is_known = str(kind).removesuffix("Fast") in _TOKENIZERS
-    model_files.require(
-        folder / _SETTINGS_FILE,
-        settings,
-        ("tokenizer_class", is_known, model_files.one_of(_TOKENIZERS)),
-    )
-    model = folder / "spiece.model"
-    if not model.is_file():  # transformers 5 does not save it
-        raise errors.UserError(
-            f"{folder} has no {model.name}. Put that of the model that was "
-            "trained further there: the vocabulary is the same."
-        )
+    model = _find_model(folder, settings)
     content = files.read_bytes(model)
     pieces = imported.named(str(model), sentence_piece.piece_names, content)
-    special = _special(folder, config, pieces)
+    count, size = len(pieces), config["vocab_size"]
+    rule = f"at least {count:,}, the number of pieces"
+    file = folder / "config.json"
+    model_files.require(file, config, ("vocab_size", size >= count, rule))
+    special = imported.special_tokens(pieces, config, file)
     codes = {
         piece: match[1]
         for piece in pieces
         if (match := LANGUAGE.fullmatch(piece.removeprefix(SPACE)))
     }
-    size = config["vocab_size"]
     # MADLAD's embedding has no rows for sentinels.
     tokens = (pieces + _sentinels(folder, settings, pieces))[:size]
-    words = {*tokens[len(pieces) :], *codes}
+    words = {*tokens[count:], *codes}
     unused = [f"<unused {i}>" for i in range(len(tokens), size)]
     tokens += unused
     _check_added(folder, settings, tokens)
@@ -258,18 +241,22 @@ def read_vocabularies(
     )
 
 
-def _special(folder, config, pieces):
-    """Return the names of special tokens."""
-    count, names = len(pieces), ("eos_token_id", "pad_token_id")
-    has_all = config["vocab_size"] >= count
+def _find_model(folder, settings):
+    """Return the file of the SentencePiece model of a T5Tokenizer."""
+    kind = settings.get("tokenizer_class") or _TOKENIZERS[0]
+    is_known = str(kind).removesuffix("Fast") in _TOKENIZERS
     model_files.require(
-        folder / "config.json",
-        config,
-        ("vocab_size", has_all, f"at least {count:,}, the number of pieces"),
-        *((name, config[name] < count, f"below {count:,}") for name in names),
+        folder / _SETTINGS_FILE,
+        settings,
+        ("tokenizer_class", is_known, model_files.one_of(_TOKENIZERS)),
     )
-    eos, pad = (pieces[config[name]] for name in names)
-    return SpecialTokens(eos, "<unk>", pad)
+    model = folder / "spiece.model"
+    if not model.is_file():  # transformers 5 does not save it
+        raise errors.UserError(
+            f"{folder} has no {model.name}. Put that of the model that was "
+            "trained further there: the vocabulary is the same."
+        )
+    return model
 
 
 def _sentinels(folder, settings, pieces):

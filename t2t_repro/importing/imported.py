@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import arrays
+from t2t_repro.importing import arrays, model_files
 from t2t_repro.io import files
 from t2t_repro.text import parallel_files, sentence_piece, vocabulary
 from t2t_repro.text.sentence_piece import (
@@ -161,6 +161,25 @@ def side_names(
     """Return the languages of both sides by the names of their settings."""
     first, second = (str(settings.get(x) or "") for x in (source, target))
     return first, second
+
+
+def special_tokens(
+    tokens: Sequence[str], config: Mapping[str, Any], file: pathlib.Path
+) -> SpecialTokens:
+    """Return the names of the tokens that have ids in Hugging Face's settings.
+
+    Raises:
+        UserError: an id is not one of the tokens'; names the file.
+    """
+    rule = f"below the number of tokens ({len(tokens):,})"
+    names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
+    model_files.require(
+        file,
+        config,
+        *((name, config[name] < len(tokens), rule) for name in names),
+    )
+    eos, pad = (tokens[config[name]] for name in names[1:])
+    return SpecialTokens(eos, "<unk>", pad)
 
 
 def map_tokens(
