@@ -157,9 +157,12 @@ class Search:
         bucket = tuple(map(int, map(padded_length, lengths)))
         if bucket in self._compiled_buckets:
             return self._run(ids, compiled=True)
+        if bucket not in self._seconds:  # this search may trace the graph
+            self._seconds[bucket] = 0.0
+            return self._run(ids)
         start = time.perf_counter()
         found = self._run(ids)
-        before = self._seconds.get(bucket, 0.0)
+        before = self._seconds[bucket]
         self._seconds[bucket] = before + time.perf_counter() - start
         if before < _SECONDS_BEFORE <= self._seconds[bucket]:
             # No daemon: the compiler aborts a process that ends meanwhile.
