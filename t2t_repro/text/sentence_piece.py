@@ -438,7 +438,7 @@ def piece_names(model: bytes) -> list[str]:
 def indispensable_ids(vocabulary: SentencePiece) -> set[int]:
     """Return the ids without which text might become unknown.
 
-    They are those of single characters, bytes and special pieces.
+    They are those of single characters, bytes, tags and special pieces.
     """
     pieces = _parse(vocabulary.model).pieces
     texts = _Piece.NORMAL, _Piece.UNUSED
@@ -446,7 +446,7 @@ def indispensable_ids(vocabulary: SentencePiece) -> set[int]:
         i
         for i, piece in enumerate(pieces[: vocabulary.size])
         if piece.type not in texts or len(piece.piece) == 1
-    }
+    } | vocabulary.tag_ids
 
 
 def keep_pieces(

@@ -73,6 +73,7 @@ def test_model_has_the_same_logits(name, tmp_path):
     before, after = found.vocabularies, trimmed.vocabularies
     assert after.source.size == after.target.size < before.target.size
     assert after.have_same_ids
+    assert after.source.tags == before.source.tags != set()
     names = before.target.pieces(range(before.target.size))
     kept = [
         names.index(x) for x in after.target.pieces(range(after.target.size))
