@@ -65,11 +65,10 @@ class CheckpointReader:
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)
         folder = opened.enter_context(files.without_wildcards(self.path.parent))
+        self._prefix = str(folder / self.path.name)
         try:
             checkpoint_files.fetch_data(self.path)
-            self._reader = tf.train.load_checkpoint(
-                str(folder / self.path.name)
-            )
+            self._reader = tf.train.load_checkpoint(self._prefix)
         except (*_UNREADABLE, FileNotFoundError) as error:
             checkpoint_files.require(self.path)
             raise DamagedCheckpointError(self.path, error) from error
@@ -88,6 +87,22 @@ class CheckpointReader:
             return self._reader.get_tensor(name + _SUFFIX)
         except _UNREADABLE as error:
             raise DamagedCheckpointError(self.path, error) from error
+
+    def read(self, name: str) -> tf.Tensor:
+        """Return tensor(), in memory that a variable can share."""
+        name += _SUFFIX
+        dtype = self._reader.get_variable_to_dtype_map()[name]
+        try:
+            with tf.device("CPU"):
+                (value,) = tf.raw_ops.RestoreV2(
+                    prefix=self._prefix,
+                    tensor_names=[name],
+                    shape_and_slices=[""],
+                    dtypes=[dtype],
+                )
+        except _UNREADABLE as error:
+            raise DamagedCheckpointError(self.path, error) from error
+        return value
 
     @property
     def weights(self) -> dict[str, list[int]]:
@@ -339,7 +354,7 @@ def restore_weights(
                 f"{shape} there and {list(weight.shape)} here."
             )
     for name, weight in weights.items():
-        weight.assign(reader.tensor(name))
+        weight.assign(reader.read(name))
 
 
 # Writing of one checkpoint by the names of its variables.

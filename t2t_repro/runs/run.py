@@ -279,10 +279,12 @@ class Run:
             UserError: there is no such checkpoint, or it does not fit.
         """
         from t2t_repro.runs import checkpoints
+        from t2t_repro.runtime import keras_compat
 
         models = []
         for path in self.checkpoints(checkpoint_path):
-            model = self.build_model(self._hparams_of(path))
+            with keras_compat.without_random_values():
+                model = self.build_model(self._hparams_of(path))
             checkpoints.restore_weights(model, path, self.vocabularies.sha256)
             models.append(model)
         return models

@@ -5,6 +5,7 @@ tests/runtime/test_keras_compat.py tests each assumption.
 
 import collections
 import contextlib
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 from unittest import mock
@@ -12,6 +13,7 @@ from unittest import mock
 import keras
 from keras.src import backend
 from keras.src.backend.common import global_state
+from keras.src.initializers import random_initializers
 
 from t2t_repro import errors
 
@@ -70,6 +72,24 @@ def without_values() -> Iterator[None]:
             yield
     finally:
         global_state.set_global_attribute("uninitialized_variables", known)
+
+
+@contextlib.contextmanager
+def without_random_values() -> Iterator[None]:
+    """Create variables with zeros where initializers draw random numbers.
+
+    Those of hundreds of millions of weights take seconds and memory.
+    """
+
+    def zeros(shape: Any, *_: Any, dtype: Any = None, **__: Any) -> Tensor:
+        return keras.ops.zeros(shape, dtype)
+
+    names = "normal", "truncated_normal", "uniform"
+    functions = vars(random_initializers.random) | dict.fromkeys(names, zeros)
+    with mock.patch.object(
+        random_initializers, "random", types.SimpleNamespace(**functions)
+    ):
+        yield
 
 
 def trace(layer: keras.Layer, *args: Any) -> None:

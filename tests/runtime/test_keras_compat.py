@@ -64,6 +64,20 @@ def test_layers_without_values_have_shapes_and_are_traced():
     assert usual.kernel.numpy().shape == (3, 2)
 
 
+@pytest.mark.parametrize("name", ["RandomNormal", "GlorotUniform", "HeNormal"])
+def test_variables_without_random_values_are_zeros(name):
+    def build():
+        initializer = getattr(keras.initializers, name)()
+        layer = keras.layers.Dense(3, kernel_initializer=initializer)
+        return layer, np.asarray(layer(np.ones((1, 2))))
+
+    with keras_compat.without_random_values():
+        layer, output = build()
+    assert layer.kernel.shape == (2, 3)
+    assert not output.any()
+    assert build()[1].any()
+
+
 def test_all_layers_finds_nested_layers_once():
     shared, inner = keras.layers.Dense(1), keras.layers.Dense(2)
 
