@@ -262,6 +262,11 @@ def test_mistakes(model, call, message):
         call(model)
 
 
+def test_model_and_package_show_what_they_have(run):
+    assert repr(run).endswith("run: checkpoints/ckpt-300>")
+    assert {"load", "train", "registry"} <= {*dir(t2t_repro)}
+
+
 def test_unknown_settings_are_named(run, tmp_path):
     with pytest.raises(errors.UserError, match="Did you mean beam_size"):
         run.translate(["two"], beams=3)

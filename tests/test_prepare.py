@@ -420,6 +420,14 @@ def test_existing_data_of_other_text_than_the_given_is_refused(
     assert manifest.sha256(tmp_path / "data" / FOLDER) == made
 
 
+def test_empty_validation_is_user_error(tmp_path):
+    write_raw(tmp_path / "raw")
+    for language in ("en", "xx"):
+        (tmp_path / "raw" / f"validation.{language}").write_text("")
+    with pytest.raises(errors.UserError, match="nothing to validate on"):
+        prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+
+
 @pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])
 def test_raw_text_that_changed_after_the_data_was_made_is_noted(
     tmp_path, capsys, corpora

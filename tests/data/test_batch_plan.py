@@ -9,6 +9,7 @@ import plans
 import pytest
 from hypothesis import strategies as st
 
+from t2t_repro import errors
 from t2t_repro.data import batch_plan, buckets, corpus
 
 # "proportional": packed, with rows of different lengths; "reshuffled":
@@ -369,6 +370,14 @@ def test_single_pass_has_each_usable_pair_once(batching):
         assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
         for batch in batches:
             assert batch.rows.max() < batch.num_rows == plan.rows_per_batch
+
+
+@every_kind
+@pytest.mark.parametrize("pairs", [[], [(65, 1), (1, 65)]])
+def test_build_without_usable_pairs_is_user_error(batching, pairs):
+    message = f"of {len(pairs)} training pairs none has at most 64 subwords"
+    with pytest.raises(errors.UserError, match=message):
+        build(as_lengths(pairs), batching)
 
 
 PAIRS = st.lists(

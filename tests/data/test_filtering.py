@@ -73,6 +73,16 @@ def test_resumed_generation_does_not_filter_again(tmp_path, monkeypatch):
     assert actual == expected
 
 
+def test_damaged_result_of_filters_is_user_error(tmp_path):
+    contents = generate_corpus(tmp_path, DIRTY, filters=FILTERS)
+    (tmp_path / filtering.FILE).write_bytes(b"")
+    with pytest.raises(errors.UserError, match="filtered.npy is damaged"):
+        manifest.verify(tmp_path)
+    entry = contents["splits"]["train"]["filters"]
+    with pytest.raises(errors.UserError, match="missing or damaged"):
+        list(filtering.kept_pairs(tmp_path, lambda: DIRTY, entry))
+
+
 @pytest.mark.parametrize("change", [-1, 1], ids=["fewer", "more"])
 def test_text_whose_length_changes_after_filtering_is_user_error(
     tmp_path, change

@@ -187,6 +187,13 @@ def test_empty_training_text_is_user_error(tmp_path, train):
     assert manifest.read(tmp_path) is None
 
 
+def test_text_of_long_lines_alone_is_user_error(tmp_path):
+    """4,193 bytes, but 1,398 characters."""
+    message = "lines of at most 4,192 bytes, and all 2 lines are longer"
+    with pytest.raises(errors.UserError, match=message):
+        generate_corpus(tmp_path, [("好" * 1_398, "好" * 1_399)])
+
+
 def test_huge_line_is_not_encoded_as_a_whole():
     learned = Bpe.learn([line for line, _ in draw_pairs(50)], 280)
     longest = []

@@ -66,6 +66,23 @@ def test_other_paths_are_their_own(name):
     storage.fetch(path)
 
 
+def test_paths_need_no_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("T2T_CACHE", raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)  # as without HOME
+    assert storage.local_path(tmp_path) == tmp_path
+    assert storage.url_of(tmp_path) is None
+    assert storage.download(tmp_path) == tmp_path
+    with pytest.raises(errors.UserError, match="no home folder for the ~"):
+        storage.local_path("memory://bucket/run")
+
+
+def test_folder_whose_name_is_not_utf8_is_refused():
+    assert storage.local_path("café") == pathlib.Path("café")
+    message = r"name 'run/caf\\udce9' is not UTF-8.* Rename"
+    with pytest.raises(errors.UserError, match=message):
+        storage.local_path("run/caf\udce9")  # of Latin-1
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -98,6 +115,17 @@ def test_upload_and_download_copy_a_folder(memory, machine):
     assert storage.download(second) == second
     assert read(second) == FILES
     assert storage.names(second) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", ["/run.json", "../x", "a/./b", "train.log/a"])
+def test_object_that_can_be_no_file_is_named(memory, machine, name):
+    for path in (name, "train.log"):
+        memory.pipe_file(f"/bucket/run/{path}", b"content")
+    with pytest.raises(errors.UserError) as raised:
+        storage.download(machine("first"))
+    assert f"The object memory://bucket/run/{name} ca" in str(raised.value)
+    assert "Rename that object." in str(raised.value)
+    assert read(machine("first")) == {}
 
 
 def test_only_changes_are_copied(memory, machine, monkeypatch):

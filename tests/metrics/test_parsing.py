@@ -77,6 +77,13 @@ def test_missing_sentences_or_second_reference_is_user_error(
         scores.score(SUITE, REFERENCES, references, sentences)
 
 
+def test_only_metrics_of_parses_draw_pictures():
+    metric = SUITE.build()["bracketing_f1"]
+    picture = metric.draw(REFERENCES[0], SENTENCES[0])
+    assert picture.startswith("<svg") and ">cat<" in picture
+    assert Suite().build()["bleu"].draw("a b", "a b") is None
+
+
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these labels and words.

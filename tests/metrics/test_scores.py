@@ -65,6 +65,14 @@ def test_p_values_equal_sacrebleus():
             assert ours[name].p_value == pytest.approx(after.p_value, abs=0.003)
 
 
+def test_p_value_follows_number_of_samples():
+    result = compare(WORSE, LINES, samples=99)["bleu"]
+    assert result.p_value == pytest.approx(1 / 100)
+    assert "(paired bootstrap, 99 samples)" in result.summary()
+    result = compare(WORSE, LINES, samples=0)["bleu"]
+    assert result.p_value is None and "p =" not in result.summary()
+
+
 BY_LENGTH = Suite(("bleu", "length_ratio"))
 
 

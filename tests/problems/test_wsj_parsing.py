@@ -62,6 +62,12 @@ def test_splits_are_read_from_their_sections(tmp_path, folder_name):
     assert pairs("test", tmp_path) == [PAIRS[DOG], PAIRS[CAT]]
 
 
+def test_missing_section_is_user_error(tmp_path):
+    write(tmp_path / "02" / "wsj_0201.mrg", CAT)
+    with pytest.raises(errors.UserError, match=f"file in {tmp_path}/03"):
+        pairs("train", tmp_path)
+
+
 def test_extra_trees_are_read_for_training_only(plain):
     write(plain / "extra" / "b.mrg.gz", f"(S1 {CAT.strip()})\n")
     write(plain / "extra" / "a.mrg", DOG)

@@ -149,6 +149,16 @@ def test_alignment_selects_head_that_covers_every_word():
     assert (found.layer, found.heads) == (1, [1])
 
 
+def test_sentence_without_words_has_no_selection():
+    empty = attention_maps.Attention(
+        "", ["</s>"], ["</s>"], np.ones((1, 1, 1, 1)), {}
+    )
+    assert attention_maps.alignment(empty) is None
+    assert attention_maps.long_distance(empty) is None
+    assert attention_maps.back_reference(empty) is None
+    assert attention_maps.structure(empty) == []
+
+
 SVG = "{http://www.w3.org/2000/svg}"
 WEIGHTS = np.array([[0.7, 0.3, 0.0], [0.01, 0.19, 0.8]])
 OTHER = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
@@ -264,3 +274,17 @@ def test_written_files_are_complete_documents(sentence, tmp_path):
         ElementTree.fromstring(text)
         # Addresses are allowed as names of XML namespaces, not as sources.
         assert not re.search(r"(href|src)=['\"]https?://|url\(http", text)
+
+
+@pytest.mark.parametrize(
+    ("names", "folders"),
+    [
+        (["any name"], [""]),
+        (
+            ["base_1", "base-1", "big"],
+            ["base-1-run-1", "base-1-run-2", "big"],
+        ),
+    ],
+)
+def test_folder_names_of_runs_are_distinct(names, folders):
+    assert attention_maps.folder_names(names) == folders

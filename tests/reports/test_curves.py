@@ -118,6 +118,17 @@ def test_plot_of_one_run_has_both_splits_in_legend():
     )  # names of namespaces
 
 
+@pytest.mark.parametrize(
+    ("last", "label"),
+    [(3.5, "10,000"), (15_000.0, "15,200")],
+)
+def test_labels_of_logarithmic_scale_are_numbers(last, label):
+    curve = [(1, 16_000.0), (5, last)]
+    found = texts(curves.plot(PERPLEXITY, {"one": {PERPLEXITY.train: curve}}))
+    assert label in found
+    assert not [text for text in found if "$" in text]
+
+
 def test_missing_curve_has_no_plot():
     assert curves.plot(BLEU, RUNS) is None
     assert curves.plot(LOSS, {"one": {"train/loss": []}}) is None

@@ -174,6 +174,13 @@ def test_files_of_other_names_are_no_checkpoints(state, tmp_path):
     assert all(path.exists() for path in others)
 
 
+def test_step_of_path_is_its_last_number():
+    assert checkpoint_files.step_of("a-7/ckpt-1500") == 1500
+    for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
+        with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):
+            checkpoint_files.step_of(path)
+
+
 def test_frozen_weight_has_no_slots_and_others_are_moving_averages(
     hparams, vocab_size, target, tmp_path
 ):
@@ -241,6 +248,12 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     with pytest.raises(errors.UserError, match="different vocabulary.*cdcd"):
         checkpoints.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
+
+
+def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):
+    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
+    with pytest.raises(errors.UserError, match="unknown there"):
+        restore_weights(target.model, path, VOCABULARY)
 
 
 def test_absent_checkpoint_is_a_user_error(target, tmp_path):

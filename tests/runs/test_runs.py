@@ -204,6 +204,19 @@ def test_average_older_than_the_training_is_noted(tmp_path, capsys):
     assert "Note: ckpt-12 is newer than the average ckpt-8, which" in printed
 
 
+def test_modules_that_have_changed_are_printed(started, capsys):
+    add_checkpoint(started)
+    path = started / run_json.RUN
+    settings = files.read_json(path) | {"hparams": {"model": "m"}}
+    for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
+        usr_dir = {"folder": "mine", "sha256": modules}
+        files.write_json(path, settings | {"usr_dir": usr_dir})
+        after = {"folder": "mine", "sha256": {"a.py": "1", "b.py": "3"}}
+        start(started, settings=settings | {"usr_dir": after})
+    message = "of --usr_dir have changed since the last session: b.py, c.py."
+    assert capsys.readouterr().err.count(message) == 1
+
+
 def test_run_with_a_setting_that_is_gone_is_refused(started):
     add_checkpoint(started)
     path = started / run_json.RUN

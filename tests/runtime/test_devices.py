@@ -191,6 +191,20 @@ def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
     assert devices.dtype_policy(choice) == expected
 
 
+def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
+    machine, monkeypatch, tmp_path
+):
+    machine()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
+    strategy = devices.strategy("one_device")
+    line = devices.summary(strategy, "float32", False)
+    assert "1 replica on one CPU (TensorFlow finds no GPU. " in line
+    assert "pip install" in line
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "pip" not in devices.summary(strategy, "float32", False)
+
+
 def test_hardware_summary_names_replicas_cpu_precision_and_xla(
     machine, monkeypatch
 ):

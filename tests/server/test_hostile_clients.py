@@ -16,6 +16,7 @@ from t2t_repro.server import (
     batching,
     connections,
     json_predict,
+    monitoring,
     request_errors,
     rpc,
     server_settings,
@@ -28,6 +29,7 @@ REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
 PREDICT = "/v1/models/t2t:predict"
 POST = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = f"{POST}Transfer-Encoding: chunked\r\n\r\n"
+LARGE = b"x" * (32 << 20)
 METRICS = (
     b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 )
@@ -187,6 +189,20 @@ def test_connection_beyond_busy_ones_is_503(serve, gate):
         assert server.metric('t2t_refusals_total{reason="connections"}') == 1
 
 
+def test_answer_beyond_too_many_unread_bytes_is_503(serve, monkeypatch):
+    bounds = {"large_answer": 0, "max_unread_bytes": 1 << 20}
+    monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
+    with serve(**bounds) as server:
+        assert server.predict(BODY)[0] == 200
+        with connected(server, METRICS) as reading:
+            assert reading.recv(1)
+            status, answer = server.predict(BODY)
+            assert status == 503
+            assert "bytes of answers. Try again" in answer["error"]
+            read_all(reading)
+        assert server.predict(BODY)[0] == 200
+
+
 def test_requests_beyond_those_in_flight_are_503(serve, gate):
     with (
         serve(max_in_flight=1) as server,
@@ -269,6 +285,24 @@ def test_malformed_request_is_answered_in_json(
     assert b"application/json" in header
     assert message in json.loads(body)["error"]
     assert "Traceback" not in caplog.text
+
+
+def test_descriptors_limit_the_connections(monkeypatch):
+    system = connections.resource
+    monkeypatch.setattr(system, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(connections, "_open_descriptors", lambda: 36)
+
+    def affordable(descriptors, wanted):
+        monkeypatch.setattr(
+            system, "getrlimit", lambda _: (descriptors, descriptors)
+        )
+        return connections.affordable(wanted)
+
+    assert affordable(system.RLIM_INFINITY, 1000) == 1000
+    assert affordable(4096, 1000) == 1000
+    assert affordable(500, 1000) == 216  # (500 - 36 - 32) / 2
+    assert affordable(100, 1000) == 16
+    assert affordable(70, 1000) == 8
 
 
 @pytest.mark.parametrize(

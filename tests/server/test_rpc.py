@@ -8,7 +8,8 @@ from exported_models import predict_request, stub_of
 from google.protobuf import struct_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
-from t2t_repro.server import proto_predict
+from t2t_repro import errors
+from t2t_repro.server import proto_predict, server_settings
 
 SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
@@ -160,3 +161,19 @@ def test_refused_requests_are_counted(serve):
             refusal(stub_of(channel), message, grpc.StatusCode[code])
             labels = f'code="{code}",protocol="grpc",signature="unknown"'
             assert server.metric(f"t2t_requests_total{{{labels}}}") == 1
+
+
+def test_options_of_grpc_override_ours(serve):
+    options = server_settings.parse_grpc_options(
+        ["grpc.max_receive_message_length=100", "grpc.default_authority=x=y"]
+    )
+    assert options == (
+        ("grpc.max_receive_message_length", 100),
+        ("grpc.default_authority", "x=y"),
+    )
+    with serve(server={"grpc_options": options}) as server:
+        with server.channel() as channel:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            refusal(stub_of(channel), request([b"x" * 99]), code)
+    with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
+        server_settings.parse_grpc_options(["grpc.x"])

@@ -153,3 +153,10 @@ def test_graph_class_of_wrong_type_is_refused():
     message = "graph_class of the vocabulary WrongGraphClass.*'pathlib.Path'"
     with pytest.raises(errors.UserError, match=message):
         served_model.ServedModel([], vocabularies, SEARCH, "float32")
+
+
+@pytest.mark.parametrize("name", ["encode", "decode", "pieces"])
+def test_missing_method_of_graph_vocabulary_is_named(name):
+    bare = graph_vocabularies.GraphVocabulary(None)
+    with pytest.raises(errors.UserError, match=f"has no {name}: serving/"):
+        getattr(bare, name)(None)

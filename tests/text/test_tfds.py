@@ -219,6 +219,21 @@ def test_archive_gives_the_same_data_on_a_machine_without_internet(
     assert "Learning 289 subwords" in capsys.readouterr().out
 
 
+def test_archive_of_text_that_is_not_in_two_files_is_refused(tmp_path):
+    (tmp_path / "raw").mkdir()
+    for split in ("news", "validation", "test"):
+        for side in ("en", "de"):
+            text = f"some {split} in {side}\n" * 9
+            (tmp_path / "raw" / f"{split}.{side}").write_text(text)
+    arguments = "name=a,languages=en-de,corpora=news=2,vocab_size=290"
+    built = build_problem("parallel_text", arguments)
+    source = built, tmp_path / "data", tmp_path / "raw"
+    prepare.prepare(*source)
+    with pytest.raises(errors.UserError, match="Copy .*/raw instead"):
+        prepare.archive(*source, tmp_path / "kit.tar")
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "raw"}
+
+
 @pytest.fixture
 def statmt(tmp_path, monkeypatch):
     """Archives of three corpora, at URLs of files; their English lines."""

@@ -107,6 +107,13 @@ def test_other_path_of_a_held_out_file_is_user_error(raw, kind):
         read(pattern, raw)
 
 
+def test_pattern_that_cannot_be_one_is_user_error(raw):
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        read("crawl**", raw)
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        pair_files.corpus_paths("crawl**", raw, LANGUAGES)
+
+
 @pytest.mark.parametrize(
     "columns",
     [

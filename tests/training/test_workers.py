@@ -136,6 +136,13 @@ def test_different_flags_are_refused():
         devices.require_same_flags(worker, {"xla": "off"})
 
 
+def test_hardware_summary_names_number_of_workers():
+    summary = devices.summary(Strategy(PAIR, "worker", 1), "float32", False)
+    assert summary.startswith(
+        "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
+    )
+
+
 def test_lost_worker_ends_the_others():
     worker = devices.Worker(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
