@@ -86,16 +86,6 @@ def test_rule_that_is_defined_again_replaces_the_old_one(run, monkeypatch):
     assert second.startswith(first)
 
 
-def test_words_that_are_added_to_a_file_are_forbidden(run, tmp_path):
-    words, found = tmp_path / "words.txt", []
-    words.write_text("nothing")
-    for _ in range(2):
-        found += run.translate(SOURCES[:1], rules=f"forbid:file={words}")
-        words.write_text(f"nothing\n{found[0].text}")
-        os.utime(words, (0, 0))  # another time, on any file system
-    assert found[1].text != found[0].text
-
-
 def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
     run, monkeypatch, tmp_path
 ):
@@ -218,12 +208,6 @@ def test_attention_of_export_is_the_mean_of_heads(run, export):
         theirs.weights.cross,
         atol=1e-5,
     )
-
-
-def test_settings_of_the_search(run):
-    (greedy,) = run.translate(SOURCES[:1], beam_size=1, raw_scores=True)
-    (score,) = run.score(SOURCES[:1], greedy.texts)
-    np.testing.assert_allclose(greedy.scores, [score], atol=1e-4)
 
 
 def test_checkpoints_are_loaded_as_an_ensemble(folder, run):

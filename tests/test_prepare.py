@@ -206,20 +206,6 @@ def test_data_of_other_settings_is_user_error(prepared, old, new, message):
         prepare.prepare(other, data_dir)
 
 
-def test_raw_text_is_checked_before_anything_is_written(tmp_path):
-    raw = tmp_path / "raw"
-    write_raw(raw)
-    good = (raw / "test.xx").read_text()
-    (raw / "test.xx").write_text("")
-    with pytest.raises(errors.UserError, match="7 lines.* 0"):
-        prepare.prepare(build(), tmp_path / "data", raw)
-    folder = tmp_path / "data" / FOLDER
-    assert list(folder.iterdir()) == [folder / files.LOCK]
-    (raw / "test.xx").write_text(good)
-    prepare.prepare(build(), tmp_path / "data", raw)
-    manifest.verify(folder)
-
-
 @pytest.fixture
 def unfinished(tmp_path, monkeypatch):
     """Return a data_dir in which datagen stopped after reading the text."""
@@ -242,13 +228,6 @@ def test_unfinished_data_is_continued(unfinished, prepared, capsys):
     assert "read train" not in shown.err
     finished = manifest.read(unfinished / FOLDER)
     assert finished | {"sources": 0} == prepared[1] | {"sources": 0}
-
-
-def test_unfinished_data_with_other_settings_is_user_error(unfinished):
-    other = build(arguments=ARGUMENTS.replace("300", "320"))
-    with pytest.raises(errors.UserError, match="300 there and 320 here"):
-        prepare.prepare(other, unfinished, unfinished.parent / "raw")
-    assert manifest.read_unfinished(unfinished / FOLDER)
 
 
 def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
@@ -274,25 +253,6 @@ def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
         prepare.prepare(build(arguments=f"{ARGUMENTS},vocabulary=gone"), mine)
     with pytest.raises(errors.UserError, match="vocabulary is .*there and ''"):
         prepare.prepare(build(), mine)
-
-
-def test_summary_has_counts_of_each_split():
-    contents = {
-        "vocabulary": {"size": 10_000, "sha256": "0123456789abcdef"},
-        "splits": {
-            "train": {
-                "read": 29_000,
-                "kept": 28_990,
-                "dropped": {"empty_side": 9, "longer_than_max_length": 1},
-                "tokens": {"inputs": 400_000, "targets": 410_000},
-            }
-        },
-    }
-    assert prepare.summary(contents) == (
-        "Vocabulary vocab.model: 10,000 subwords, sha256 0123456789ab…\n"
-        "train: 28,990 of 29,000 pairs, 400,000 and 410,000 subwords "
-        "(dropped: 9 empty side, 1 longer than max length)"
-    )
 
 
 def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):

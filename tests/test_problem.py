@@ -108,20 +108,6 @@ def test_task_follows_the_problem(monkeypatch):
         build_problem("toy")
 
 
-def test_arguments_are_parsed_by_type():
-    built = build_problem("toy_args", "name=a,copies=3,loud=true")
-    own = {"name": "a", "copies": 3, "loud": True}
-    assert built.arguments == COMMON | own
-    assert built.data_name == "toy_a"
-
-
-def test_stored_arguments_build_an_equal_problem():
-    built = build_problem("toy_args_rev", "name=a,copies=3")
-    again = build_problem("toy_args_rev", built.arguments)
-    assert again == built
-    assert again.full_name == built.full_name == "toy_a_rev"
-
-
 def test_missing_argument_is_user_error():
     message = "'toy_args' needs --problem_args with name=…"
     with pytest.raises(errors.UserError, match=message):

@@ -174,12 +174,6 @@ def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
     assert registry.build_hparams("mine_set").hidden_size == 96
 
 
-def test_usr_dir_that_redefines_a_name_of_ours_is_refused(usr_dir):
-    write_set(usr_dir, name="base")
-    with pytest.raises(errors.UserError, match="'base' of .*mine.py is alre"):
-        registry.load_definitions(usr_dir)
-
-
 @pytest.mark.parametrize("name", ["absent", "file.py"])
 def test_usr_dir_that_is_not_a_folder_is_refused(usr_dir, name):
     (usr_dir / "file.py").write_text("")

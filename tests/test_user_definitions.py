@@ -267,14 +267,6 @@ def test_named_and_stored_folders_are_merged(known, usr_dir, other_dir, capsys):
     assert f"{registry.PACKAGE}.mine" not in sys.modules
 
 
-def test_copy_of_a_stored_folder_takes_its_place(known, usr_dir):
-    copy = shutil.copytree(usr_dir, usr_dir.parent / "copy")
-    (copy / "mine.py").write_text(MODULE.format(2))
-    registry.load_definitions(copy)
-    registry.load_stored_definitions(known, usr_dir.parent / "run")
-    assert loaded() == 2
-
-
 def test_flags_and_configurations_name_several_folders(
     usr_dir, other_dir, tmp_path
 ):

@@ -82,13 +82,6 @@ def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
     assert "Unset it" in sentence
 
 
-def test_no_advice_on_precision_of_the_cpu_beside_a_gpu(driver):
-    driver(True)
-    fast_in_16_bits = {"gflops": {"float32": 100.0, "bfloat16": 210.0}}
-    gpus = {"GPU:0": {"name": "A100"}}
-    assert not [*doctor.advice(facts(cpu=fast_in_16_bits, gpus=gpus))]
-
-
 def test_missing_package_and_unwritable_folder_are_problems(
     driver, monkeypatch, tmp_path
 ):

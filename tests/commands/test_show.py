@@ -88,21 +88,6 @@ def test_each_set_of_the_chain_differs_from_its_parent(run):
     assert f"parameters, V=1,000 {parameters:,} " in " ".join(after.split())
 
 
-def test_schedule_and_optimizer_of_keras_are_shown(run):
-    _, settings, after = shown(
-        run,
-        "--hparams_set=tiny",
-        "--hparams=optimizer=nadam,train_steps=200,learning_rate_constant=0.5,"
-        "learning_rate_schedule=cosine_decay,"
-        "learning_rate_schedule_arguments=warmup_steps=100",
-    )
-    assert settings["optimizer"] == "nadam"
-    lines = after.splitlines()
-    assert lines[0] == "learning rate: cosine_decay"
-    assert lines[2].split() == ["update", "100", "4.950e-01"]
-    assert ["peak", "5.000e-01"] in [line.split() for line in lines]
-
-
 def test_note_of_model_is_shown(run):
     """The paper's largest model is counted, although it fits no machine."""
     _, _, after = shown(run, "--hparams_set=moe", "--vocab_size=32000")

@@ -43,23 +43,6 @@ def test_subwords_of_linked_words_are_linked_in_both_directions(tmp_path):
         assert list(zip(source, target, strict=True)) == expected
 
 
-def test_data_without_alignments_has_no_trace_of_them(tmp_path):
-    plain, aligned = (
-        generate_corpus(tmp_path / name, pairs)["splits"]["train"]
-        for name, pairs in (
-            ("plain", [pair[:2] for pair in PAIRS]),
-            ("aligned", PAIRS),
-        )
-    )
-    assert "aligned" not in plain
-    assert plain["text_sha256"].keys() == {"inputs", "targets"}
-    assert aligned["text_sha256"].items() > plain["text_sha256"].items()
-    split = manifest.open_corpus(tmp_path / "plain", "train")
-    assert not split.is_aligned
-    batch = plans.build(split.lengths, "packed", 64, 32).batch(0)
-    assert batches.assemble(split, batch).keys() == {*batches.ROW_FEATURES}
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [("0-0 3-1", "An alignment has 3-1, .*3 and 2: "), ("0:0", "Pharaoh")],

@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -175,24 +174,6 @@ def test_processes_end_when_their_starter_is_killed(tmp_path):
     while any(map(is_alive, pids)):
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def test_results_as_finished_do_not_wait_for_a_slow_call():
-    slow = threading.Event()
-    tasks = [("slow", slow.wait), ("fast", int), ("later", int)]
-    calls = engines.as_finished(
-        engines.ThreadEngine(2), lambda function: function(), tasks
-    )
-    assert [next(calls)[0], next(calls)[0]] == ["fast", "later"]
-    slow.set()
-    assert list(calls) == [("slow", True)]
-
-
-def test_inline_engine_reads_a_task_when_its_result_is_needed():
-    tasks = iter([("a", "x"), ("b", "yy"), ("c", "zzz")])
-    calls = engines.as_finished(engines.INLINE, len, tasks)
-    assert next(calls) == ("a", 1)
-    assert next(tasks) == ("b", "yy")
 
 
 @pytest.fixture

@@ -215,13 +215,6 @@ def test_huge_line_is_not_encoded_as_a_whole():
     assert longest[2] == len(pair[0])
 
 
-def test_training_text_without_usable_pair_is_user_error(tmp_path):
-    message = "all 51 training pairs were dropped: .*1, .*50"
-    with pytest.raises(errors.UserError, match=message):
-        generate_corpus(tmp_path, [("", "x"), *draw_pairs(50)], max_length=2)
-    assert manifest.read(tmp_path) is None
-
-
 def test_empty_test_split_is_an_empty_corpus(tmp_path):
     contents = generate_corpus(tmp_path, draw_pairs(50), test=[])
     assert contents["splits"]["test"]["kept"] == 0

@@ -275,18 +275,6 @@ def test_hparams_choose_the_sides(tiny, sides):
     )
 
 
-def test_sides_that_share_a_vocabulary_share_its_tables(tiny):
-    hparams = dataclasses.replace(tiny, unigram_alpha=0.2)
-    shared = Vocabularies.shared(vocabulary())
-    methods = subword_sampling.build(hparams, shared, 1).methods
-    assert methods["inputs"] is methods["targets"]
-
-
-def test_default_is_the_stored_segmentation(tiny):
-    shared = Vocabularies.shared(vocabulary())
-    assert subword_sampling.build(tiny, shared, 1) is None
-
-
 @pytest.mark.parametrize(
     ("changes", "kind", "advice"),
     [
@@ -465,12 +453,6 @@ def build(vocabulary, kind, value):
     return METHODS[kind](vocabulary.scored_pieces(), vocabulary.size, value)
 
 
-def test_without_dropout_segmentations_are_those_of_sentencepiece(vocabularies):
-    (vocabulary, _), lines = vocabularies[0].values(), vocabularies[1]
-    rows = vocabulary.encode(lines)
-    assert segment(build(vocabulary, "bpe", 0.0), rows) == rows
-
-
 def test_dropout_of_all_merges_gives_characters(vocabularies):
     (vocabulary, _), lines = vocabularies[0].values(), vocabularies[1]
     rows = segment(
@@ -485,19 +467,6 @@ def test_dropout_of_all_merges_gives_characters(vocabularies):
             " ", SPACE
         )
         assert {len(piece) for piece in vocabulary.pieces(row[:-1])} == {1}
-
-
-def test_large_alpha_gives_the_most_probable_segmentation(vocabularies):
-    (_, vocabulary), lines = vocabularies[0].values(), vocabularies[1]
-    rows = vocabulary.encode(lines)
-    scores = {i: score for i, (_, score) in vocabulary.scored_pieces().items()}
-    sampled = segment(build(vocabulary, "unigram", 1e6), rows)
-    for row, other in zip(rows, sampled, strict=True):
-        # Equals exist.
-        best, found = (
-            sum(scores.get(i, 0) for i in ids) for ids in (row, other)
-        )
-        assert found == pytest.approx(best, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", METHODS)
@@ -515,13 +484,3 @@ def test_sampled_ids_have_the_text_of_the_stored_ones(
     sampled = segment(build(vocabulary, kind, value), rows, seed)
     assert vocabulary.decode(sampled) == vocabulary.decode(rows)
     assert all(row[-1] == 1 and 1 not in row[:-1] for row in sampled)
-
-
-def test_uniform_numbers_are_uniform_and_independent():
-    keys = subword_sampling.split_key(np.uint64(3), np.arange(1_000))
-    numbers = subword_sampling.uniform(keys[:, None], np.arange(50)[None])
-    assert numbers.min() > 0 and numbers.max() < 1
-    assert stats.kstest(numbers.ravel(), "uniform").pvalue > 0.001
-    next_to = np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]
-    below = np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]
-    assert max(abs(next_to), abs(below)) < 4 / math.sqrt(numbers.size)

@@ -160,12 +160,3 @@ def test_trained_head_aligns_unless_a_layer_is_named(
     aligner = translate.Aligner([Table(0, loss)], vocabularies, layer)
     found = aligner._best_sources(*rows).numpy()[0, :3]
     assert found.tolist() == best(heads).tolist()
-
-
-def test_pair_without_text_on_a_side_has_no_links(vocabularies, vocabulary):
-    rows = [
-        score.pad_rows(vocabulary.encode(side))
-        for side in (["", "birds", ""], ["birds", "", ""])
-    ]
-    found = translate.Aligner([Table(0)], vocabularies).align(*rows)
-    assert [alignment.links for alignment in found] == [frozenset()] * 3

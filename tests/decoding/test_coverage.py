@@ -16,7 +16,7 @@ from search_tables import (
 )
 
 from t2t_repro import hparam
-from t2t_repro.decoding import beam_search, rules, sampling, score, search
+from t2t_repro.decoding import beam_search, rules, sampling, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS
 
@@ -110,31 +110,3 @@ def test_subword_without_attention_has_finite_penalty():
         )
         assert np.isfinite(found.scores).all()
         assert (found.ids.numpy() == EOS).any(-1).all()
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="beam"),
-        pytest.param({"beam_size": 1}, id="greedy", marks=pytest.mark.slow),
-        pytest.param(
-            {"sampling_temp": 1.0}, id="sample", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_penalty_of_ensemble_uses_mean_attention(models, settings):
-    hparams = hparam.DecodeHParams(
-        extra_length=4, coverage_penalty=BETA, return_beams=True, **settings
-    )
-    inputs = tf.constant([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 2, 1, 0, 0]])
-    found = search.search(models, inputs, hparams, block=2)
-    for beam in range(found.ids.shape[1]):
-        ids = found.ids[:, beam]
-        lengths = np.argmax(ids.numpy() == EOS, -1) + 1
-        weights = score.mean_attention(models, inputs, ids)
-        sums = tf.reduce_sum(tf.reduce_mean(weights, 1), 1).numpy()  # [B, L]
-        logs = np.log(np.where(inputs == 0, 1.0, np.minimum(sums, 1.0)))
-        expected = score.sentence_log_probs(models, inputs, ids).numpy()
-        expected /= ((5 + lengths) / 6) ** ALPHA
-        expected += BETA * logs.sum(-1)
-        np.testing.assert_allclose(found.scores[:, beam], expected, rtol=1e-3)

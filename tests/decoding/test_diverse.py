@@ -1,7 +1,5 @@
 """Tests of diverse beam search, against lists, and of registered searches."""
 
-import pathlib
-
 import hypothesis
 import numpy as np
 import pytest
@@ -9,8 +7,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from search_tables import START, V, extend_hash, model_of, random_table
 
-from scripts.release import cold_start
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.decoding import diverse, rules, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -109,18 +106,3 @@ def test_one_group_is_beam_search_and_groups_differ(models):
 def test_wrong_searches_are_refused(models, setting, message):
     with pytest.raises(errors.UserError, match=message):
         find(models[:1], setting)
-
-
-def test_documented_search_gets_its_arguments(models, monkeypatch, tmp_path):
-    entries = dict(registry.searches._entries)
-    entries.pop("noisy", None)  # of another test
-    monkeypatch.setattr(registry.searches, "_entries", entries)
-    page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
-    cold_start.write_files(page.read_text("utf-8"), tmp_path)
-    module = tmp_path / "definitions" / "noisy.py"
-    exec(module.read_text("utf-8"), {"__name__": "noisy"})
-    plain = find(models[:1], "tensor2tensor")
-    same = find(models[:1], "noisy:scale=0")
-    np.testing.assert_array_equal(same.ids, plain.ids)
-    other = find(models[:1], "noisy:scale=3")
-    assert (other.ids.numpy() != plain.ids.numpy()).any()

@@ -7,7 +7,6 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from search_tables import (
     PREFIXES,
-    WORDS,
     V,
     every_output,
     log_prob,
@@ -218,13 +217,6 @@ def test_excluded_subwords_are_in_no_output(subwords):
     assert ids in every
 
 
-def test_output_ends_if_rules_exclude_everything():
-    for name in ("beam", "greedy", "sample"):
-        rule = Exclude([EOS, *WORDS])
-        found = outputs(find(name, random_table(5), rule, [MAX_LENGTH]))
-        assert {ids for ids, _ in found} == {(EOS,)}
-
-
 def test_first_forcing_rule_decides():
     class Always(rules.Rule):
         def forced(self, step, state):
@@ -236,19 +228,6 @@ def test_first_forcing_rule_decides():
         model_of(random_table(5), 1), sentences, rule, 3, GREEDY
     )
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
-
-
-def test_empty_rules_do_nothing():
-    rule, step = rules.CombinedRule([]), rules.SearchStep(0, None, None)
-    assert rule.forced(step, ()) is None and rule.final_score(step, ()) is None
-    assert not rule.needs_attention and not rule.excluded(step, ())
-    # Only EOS ends an output.
-    table = np.full((PREFIXES, V), -100.0)
-    table[:, EOS] = 0.0
-    sentences = rules.sentences(tf.constant([5]))
-    model = model_of(table, 1)
-    found = sampling.greedy_search(model, sentences, rule, 5, GREEDY)
-    assert found.ids.numpy().tolist() == [[[EOS, 0, 0, 0, 0]]]
 
 
 def test_final_score_without_upper_bound_is_refused():

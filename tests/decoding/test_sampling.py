@@ -117,19 +117,6 @@ def test_frequencies_fit_distribution(temperature):
 
 
 @examples
-@hypothesis.given(seed=st.integers(0, 2**31 - 1), limit=st.integers(1, 6))
-def test_low_temperature_equals_greedy_loop(seed, limit):
-    table = random_table(seed)
-    greedy = []
-    while EOS not in greedy:
-        last = len(greedy) + 1 == limit
-        best = 1 + int(np.argmax(next_log_probs(table, greedy)[1:]))
-        greedy.append(EOS if last else best)
-    found = run([table], [limit], 3, 1e-7, seed)
-    assert [until_eos(row) for row in found.ids[0]] == [greedy] * 3
-
-
-@examples
 @hypothesis.given(
     seed=st.integers(-(2**31), 2**31 - 1),
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=3),
@@ -181,12 +168,6 @@ def test_samples_come_best_first():
         assert set(first) <= set(rows)  # samples of the same numbers
 
 
-def test_samples_of_equal_sentences_differ():
-    found = run([random_table(1)] * 2, [8, 8], 8, 2.0, seed=0)
-    rows = {tuple(row) for row in found.ids.numpy().reshape(16, -1).tolist()}
-    assert len(rows) > 8
-
-
 def test_outputs_are_independent_of_batch():
     tables = [random_table(number) for number in range(4)]
     keys, limits = [17, -5, 99, 4], [6, 4, 7, 5]
@@ -210,14 +191,6 @@ def test_outputs_are_independent_of_batch():
         )
 
 
-def test_sentence_keys_ignore_padding():
-    rows = tf.constant([[5, 9, 1, 0, 0], [9, 5, 1, 0, 0], [5, 9, 1, 7, 1]])
-    keys = sampling.sentence_keys(rows).numpy()
-    assert len(set(keys.tolist())) == 3
-    alone = sampling.sentence_keys(rows[:1, :3])
-    assert alone.numpy().tolist() == keys[:1].tolist()
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -236,15 +209,6 @@ def test_top_k_and_top_p_truncate_the_distribution(settings):
     expected[order[count:]] = 0.0
     samples = found.ids.numpy()[0, :, 0]
     assert chi_square(samples, expected / expected.sum()) < CHI_SQUARE_999
-
-
-def test_sampling_stops_when_all_samples_have_ended():
-    table = np.full((V + 1, V), -50.0)
-    table[:, EOS] = 0.0
-    calls = []
-    found = run([table], [50], 4, 1.0, seed=0, calls=calls)
-    assert calls == [0]
-    assert found.ids[0, :, :2].numpy().tolist() == [[1, 0]] * 4
 
 
 def test_graph_samples_equal_eager_ones():

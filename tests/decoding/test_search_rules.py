@@ -70,12 +70,6 @@ def test_outputs_keep_smallest_bound_of_models(models, settings):
     np.testing.assert_array_equal(lengths, limits - 1 + 0 * lengths)
 
 
-def test_extra_length_limits_outputs_of_models_with_longer_bounds(models):
-    long = Wrapped(models[0], bound=lambda lengths: 2 * lengths)
-    lengths = lengths_of(find([long], beam_size=1, min_length=40))
-    np.testing.assert_array_equal(lengths[:, 0], [10, 6, 8])
-
-
 def test_prefix_is_truncated_at_bound_of_model(models):
     bounded = Wrapped(models[0], bound=lambda lengths: 0 * lengths + 3)
     prefixes = tf.constant([[7, 8, 9, 10], [7, 8, 0, 0], [0, 0, 0, 0]])
@@ -86,11 +80,6 @@ def test_prefix_is_truncated_at_bound_of_model(models):
     assert rows[0].tolist() == [7, 8, EOS, PAD]
     assert rows[1].tolist() == [7, 8, EOS, PAD]
     assert EOS in rows[2, :3]
-
-
-def test_bound_below_one_allows_one_subword(models):
-    bounded = Wrapped(models[0], bound=lambda lengths: 0 * lengths)
-    assert (lengths_of(find([bounded])) == 1).all()
 
 
 MESSAGE = "'transformer' gives no attention .* need: coverage_penalty. Remove"
@@ -211,10 +200,3 @@ def test_rules_are_called_with_their_arguments(register, vocabulary):
     ):
         with pytest.raises(errors.UserError, match=message):
             build(text)
-
-
-@pytest.mark.parametrize("min_length", [0, 1])
-def test_default_settings_add_no_rules(min_length):
-    hparams = hparam.DecodeHParams(min_length=min_length)
-    kinds = [type(rule) for rule in search.build_rules(hparams).rules]
-    assert kinds == [rules.LengthLimit, rules.Prefix]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.decoding.translation import OUTPUT_FORMATS, Stopped, Translation
-from t2t_repro.io import progress
 from t2t_repro.text.vocabulary import EOS
 
 LINES = [
@@ -82,12 +81,6 @@ def test_blank_lines_have_same_number_of_outputs(echo, return_beams, width):
         assert (translation.scores == [0.0] * width) == (i in BLANK)
 
 
-@pytest.mark.parametrize("lines", [[], [""], ["", "  ", "\t"]])
-def test_only_blank_lines_need_no_search(echo, lines):
-    found = list(echo(beam_size=3).translate(lines))
-    assert found == [Translation([""], [0.0])] * len(lines)
-
-
 def test_empty_lines_are_decoded_where_the_search_allows_it(echo):
     found = list(echo(beam_size=3, allow_empty_source=True).translate(LINES))
     assert texts(found) == [line.strip() for line in LINES]
@@ -123,14 +116,6 @@ def test_lines_are_consumed_lazily(echo, monkeypatch):
     rest = list(found)
     assert read == LINES
     assert texts([first, *rest]) == [line.strip() for line in LINES]
-
-
-def test_progress_bar_counts_blank_lines(echo, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
-    list(echo().translate(LINES, total=len(LINES)))
-    assert f"{len(LINES)}/{len(LINES)}" in capsys.readouterr().err
-    list(echo().translate(LINES))
-    assert capsys.readouterr().err == ""
 
 
 def test_constants_for_one_sentence_change_no_output(
@@ -179,21 +164,6 @@ def test_score_has_log_prob_of_each_subword(translator, vocabulary):
         assert found.total == pytest.approx(sum(found.log_probs), rel=1e-5)
 
 
-def test_translations_begin_with_prefixes(translator):
-    prefixes = ["a dog", "the", "", "", "birds sing", "", "the cat"]
-    with_prefixes = list(translator.translate(LINES, prefixes=prefixes))
-    without = list(translator.translate(LINES))
-    for line, prefix, translation, expected in zip(
-        LINES, prefixes, with_prefixes, without, strict=True
-    ):
-        if not line.strip():
-            assert translation.texts == ["", ""]
-        elif prefix:
-            assert all(text.startswith(prefix) for text in translation.texts)
-        else:
-            assert translation.texts == expected.texts
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -210,14 +180,6 @@ def test_translations_begin_with_prefixes(translator):
 def test_format_has_all_outputs_of_a_line(name, expected):
     found = Translation(["ä b", "c"], [-1.23456789, -2.0])
     assert OUTPUT_FORMATS[name](3, "x", found) == expected
-
-
-def test_beams_without_an_output_are_dropped():
-    texts, scores = ["a", "b", "", ""], [-1.0, -5e8, -1e9, -1e9]
-    found = Translation.of_beams(texts, scores)
-    assert found == Translation(["a", "b"], [-1.0, -5e8])
-    found = Translation.of_beams(texts[2:], scores[2:])
-    assert found == Translation([""], [-1e9])
 
 
 def test_prefix_of_the_maximum_length_has_one_output(translator_of):

@@ -267,20 +267,6 @@ def test_next_save_removes_unscheduled_checkpoint(state, folder):
     assert _names(folder) == _whole(4, 8, 12)
 
 
-def test_unscheduled_checkpoint_does_not_count_for_max_to_keep(state, folder):
-    state.save(folder, 9, scheduled=False, max_to_keep=2)
-    assert set(_names(folder)) == {*_whole(4, 8, 9), "ckpt-9.unscheduled"}
-    state.save(folder, 12, max_to_keep=2)
-    assert _names(folder) == _whole(8, 12)
-
-
-def test_scheduled_checkpoint_replaces_unscheduled_one(state, folder):
-    """It does so where --save_checkpoints_steps has changed."""
-    for step, scheduled in ((9, False), (9, True), (12, True)):
-        state.save(folder, step, scheduled)
-    assert _names(folder) == _whole(4, 8, 9, 12)
-
-
 def test_tensorflow_reads_checkpoint_by_its_names(folder):
     kernel = tf.Variable(tf.zeros(1_000))
     step = tf.Variable(0, dtype=tf.int64)

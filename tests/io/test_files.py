@@ -134,14 +134,6 @@ def test_folder_appears_when_complete(tmp_path):
     assert os.listdir(folder) == ["file"]
 
 
-def test_error_removes_the_temporary_folder(tmp_path):
-    with pytest.raises(OSError, match="No space left"):
-        with files.atomic_folder(tmp_path / "a") as temporary:
-            (temporary / "half").write_text("half")
-            raise OSError("No space left on device")
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.fixture
 def leftovers(tmp_path):
     """Return what killed processes left of a folder "a" and a file "b"."""
@@ -204,14 +196,6 @@ def test_damaged_json_is_refused(stored, old, new):
     stored.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(errors.UserError, match=f"{stored} is damaged: .*utf-8"):
         files.read_json(stored)
-
-
-def test_error_of_a_write_names_the_file(tmp_path):
-    for make in (files.atomic_path, files.atomic_folder):
-        with pytest.raises(OSError) as raised:
-            with make(tmp_path / "a"):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        assert raised.value.filename == str(tmp_path / "a")
 
 
 @pytest.mark.parametrize(

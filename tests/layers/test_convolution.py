@@ -150,13 +150,3 @@ def test_convolutional_gru_equals_its_equations(unit):
     np.testing.assert_allclose(
         layer(image, visible, written), expected, atol=1e-5
     )
-
-
-@pytest.mark.parametrize(("column", "changed"), [(-1, [0]), (5, [4]), (7, [])])
-def test_output_beside_the_tape_is_seen_by_neighbours_only(
-    unit, column, changed
-):
-    layer, _ = unit
-    empty = layer.empty_tape(2, COLUMNS)
-    written = np.asarray(layer.write_tape(empty, normal(2, MAPS), column))
-    assert written.any((0, 2, 3)).nonzero()[0].tolist() == changed

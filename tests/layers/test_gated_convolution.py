@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 from numpy_layers import normal, sigmoid, softmax
 
-from t2t_repro.layers import convolution, randomness
+from t2t_repro.layers import convolution
 
 B, N, C, CHANNELS = 2, 6, 3, 4
 T, L, D = 3, 5, 4
@@ -37,36 +37,6 @@ def _convolve(layer, x, before):
                 gate += weight[1, channel, tap] @ x[b, j]
         output[b, i, channel] = value * sigmoid(gate)
     return output
-
-
-def test_padding_is_zero_whatever_it_contains():
-    layer, x = _convolution(3, causal=False), normal(B, N, C)
-    real = np.arange(N) < np.array([[6], [3]])
-    expected = _convolve(layer, x * real[..., None], before=1)
-    x[~real] = 1e6
-    output = np.asarray(layer(x, real))
-    np.testing.assert_allclose(output[real], expected[real], atol=1e-5)
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_steps_equal_whole_sequence(width):
-    layer, x = _convolution(width, causal=True), normal(B, N, C)
-    expected = np.asarray(layer(x))
-    kernels = {layer.linear.path: layer.linear.kernel()}
-    past = ops.zeros((1, B, width - 1, C)) if width > 1 else None
-    for i in range(N):  # the B sequences are beams of one sentence
-        output, past = layer.step(x[None, :, i], past, kernels)
-        np.testing.assert_allclose(output[0], expected[:, i], atol=1e-5)
-
-
-def test_dropout_acts_on_inputs():
-    layer, x = _convolution(3, causal=False, rate=0.4), normal(B, N, C)
-    rng = randomness.step_rng(1, 2, 0, B)
-    kept = np.asarray(layer.dropout(np.ones((B, N, C)), rng=rng))
-    assert 0 < (kept == 0).mean() < 1
-    expected = _convolve(layer, x * kept, before=1)
-    np.testing.assert_allclose(layer(x, rng=rng), expected, atol=1e-5)
-    assert layer.linear.initial_variance == pytest.approx(4 * 0.6)
 
 
 def test_attention_equals_equations_1_and_2():

@@ -1,7 +1,5 @@
 """Tests of dropout masks: equality with a hash in numpy, and statistics."""
 
-import dataclasses
-import itertools
 import math
 import zlib
 
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from keras import ops
 
 from t2t_repro.layers import randomness
-from t2t_repro.models import building
 from t2t_repro.runtime import graph
 
 SIGMAS = 5  # width of each statistical bound; seeds are fixed
@@ -114,29 +111,6 @@ def test_neighbouring_offsets_and_rows_are_independent(offset, rows):
 )
 def test_masks_of_steps_seeds_and_streams_are_independent(changes):
     _assert_uncorrelated(_kept(0.3), _kept(0.3, **changes))
-
-
-def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
-    hparams = dataclasses.replace(
-        tiny_hparams,
-        num_hidden_layers=1,
-        num_decoder_layers=2,
-        attention_dropout=0.1,
-        relu_dropout=0.1,
-    )
-    model = building.build(hparams, vocab_size)
-    layers = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, randomness.Dropout)
-    ]
-    # Two embeddings; two blocks per encoder layer and three per decoder layer,
-    # each with dropout around it and within it.
-    assert len(layers) == 2 + 1 * 4 + 2 * 6
-    rng = randomness.step_rng(0, 0, 0, 16)
-    masks = [np.asarray(layer(ops.ones((16, 1024)), rng)) for layer in layers]
-    for a, b in itertools.combinations(masks, 2):
-        _assert_uncorrelated(a, b)
 
 
 def test_mask_of_row_is_independent_of_its_batch():

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from numpy_layers import normal, softmax
+from numpy_layers import normal
 
-from t2t_repro.layers import attention, randomness, recurrence
+from t2t_repro.layers import randomness, recurrence
 
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
@@ -32,12 +32,6 @@ def _layer(cell_type, reverse=False, dtype="float32"):
     for seed, weight in enumerate(layer.weights):
         weight.assign(normal(*weight.shape, seed=seed) * 0.5)
     return layer
-
-
-def test_lstm_remembers_at_first():
-    cell = recurrence.LstmCell(2)
-    cell.build((None, E))
-    np.testing.assert_array_equal(cell.bias, [0, 0, 1, 1, 0, 0, 0, 0])
 
 
 @every_cell
@@ -81,63 +75,6 @@ def test_gradients_are_equal_eagerly_and_with_xla(cell_type, reverse):
     for eager, fused in zip(gradients(), compiled(), strict=True):
         assert np.abs(eager).max() > 1e-3
         np.testing.assert_allclose(eager, fused, rtol=1e-3, atol=1e-5)
-
-
-def test_directions_drop_different_inputs():
-    layer = recurrence.BidirectionalLayer("lstm", D, 0.5, name="both")
-    x, rng = np.ones((B, T, E), np.float32), randomness.step_rng(1, 2, 0, B)
-    layer(x, MASK)
-    kept = [
-        ops.convert_to_numpy(side.dropout(x, rng=rng)) > 0
-        for side in (layer.forward, layer.backward)
-    ]
-    assert (kept[0] != kept[1]).any()
-
-
-def _attend_by_hand(layer, query, memory):
-    """Return context [C] and weights [hops, L] of query [D], memory [L, C]."""
-    kind = layer.compatibility
-
-    def logit(query, key):
-        if isinstance(kind, attention.Additive):
-            return kind.weight.numpy()[0] @ np.tanh(query + key)
-        scaled = not isinstance(kind, attention.UnscaledDotProduct)
-        return query @ key / (len(key) ** 0.5 if scaled else 1)
-
-    hops = []
-    for _ in range(layer.hops):
-        projected = query @ layer.query.kernel.numpy()
-        keys = memory @ layer.key.kernel.numpy()
-        weights = softmax(np.array([logit(projected, key) for key in keys]))
-        hops.append(weights)
-        context = weights @ memory
-        query = query + context
-    return context, np.array(hops)
-
-
-@every_cell
-def test_attentive_layer_equals_its_steps(cell_type):
-    """Its first query is zero, and each later one its last output."""
-    layer = recurrence.AttentiveLayer(**ATTENTIVE | {"cell_type": cell_type})
-    outputs, contexts, weights = layer(X, MEMORY, MASK)
-    source = layer.attention.project(MEMORY, MASK)
-    states = layer.cell.initial_states((B, 1))
-    for t in range(T):
-        query = ops.convert_to_numpy(states[0])[:, 0]
-        output, context, step_weights, states = layer.step(
-            X[:, t : t + 1], states, source
-        )
-        np.testing.assert_allclose(
-            output[:, 0], outputs[:, t], rtol=1e-4, atol=1e-6
-        )
-        np.testing.assert_allclose(
-            context[:, 0], contexts[:, t], rtol=1e-4, atol=1e-6
-        )
-        np.testing.assert_allclose(
-            step_weights[:, :, 0], weights[:, t], rtol=1e-4
-        )
-        by_hand, _ = _attend_by_hand(layer.attention, query[0], MEMORY[0])
-        np.testing.assert_allclose(context[0, 0], by_hand, rtol=1e-4, atol=1e-6)
 
 
 def test_contexts_of_all_steps_are_dropped():

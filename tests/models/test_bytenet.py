@@ -45,16 +45,6 @@ def test_encoder_sees_as_far_as_its_dilations(build):
     assert seen.tolist() == list(range(7, 14))
 
 
-def test_target_beyond_the_columns_depends_on_earlier_positions_only(build):
-    """Its states are still those of a decoder that reads the past."""
-    logits = functools.partial(_logits, build(target_ratio=1.0, max_dilation=1))
-    inputs = INPUTS[:, :1]  # one column
-    difference = _difference(logits, inputs, np.full_like(inputs, 3))
-    # Column 0 is seen from positions 0, 1 and 2.
-    assert (difference[0, :3] > 1e-4).all()
-    np.testing.assert_allclose(difference[0, 3:], 0, atol=1e-6)
-
-
 def test_all_of_a_source_is_read_where_targets_are_shorter(build):
     model = build(target_ratio=0.5, max_dilation=1)
     assert model.encode(INPUTS).shape[1] == INPUTS.shape[1]

@@ -2,10 +2,7 @@
 
 import math
 
-import numpy as np
 import pytest
-import tensorflow as tf
-from transformer_variants import features
 
 from t2t_repro import registry
 from t2t_repro.models import building
@@ -72,19 +69,3 @@ def test_flops_are_those_of_the_matrix_products(build_small):
     pairs = 2 * 2 * 8  # in each of two layers, for a query and a key
     expected = 2 * (5 * source + 7 * target + 5 * 7 * pairs)
     assert model.flops(5, 7) == expected
-
-
-def test_positions_beyond_the_table_get_its_last_row_in_decoding(build_small):
-    layers = dict.fromkeys(
-        ("encoder_convolutions", "decoder_convolutions"), "6x3"
-    )
-    model = build_small("convs2s_tiny", layers | {"max_length": 8})
-    ids = np.full((1, 12), 5, np.int32)
-    logits = np.asarray(model(features(ids, ids)))
-    state = model.start_decoding(ids, 1, 12, model.decoding_constants())
-    for step in range(12):
-        outputs = model.decode_step(ids[:, :1], tf.constant(step), state)
-        state = outputs.state
-        np.testing.assert_allclose(
-            outputs.logits[:, 0], logits[:, step], rtol=1e-4, atol=1e-4
-        )

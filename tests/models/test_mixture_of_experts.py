@@ -71,15 +71,6 @@ def test_gates_and_losses_equal_equations(k, training):
     np.testing.assert_allclose(gates.losses.load, load, rtol=1e-4, atol=1e-9)
 
 
-def test_new_layer_spreads_tokens_in_training():
-    """Weights begin with 0 (appendix A), and noise alone chooses."""
-    layer = moe.NoisyTopKGating(E, 2)
-    experts = layer(normal(1, 1000, D), rng=_rng(rows=1)).experts
-    assert not any(np.asarray(weight).any() for weight in layer.weights)
-    counts = np.bincount(np.asarray(experts).ravel())
-    assert counts.min() > 330  # 400 ± 70, more than 4 deviations of 15.5
-
-
 def test_noise_of_row_is_independent_of_batch():
     layer = _gating()
     full = layer(X, rng=_rng())
@@ -87,11 +78,6 @@ def test_noise_of_row_is_independent_of_batch():
     np.testing.assert_array_equal(alone.experts[0], full.experts[1])
     np.testing.assert_allclose(alone.values[0], full.values[1], rtol=1e-5)
     assert not np.allclose(full.values, layer(X).values, atol=1e-2)
-
-
-def test_losses_without_tokens_are_0():
-    losses = _gating()(X, np.zeros_like(REAL)).losses
-    assert [float(loss) for loss in losses] == [0, 0]
 
 
 @pytest.mark.tensorflow
@@ -105,15 +91,6 @@ def test_gradients_are_finite_without_noise():
         total = sum(layer(x).losses)
     gradients = tape.gradient(total, [w.value for w in layer.weights])
     assert all(np.isfinite(gradient).all() for gradient in gradients)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([2, 2, 2], 0), ([0, 0, 3], 2), ([0, 0], 0), ([1, 3], 0.25)],
-)
-def test_squared_variation_of_examples(values, expected):
-    result = moe.squared_variation(ops.convert_to_tensor(values, "float32"))
-    assert float(result) == pytest.approx(expected, abs=1e-6)
 
 
 def test_losses_are_float32_in_mixed_precision(dtype):
@@ -170,14 +147,6 @@ def test_output_of_token_is_independent_of_others():
     np.testing.assert_allclose(crowded, np.repeat(alone, 50, 1), rtol=1e-5)
     # Tokens of decoding have no rows.
     np.testing.assert_allclose(layer(x[0])[0], crowded[0], rtol=1e-5)
-
-
-def test_initial_experts_have_limits_of_glorot():
-    layer = moe.MixtureOfExperts(200, 2, 8)
-    layer(X[:1, :1])
-    limit = np.sqrt(6 / (D + 8))
-    for kernel in (layer.filter_kernel, layer.output_kernel):
-        assert 0.99 * limit < np.abs(np.asarray(kernel)).max() <= limit
 
 
 @pytest.mark.tensorflow

@@ -89,12 +89,3 @@ def test_entries_beyond_reach_are_masked(state):
     cache, visible = state
     mask, _ = cache.visible_mask(visible, 1, reach=1)
     assert not ops.convert_to_numpy(mask)[..., :2].any()
-
-
-def test_compact_accepts_empty_batch():
-    """At the end of a search no sentence is left."""
-    memory = (np.zeros((0, 1, 3, 1)), np.zeros((0, 1, 3, 1)))
-    mask = np.ones((0, 1, 1, 3), bool)
-    cache, visible = Cache.empty([memory], mask, 2, 2, "float32")
-    compacted, _ = cache.compact(visible)
-    assert ops.shape(compacted.past_keys[0]) == (0, 1, 0, 1)

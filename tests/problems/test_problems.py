@@ -46,17 +46,6 @@ def test_spell_writes_number_in_words(number, form, language, words):
     assert number_words.spell(number, form, language) == words
 
 
-@pytest.mark.parametrize("name", ["number_words_ende", "number_words_enfr"])
-def test_examples_of_number_words_are_spelled_as_the_corpus(name):
-    problem = registry.problems[name].value
-    assert problem.examples == tuple(
-        number_words.spell(61_000, "cardinal", language)
-        for language in problem.stored_languages
-    )
-    reversed_problem = problem().named(name, reverse=True)
-    assert reversed_problem.card["example"] == problem.examples[1]
-
-
 @pytest.mark.parametrize(
     ("number", "forms"),
     [
@@ -237,24 +226,6 @@ def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):
     assert list(built.pairs("test", tmp_path, "unused")) == [test]
     with pytest.raises(errors.UserError, match="unique would drop the copies"):
         build_problem("parallel_text", f"{arguments},filters=unique")
-
-
-def test_parallel_text_of_one_file_is_divided_once(tmp_path):
-    lines = [f'{{"en": "{i}", "x": "-{i}"}}\n' for i in range(40)]
-    (tmp_path / "my pairs.jsonl").write_text("".join(lines))
-    arguments = f"file={tmp_path}/my pairs.jsonl,languages=en-de,columns=en:x"
-    built = build_problem("parallel_text", arguments)
-    assert built.data_name == "parallel_text_my_pairs_ende"
-    assert built.text_folder == pathlib.Path("/")
-    assert built.raw_paths(built.text_folder) == [tmp_path / "my pairs.jsonl"]
-    splits = {s: list(built.pairs(s, None, tmp_path)) for s in built.splits}
-    assert [len(pairs) for pairs in splits.values()] == [36, 2, 2]
-    assert sorted(sum(splits.values(), [])) == sorted(
-        (str(i), f"-{i}") for i in range(40)
-    )
-    relative = f"{arguments.replace(f'{tmp_path}/', '')},held_out=5"
-    pairs = build_problem("parallel_text", relative).pairs
-    assert len(list(pairs("test", tmp_path, tmp_path))) == 5
 
 
 @pytest.mark.parametrize(

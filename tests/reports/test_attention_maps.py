@@ -183,33 +183,6 @@ def texts(root):
     return [text.text.strip() for text in root.iter(f"{SVG}text")]
 
 
-def test_strokes_are_the_visible_weights_in_rising_order():
-    assert attention_maps.strokes(CROSS, choice()) == [
-        (1, 1, 0.19, 0),
-        (0, 1, 0.3, 0),
-        (0, 0, 0.7, 0),
-        (1, 2, 0.8, 0),
-    ]
-    assert attention_maps.strokes(CROSS, choice([0, 1], [0])) == [
-        (0, 1, 0.3, 0),
-        (0, 0, 0.7, 0),
-        (0, 1, 1.0, 1),
-    ]
-
-
-def test_lines_of_each_query_have_weights_as_opacity():
-    root = tree(attention_maps.draw_lines(CROSS, choice()))
-    opacities = {
-        group.find(f"{SVG}text").text: [
-            float(line.get("stroke-opacity"))
-            for line in group.iter(f"{SVG}line")
-        ]
-        for group in root.iter(f"{SVG}g")
-    }
-    assert opacities == {"ja": [0.3, 0.7], "</s>": [0.19, 0.8]}
-    assert {"a", "·b", "</s>"} <= set(texts(root))
-
-
 def test_matrix_has_a_square_for_each_visible_weight():
     root = tree(attention_maps.draw_matrix(CROSS, choice()))
     _, *squares = root.iter(f"{SVG}rect")

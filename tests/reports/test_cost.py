@@ -131,15 +131,3 @@ def test_parameters_of_table_3(row):
     fitting = V + (theirs - _parameters(f"table3_{row}")) / hidden_size
     near = 36_000 if row == "big" else 41_000
     assert fitting == pytest.approx(near, abs=1_000)
-
-
-def test_training_cost_has_counted_and_estimated_flops(abstract_model):
-    """The estimate is that of Table 2: time x devices x sustained FLOP/s."""
-    result = seq2seq.training_cost(
-        abstract_model, 200, (6, 5), 30, 60.0, 8 * 9.5e12
-    )
-    counted = seq2seq.training_flops(abstract_model, 6_000, 6, 5)
-    assert result.counted_flops == counted
-    assert result.parameters == abstract_model.count_params()
-    assert result.estimated_flops == 60 * 8 * 9.5e12
-    assert result.counted_flops_per_second == counted / 60

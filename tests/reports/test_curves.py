@@ -9,7 +9,6 @@ from file_strategies import edited_bytes
 from hypothesis import strategies as st
 
 from t2t_repro.reports import curves
-from t2t_repro.training import train_log
 
 
 @pytest.fixture
@@ -54,17 +53,6 @@ def test_folders_of_later_sessions_continue_a_run_that_had_one_file(tmp_path):
         "train/loss": [(1, 11.0), (2, 12.0), (4, 24.0), (5, 25.0)],
         "validation/loss": [(2, 12.0), (3, 23.0)],
     }
-
-
-def test_values_are_those_of_the_later_session_whatever_its_clock(tmp_path):
-    for loss in (3.0, 2.0):
-        session = train_log.TrainLog(tmp_path, 0, 8, lambda step: 0.1, None)
-        session.validation_done(4, {"loss": loss})
-        session.close()
-    (first,) = tmp_path.glob("validation/events.*.session-1")
-    # The clock of the first session was some years ahead.
-    first.rename(tmp_path / first.name.replace("tfevents.1", "tfevents.2"))
-    assert curves.read(tmp_path)["validation/loss"] == [(4, 2.0)]
 
 
 def test_truncated_file_keeps_its_whole_records(events):

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from exported_models import health_of, wait_for
+from exported_models import wait_for
 
 from t2t_repro import errors
 from t2t_repro.server import monitoring, version_process
@@ -60,37 +60,6 @@ def test_killed_version_is_loaded_again_under_requests(serve, caplog):
         "Version 1 of t2t has crashed: its process was killed by SIGKILL. It "
         "is loaded again."
     ]
-
-
-def test_second_crash_waits_for_the_interval_of_retries(serve):
-    with (
-        serve(retries=(5, 1000.0)) as server,
-        server.channel() as channel,
-    ):
-        first = process_of(server)
-        os.kill(first, signal.SIGKILL)
-        wait_for(lambda: process_of(server) != first)
-        assert health_of(channel) == "SERVING"
-        os.kill(process_of(server), signal.SIGKILL)
-        wait_for(lambda: server.predict(BODY)[0] == 503)
-        assert health_of(channel) == "NOT_SERVING"
-        threading.Event().wait(0.1)  # some looks at the folder
-        _, answer = server.http("GET", STATUS)
-        (entry,) = answer["model_version_status"]
-        assert entry["state"] == "END"
-        assert "was killed by SIGKILL" in entry["status"]["error_message"]
-
-
-def test_crashed_version_is_replaced_by_a_newer_one(publish, serve):
-    """The newer one is loaded at once, the crashed one after the interval."""
-    with serve(retries=(5, 1000.0)) as server:
-        server.service.versions._last_crash = time.monotonic()
-        os.kill(process_of(server), signal.SIGKILL)
-        wait_for(lambda: server.predict(BODY)[0] == 503)
-        publish()
-        wait_for(lambda: server.predict(BODY)[0] == 200)
-        _, answer = server.predict(BODY)
-        assert answer["predictions"][0]["scores"] == -2.0
 
 
 def test_missing_fork_server_is_an_error(export_dir):

@@ -13,16 +13,12 @@ from exported_models import health_of, predict_request, stub_of, wait_for
 from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
-    batching,
     connections,
-    json_predict,
     monitoring,
-    request_errors,
     rpc,
     server_settings,
     versions,
 )
-from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
 REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
@@ -59,26 +55,6 @@ def read_all(opened):
 def post(length, part):
     """Return a header that announces `length` bytes, and a part of them."""
     return f"{POST}Content-Length: {length}\r\n\r\n".encode() + part
-
-
-class Unread(list):
-    """Sentences that may be counted, but not read."""
-
-    def __iter__(self):
-        raise AssertionError("They are read.")
-
-
-def test_number_of_sentences_is_checked_before_they_are_read():
-    bounds = connection.Limits(max_batch_size=2)
-    for sentences in (Unread(["", "", ""]), Unread([{"a": ""}] * 3), Unread()):
-        for content in (
-            {"instances": sentences},
-            {"inputs": sentences},
-            {"inputs": {"a": sentences}},
-        ):
-            with pytest.raises(request_errors.RequestError, match="1 to 2 sen"):
-                specs = {"a": batching.InputSpec()}
-                json_predict.read_inputs(content, specs, bounds)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +121,6 @@ def test_unfinished_body_is_408_and_closed(serve, monkeypatch, text):
         answer = read_all(opened)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"has not arrived within 0.1 s" in answer
-
-
-def test_endless_chunks_are_413(server):
-    with connected(server, CHUNKED.encode()) as opened:
-        with contextlib.suppress(ConnectionError):
-            for _ in range(20):
-                opened.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-        assert read_all(opened).startswith(b"HTTP/1.1 413 ")
 
 
 def test_client_that_reads_nothing_is_closed(serve, monkeypatch):
@@ -397,25 +365,6 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
             for _ in range(5):
                 assert call(channel)
             assert health_of(channel) == "SERVING"
-
-
-def test_rapid_reset_is_limited_to_some_calls_of_a_connection(serve):
-    """The setting is MAX_CONCURRENT_STREAMS (RFC 9113, 6.5.2)."""
-    with serve() as server, http_2(server) as opened:
-        size, kind = int.from_bytes(opened.recv(3), "big"), opened.recv(6)[0]
-        settings = opened.recv(size)
-        pairs = [settings[i : i + 6] for i in range(0, size, 6)]
-        assert kind == 4
-        assert b"\0\3" + (100).to_bytes(4, "big") in pairs
-
-
-def test_idle_connection_of_grpc_is_closed(serve, monkeypatch):
-    monkeypatch.setattr(rpc, "_IDLE_MS", 100)
-    with serve() as server:
-        with server.channel() as channel, http_2(server) as opened:
-            assert call(channel)
-            read_all(opened)
-            assert call(channel)  # over a new connection
 
 
 def test_message_that_cannot_be_decoded_is_internal_and_logged(serve, caplog):

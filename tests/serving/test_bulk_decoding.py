@@ -156,14 +156,6 @@ def test_other_settings_are_refused(run, changes, message):
         run(**changes)
 
 
-def test_files_may_be_added_later(tmp_path, run, texts, translated):
-    run(sources=texts[:1])
-    run(sources=texts[1:])
-    run()
-    assert len(translated) == 7
-    assert set(contents(tmp_path / "out")) >= {"a.en", "b.en", "c.en"}
-
-
 def test_changed_file_is_refused_and_a_copy_of_it_is_not(run, texts):
     run()
     os.utime(texts[0], (0, 0))  # as a copy has another time

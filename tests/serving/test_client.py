@@ -157,16 +157,6 @@ def test_long_lines_are_sent_in_small_batches(server, loaded, protocol):
 
 
 @PROTOCOLS
-def test_smaller_max_batch_size_suits_a_stricter_server(serve, protocol):
-    with serve(max_batch_size=2) as server:
-        remote = connect(server, protocol)
-        with pytest.raises(errors.UserError, match="1 to 2 sentences; got 5"):
-            remote.translate(LINES[:5])
-        remote = connect(server, protocol, max_batch_size=2)
-        assert len(remote.translate(LINES[:5])) == 5
-
-
-@PROTOCOLS
 def test_timeout_is_an_error(serve, gate, protocol):
     with serve() as server, gate.hold():
         remote = connect(server, protocol, timeout=0.3)

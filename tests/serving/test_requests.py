@@ -102,25 +102,6 @@ def test_servers_answer_requests_like_a_loaded_export(remote, loaded):
         assert_same(answer, loaded.translate(lines, **request))
 
 
-def test_log_probabilities_of_subwords_are_those_of_the_output(loaded, remote):
-    """Without a length penalty their sum is the score."""
-    for model in (loaded, remote):
-        found = model.translate(LINES, 2, subwords=True, alpha=0.0)
-        for i in (0, 2, 3):
-            for text, score, subwords in zip(
-                found[i].texts, found[i].scores, found[i].subwords, strict=True
-            ):
-                assert sum(subwords.log_probs) == pytest.approx(score, rel=1e-4)
-                assert subwords.pieces[-1] == "</s>"
-                assert subwords.words[-1] == -1
-                words = subwords.word_log_probs
-                assert len(words) == len(text.split())
-                assert sum(words) == pytest.approx(
-                    sum(subwords.log_probs[:-1]), rel=1e-4
-                )
-        assert found[1].subwords == [([], [], [])] * 2
-
-
 def test_words_of_subwords_are_those_of_the_decoder(
     exported, build_exportable, local
 ):

@@ -152,23 +152,6 @@ def test_warm_up_requests_call_every_signature(exported, local):
         assert 0 < short < long
 
 
-def test_warm_up_text_is_of_each_sides_vocabulary(
-    exported, separate_vocabularies
-):
-    (request,) = (
-        request
-        for request in saved_model.read_warm_up(exported / "2")
-        if request.model_spec.signature_name == "score"
-    )
-    for key, vocabulary in zip(
-        ("inputs", "targets"), separate_vocabularies, strict=True
-    ):
-        texts = tf.make_ndarray(request.inputs[key])
-        ids = range(2, vocabulary.size)
-        rows = [ids[-4:], ids[-32:]]
-        assert [t.decode() for t in texts] == vocabulary.decode(rows)
-
-
 def test_every_weight_is_stored_in_16_bits(exported, build_exportable):
     (model,), *_ = build_exportable(1)
     card = files.read_json(exported / "2" / saved_model.MODEL_CARD)

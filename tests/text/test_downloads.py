@@ -90,23 +90,6 @@ def test_file_is_downloaded_once(server, tmp_path):
     assert set(path.parent.iterdir()) == {path, path.parent / files.LOCK}
 
 
-@pytest.mark.parametrize("url", ["{}?download=1", "{}#part"])
-def test_downloads_are_named_by_their_file_not_by_the_url(
-    server, tmp_path, url
-):
-    names = ("train.en", "validation.en")
-    paths = [
-        parallel_files.download(
-            dataclasses.replace(
-                file_at(server), name=name, url=url.format(server.url)
-            ),
-            tmp_path,
-        )
-        for name in names
-    ]
-    assert paths == [tmp_path / f"{name}.gz" for name in names]
-
-
 def test_download_with_wrong_checksum_is_removed(server, tmp_path):
     with pytest.raises(errors.UserError) as raised:
         parallel_files.download(file_at(server, sha256="0" * 64), tmp_path)

@@ -64,7 +64,3 @@ def test_tagger_refuses_a_line_without_a_known_tag(language, line):
 def test_unknown_tag_is_text_if_the_language_is_given():
     tagger = Tagger(LANGUAGES, "de")
     assert tagger("<2nd> place is good") == "<2de> <2nd> place is good"
-
-
-def test_tagger_of_unknown_languages_takes_any():
-    assert Tagger((), "it")("A dog") == "<2it> A dog"

@@ -96,18 +96,6 @@ def test_pairs_are_read_in_order_with_unchanged_text(
     assert list(read(str(data_dir), split, languages)) == pairs
 
 
-def test_shards_are_read_in_order_without_interleaving(tmp_path):
-    builder = write("toy_translate", tmp_path, ordered=False, shards=2)
-    files = sorted(builder.data_path.glob("*train*tfrecord*"))
-    assert len(files) == 2
-    stored = []
-    for shard in ("train[:1shard]", "train[1shard:]"):
-        for example in tfds.as_numpy(builder.as_dataset(split=shard)):
-            stored.append((example["de"].decode(), example["en"].decode()))
-    assert sorted(stored) == sorted(TRAIN)
-    assert list(read(tmp_path)) == stored
-
-
 @pytest.fixture
 def official(tmp_path, monkeypatch):
     """{split: [(English, German)]} of the test sets that sacreBLEU stores."""

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.text import parallel_files, trees
-from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
 
 # The treebank's format: an empty root, functions, a trace, two layouts.
@@ -176,17 +175,6 @@ def test_any_line_is_read_as_tree_of_the_sentence(tokens, length):
     assert trees.read_line(trees.write_line(tree), words) == trees.LineReading(
         tree
     )
-
-
-@pytest.mark.skipif(not TREEBANK, reason="T2T_TREEBANK names no file")
-def test_treebank_is_read_back_after_tokenization():
-    lines = parallel_files.read_lines(TREEBANK)
-    normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
-    texts = [trees.write_line(tree) for tree in normal]
-    learned = Bpe.learn(texts, 400, split_by_unicode_script=False)
-    assert learned.decode(learned.encode(texts)) == texts
-    for tree, text in zip(normal, texts, strict=True):
-        assert trees.read_line(text, tree.words) == trees.LineReading(tree)
 
 
 def test_deep_trees_are_read_without_recursion_in_linear_time():

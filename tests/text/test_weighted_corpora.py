@@ -1,6 +1,5 @@
 """Corpora: which files a pattern names, and how often pairs are taken."""
 
-import fractions
 import gzip
 
 import hypothesis
@@ -164,14 +163,3 @@ def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
         assert (2 * count - 1) ** temperature <= 2**temperature * power
         assert (2 * count + 1) ** temperature >= 2**temperature * power
         assert size <= count <= largest
-
-
-@hypothesis.given(st.integers(1, 60), st.integers(1, 200))
-def test_take_spreads_any_count_over_all_pairs(size, count):
-    pairs = [(str(i), "") for i in range(size)]
-    weight = fractions.Fraction(count, size)
-    taken = list(pair_files.take(pairs, weight))
-    assert len(taken) == count
-    assert taken == sorted(taken, key=lambda pair: int(pair[0]))
-    copies = [taken.count(pair) for pair in pairs]
-    assert max(copies) - min(copies) <= 1

@@ -45,15 +45,6 @@ def test_pharaoh_is_sorted_by_number():
     assert Alignment(links, 11, 2).pharaoh() == "9-0 9-1 10-0"
 
 
-def test_parts_of_a_line_are_joined_with_offsets():
-    first = Alignment(frozenset({(0, 1), (2, 0)}), 3, 2)
-    second = Alignment(frozenset({(0, 0)}), 1, 4)
-    found = word_alignment.join_alignments([first, second, first])
-    assert found.pharaoh() == "0-1 2-0 3-2 4-7 6-6"
-    assert found[1:] == (7, 8)
-    assert word_alignment.join_alignments([]) == (frozenset(), 0, 0)
-
-
 def test_default_layer_is_the_last_but_one():
     indices = [translation.layer_index(None, n) for n in (1, 2, 3, 6)]
     assert indices == [0, 0, 1, 4]

@@ -122,15 +122,6 @@ def test_slow_steps_are_reported_once_a_minute():
     assert add(detector, [1.0], first=28, now=300.0) is None
 
 
-def test_lasting_slowdown_becomes_the_median():
-    """After 51 of 100 steps the median is the new one."""
-    detector = train_log.SlowStepDetector()
-    add(detector, [1.0] * 100)
-    assert add(detector, [10.0], 101, now=0.0)
-    add(detector, [10.0] * 50, 102, now=1.0)
-    assert add(detector, [10.0] * 10, 152, now=122.0) is None
-
-
 def count_compilations(xla, shapes, step):
     """Yield compilations and notice after each step on batches of `shapes`."""
     counted = train_session.CountedStep(step, xla)
@@ -159,20 +150,3 @@ def test_compilations_are_traces_or_under_xla_shapes(xla, relaxed, counts):
     )
     actual = list(count_compilations(xla, SHAPES, step))
     assert actual == [(count, None) for count in counts]
-
-
-def test_retracing_of_a_known_shape_is_noticed():
-    """Here a Python number causes it, which differs at each call."""
-    numbers = iter(range(10))
-    traced = graph.function(
-        lambda batch, number: tf.reduce_sum(batch["targets"]) + 0 * number
-    )
-
-    def step(batch):
-        return traced(batch, next(numbers))
-
-    step.experimental_get_tracing_count = traced.experimental_get_tracing_count
-    first, second = count_compilations(False, [SHAPES[0]] * 2, step)
-    assert first == (1, None)
-    assert second[0] == 2
-    assert "(number 2) for a known shape, 1 x 1 x 2 x 3" in second[1]

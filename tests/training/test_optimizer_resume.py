@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.io import arguments
-from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runtime import keras_compat
@@ -242,14 +241,6 @@ def test_variable_without_a_name_is_refused(training_of):
     with pytest.raises(errors.UserError) as raised:
         training.checkpoints("nowhere")
     assert f"SGD cannot be used: its variable {lost.path}" in str(raised.value)
-
-
-def test_two_weights_of_one_path_are_refused():
-    with keras.name_scope("model"), keras.name_scope("layer"):
-        weights = [keras.Variable([1.0], name="kernel") for _ in range(2)]
-    with pytest.raises(errors.UserError) as raised:
-        building.by_path(weights)
-    assert "layer/kernel" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -204,16 +204,6 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
         )
 
 
-def test_dropout_masks_depend_on_the_step(trial_of, expected):
-    """Step 1, counted from 0, uses the masks of 1."""
-    trial = trial_of()
-    trial.run(steps=1)
-    arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
-    rng = randomness.step_rng(SEED, 1, 0, len(arrays["targets"]))
-    sums = step.batch_loss(trial.model, arrays, rng, step.Objective(0.1))
-    np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
-
-
 @pytest.fixture
 def run_set(
     toys, tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize

@@ -235,13 +235,6 @@ def test_blocks_of_16_lose_no_step(tmp_path, clock, read_events, count):
     assert read_events(tmp_path)["train/loss"][count] == mean
 
 
-def test_first_step_is_checked_at_once(tmp_path, clock):
-    log = _log(tmp_path)
-    with pytest.raises(errors.UserError, match="loss of step 1 is inf"):
-        log.step_done(_outcome(math.inf, 1, 1, 1), 1)
-    log.close()
-
-
 def test_slow_step_is_reported(tmp_path, clock, capsys):
     """A step that compiles, or one with a pause, is not."""
     log = _log(tmp_path)
@@ -284,18 +277,6 @@ def test_updates_that_overflow_in_float16_are_counted(
     events = read_events(tmp_path)
     assert events["train/updates_left_out"] == {5: 2}
     assert events["train/gradient_norm"] == {5: 3.0}
-
-
-def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
-    log = _log(tmp_path)
-    results = {"loss": 2.5, "loss_minus_constant": 1.25, "accuracy": 0.75}
-    log.validation_done(1_200, results)
-    log.close()
-    assert read_events(tmp_path) == {
-        f"validation/{name}": {1_200: value} for name, value in results.items()
-    }
-    line = "step 1,200: validation  loss 2.5000  loss minus constant 1.2500  "
-    assert line in capsys.readouterr().err
 
 
 def texts(folder):

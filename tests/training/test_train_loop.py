@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.models import building, seq2seq
+from t2t_repro.models import building
 from t2t_repro.training import train_log, train_loop, train_session
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.options import Options
@@ -189,15 +189,6 @@ def test_options_that_lack_validations_or_checkpoints_are_refused(
 ):
     with pytest.raises(errors.UserError, match=message):
         Options(**{"eval_every": 8} | settings).resolved(runs.hparams)
-
-
-def test_best_checkpoints_are_chosen_by_the_whole_split(runs):
-    def sentences(**settings):
-        return Options(**settings).resolved(runs.hparams).eval_bleu_sentences
-
-    assert sentences() == 200
-    assert sentences(keep_best_checkpoints=1) > 10**9
-    assert sentences(keep_best_checkpoints=1, eval_bleu_sentences=0) == 0
 
 
 def test_save_checkpoints_secs_saves_at_first_step_after_interval(
@@ -376,25 +367,6 @@ def test_compilations_are_counted_and_retracing_is_reported(
     assert read_events(tmp_path)["train/compilations"] == {6: 2}
 
 
-def test_share_of_peak_is_counted_flops_over_peak_flops(
-    runs, fake_steps, tmp_path, monkeypatch, read_events
-):
-    """The devices reach 10^6 FLOP/s."""
-    fake_steps()
-    monkeypatch.setattr(train_loop.train_log, "peak_flops", lambda *_: 1e6)
-    runs.train(tmp_path, train_steps=3)
-    lengths = runs.corpora["train"].lengths.values()
-    flops_per_token = seq2seq.training_flops(
-        building.build_abstract(runs.hparams, 20),
-        1,
-        *(float(array.mean()) for array in lengths),
-    )
-    events = read_events(tmp_path)
-    speed = events["train/tokens_per_second"][3]
-    share = events["train/share_of_peak"][3]
-    assert share == pytest.approx(speed * flops_per_token / 1e6, rel=1e-4)
-
-
 def during_validation(monkeypatch, function):
     """Call `function` in each validation, whose losses stay those of before."""
     build = train_session.step.build_eval_step
@@ -493,15 +465,6 @@ def test_signal_stops_a_validation_which_the_next_session_repeats(
     assert not (tmp_path / "parts" / "validation.json").exists()
     assert runs.train(tmp_path / "parts", **settings)[0] == 0
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-
-
-def test_run_without_validations_has_none(runs, fake_steps, tmp_path):
-    fake_steps()
-    code, printed = runs.train(tmp_path, train_steps=5, eval_every=0)
-    assert code == 0 and runs.saved_steps(tmp_path) == [4, 5]
-    assert "validation: none, by --eval_every=0" in printed
-    assert "Finished after step 5; checkpoint ckpt-5." in printed
-    assert not (tmp_path / "validation.json").exists()
 
 
 @pytest.mark.parametrize("eval_every", [0, 1, 4, 10, 11])
