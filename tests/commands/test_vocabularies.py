@@ -98,20 +98,3 @@ def test_evaluate_and_report_accept_separate_vocabularies(separate, run):
     page = (separate / "run" / "report" / "index.html").read_text("utf-8")
     assert "with vocabularies of 276 and 280 subwords" in page
     assert "vocabulary of targets" in page
-
-
-def test_reversed_problem_swaps_the_vocabularies(separate, run, tmp_path):
-    (tmp_path / "raw").symlink_to(separate / "raw")
-    (tmp_path / "data").symlink_to(separate / "data")
-    problem = "parallel_text_rev"
-    ok(train(run, tmp_path, SEPARATE, problem=problem))
-    for side, other in (("inputs", "targets"), ("targets", "inputs")):
-        content = (tmp_path / "run" / f"vocab.{side}.model").read_bytes()
-        stored = separate / "run" / f"vocab.{other}.model"
-        assert content == stored.read_bytes()
-    out = f"--output_dir={tmp_path / 'run'}"
-    assert len(ok(run("decoder", out, stdin="A B\n")).splitlines()) == 1
-    checkpoint = separate / "run" / "checkpoints" / "ckpt-4"
-    refused = run("decoder", out, f"--checkpoint_path={checkpoint}", stdin="A")
-    assert refused.returncode == 1
-    assert "was trained on another vocabulary" in refused.stderr

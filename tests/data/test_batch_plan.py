@@ -416,21 +416,3 @@ def test_pack_equals_packing_pair_by_pair(pairs, row_lengths):
     lengths = np.array(pairs, int).reshape(-1, 2).T
     rows = batch_plan.pack(*lengths, row_lengths)
     assert rows.tolist() == pack_pair_by_pair(pairs, row_lengths)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "max_length", "expected"),
-    [
-        ((1_000, 1_000), 256, (256, 256)),
-        ((1_000, 1_126), 256, (256, 288)),  # 288.3
-        ((1_126, 1_000), 256, (288, 256)),
-        ((1_000, 1_010), 256, (256, 256)),  # 258.6
-        ((1_000, 9_000), 256, (256, 512)),  # no more than twice
-        ((1_000, 1_010), 100, (100, 104)),  # 101
-        ((1_000, 1_000), 100, (100, 100)),  # no multiple of 8
-    ],
-)
-def test_rows_of_the_side_with_more_tokens_are_longer(
-    tokens, max_length, expected
-):
-    assert batch_plan.packed_row_lengths(*tokens, max_length) == expected

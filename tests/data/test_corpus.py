@@ -48,21 +48,6 @@ def test_gather_equals_brute_force(tmp_path_factory, shards, data):
         assert pairs.sentences(side) == sentences
 
 
-def test_reverse_swaps_ids_text_and_lengths(tmp_path):
-    shards = [[([5, 1], [7, 8, 1])], [([6, 1], [9, 1])]]
-    texts = [[("five", "seven eight")], [("six", "nine")]]
-    paths = write(tmp_path, shards, texts)
-    forward = corpus.Corpus(paths)
-    backward = corpus.Corpus(paths, reverse=True)
-    for side, opposite in (corpus.SIDES, corpus.SIDES[::-1]):
-        assert backward.sentences(side) == forward.sentences(opposite)
-        assert backward.text(side) == forward.text(opposite)
-        assert backward.lengths[side].tolist() == (
-            forward.lengths[opposite].tolist()
-        )
-    assert backward.text("inputs") == ["seven eight", "nine"]
-
-
 @pytest.mark.parametrize(
     ("vocab_size", "kind"),
     [(100, "uint16"), (65_536, "uint16"), (65_537, "int32")],

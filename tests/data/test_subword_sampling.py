@@ -6,12 +6,10 @@ import functools
 import math
 import random
 
-import hypothesis
 import numpy as np
 import plans
 import pytest
 import tensorflow as tf
-from hypothesis import strategies as st
 from scipy import stats
 from small_corpora import write_ids
 
@@ -451,36 +449,3 @@ def vocabularies():
 
 def build(vocabulary, kind, value):
     return METHODS[kind](vocabulary.scored_pieces(), vocabulary.size, value)
-
-
-def test_dropout_of_all_merges_gives_characters(vocabularies):
-    (vocabulary, _), lines = vocabularies[0].values(), vocabularies[1]
-    rows = segment(
-        build(vocabulary, "bpe", 1.0), vocabulary.encode([*lines, "a日b"])
-    )
-    assert rows[-1][-1] == 1
-    assert vocabulary.pieces(rows[-1][:-1]) == [
-        *(SPACE, "a", "<0xE6>", "<0x97>", "<0xA5>", "b")
-    ]
-    for line, row in zip(lines, rows, strict=False):
-        assert "".join(vocabulary.pieces(row[:-1])) == SPACE + line.replace(
-            " ", SPACE
-        )
-        assert {len(piece) for piece in vocabulary.pieces(row[:-1])} == {1}
-
-
-@pytest.mark.parametrize("kind", METHODS)
-@hypothesis.settings(max_examples=50)
-@hypothesis.given(
-    lines=st.lists(st.text(), min_size=1, max_size=5),
-    value=st.floats(0.05, 1),
-    seed=st.integers(0, 2**32),
-)
-def test_sampled_ids_have_the_text_of_the_stored_ones(
-    vocabularies, kind, lines, value, seed
-):
-    vocabulary = vocabularies[0][kind]
-    rows = vocabulary.encode([*lines, *vocabularies[1][:3]])
-    sampled = segment(build(vocabulary, kind, value), rows, seed)
-    assert vocabulary.decode(sampled) == vocabulary.decode(rows)
-    assert all(row[-1] == 1 and 1 not in row[:-1] for row in sampled)

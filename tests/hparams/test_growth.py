@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -58,21 +56,3 @@ def test_fields_that_old_runs_lack_have_defaults():
             assert field.name in stored or (
                 field.default is not dataclasses.MISSING
             ), field.name
-
-
-def test_registry_and_hparams_do_not_import_keras():
-    """--help and --registry_help are therefore fast."""
-    program = (
-        "import sys; from t2t_repro import registry; "
-        "registry.load_definitions(); registry.summary(); "
-        "registry.build_hparams('big'); "
-        "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=pathlib.Path(__file__).parents[2],
-    )
-    assert process.stdout.strip() == "[]"

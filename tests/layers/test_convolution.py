@@ -1,21 +1,13 @@
-"""Tests of convolutions against sums over taps in numpy."""
+"""Convolutions and weight-normalized layers against sums in numpy."""
+
+import math
 
 import numpy as np
 import pytest
 from keras import ops
-from numpy_layers import Layers, normal, relu, sigmoid
+from numpy_layers import normal
 
-from t2t_repro.layers import convolution, randomness
-
-MAPS, COLUMNS, ROWS = 4, 5, 3
-BLOCK = {
-    "hidden_size": 6,
-    "kernel_width": 3,
-    "dilation": 2,
-    "causal": False,
-    "dropout_rate": 0.4,
-}
-NUMPY = Layers(heads=1, epsilon=1e-6, pre_norm=True)
+from t2t_repro.layers import convolution
 
 
 def _convolve(x, kernel, bias, dilation, causal):
@@ -68,85 +60,30 @@ def test_steps_with_a_ring_equal_causal_convolution(width, dilation):
     np.testing.assert_allclose(actual, layer(x), atol=1e-5)
 
 
-def test_block_equals_figure_3_with_and_without_dropout():
-    layer, x = convolution.DilatedBlock(**BLOCK), normal(2, 7, 6)
-    visible = np.ones((2, 7, 1), np.float32)
-    visible[1, 4:] = 0
-    layer(x)
-    random = np.random.default_rng(1)
-    layer.set_weights(
-        [random.normal(size=w.shape).astype("f") for w in layer.weights]
-    )
-
-    def rectified_norm(sublayer, y):
-        return relu(NUMPY.norm(y, sublayer.get_weights()))
-
-    def project(sublayer, y):
-        return NUMPY.dense(y, sublayer.get_weights())
-
-    y = project(layer.input_projection, rectified_norm(layer.input_norm, x))
-    y = rectified_norm(layer.inner_norm, y) * visible
-    y = _convolve(y, *layer.convolution.get_weights(), 2, causal=False)
-    y = project(layer.output_projection, rectified_norm(layer.output_norm, y))
-    np.testing.assert_allclose(
-        layer(x, visible=visible), x + y, atol=1e-4, rtol=1e-4
-    )
-    rng = randomness.step_rng(1, 2, 0, len(x))
-    kept = np.asarray(layer.dropout(np.ones_like(x), rng=rng))
-    assert 0 < (kept == 0).mean() < 1
-    np.testing.assert_allclose(
-        layer(x, visible=visible, rng=rng), x + y * kept, atol=1e-4, rtol=1e-4
-    )
-
-
-def _convolve_image(image, kernel):
-    """Return the convolution of [B, n, w, m], one tap at a time."""
-    length, width = kernel.shape[:2]
-    y = np.zeros((*image.shape[:3], kernel.shape[-1]))
-    for n, w, i, j in np.ndindex(*image.shape[1:3], length, width):
-        column, row = n + i - length // 2, w + j - width // 2
-        if 0 <= column < image.shape[1] and 0 <= row < image.shape[2]:
-            y[:, n, w] += image[:, column, row] @ kernel[i, j]
-    return y
-
-
-@pytest.fixture
-def unit():
-    """A unit with a tape and random weights, and its weights {name: array}."""
-    layer = convolution.ConvolutionalGru(MAPS, 3, 3, True)
+def _dense(dtype="float32"):
+    layer = convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
     layer.build()
-    layer.set_weights([normal(*w.shape) * 0.5 for w in layer.weights])
-    return layer, {w.name: np.asarray(w.value) for w in layer.weights}
+    return layer
 
 
-def test_convolutional_gru_equals_its_equations(unit):
-    """The outputs are written to row 0 of the tape; column 3 is hidden."""
-    layer, weights = unit
-    image, outputs = normal(2, COLUMNS, ROWS, MAPS), normal(2, 3, MAPS, seed=1)
-    visible = np.ones((2, COLUMNS, 1, 1), np.float32)
-    visible[1, 3:] = 0
-    image *= visible
-    tape, written = np.zeros_like(image), layer.empty_tape(2, COLUMNS)
-    for column in range(3):
-        tape[:, column, 0] = outputs[:, column]
-        written = layer.write_tape(written, outputs[:, column], column)
-    # The third row of taps sees rows of the tape that are zero.
-    tape_kernel = np.pad(
-        weights["tape_kernel"], ((0, 0), (0, 1), (0, 0), (0, 0))
-    )
-    seen = _convolve_image(tape, tape_kernel)
-    gates = sigmoid(
-        _convolve_image(image, weights["gates_kernel"])
-        + weights["gates_bias"]
-        + seen[..., : 2 * MAPS]
-    )
-    update, reset = gates[..., :MAPS], gates[..., MAPS:]
-    candidate = np.tanh(
-        _convolve_image(reset * image, weights["candidate_kernel"])
-        + weights["candidate_bias"]
-        + seen[..., 2 * MAPS :]
-    )
-    expected = (update * image + (1 - update) * candidate) * visible
-    np.testing.assert_allclose(
-        layer(image, visible, written), expected, atol=1e-5
-    )
+def test_weight_norm_equals_formula():
+    layer, x = _dense(), normal(2, 5, 4)
+    direction, gain, bias = normal(3, 4), np.array([2.0, -0.5, 0.1]), normal(3)
+    layer.set_weights([direction, gain, bias])
+    norms = np.linalg.norm(direction, axis=1)
+    weight = direction * (gain / norms)[:, None]
+    np.testing.assert_allclose(layer.weight, weight, rtol=1e-5)
+    kernels = {layer.path: layer.kernel()}
+    for function in (layer, layer.logits):
+        outputs = np.asarray(function(x))
+        np.testing.assert_allclose(outputs, x @ weight.T + bias, atol=1e-5)
+        np.testing.assert_array_equal(function(x, kernels), outputs)
+
+
+def test_initial_weight_is_direction_of_given_variance():
+    layer = convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
+    layer.build()
+    np.testing.assert_allclose(layer.weight, layer.direction, rtol=1e-5)
+    deviation = math.sqrt(3.2 / 64)
+    assert np.std(layer.direction.numpy()) == pytest.approx(deviation, rel=0.02)
+    assert not np.asarray(layer.bias).any()

@@ -56,27 +56,6 @@ def test_long_reverse_padding_leaves_result_in_16_bits(cell_type):
     assert not outputs[:, 2:].any()
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("cell_type", "reverse"), [("lstm", True), ("gru", False)]
-)
-def test_gradients_are_equal_eagerly_and_with_xla(cell_type, reverse):
-    import tensorflow as tf
-
-    layer, x = _layer(cell_type, reverse), tf.constant(X)
-
-    def gradients():
-        with tf.GradientTape() as tape:
-            outputs = layer(x, MASK) * tf.cast(MASK, tf.float32)[..., None]
-            loss = tf.reduce_sum(outputs**2)
-        return tape.gradient(loss, [w.value for w in layer.weights])
-
-    compiled = tf.function(gradients, jit_compile=True, autograph=False)
-    for eager, fused in zip(gradients(), compiled(), strict=True):
-        assert np.abs(eager).max() > 1e-3
-        np.testing.assert_allclose(eager, fused, rtol=1e-3, atol=1e-5)
-
-
 def test_contexts_of_all_steps_are_dropped():
     """The first step's x is zero: only the dropped context differs."""
     layer = recurrence.AttentiveLayer(**ATTENTIVE | {"dropout_rate": 0.5})

@@ -10,7 +10,6 @@ from importlib import metadata
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 
@@ -136,29 +135,6 @@ def test_tokenized_text_is_not_tokenized_again():
     # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4
     assert result["bleu_compound_split"].value == pytest.approx(
         bleu_by_hand((6, 4, 3, 2), (7, 6, 5, 4))
-    )
-
-
-def test_report_has_signature_and_check_command_of_each_metric():
-    suite = Suite(language="de")
-    texts = ["the cat sat on the"], [["the cat sat on the mat"]]
-    result = scores.score(suite, *texts)
-    table = evaluation.summary(result, suite).splitlines()
-    assert [line.split()[1] for line in table] == KEYS[:-1]
-    assert table[0].split()[0] == "81.87"
-    metrics = suite.build()
-    rest = evaluation.verification(result, metrics).splitlines()
-    for key, signature, check in zip(KEYS, rest[::2], rest[1::2], strict=False):
-        assert signature == f"{key}: {result[key].signature}"
-        assert check.strip() == metrics[key].check
-    assert len(rest) == 2 * (len(KEYS) - 1)
-    assert "    tokenizer.perl -l de; multi-bleu.perl REF.tok <" in "\n".join(
-        rest
-    )
-    tokens = evaluation.summary(result, suite._replace(tokenized=True))
-    assert tokens.splitlines()[0].split()[1] == "bleu_tok"  # the headline
-    assert (
-        "bleu_tok, which uses these tokens, is the score to compare" in tokens
     )
 
 

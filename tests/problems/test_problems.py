@@ -1,14 +1,11 @@
 """The registered problems, without a network."""
 
 import importlib
-import pathlib
 import re
-import runpy
 
 import pytest
 
-from scripts.release import cold_start
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.problem import SPLITS, build_problem
 
 # problems/ is not below t2t_repro/: ruff would take an import for third-party.
@@ -183,36 +180,6 @@ def test_parallel_text_with_invalid_argument_is_user_error(
 ):
     with pytest.raises(errors.UserError, match=message):
         build_problem("parallel_text", f"name={name},languages={languages}")
-
-
-def test_documented_problem_annotates_terms(monkeypatch, tmp_path):
-    monkeypatch.setattr(registry.problems, "_entries", {})
-    page = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
-    cold_start.write_files(page.read_text("utf-8"), tmp_path)
-    file = tmp_path / "definitions" / "annotated.py"
-    defined = runpy.run_path(str(file))
-    terms = tmp_path / "terms"
-    terms.write_text("bank\tBank\nbank\tUfer\nred bank\tRotbank\n")
-    lines = {
-        "en": "the bank\nthe bank\na bank, a banker\n",
-        "de": "das Ufer\ndas Ufer\nGeld\n",
-    }
-    for language, text in lines.items():
-        for split in ("train", "test"):
-            (tmp_path / f"{split}.{language}").write_text(text)
-    problem = build_problem(
-        "annotated_text", f"name=a,languages=en-de,terms={terms}"
-    )
-    found = {
-        split: [source for source, _ in problem.pairs(split, tmp_path, "")]
-        for split in ("train", "test")
-    }
-    plain = lines["en"].splitlines()
-    assert found == {"train": ["the bank ~Ufer~", *plain[1:]], "test": plain}
-    annotate = defined["Terms"](terms).annotate
-    assert (
-        annotate("a red bank, a bank") == "a red bank ~Rotbank~, a bank ~Bank~"
-    )
 
 
 def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):

@@ -4,7 +4,6 @@ import html.parser
 import pathlib
 
 import pytest
-from chromium import needs_chromium, visit
 
 from t2t_repro import errors, prepare
 from t2t_repro.metrics.metric import Suite
@@ -246,56 +245,6 @@ def test_runs_that_differ_in_their_seed_share_a_column():
     assert "sacreBLEU, test 27.00 29.00 –" in each
 
 
-@needs_chromium
-def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
-    """In the dark, too, the page has no white paper."""
-    file = tmp_path / "index.html"
-    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    file.write_text(page.render(runs), "utf-8")
-    columns = (
-        "getComputedStyle(document.querySelector('.side'))"
-        ".gridTemplateColumns.split(' ').length"
-    )
-
-    async def test(browser):
-        for width, expected in ((1280, 2), (390, 1)):
-            await browser.resize(width)
-            assert await browser.value("document.body.scrollWidth") <= width
-            assert await browser.value(columns) == expected
-            await browser.value(
-                "for (const each of document.querySelectorAll('details'))"
-                " each.open = true"
-            )
-            wide = "[...document.querySelectorAll('table')].filter("
-            wide += "table => table.scrollWidth > innerWidth).length"
-            assert await browser.value(wide) == 0
-        await browser.prefer_dark()
-        background = "getComputedStyle(document.body).backgroundColor"
-        assert await browser.value(background) != "rgb(255, 255, 255)"
-
-    visit(chromium, file.as_uri(), test)
-
-
-def test_headline_metric_comes_first():
-    """Older validations in BLEU are also shown."""
-    run = RUN._replace(
-        headline="exact_match",
-        curves=RUN.curves | {"validation/exact_match": [(20, 50.5)]},
-        scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
-    )
-    text = words(Reader(page.render([run])))
-    glance = text[text.index("At a glance") : text.index("Training data")]
-    first, second, *_ = (
-        glance.index(part)
-        for part in (
-            "Validation % exact match of a sample, the last 50.50",
-            "Validation sacreBLEU of a sample, the last 27.25",
-        )
-    )
-    assert first < second
-    assert "% exact match, test 61.25 sacreBLEU, test 27.50" in glance
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -363,13 +312,6 @@ def test_entries_are_sorted_by_kind():
         "checkpoints": "ckpt-5, ckpt-6",
         "decode_hparams": "beam_size 4, alpha 0.6, return_beams False",
     }
-
-
-def test_number_has_its_interval():
-    scores = page.read_scores(STORED)
-    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
-    assert scores.formatted("ter") == "44.00"
-    assert scores.formatted("chrf") == "–"
 
 
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):

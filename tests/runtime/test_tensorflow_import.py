@@ -127,23 +127,6 @@ def test_driver_is_not_started_and_triton_off_unless_the_user_chooses(
     assert stderr_of(code, XLA_FLAGS=given) == used
 
 
-@pytest.mark.parametrize(
-    ("backend", "found"), [("jax", True), ("tensorflow", False)]
-)
-def test_packages_that_tensorflow_does_not_need_are_omitted(
-    stderr_of, tmp_path, backend, found
-):
-    (tmp_path / "tensorflow" / "__init__.py").write_text(
-        f"{FAKE}\ntry:\n    import jax\nexcept ImportError:\n    jax = None\n"
-    )
-    (tmp_path / "jax.py").touch()
-    stderr_of(
-        f"{PREPARE}import tensorflow; import jax; "
-        f"assert bool(tensorflow.jax) is {found}",
-        KERAS_BACKEND=backend,
-    )
-
-
 # A Keras that reads keras.json as the real one does.
 KERAS = """
 import json, os, pathlib

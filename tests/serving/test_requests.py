@@ -14,7 +14,6 @@ import t2t_repro
 from t2t_repro import errors, registry
 from t2t_repro.decoding import translate, translation
 from t2t_repro.serving import client, saved_model, served_model
-from t2t_repro.text import word_alignment
 
 LINES = ["two birds sing", "", "a dog ran in the park", "🐶"]
 PREFIXES = ["ZWEI", "DIE", "", "QUAKT DIE"]
@@ -100,25 +99,6 @@ def test_servers_answer_requests_like_a_loaded_export(remote, loaded):
         )
     for request, answer in zip(requests, answers, strict=True):
         assert_same(answer, loaded.translate(lines, **request))
-
-
-def test_words_of_subwords_are_those_of_the_decoder(
-    exported, build_exportable, local
-):
-    _, vocabularies, _ = build_exportable(1)
-    optional = {
-        "prefixes": ["ZWEI VÖGEL QUAKT "],
-        "beam_size": [0],
-        "n_best": [1],
-        "alpha": [-1.0],
-    }
-    found = local("subwords", inputs=["two birds"], **optional)
-    target = vocabularies.target
-    known = target.pieces(range(target.size))
-    ids = [known.index(piece.decode()) for piece in found["pieces"][0, 0]]
-    expected = word_alignment.word_indices(ids[:-1], target.decode)
-    assert len(set(expected)) >= 3
-    assert found["words"][0, 0].tolist() == [*expected, -1]
 
 
 @pytest.mark.parametrize(

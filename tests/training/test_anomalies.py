@@ -4,11 +4,9 @@ import math
 
 import keras
 import pytest
-import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.runtime import graph
-from t2t_repro.training import train_log, train_session
+from t2t_repro.training import train_log
 
 
 def checker(policy="float32", newest="run/checkpoints/ckpt-1200"):
@@ -122,31 +120,4 @@ def test_slow_steps_are_reported_once_a_minute():
     assert add(detector, [1.0], first=28, now=300.0) is None
 
 
-def count_compilations(xla, shapes, step):
-    """Yield compilations and notice after each step on batches of `shapes`."""
-    counted = train_session.CountedStep(step, xla)
-    for shape in shapes:
-        total = counted({"targets": tf.ones(shape, tf.int32)})
-        assert total == tf.reduce_prod(shape)
-        yield counted.compilations, counted.retrace_notice
-
-
 SHAPES = [(1, 1, 2, 3), (1, 1, 4, 5), (1, 1, 6, 7), (1, 1, 2, 3)]
-
-
-@pytest.mark.parametrize(
-    ("xla", "relaxed", "counts"),
-    [
-        (False, False, (1, 2, 3, 3)),
-        (True, False, (1, 2, 3, 3)),
-        # The second shape makes a graph of any shape, which serves the third.
-        (False, True, (1, 2, 2, 2)),
-        (True, True, (1, 2, 3, 3)),
-    ],
-)
-def test_compilations_are_traces_or_under_xla_shapes(xla, relaxed, counts):
-    step = graph.function(
-        lambda batch: tf.reduce_sum(batch["targets"]), reduce_retracing=relaxed
-    )
-    actual = list(count_compilations(xla, SHAPES, step))
-    assert actual == [(count, None) for count in counts]

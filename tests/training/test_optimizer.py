@@ -130,21 +130,6 @@ def test_compiled_updates_equal_the_others(updated, policy, changes):
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_compiled_update_is_one_operation_of_the_graph(base):
-    weights = [keras.Variable(np.ones(3), name=name) for name in "ab"]
-    adam = optimizer.build(base, weights, xla=True)
-    gradients = [tf.ones(3), tf.ones(3)]
-    step = graph.function(lambda: adam.apply(gradients, weights))
-    operations = step.get_concrete_function().graph.get_operations()
-    assert "ResourceApplyAdam" not in {op.type for op in operations}
-    compiled = [
-        op
-        for op in operations
-        if op.type in ("PartitionedCall", "StatefulPartitionedCall")
-    ]
-    assert len(compiled) == 1
-
-
 RATE = 0.25
 CONSTANT = {
     "learning_rate_schedule": "constant",

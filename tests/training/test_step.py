@@ -127,15 +127,17 @@ def test_xla_compiles_one_program_for_one_replica_and_microbatch(
 
 
 @pytest.mark.usefixtures("toys")
-@pytest.mark.parametrize("loss", ["focal", "noisy:weight=0.5"])
+@pytest.mark.parametrize(
+    ("loss", "replicas", "microbatches", "xla"),
+    [("focal", 1, 3, False), ("noisy:weight=0.5", 2, 2, True)],
+)
 def test_update_of_registered_loss_does_not_depend_on_distribution(
-    tiny_trial, expected_of_tiny, loss
+    tiny_trial, expected_of_tiny, loss, replicas, microbatches, xla
 ):
     expected = tiny_trial(1, loss=loss).run()
     assert distance(expected, expected_of_tiny) > 0.01
-    for replicas, microbatches, xla in ((1, 3, False), (2, 2, True)):
-        trial = tiny_trial(replicas, xla, loss=loss)
-        assert_same_update(trial.run(microbatches), expected)
+    trial = tiny_trial(replicas, xla, loss=loss)
+    assert_same_update(trial.run(microbatches), expected)
 
 
 def test_weight_that_the_loss_does_not_reach_is_named(tiny_trial):

@@ -251,21 +251,6 @@ def test_slow_step_is_reported(tmp_path, clock, capsys):
     assert "step 12 took 30.0 s;" in shown and "step 25 took 9.0 s;" in shown
 
 
-def test_wait_for_the_device_is_shared_by_the_steps_before(
-    tmp_path, clock, capsys, lagging
-):
-    """8 steps take 0.25 + 6 / 8 seconds each, the last 8 0.25 + 60 / 8."""
-    log = _log(tmp_path)
-    for number in range(1, 50):
-        lagging.seconds = 60.0 if number == 49 else 6.0
-        clock.now += 0.25
-        log.step_done(_outcome(1, 1, 1, 1), 1)
-    log.close()
-    shown = capsys.readouterr().err
-    assert shown.count("median") == 1
-    assert "42 took 7.8 s; the median is 1 s (8 slow steps since 42)" in shown
-
-
 def test_updates_that_overflow_in_float16_are_counted(
     tmp_path, clock, read_events
 ):
