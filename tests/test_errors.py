@@ -51,21 +51,6 @@ def test_full_disk_is_explained(tmp_path, of_python):
     assert text.endswith(f"start again (of {disk}, {total:,} bytes in all).")
 
 
-@pytest.fixture
-def mount(monkeypatch):
-    """Return a function that makes a folder a disk of its own, in name."""
-
-    def pretend(disk):
-        disk.mkdir()
-        monkeypatch.setattr(
-            pathlib.Path, "is_mount", lambda path: path in (disk, root)
-        )
-        return disk
-
-    root = pathlib.Path("/")
-    return pretend
-
-
 def test_denied_access_is_explained(tmp_path):
     for number in (errno.EROFS, errno.EACCES):
         text = errors.explain(OSError(number, os.strerror(number), "/a/b"))

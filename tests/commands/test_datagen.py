@@ -25,26 +25,6 @@ def interrupt(process):
 
 
 @pytest.mark.slow
-def test_datagen_reads_the_archive_that_datagen_writes(
-    run, raw_writer, flags_of, tmp_path
-):
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-    raw_writer(tmp_path / "here" / "raw")
-    kit = tmp_path / "kit.tar"
-    made = run("datagen", *flags_of(tmp_path / "here"), f"--archive_file={kit}")
-    assert f"Wrote {kit}" in made.stdout, made.stderr
-    read = run("datagen", *flags_of(tmp_path / "there"), f"--raw_dir={kit}")
-    assert read.returncode == 0, read.stderr
-    assert "The vocabulary is that of the archive." in read.stdout
-    here, there = (
-        {path.name: path.read_bytes() for path in folder.rglob("*.arrow")}
-        for folder in (tmp_path / "here", tmp_path / "there")
-    )
-    assert here == there
-
-
-@pytest.mark.slow
 def test_control_c_ends_datagen_and_next_run_generates_data(
     run, raw_writer, flags_of, tmp_path
 ):

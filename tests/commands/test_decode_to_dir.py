@@ -9,10 +9,6 @@ import tarfile
 import pytest
 from forked import ok
 
-from t2t_repro.data import engines
-from t2t_repro.runs.run import Run
-from t2t_repro.serving import bulk_decoding, translation_folder
-
 ROOT = pathlib.Path(__file__).parents[2]
 # A run of number words from English into German, and its export.
 STORED = ROOT / "tests" / "fixtures" / "run"
@@ -60,12 +56,6 @@ def expected(forked, flags, tmp_path_factory):
     return contents(folder)
 
 
-@pytest.fixture
-def model():
-    """Return the model of the run."""
-    return bulk_decoding.of_run(Run.open(STORED / "run"))
-
-
 def shards(folder):
     return sorted((folder / "shards").glob("*/" + "[0-9]" * 8))
 
@@ -97,35 +87,6 @@ def test_killed_job_continues_with_four_processes(
     resumed = ok(run_alone("decoder", *to, "--num_workers=4"))
     assert f"Translated {450 - 20 * kept} lines" in resumed
     assert contents(tmp_path) == expected
-
-
-@pytest.mark.slow
-def test_cluster_with_a_killed_worker_writes_the_same(
-    cluster, model, expected, texts, tmp_path, monkeypatch
-):
-    workers = [cluster.start_worker(num_threads=2) for _ in range(2)]
-    address = cluster.wait_for_workers(2)
-    write, written = translation_folder.TranslatedFile.write, []
-
-    def write_and_kill(*arguments):
-        written.append(arguments)
-        if len(written) == 3:
-            workers[0].kill()
-        return write(*arguments)
-
-    monkeypatch.setattr(
-        translation_folder.TranslatedFile, "write", write_and_kill
-    )
-    bulk_decoding.translate_files(
-        model,
-        sorted(texts.parent.iterdir()),
-        tmp_path / "out",
-        engines.create(f"dask:{address}", engines.INLINE),
-        "jsonl",
-        20,
-    )
-    assert workers[0].wait() < 0
-    assert contents(tmp_path / "out") == expected
 
 
 @pytest.mark.slow

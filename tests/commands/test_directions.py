@@ -149,15 +149,3 @@ def test_export_and_server_translate_into_the_language(run, digits, export_dir):
             server.ask(":predict", {"instances": ["seven"]})
         message = json.loads(raised.value.read())["error"]
         assert "inputs[0]: A source must have the tag" in message
-
-
-@pytest.mark.slow
-def test_report_and_model_card_name_directions_and_languages(
-    run, digits, export_dir
-):
-    ok(run("report", f"--output_dir={digits / 'run'}", "--num_sentences=1"))
-    page = (digits / "run" / "report" / "index.html").read_text("utf-8")
-    assert "directions" in page and "<td>de-fr</td>" in page
-    card = (export_dir / "1" / "README.md").read_text("utf-8")
-    assert "parallel_text_many: text to de, en, fr" in card
-    assert "language:\n- de\n- en\n- fr\n" in card

@@ -6,7 +6,6 @@ import pytest
 from forked import ok
 
 from t2t_repro.text import parallel_files
-from t2t_repro.text.sentence_piece import Bpe
 
 HOSTILE = [
     "a b c d",
@@ -113,25 +112,6 @@ def test_each_line_has_a_translation_of_one_line(learned, run, translated):
 
 
 @pytest.mark.slow
-def test_pairs_are_scored_line_by_line(learned, run):
-    pairs = [f"{line}\t{line}" for line in HOSTILE if "\t" not in line]
-    path = write(learned / "pairs.txt", pairs)
-    text = ok(
-        run(
-            "decoder",
-            f"--output_dir={learned / 'run'}",
-            f"--decode_hparams={SEARCH}",
-            f"--score_file={path}",
-            "--score_subwords",
-        )
-    )
-    found = [line.split("\t") for line in lines_of(text)]
-    assert len(found) == len(pairs)
-    for total, length, pieces in found:
-        assert float(total) < 0 and len(pieces.split(" ")) == 2 * int(length)
-
-
-@pytest.mark.slow
 def test_evaluate_and_report_escape_unusual_text(learned, run):
     out = f"--output_dir={learned / 'run'}"
     text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
@@ -155,19 +135,3 @@ def test_evaluate_and_report_escape_unusual_text(learned, run):
     page = (learned / "run" / "report" / "index.html").read_bytes().decode()
     assert "&lt;script&gt;alert(3)&lt;/script&gt;" in page
     assert "<script" not in page and "<img src=x" not in page
-
-
-@pytest.mark.slow
-def test_exported_model_agrees_with_the_decoder(learned, run, translated):
-    out = f"--output_dir={learned / 'run'}"
-    export = f"--export_dir={learned / 'export'}"
-    ok(run("exporter", out, export, f"--decode_hparams={SEARCH}"))
-    # It cuts what the decoder translates in pieces.
-    short = [i for i, line in enumerate(HOSTILE) if len(line) < 30]
-    text = "".join(f"{HOSTILE[i]}\n" for i in short)
-    found = lines_of(ok(run("query", export, stdin=text)))
-    assert len(found) == len(short)
-    vocabulary = Bpe.load(learned / "run" / "vocab.model")
-    for i, line in zip(short, found, strict=True):
-        if len(vocabulary.encode([HOSTILE[i]])[0]) <= 40:
-            assert line == translated[i]

@@ -5,8 +5,6 @@ import re
 import pytest
 from forked import error, ok
 
-LINES = ["a b c d e", "", "f g", "h i j k l a b", "f g"]
-
 
 @pytest.fixture(scope="module", params=["toy_gru", "toy_convolution"])
 def toy(train_toy, request):
@@ -50,20 +48,6 @@ def test_trainer_refuses_settings_of_another_model(make_toy, tmp_path):
         "The model 'toy_gru' has settings of GruHParams; got TransformerHParams"
     )
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "flag", "message"),
-    [
-        ("decoder", "--decode_attention", "has no attention weights"),
-        ("decoder", "--decode_hparams=coverage_penalty=0.2", "coverage_penal"),
-        ("exporter", "--decode_hparams=coverage_penalty=0.2", "coverage_penal"),
-    ],
-)
-def test_commands_refuse_what_a_model_lacks(train_toy, command, flag, message):
-    result = train_toy("toy_convolution").run(command, flag, stdin="a\n")
-    assert message in error(result)
 
 
 @pytest.mark.slow

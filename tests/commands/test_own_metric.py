@@ -118,23 +118,3 @@ def test_own_metric_leads_validation_evaluation_and_report(
         assert part in page, part
     # Samples are ranked by it.
     assert re.search(r"; letters in place \d+\.\d, chrF \d", page)
-
-    # Other metrics of the run, from here on.
-    ok(
-        run(
-            "trainer",
-            *flags,
-            "--hparams_set=reversed_letters_tiny",
-            "--metrics=chrf,exact_match",
-            "--train_steps=15",
-            "--save_checkpoints_steps=5",
-            "--eval_bleu_sentences=6",
-        )
-    )
-    (*_, entry) = json.loads((folder / "validation.json").read_text())
-    assert {"chrf", "exact_match"} <= set(entry) and NAME not in entry
-    calm = greedy, "--bootstrap_samples=1"
-    scores = json.loads(ok(run("evaluate", *flags, *calm)).splitlines()[-1])
-    assert list(scores) == ["chrf", "exact_match", "signature"]
-    text = ok(run("evaluate", *flags, *calm, f"--metrics={NAME}"))
-    assert list(json.loads(text.splitlines()[-1])) == [NAME, "signature"]

@@ -360,16 +360,6 @@ PAIRS = st.lists(
 )
 
 
-def draw_lengths(count):
-    """Draw [2, count] lengths, at most 256."""
-    return np.minimum([*plans.draw_lengths(count).values()], 256)
-
-
-def fill(lengths, rows, row_lengths):
-    """Return the share of a row that is not padding, on each side."""
-    return lengths.sum(1) / ((rows.max() + 1) * np.array(row_lengths))
-
-
 def pack_pair_by_pair(pairs, row_lengths):
     """Compute pack() pair by pair, for one lane, as its docstring says."""
     rows, row = {}, 0

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 import math
-import random
 
 import numpy as np
 import plans
@@ -17,7 +16,6 @@ from t2t_repro import errors, registry
 from t2t_repro.data import batch_plan, batches, corpus, subword_sampling
 from t2t_repro.data.subword_sampling import BpeDropout, UnigramSampling
 from t2t_repro.problem import build_problem
-from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -433,19 +431,3 @@ def test_a_sentence_does_not_depend_on_the_others(kind):
     assert segment(method, [*others, rows[-1]])[-1] == together[-1]
     assert segment(method, rows[:20]) == together[:20]
     assert segment(method, rows, seed=1) != together
-
-
-@pytest.fixture(scope="module")
-def vocabularies():
-    """Learned vocabularies of SentencePiece, and lines of their text."""
-    choices = random.Random(0)
-    words = ["".join(choices.choices("abcdeé", k=n % 7 + 1)) for n in range(99)]
-    lines = [" ".join(choices.choices(words, k=6)) for _ in range(300)]
-    return {
-        "bpe": Bpe.learn(lines, 400),
-        "unigram": Unigram.learn(lines, 340),
-    }, lines
-
-
-def build(vocabulary, kind, value):
-    return METHODS[kind](vocabulary.scored_pieces(), vocabulary.size, value)

@@ -20,15 +20,6 @@ def ids(rows):
     return tf.constant(rows, tf.int32)
 
 
-def find(models, inputs, **settings):
-    settings = {
-        "beam_size": 4,
-        "extra_length": 4,
-        "return_beams": True,
-    } | settings
-    return search.search(models, ids(inputs), hparam.DecodeHParams(**settings))
-
-
 def test_ensemble_logits_give_mean_probability():
     logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5), scale=3.0)
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

@@ -116,16 +116,6 @@ def test_mean_is_that_of_the_chosen_layer_and_head():
     assert call_script("meanOf", layers, "1", "0") == [[4, 4]]
 
 
-def luminance(color):
-    """Return the relative luminance of #rrggbb, WCAG 2."""
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in channels
-    ]
-    return sum(map(float.__mul__, (0.2126, 0.7152, 0.0722), linear))
-
-
 @needs_chromium
 def test_typed_sentence_is_translated(server, local, chromium):
     sentence = "two birds sing"
