@@ -17,7 +17,6 @@ from search_tables import (
 
 from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS
 
 examples = hypothesis.settings(max_examples=10, deadline=None)
@@ -173,14 +172,3 @@ def test_early_stopping_does_not_change_result(seed, limit, alpha):
     )
     assert ids == own_ids
     assert scores == pytest.approx(own_scores, rel=1e-5)
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_and_xla_results_equal_eager_ones(jit_compile):
-    tables = [random_table(seed) for seed in range(3)]
-    compiled = graph.function(
-        lambda: run(tables, [4, 8, 6], 4, 0.6), jit_compile=jit_compile
-    )()
-    plain = run(tables, [4, 8, 6], 4, 0.6)
-    np.testing.assert_array_equal(compiled.ids, plain.ids)
-    np.testing.assert_allclose(compiled.scores, plain.scores, rtol=1e-5)

@@ -1,13 +1,11 @@
 """Tests of registered rules, bounds on lengths, and missing attention."""
 
-import pathlib
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from scripts.release import cold_start
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import rules, search
 from t2t_repro.serving import served_model
@@ -141,33 +139,6 @@ def test_rules_are_called_with_target_vocabulary(
     hparams = hparam.DecodeHParams(rules="recording")
     served_model.ServedModel([model], vocabularies, hparams, "float32")
     assert arguments == [vocabularies.target] * 2
-
-
-def test_documented_rules_do_what_they_say(tmp_path, vocabulary, register):
-    page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
-    cold_start.write_files(page.read_text("utf-8"), tmp_path)
-    registry.load_definitions(tmp_path / "definitions")
-    size = vocabulary.size
-    texts = [vocabulary.decode([[i]])[0] for i in range(size)]
-    assert "7" in texts and "x" in texts
-    hparams = hparam.DecodeHParams(rules="no_digits")
-    rule = search.build_rules(hparams, vocabulary).rules[-1]
-    scores = rule.score(tf.zeros((1, 1, size)), None, ()).numpy()[0, 0]
-    expected = [bool(re.search("[0-9]", text)) for text in texts]
-    assert (scores == rules.FORBIDDEN).tolist() == expected
-    check_numbers(search.build_rules(hparam.DecodeHParams(rules="at_least")))
-
-
-def check_numbers(rule):
-    """Check the documented rule whose side inputs are numbers."""
-    texts, no_phrases = tf.constant(["7", ""]), tf.zeros((2, 1, 0), tf.int32)
-    sentences = rules.sentences(
-        tf.constant([9, 9]), side=rules.SideInput(texts, no_phrases)
-    )
-    for position, expected in ((6, [[EOS], [PAD]]), (7, [[PAD], [PAD]])):
-        step = rules.SearchStep(tf.constant(position), None, sentences)
-        (found,) = rule.rules[-1].excluded(step, ())
-        assert found.numpy().tolist() == expected
 
 
 def test_registered_object_must_be_rule(register):

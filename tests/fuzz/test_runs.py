@@ -18,7 +18,7 @@ from t2t_repro.runs import checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.server import batching, proto_predict, request_errors
-from t2t_repro.serving import client, connection, version_folders
+from t2t_repro.serving import client, connection
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -140,27 +140,6 @@ def test_edited_cluster_is_valid_or_explained(content):
     assert type(task["index"]) is int
     cluster = tf.train.ClusterSpec(config["cluster"])
     assert cluster.task_address(task["type"], task["index"])
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.integers(0, 99).map(str),
-            st.sampled_from(["²", "007", "١", "1.tmp", "x", "9" * 400]),
-        ).filter(lambda name: len(name) < 200),
-        unique=True,
-    )
-)
-def test_versions_are_folders_named_by_numbers(tmp_path_factory, names):
-    folder = tmp_path_factory.mktemp("export")
-    for name in names:
-        (folder / name).mkdir()
-    found = version_folders.list_versions(folder)
-    assert found == sorted(found)
-    assert {str(version) for version in found} <= set(names)
-    assert {name for name in names if name in map(str, range(100))} == {
-        str(version) for version in found
-    }
 
 
 def test_version_that_cannot_be_loaded_is_named(tmp_path):

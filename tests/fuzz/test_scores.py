@@ -42,22 +42,6 @@ def test_any_translations_are_scored(rows, tokenized):
     assert made.scores["exact_match"] == 100 * same / len(rows)
 
 
-@given(st.lists(st.tuples(LINES, LINES, LINES), max_size=15))
-def test_samples_are_lines_of_the_text(rows):
-    sides = [list(side) for side in zip(*rows, strict=True)] or [[], [], []]
-    ranked = reporting.rank_samples(*sides, Suite())
-    chosen = [sample for kind in ranked for sample in kind]
-    numbers = [sample.line for sample in chosen]
-    assert len(set(numbers)) == len(numbers)
-    assert len(numbers) == min(len(rows), 3 * reporting.PER_GROUP)
-    for one in chosen:
-        inputs, *outputs = rows[one.line - 1]
-        assert one.inputs == inputs
-        for parts, line in zip(one[2:4], outputs, strict=True):
-            words = " ".join(part.text for part in parts)
-            assert words.split() == line.split()
-
-
 @given(LINES, st.lists(LINES, max_size=6))
 def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     """The tokens are a model's output, the words a user's."""

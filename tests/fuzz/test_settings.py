@@ -115,19 +115,6 @@ def test_number_beyond_32_bits_or_infinite_is_refused(name, value, rule):
         hparam.DecodeHParams(**{name: value})
 
 
-@given(st.sampled_from(NAMES), st.integers(0, 30), st.sampled_from("_xe"))
-@example("multi30k_ende_rev", 0, "_")
-def test_misspelt_problem_suggests_near_names(name, index, letter):
-    index %= len(name)
-    for wrong in (
-        name[:index] + name[index + 1 :],
-        name[:index] + letter + name[index:],
-    ):
-        if wrong not in NAMES:
-            with pytest.raises(errors.UserError, match="Did you mean '"):
-                build_problem(wrong)
-
-
 @given(
     st.one_of(
         st.text(),

@@ -1,13 +1,11 @@
 """Tests of the claims: their list, verdicts from stored rows, and the page."""
 
 import dataclasses
-import types
 
 import pytest
 
 from scripts.paper import claim_counts, claim_rows, claims, table1
 from t2t_repro import registry
-from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
 
 QUANTITIES, EXPERIMENTS = claims.read_list()
@@ -139,52 +137,6 @@ def test_trainings_of_claims_are_those_that_the_list_names():
     base = registry.build_hparams("table3_base")
     for changes in claim_rows.VARIANTS.values():
         dataclasses.replace(base, **changes)
-
-
-def test_searches_are_measured_once_and_compared_seed_by_seed(
-    monkeypatch, tmp_path
-):
-    """Seed s scores 10 s; an average of 5 is 1 better than the last."""
-    searched = []
-
-    def evaluate(run, test_set, checkpoint_path, decode_hparams, samples):
-        searched.append(decode_hparams)
-        score = 10 * run.seed + {1: 0, 5: 1, 20: 1.1}[checkpoint_path[0]]
-        score += len(checkpoint_path) + (decode_hparams.beam_size > 1)
-        score -= abs(decode_hparams.alpha - 0.9)
-        return types.SimpleNamespace(scores={claim_rows.BLEU: score})
-
-    problem = types.SimpleNamespace(search=DecodeHParams(), reverse=False)
-    corpus = types.SimpleNamespace(text=lambda side: ["a"])
-    for module, name, fake in (
-        (claim_rows.evaluation, "evaluate", evaluate),
-        (claim_rows, "average", lambda run, number: number),
-        (
-            claim_rows.Run,
-            "open",
-            lambda seed: types.SimpleNamespace(seed=seed, problem=problem),
-        ),
-        (claim_rows.running, "open_corpus", lambda *_: corpus),
-    ):
-        monkeypatch.setattr(module, name, fake)
-    path = tmp_path / "search.json"
-    claim_rows.search_figures([1, 2, 3, 4], path)
-    figures = files.read_json(path)
-    expected = {
-        "average of 5 - last checkpoint": [1.0] * 4,
-        "average of 20 - average of 5": [0.1] * 4,
-        "beam 4 - greedy": [1.6] * 4,  # alpha 0.6 instead of 0
-        "alpha 0.6 - best alpha": [-0.3] * 4,
-        "ensemble of 2 - one": [1.0 - 5.0] * 2,  # 10 s of the first seed
-    }
-    for name, gains in expected.items():
-        assert figures[name] == pytest.approx(gains), name
-    assert set(expected) == {
-        c.row for c in BY_TITLE["Averaging and search"].claims
-    }
-    count = len(searched)
-    claim_rows.search_figures([1, 2, 3, 4], path)
-    assert len(searched) == count == len(figures["BLEU"])
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,8 @@ import pathlib
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
-from absl import flags
-from keras import ops
-from micro_jobs import micro_job
 
 from scripts.paper import (
     table1,
@@ -25,7 +21,6 @@ from scripts.paper import (
 from t2t_repro import errors, registry
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
-from t2t_repro.layers import attention
 from t2t_repro.metrics.metric import PARSING, Suite
 from t2t_repro.problem import build_problem
 from t2t_repro.text import trees
@@ -245,78 +240,10 @@ def test_operations_have_the_exponents_of_the_formula(name):
     assert np.log2(ratios) == pytest.approx(kind.exponents, abs=tolerance)
 
 
-@pytest.mark.parametrize("length", [2, 7, 8, 9, 21])
-def test_restricted_attention_in_blocks_equals_masked_attention(length):
-    width, reach = 16, 4
-    x = np.random.default_rng(0).normal(size=(1, length, width)).astype("f")
-    keras.utils.set_random_seed(0)
-    blocks = table1.restricted_self_attention(width, reach)
-    actual = blocks(ops.convert_to_tensor(x))
-    keras.utils.set_random_seed(0)  # for the same weights
-    layer = table1.attention_layer(width)
-    positions = ops.arange(length)
-    expected, _ = layer(
-        x, attention.restricted_mask(positions, positions, reach)
-    )
-    assert np.allclose(actual, expected, atol=1e-6)
-
-
-def test_table_has_exponents_of_measurements():
-    measured = [
-        {"n": n, "d": d, "seconds": 1e-9 * n**2 * d, "bytes": 4 * n * n}
-        for n in (64, 128, 256)
-        for d in (32, 64)
-    ]
-    results = {"self-attention": measured, "convolutional": measured}
-    rows = table1.lay_out(results, fit_from=128).splitlines()
-    # 4 n^2 d + 8 n d^2 between n = 128, 256 and d = 32, 64.
-    assert rows[2] == (
-        "| self-attention | O(n²·d) | O(1) | O(1) | 2.0, 1.0 | 1.7, 1.3 "
-        "| 2.0, 1.0 | 2.0, 0.0 |"
-    )
-    assert rows[3].endswith("| 1.0, 2.0 | 1.0, 2.0 | 2.0, 1.0 | 2.0, 0.0 |")
-
-
 def test_systems_have_as_many_flops_as_the_transformer():
     flops = {"transformer": 6e9, "gnmt": 4e9, "moe": 7e12}
     steps = table2_rivals.equal_steps(flops, 200)
     assert steps == {"transformer": 200, "gnmt": 300, "moe": 1}
-
-
-def test_rows_have_steps_rates_and_overrides(values):
-    values.hparams = "learning_rate_warmup_steps=300"
-    steps = dict.fromkeys(table2_rivals.SYSTEMS, 60) | {"gnmt": 90}
-    table = table2_rivals.table(steps, {"gnmt": 0.5})
-    gnmt, transformer = table.rows(["gnmt", "transformer"], [1])
-    assert gnmt.changes == {
-        "learning_rate_warmup_steps": 300,
-        "train_steps": 90,
-        "save_checkpoints_steps": 3,
-        "learning_rate_constant": 0.5,
-    }
-    assert transformer.hparams_set == "small"
-    assert "learning_rate_constant" not in transformer.changes
-
-
-def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
-    stored = {
-        name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
-        for name in ("gnmt", "transformer")
-    }
-    (tmp_path / "results").mkdir()
-    files.write_json(tmp_path / "results" / table2_rivals.RATES, stored)
-    searched = []
-    monkeypatch.setattr(
-        table2_rivals.queue,
-        "run",
-        lambda tasks, *_: searched.extend(tasks),
-    )
-    steps = dict.fromkeys(table2_rivals.SYSTEMS, 90) | {"gnmt": 60}
-    rates = table2_rivals.search_learning_rates(
-        ["gnmt", "transformer"], steps, micro_job(tmp_path)
-    )
-    assert searched == ["transformer, learning rate"]
-    assert rates == {"gnmt": 0.3}
 
 
 @pytest.mark.parametrize(
@@ -340,27 +267,6 @@ def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
 ROOT = pathlib.Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 600
 OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
-
-
-def test_recorded_command_has_no_folder_of_this_machine(monkeypatch, tmp_path):
-    known = flags.FlagValues()
-    arguments = {
-        "output_dir": str(tmp_path),
-        "problem_args": f"name=a,vocabulary={tmp_path}/a.model:~/b/b.model",
-        "rows": "base,big",
-        "tuned": str(tmp_path / "hparam_search.json"),
-        "usr_dir": "gs://b/definitions",
-    }
-    for name in arguments:
-        flags.DEFINE_string(name, None, "", flag_values=known)
-    known(["program", *(f"--{k}={v}" for k, v in arguments.items())])
-    monkeypatch.setattr(table_rows.flags, "FLAGS", known)
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "claim_rows.py")])
-    assert table_rows.command_line() == (
-        "python -m scripts.paper.claim_rows "
-        "--problem_args=name=a,vocabulary=a.model:b.model --rows=base,big "
-        "--tuned=hparam_search.json --usr_dir=gs://b/definitions"
-    )
 
 
 def run_program(name, *arguments):
