@@ -8,15 +8,13 @@ import tarfile
 import numpy as np
 import pytest
 import side_inputs
-import tensorflow as tf
 
 import t2t_repro
 from t2t_repro import errors, registry
-from t2t_repro.decoding import reranking, rules, translation
+from t2t_repro.decoding import reranking, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.text import test_sets
-from t2t_repro.text.vocabulary import EOS, PAD
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -64,26 +62,6 @@ def test_problem_without_a_name_is_not_trained(tmp_path):
     with pytest.raises(errors.UserError, match="by name; got a Problem"):
         t2t_repro.train(Problem(vocab_size=9), "tiny", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_rule_that_is_defined_again_replaces_the_old_one(run, monkeypatch):
-    monkeypatch.setattr(registry.search_rules, "_entries", {})
-    found = []
-    for limit in (1, 3):
-
-        class AtMost(rules.Rule):
-            def __init__(self, vocabulary):
-                pass
-
-            def forced(self, step, state, limit=limit):
-                return tf.where(step.position < limit, PAD, EOS)
-
-        AtMost.__qualname__ = "AtMost"
-        registry.search_rules.register("at_most")(AtMost)
-        found += run.translate(SOURCES[-1:], rules="at_most")
-    first, second = (each.text for each in found)
-    assert len(first) < len(second)
-    assert second.startswith(first)
 
 
 def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
@@ -146,17 +124,6 @@ def test_rules_read_side_inputs(run, export, monkeypatch):
         errors.UserError, match="need an export with --max_beam"
     ):
         export.translate(SOURCES[:2], side=["a", "b"])
-
-
-def test_n_best_begins_with_the_best(model):
-    best = model.translate(SOURCES[:2])
-    beams = model.translate(SOURCES[:2], n_best=2)
-    assert [len(each.texts) for each in beams] == [2, 2]
-    for one, all_beams in zip(best, beams, strict=True):
-        assert one.texts == all_beams.texts[:1]
-        assert one.text == one.texts[0]
-        assert all_beams.scores == sorted(all_beams.scores, reverse=True)
-    assert model.translate([]) == []
 
 
 @pytest.mark.parametrize(

@@ -182,16 +182,6 @@ def test_training_elements_are_the_shares_of_own_replicas(
             assert value.dtype == expected.dtype
 
 
-def test_training_dataset_has_element_spec(toy):
-    pairs, _ = toy
-    plan = build(pairs, "packed")
-    context = context_of(2)
-    dataset = batches.training_dataset(pairs, plan, 0, 1, context)
-    # Deterministic operations would replace it, with an error message.
-    assert b"ParallelMap" not in dataset._as_serialized_graph().numpy()
-    assert dataset.element_spec == batches.ELEMENT_SPEC
-
-
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     pairs, ids = toy

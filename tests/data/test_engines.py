@@ -41,12 +41,6 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["", "dask", "dask:", "spark", "tcp://a:1"])
-def test_unknown_engine_is_user_error(name):
-    with pytest.raises(errors.UserError, match="local, or dask:ADDRESS.*got"):
-        engines.create(name, engines.INLINE)
-
-
 def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(errors.UserError, match="the extra dask"):

@@ -16,7 +16,6 @@ from t2t_repro.data.generate import LineSample
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
-from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEST = [("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
 
@@ -192,27 +191,6 @@ def test_text_of_long_lines_alone_is_user_error(tmp_path):
     message = "lines of at most 4,192 bytes, and all 2 lines are longer"
     with pytest.raises(errors.UserError, match=message):
         generate_corpus(tmp_path, [("好" * 1_398, "好" * 1_399)])
-
-
-def test_huge_line_is_not_encoded_as_a_whole():
-    learned = Bpe.learn([line for line, _ in draw_pairs(50)], 280)
-    longest = []
-
-    class Measured(Bpe):
-        def encode(self, lines):
-            longest.append(max(map(len, lines)))
-            return super().encode(lines)
-
-    vocabularies = Vocabularies.shared(Measured(learned.model))
-    pair = ("an bed can " * 100_000, "an bed")
-    chunk = Encoder(vocabularies, max_length=8).encode([pair])
-    assert chunk.dropped["longer_than_max_length"] == 1
-    assert longest == [8_000, 6]
-    assert Encoder(vocabularies, max_length=None).encode([pair]).texts == {
-        "inputs": [pair[0]],
-        "targets": [pair[1]],
-    }
-    assert longest[2] == len(pair[0])
 
 
 def test_empty_test_split_is_an_empty_corpus(tmp_path):

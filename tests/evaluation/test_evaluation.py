@@ -276,16 +276,6 @@ def test_tag_of_a_source_is_no_word():
     assert (row["shortest"], row["longest"]) == (0, 10)
 
 
-def test_two_references_have_no_published_scores(monkeypatch):
-    monkeypatch.setattr(
-        evaluation.published, "identify_test_set", lambda lines: "a set"
-    )
-    of_two = test_sets.TestSet(None, [REFERENCES[0], HYPOTHESES])
-    result = evaluation.score(HYPOTHESES, of_two, Suite(), samples=1)
-    assert "published" not in result.details
-    assert "ublished" not in result.text
-
-
 def test_details_are_json_with_all_printed_figures(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(
@@ -322,13 +312,6 @@ def test_wrong_number_of_sources_is_refused(sources):
     test_set = test_sets.TestSet(sources, REFERENCES)
     with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
         evaluation.score(HYPOTHESES, test_set, Suite(), samples=1)
-
-
-def test_unknown_set_has_no_published_scores():
-    result = evaluation.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=1)
-    assert not {"test_set", "published", "baseline"} & set(result.details)
-    assert set(result.details["plus_minus"].values()) == {None}
-    assert "ublished" not in result.text
 
 
 def test_buckets_are_scored_by_the_headline_metric():

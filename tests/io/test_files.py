@@ -1,7 +1,6 @@
 """Files: complete or absent, checked, and locked."""
 
 import errno
-import hashlib
 import os
 import pathlib
 import queue
@@ -15,16 +14,6 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.io import files
-
-
-def test_json_round_trip_is_human_readable(tmp_path):
-    path = tmp_path / "a.json"
-    value = {"name": "Übung \u2028", "list": [1, 2.5, None, True]}
-    files.write_json(path, value)
-    assert files.read_json(path) == value
-    text = path.read_text("utf-8")
-    assert "Übung" in text and text.endswith("}\n")
-    assert text.splitlines()[1].startswith('  "name"')
 
 
 def test_wait_until_polls_and_times_out(tmp_path, monkeypatch):
@@ -167,14 +156,6 @@ def test_listed_file_outside_its_folder_is_refused(tmp_path, name):
     with pytest.raises(errors.UserError, match=f"{name}' leads out of"):
         files.inside(tmp_path, name)
     assert files.inside(tmp_path, "a/b") == tmp_path / "a" / "b"
-
-
-@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 3_000_000])
-def test_sha256_is_of_all_bytes(tmp_path, size):
-    content = bytes(i % 251 for i in range(1000)) * (size // 1000 + 1)
-    path = tmp_path / "a"
-    path.write_bytes(content[:size])
-    assert files.sha256(path) == hashlib.sha256(content[:size]).hexdigest()
 
 
 @pytest.fixture

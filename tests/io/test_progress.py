@@ -123,13 +123,6 @@ def test_work_outlives_its_screen(lost_screen):
         count_to_three()
 
 
-def test_output_on_a_full_disk_is_not_discarded():
-    with pytest.raises(OSError, match="No space left"):
-        with open("/dev/full", "w", encoding="utf-8") as stream:
-            progress.Screen(stream).write("a message")
-            progress.Screen(stream).flush()
-
-
 @pytest.mark.parametrize(
     ("closed", "code", "printed"),
     [

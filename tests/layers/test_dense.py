@@ -6,13 +6,10 @@ import pytest
 import tensorflow as tf
 from numpy_layers import normal
 
-from t2t_repro.layers import dense, embedding, sublayers
+from t2t_repro.layers import dense
 from t2t_repro.runtime import cpu
 
 D = 5
-FORMS = pytest.mark.parametrize(
-    "form", [lambda constants: constants, dense.in_blocks]
-)
 
 
 @pytest.mark.parametrize(
@@ -92,53 +89,3 @@ def test_kernels_are_divided_into_blocks_of_columns(rows, columns, blocks):
     if blocks:
         kernel = np.stack(np.split(kernel, blocks[0], axis=1))
     np.testing.assert_array_equal(divided, kernel)
-
-
-def _dense(size, use_bias):
-    layer = keras.layers.Dense(size, use_bias=use_bias)
-    layer.build((None, D))
-    if use_bias:
-        layer.bias.assign(normal(size))
-    return layer
-
-
-@FORMS
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("sizes", [(3,), (512,), (3, 4), (256, 200, 56)])
-def test_joined_layers_give_the_outputs_of_each(sizes, use_bias, form):
-    layers = [_dense(size, use_bias) for size in sizes]
-    projection = form(dense.join_kernels(*layers))
-    outputs = dense.project_and_split(normal(7, D), projection, sizes)
-    assert len(outputs) == len(layers)
-    for layer, output in zip(layers, outputs, strict=True):
-        np.testing.assert_allclose(output, layer(normal(7, D)), atol=1e-5)
-
-
-@FORMS
-@pytest.mark.parametrize("activation", ["relu", "glu", "swiglu"])
-@pytest.mark.parametrize("filter_size", [6, 512])
-def test_step_of_a_feed_forward_network_equals_its_call(
-    activation, filter_size, form
-):
-    layer = sublayers.FeedForward(D, filter_size, 0.1, activation)
-    layer(normal(1, 1, D))
-    for weight in layer.weights:  # biases, too
-        weight.assign(normal(*weight.shape))
-    np.testing.assert_allclose(
-        layer.step(normal(7, D), form(layer.step_kernels())),
-        layer(normal(7, D)[None])[0],
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
-@FORMS
-@pytest.mark.parametrize("vocab_size", [9, 512])
-def test_shared_output_kernel_gives_the_same_logits(vocab_size, form):
-    layer = embedding.Embedding(vocab_size, D, use_bias=True)
-    layer.build()
-    layer.bias.assign(normal(vocab_size))
-    x = normal(2, 3, D)
-    logits = layer.logits(x, form(layer.step_kernel()))
-    assert logits.shape == (2, 3, vocab_size)
-    np.testing.assert_allclose(logits, layer.logits(x), atol=1e-5)

@@ -85,13 +85,3 @@ def test_encodings_are_those_of_given_positions_and_steps(
     for pos in range(4):
         output = layer.step(x, ops.convert_to_tensor(pos))
         np.testing.assert_allclose(output, x + table[pos], atol=1e-5)
-
-
-def test_positions_beyond_learned_table_get_last_row():
-    layer = embedding.LearnedPositions(3)
-    _table(layer, 5, 2)
-    layer.table.assign([[1, 2], [3, 4], [5, 6]])
-    expected = [[1, 2], [3, 4], [5, 6], [5, 6], [5, 6]]
-    np.testing.assert_array_equal(_table(layer, 5, 2), expected)
-    beyond = layer.step(np.zeros((1, 1, 2)), ops.convert_to_tensor(99))
-    np.testing.assert_array_equal(beyond, [[[5, 6]]])

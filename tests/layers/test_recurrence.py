@@ -6,12 +6,11 @@ import pytest
 from keras import ops
 from numpy_layers import normal
 
-from t2t_repro.layers import randomness, recurrence
+from t2t_repro.layers import recurrence
 
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
 X = normal(B, T, E, seed=9)
-MEMORY = normal(B, T, D, seed=1)
 ATTENTIVE = {
     "cell_type": "lstm",
     "size": D,
@@ -54,18 +53,3 @@ def test_long_reverse_padding_leaves_result_in_16_bits(cell_type):
     outputs = ops.convert_to_numpy(layer(x, mask))
     np.testing.assert_allclose(outputs[0], outputs[1], atol=1e-5)
     assert not outputs[:, 2:].any()
-
-
-def test_contexts_of_all_steps_are_dropped():
-    """The first step's x is zero: only the dropped context differs."""
-    layer = recurrence.AttentiveLayer(**ATTENTIVE | {"dropout_rate": 0.5})
-    x = np.zeros((B, T, E), np.float32)
-    plain, contexts, _ = layer(x, MEMORY, MASK)
-    rng = randomness.step_rng(3, 5, 0, B)
-    outputs, contexts_with_rng, _ = layer(x, MEMORY, MASK, rng=rng)
-    assert np.abs(outputs - plain).max(-1).min() > 1e-4
-    # They are dropped as an input of the cell, not in what is returned.
-    np.testing.assert_allclose(contexts_with_rng[:, 0], contexts[:, 0])
-    rng = randomness.step_rng(3, 5, 1, 2)
-    rows, _, _ = layer(x[1:], MEMORY[1:], MASK[1:], rng=rng)
-    np.testing.assert_allclose(rows, outputs[1:], rtol=1e-4, atol=1e-6)

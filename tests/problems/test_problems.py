@@ -57,20 +57,6 @@ def test_forms_depend_on_size_of_number(number, forms):
     assert number_words.forms(number) == forms
 
 
-def test_splits_of_numbers_are_disjoint():
-    numbers = {split: number_words.numbers(split) for split in SPLITS}
-    assert {split: len(values) for split, values in numbers.items()} == {
-        "train": 200_000,
-        "validation": 500,
-        "test": 1_000,
-    }
-    union = set().union(*numbers.values())
-    assert len(union) == 201_500
-    assert min(union) >= 0 and max(union) <= 999_999
-    assert numbers["test"] == number_words.numbers("test")
-    assert numbers["test"] != sorted(numbers["test"])
-
-
 def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
     name = "number_words_enfr"
     built = build_problem(name)

@@ -127,20 +127,6 @@ def test_long_requests_leave_room_to_short_ones_and_let_them_pass():
     run_with(model, test, max_batch_bytes=100)
 
 
-def test_first_request_waits_for_others():
-    model = BlockedModel()
-    model.go.set()
-
-    async def test(queue):
-        answers = await asyncio.gather(
-            *(submit(queue, letter) for letter in "abcd")
-        )
-        assert [one["batch_size"].tolist() for one in answers] == [[4]] * 4
-
-    # Beyond the test's timeout: a full batch starts before it.
-    run_with(model, test, batch_timeout_ms=10_000 * SECONDS)
-
-
 def test_full_queue_is_unavailable():
     model = BlockedModel()
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import http.server
-import json
-import socket
 import threading
 
 import numpy as np
@@ -12,7 +10,6 @@ from exported_models import wait_for
 
 import t2t_repro
 from t2t_repro import errors
-from t2t_repro.decoding.translation import Translation
 from t2t_repro.serving import client, connection
 
 SECONDS = 60  # timeout
@@ -147,16 +144,6 @@ def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
 
 
 @PROTOCOLS
-def test_long_lines_are_sent_in_small_batches(server, loaded, protocol):
-    """A batch of all 40 would be refused."""
-    lines = [f"a {'x' * 8_000}", "a dog"] * 20
-    translated = connect(server, protocol).translate(lines)
-    assert [one.texts for one in translated] == [
-        one.texts for one in loaded.translate(lines[:2])
-    ] * 20
-
-
-@PROTOCOLS
 def test_timeout_is_an_error(serve, gate, protocol):
     with serve() as server, gate.hold():
         remote = connect(server, protocol, timeout=0.3)
@@ -249,28 +236,6 @@ def scripted():
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-def test_client_retries_after_503(scripted, capsys):
-    good = {"outputs": {"outputs": ["x"], "scores": [-1.0]}}
-    full = 503, b'{"error": "full"}'
-    good = 200, json.dumps(good).encode()
-    remote = scripted(full, full, (503, b"no JSON"), full, good)
-    assert remote.translate(["a"]) == [Translation(["x"], [-1.0])]
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith(": full; retrying for up to 60 s.")
-    assert ": no JSON; retrying" in second
-
-
-def test_client_waits_while_the_server_loads(monkeypatch, capsys):
-    """Until then, the port of gRPC takes connections and answers none."""
-    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.01)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        remote = connect_to(address, "grpc", timeout=0.1, wait_secs=0.5)
-        with pytest.raises(errors.UserError, match="unavailable for 0.5 s"):
-            remote.translate(["a"])
-    assert capsys.readouterr().err.count("no connection; retrying") == 1
 
 
 @pytest.mark.parametrize(

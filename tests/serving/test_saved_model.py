@@ -79,21 +79,6 @@ def test_signature_is_traced_once(vocabularies, monkeypatch, tmp_path):
     assert traces == ["translate"]
 
 
-def test_output_with_line_ends_is_one_line(vocabulary, vocabularies):
-    """The output equals the decoder's, even for line ends spelled as bytes."""
-    served = served_model.ServedModel(
-        [], vocabularies, hparam.DecodeHParams(), "float32"
-    )
-    spelled = range(vocabulary.size)
-    names = [f"<0x{byte:02X}>" for byte in (9, 10, 13, 0)]
-    marks = [vocabulary.pieces(spelled).index(name) for name in names]
-    rows = [[*marks, 290, 1], [290, marks[1], 1, 0, 0]]
-    texts = served._decode(tf.ragged.constant(rows).to_tensor())
-    expected = vocabulary.decode(rows)
-    assert [text.decode() for text in texts.numpy()] == expected
-    assert "   \0" in expected[0] and "\n" not in expected[1]
-
-
 @pytest.mark.slow
 def test_export_runs_without_this_package(exported, local, tmp_path):
     texts = ["two birds sing", "", "the cat"]

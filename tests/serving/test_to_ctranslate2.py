@@ -248,15 +248,6 @@ def test_unsupported_option_is_named(export, tmp_path, changes, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_own_model_is_refused(build, shared, tmp_path):
-    model = build({})
-    model.hparams = dataclasses.replace(model.hparams, model="my_transformer")
-    with pytest.raises(errors.UserError, match="hparam model .*my_transformer"):
-        exporting.export_ctranslate2(
-            [model], shared, LENGTHS, tmp_path / "folder", {}
-        )
-
-
 def test_ensemble_is_refused(shared, tmp_path):
     with pytest.raises(errors.UserError, match="no ensembles; got 2"):
         exporting.export_ctranslate2(

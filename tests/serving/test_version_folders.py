@@ -33,21 +33,6 @@ def test_newest_complete_version_is_copied(memory, machine):
     assert storage.name_of(version) == f"{URL}/2"
 
 
-def test_version_that_was_removed_from_the_store_is_not_the_newest(
-    memory, machine
-):
-    machine("server")
-    for name in ("1/saved_model.pb", "2/saved_model.pb", "2/variables/index"):
-        memory.pipe(f"/bucket/export/{name}", b"content")
-    folder = version_folders.open_folder(URL)
-    assert version_folders.newest_version(folder) == 2
-    memory.rm_file("/bucket/export/2/saved_model.pb")
-    memory.rm_file("/bucket/export/2/variables/index")
-    version_folders.open_folder(URL)
-    assert version_folders.find_version(folder) == folder / "1"
-    assert version_folders.list_versions(folder) == [1, 2]
-
-
 def test_worker_without_a_copy_fetches_the_version(
     memory, machine, monkeypatch
 ):

@@ -2,9 +2,7 @@
 
 import sys
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.text import languages, long_lines
@@ -37,19 +35,6 @@ def test_split_prefers_ends_of_sentences_then_clauses_then_words(
     text, length, expected
 ):
     assert long_lines.split(text, at_most(length)) == expected
-
-
-@hypothesis.given(
-    st.text(alphabet='ab .,!?;。"—\u00a0\u0085\x00é'), st.integers(0, 20)
-)
-def test_fragments_fit_and_keep_every_character(text, length):
-    """A character is kept even where none fits."""
-    result = long_lines.split(text, at_most(length))
-    assert all(len(fragment) <= max(length, 1) for fragment in result)
-    assert all(fragment == fragment.strip() != "" for fragment in result)
-    assert "".join("".join(result).split()) == "".join(text.split())
-    if len(text.strip()) <= length:
-        assert result == ([text.strip()] if text.strip() else [])
 
 
 def test_line_is_split_into_sentences_without_loss():

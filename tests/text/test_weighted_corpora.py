@@ -92,20 +92,6 @@ def test_pattern_of_a_held_out_split_is_user_error(raw):
     assert ("t", "-t") in read("a:crawl/*", raw)
 
 
-@pytest.mark.parametrize("kind", ["parent", "link", "hard link"])
-def test_other_path_of_a_held_out_file_is_user_error(raw, kind):
-    for language in LANGUAGES:
-        path = raw / f"validation.{language}.gz"
-        path.write_bytes(gzip.compress(b"x\n"))
-        if kind == "link":
-            (raw / f"more.{language}.gz").symlink_to(path)
-        if kind == "hard link":
-            (raw / f"more.{language}.gz").hardlink_to(path)
-    pattern = f"../{raw.name}/validation" if kind == "parent" else "m*"
-    with pytest.raises(errors.UserError, match=r"matches validation\.\w\w\.gz"):
-        read(pattern, raw)
-
-
 def test_pattern_that_cannot_be_one_is_user_error(raw):
     with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
         read("crawl**", raw)

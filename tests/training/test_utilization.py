@@ -2,7 +2,6 @@
 
 import types
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -25,12 +24,6 @@ from t2t_repro.training import train_log
 )
 def test_peak_is_found_by_name_of_device(device_name, name):
     assert train_log.named_peak(device_name) == train_log.PEAKS.get(name)
-
-
-def test_half_precision_is_at_least_twice_as_fast():
-    """Rates in the wrong column would fail."""
-    for name, peak in train_log.PEAKS.items():
-        assert peak.half > 1.9 * peak.single, name
 
 
 @pytest.fixture
@@ -82,10 +75,3 @@ def test_device_memory_is_the_highest_peak(gpus, monkeypatch):
     assert train_log.peak_device_memory() == 5
     gpus()
     assert train_log.peak_device_memory() is None
-
-
-def test_host_memory_grows_by_an_allocation():
-    before = train_log.host_memory()
-    block = np.ones(100_000_000, np.uint8)
-    assert train_log.host_memory() - before > 0.9 * block.nbytes
-    assert before > 50_000_000  # Python and TensorFlow

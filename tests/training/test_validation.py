@@ -163,13 +163,6 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
     assert validate().measure()["twice"] == pytest.approx(2.0)
 
 
-def test_batch_has_no_more_rows_than_the_corpus_fills(validate, shapes):
-    """20 pairs of at most 11 subwords fill 8 rows of 32."""
-    validate(batch_tokens=1_000_000).measure()
-    ((*_, rows, length),) = shapes
-    assert (rows, length) == (8, ROW_LENGTH)
-
-
 def test_stopped_validation_takes_no_further_batch(validate, shapes):
     with pytest.raises(progress.Stopped):
         validate().measure(stop=lambda: True)

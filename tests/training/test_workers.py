@@ -122,11 +122,6 @@ def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
     assert folder.is_dir() is worker.is_chief
 
 
-def test_gather_returns_the_numbers_of_all_workers():
-    worker = devices.Worker(Strategy(PAIR, "worker", 1, others=[15, 0]))
-    assert worker.gather(2) == [15, 2]
-
-
 def test_different_flags_are_refused():
     same = zlib.crc32(b"'on'")
     worker = devices.Worker(Strategy(PAIR, "worker", 1, others=[same, 0]))
