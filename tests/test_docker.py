@@ -97,16 +97,3 @@ def test_workers_have_the_same_cluster_and_their_own_index():
         hosts = [host.split(":")[0] for host in config["cluster"]["worker"]]
         assert hosts == list(services)
         assert config["task"] == {"type": "worker", "index": index}
-
-
-def test_both_servers_serve_the_same_export():
-    services = compose("serve.compose.yaml")["services"]
-    ours, theirs = services["t2t"], services["tensorflow_serving"]
-    assert ours["volumes"][0].endswith("}:/export:ro")
-    model, config = theirs["volumes"]
-    assert model == ours["volumes"][0].replace("/export:", "/models/t2t:")
-    assert config == "../scripts/serving:/config:ro"
-    for argument in theirs["command"]:
-        if "=" in argument:
-            name = argument.partition("=/config/")[2]
-            assert (ROOT / "scripts" / "serving" / name).is_file()

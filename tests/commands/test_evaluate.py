@@ -155,10 +155,3 @@ def test_parses_are_scored_by_bracketing_only(run, parses):
 def test_sentences_of_the_reversed_problem_are_scored_as_text(run, parses):
     text = ok(run("evaluate", "--problem=wsj_parsing_rev", *parses))
     assert list(json.loads(text.splitlines()[-1]))[:2] == ["bleu", "bleu_lc"]
-
-
-def test_sheet_file_is_an_alias_of_scores_file(run, parses, tmp_path):
-    flags = ["--problem=wsj_parsing", f"--sheet_file={tmp_path / 'old.json'}"]
-    ok(run("evaluate", *flags, *parses))
-    stored = json.loads((tmp_path / "old.json").read_text())
-    assert stored["plus_minus"]["bracketing_f1"] == 0  # of one sentence

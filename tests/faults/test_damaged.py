@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import files, storage
+from t2t_repro.io import storage
 from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runs.run import Run
@@ -122,23 +122,6 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
-
-
-def test_checkpoint_that_is_written_is_not_uploaded(
-    state, memory, machine, monkeypatch
-):
-    folder = machine("first") / checkpoint_files.CHECKPOINTS
-    state.save(folder, 4)
-    found = []
-
-    def upload(path):
-        if path.name.startswith("ckpt-8."):
-            storage.upload(folder.parent)
-            found.append(storage.names(folder))
-
-    monkeypatch.setattr(files, "flush", upload)
-    state.save(folder, 8)
-    assert found == [_whole(4), _whole(4)]  # before data, and before index
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import pathlib
 import tempfile
 
 import pytest
-from file_strategies import LINES, edited_bytes, read_or_refuse
+from file_strategies import edited_bytes, read_or_refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
-from t2t_repro.text import moses, parallel_files
+from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 
@@ -92,16 +92,3 @@ def test_edited_archive_is_whole_or_is_named(folder, archive, data):
 def test_impossible_vocabulary_size_is_refused(size):
     with pytest.raises(errors.UserError, match="Cannot learn a vocabulary of"):
         Bpe.learn(TRAINING_LINES, size)
-
-
-@given(LINES, st.sampled_from(["en", "xx"]))
-def test_moses_tokens_are_one_line_with_all_letters(line, language):
-    for make in (moses.tokenizer, moses.compound_splitter):
-        tokens = make(language)(line)
-        assert tokens == " ".join(tokens.split(" "))
-        assert "\n" not in tokens and tokens == tokens.strip()
-    whole = moses.tokenizer(language)(line)
-    split = moses.split_hyphens(whole)
-    if "##AT##" not in whole:
-        assert split.replace(" ##AT##-##AT## ", "-") == whole
-    assert "\n" not in moses.lowercase_tokenizer(language)(line)

@@ -1,6 +1,5 @@
 """Random requests: a server gets inputs by name, or explains its refusal."""
 
-import base64
 import json
 
 import grpc
@@ -56,25 +55,6 @@ def test_any_body_gives_inputs_or_an_explained_failure(body, names):
         assert {type(value) for value in column} <= {bytes}
         for value in column:
             value.decode("utf-8", "replace")
-
-
-@given(
-    st.lists(TEXT, min_size=1, max_size=4),
-    st.booleans(),
-    st.sampled_from(["plain", "base64", "base64 without padding"]),
-    st.sampled_from(["", "\ufeff"]),
-)
-def test_text_arrives_as_sent(lines, by_row, form, mark):
-    def packed_or_not(line):
-        encoded = base64.b64encode(line.encode()).decode()
-        if form == "base64 without padding":
-            encoded = encoded.rstrip("=")
-        return line if form == "plain" else {"b64": encoded}
-
-    key = "instances" if by_row else "inputs"
-    body = (mark + json.dumps({key: list(map(packed_or_not, lines))})).encode()
-    found = inputs_of(body, ["inputs"])
-    assert found == {"inputs": [line.encode() for line in lines]}
 
 
 @given(

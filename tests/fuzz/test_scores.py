@@ -2,7 +2,6 @@
 
 import json
 import math
-import xml.etree.ElementTree
 
 import hypothesis
 from file_strategies import LINES
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from t2t_repro.evaluation import evaluation
 from t2t_repro.metrics.metric import TRANSLATION, Suite
 from t2t_repro.reports import page, reporting
-from t2t_repro.text import test_sets, trees
+from t2t_repro.text import test_sets
 
 FEW = hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
@@ -40,18 +39,6 @@ def test_any_translations_are_scored(rows, tokenized):
     assert set(page.read_scores(stored).numbers) == set(TRANSLATION)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
-
-
-@given(LINES, st.lists(LINES, max_size=6))
-def test_any_line_is_drawn_as_a_tree(sentence, tokens):
-    """The tokens are a model's output, the words a user's."""
-    words = sentence.split()
-    tree = trees.read_line(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
-    assert tree.words == tuple(words)
-    picture = trees.draw(tree)
-    printable = "".join(c if c.isprintable() else " " for c in picture)
-    root = xml.etree.ElementTree.fromstring(printable)
-    assert root.tag.endswith("svg")
 
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))

@@ -26,10 +26,3 @@ def test_column_counts_are_exact_in_python_and_in_tensors(ratio):
     tensor = ops.convert_to_tensor(list(lengths), "int32")
     counts = columns.column_counts(tensor, hparams)
     assert np.asarray(counts).tolist() == expected
-
-
-def test_visible_columns_are_those_of_each_sentence():
-    hparams = types.SimpleNamespace(target_ratio=1.5, target_offset=1)
-    inputs = ops.convert_to_tensor([[5, 6, 1], [1, 0, 0]], "int32")
-    visible = np.asarray(columns.visible_columns(inputs, hparams))
-    assert visible.tolist() == [[True] * 6, [True] * 3 + [False] * 3]

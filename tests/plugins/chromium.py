@@ -54,11 +54,6 @@ class Browser:
         while not await self.value(expression):
             assert asyncio.get_running_loop().time() < end, expression
 
-    async def prefer_dark(self):
-        """Report a dark color scheme to the page."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme])
-
     async def press(self, key):
         """Press and release a key."""
         keys = {"key": key, "code": key, "windowsVirtualKeyCode": 13}

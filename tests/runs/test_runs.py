@@ -281,13 +281,6 @@ def test_best_checkpoint_that_was_removed_is_an_error(
         validated.best_checkpoints(number)
 
 
-def test_last_checkpoints_must_be_enough(validated):
-    paths = validated.last_checkpoints(2)
-    assert [path.name for path in paths] == ["ckpt-4", "ckpt-5"]
-    with pytest.raises(errors.UserError, match="has 4 checkpoints; 5 are to"):
-        validated.last_checkpoints(5)
-
-
 def test_short_training_averages_the_checkpoints_that_it_has(validated, capsys):
     hparams = types.SimpleNamespace(num_averaged_checkpoints=5)
     run = dataclasses.replace(validated, hparams=hparams)

@@ -1,4 +1,4 @@
-"""The exported SavedModel: its operations, outputs, weights and warm-up."""
+"""Exported models: their graph, their files, and what they say of attention."""
 
 import collections
 import dataclasses
@@ -15,11 +15,18 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import compiled, translate
 from t2t_repro.io import files
-from t2t_repro.serving import saved_model, served_model, version_folders
+from t2t_repro.serving import (
+    connection,
+    saved_model,
+    served_model,
+    version_folders,
+)
 
 SECONDS = 300  # timeout
 SIGNATURES = [
@@ -337,3 +344,77 @@ def test_compiled_export_gives_the_same_outputs(
         np.testing.assert_allclose(
             outputs["scores"], others["scores"][:1], atol=1e-5
         )
+
+
+TEXTS = ["two birds sing", "", "birds", "🐶 \0 the cat sat on the mat"]
+
+
+@pytest.fixture(scope="module")
+def outputs(local):
+    return local("attention", inputs=TEXTS)
+
+
+def test_attention_outputs_equal_default_signature(local, outputs):
+    expected = local("serving_default", inputs=TEXTS)
+    assert outputs["outputs"].tolist() == expected["outputs"].tolist()
+    assert outputs["truncated"].tolist() == expected["truncated"].tolist()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_pieces_spell_text_and_eos(outputs, side):
+    lengths = outputs[f"{side}_lengths"]
+    for pieces, length, text in zip(
+        outputs[f"{side}_pieces"], lengths, TEXTS, strict=True
+    ):
+        pieces = [piece.decode() for piece in pieces]
+        assert not any(pieces[length:])
+        if length:
+            assert pieces[length - 1] == "</s>"
+        if side == "source" and text.isascii():
+            spelt = "".join(pieces[: length - 1]).replace("▁", " ").strip()
+            assert spelt == text
+    assert lengths[1] == (1 if side == "source" else 0)  # "" is EOS alone
+
+
+def test_weights_are_distributions_over_source(outputs):
+    weights = outputs["weights"]
+    sizes = (outputs["target_lengths"], outputs["source_lengths"])
+    assert weights.shape == (4, 1, *(max(size) for size in sizes))
+    for row, length, source_length in zip(weights, *sizes, strict=True):
+        np.testing.assert_allclose(row[:, :length].sum(-1), 1, rtol=1e-5)
+        assert not row[:, length:].any()
+        assert not row[:, :, source_length:].any()
+
+
+def test_mean_of_heads_is_the_attention(local, outputs):
+    by_head = local("attention_heads", inputs=TEXTS)
+    for name, value in outputs.items():
+        if name != "weights":
+            assert by_head[name].tolist() == value.tolist()
+    heads = by_head["weights"]
+    assert heads.shape[2] > 1
+    assert not np.allclose(heads[:, :, 0], heads[:, :, 1])
+    np.testing.assert_allclose(heads.mean(2), outputs["weights"], atol=1e-6)
+
+
+TIGHT = connection.Limits(max_batch_size=3, max_batch_bytes=8)
+
+
+def test_split_limits_number_and_bytes():
+    lines = ["aa", "b", "cccc", "éé", "x" * 50, "d", "", "", "e"]
+    assert list(TIGHT.split(lines)) == [
+        [0, 1],
+        [2, 3],  # 2 x 4 bytes
+        [4],  # beyond the limits, which the server reports
+        [5, 6, 7],
+        [8],
+    ]
+
+
+@given(st.lists(st.text(max_size=12)))
+def test_split_keeps_every_line_and_the_limits(lines):
+    batches = list(TIGHT.split(lines))
+    assert [i for batch in batches for i in batch] == list(range(len(lines)))
+    for batch in batches:
+        longest = max(len(lines[i].encode()) for i in batch)
+        assert TIGHT.allow(len(batch), longest) or len(batch) == 1

@@ -71,13 +71,6 @@ def test_what_is_no_file_is_named(tmp_path, name, message):
         list(parallel_files.read_lines(tmp_path / name))
 
 
-def test_missing_raw_dir_is_named(tmp_path):
-    folder = tmp_path / "none"
-    message = f"--raw_dir={folder} is not a folder"
-    with pytest.raises(errors.UserError, match=message):
-        parallel_files.find("train.en", folder)
-
-
 def test_file_missing_in_raw_dir_is_user_error_with_folder(tmp_path):
     file = parallel_files.RawFile("train.en")
     message = f"--raw_dir={tmp_path} .*neither train.en nor train.en.gz"

@@ -224,17 +224,6 @@ def test_first_non_finite_step_is_named(tmp_path, clock):
     log.close()
 
 
-@pytest.mark.parametrize("count", [2, 16, 17, 18, 40])
-def test_blocks_of_16_lose_no_step(tmp_path, clock, read_events, count):
-    log = _log(tmp_path, last_step=count)
-    for number in range(1, count + 1):
-        clock.now += 0.01
-        log.step_done(_outcome(number, 1, 1, 1), 1)
-    log.close()
-    mean = pytest.approx((2 + count) / 2)  # of 2, …, count
-    assert read_events(tmp_path)["train/loss"][count] == mean
-
-
 def test_slow_step_is_reported(tmp_path, clock, capsys):
     """A step that compiles, or one with a pause, is not."""
     log = _log(tmp_path)

@@ -86,15 +86,6 @@ def _sample(
     return validation.ValidationSample(model, task, count, suite)
 
 
-def test_search_is_greedy_with_the_problems_other_settings(
-    echo, corpus_of, hparams
-):
-    sample = _sample(corpus_of("greedy", [TARGET] * 3), hparams, 3)
-    assert sample._translator.decode_hparams == dataclasses.replace(
-        SEARCH, beam_size=1
-    )
-
-
 def test_bleu_is_cased(echo, corpus_of, hparams):
     """Each line equals its reference, or differs in case."""
     inputs = [TARGET] * 5 + [LONG]
