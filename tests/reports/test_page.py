@@ -314,6 +314,13 @@ def test_entries_are_sorted_by_kind():
     }
 
 
+def test_number_has_its_interval():
+    scores = page.read_scores(STORED)
+    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
+    assert scores.formatted("ter") == "44.00"
+    assert scores.formatted("chrf") == "–"
+
+
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
     def fail(data_dir, problem):
         raise errors.UserError(f"Cannot access {data_dir}.")
