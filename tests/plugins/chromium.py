@@ -54,6 +54,22 @@ class Browser:
         while not await self.value(expression):
             assert asyncio.get_running_loop().time() < end, expression
 
+    async def resize(self, width):
+        """Make the window that of a phone or a screen."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=740,
+            deviceScaleFactor=2,
+            mobile=width < 600,
+        )
+        await self.until(f"innerWidth == {width}")
+
+    async def prefer_dark(self):
+        """Report a dark color scheme to the page."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+
     async def press(self, key):
         """Press and release a key."""
         keys = {"key": key, "code": key, "windowsVirtualKeyCode": 13}

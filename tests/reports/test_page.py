@@ -4,6 +4,7 @@ import html.parser
 import pathlib
 
 import pytest
+from chromium import needs_chromium, visit
 
 from t2t_repro import errors, prepare
 from t2t_repro.metrics.metric import Suite
@@ -243,6 +244,36 @@ def test_runs_that_differ_in_their_seed_share_a_column():
     assert "50.00 –" in text  # equal numbers of a column: one figure
     each = text[text.index("Results of each run") :]
     assert "sacreBLEU, test 27.00 29.00 –" in each
+
+
+@needs_chromium
+def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
+    """In the dark, too, the page has no white paper."""
+    file = tmp_path / "index.html"
+    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
+    file.write_text(page.render(runs), "utf-8")
+    columns = (
+        "getComputedStyle(document.querySelector('.side'))"
+        ".gridTemplateColumns.split(' ').length"
+    )
+
+    async def test(browser):
+        for width, expected in ((1280, 2), (390, 1)):
+            await browser.resize(width)
+            assert await browser.value("document.body.scrollWidth") <= width
+            assert await browser.value(columns) == expected
+            await browser.value(
+                "for (const each of document.querySelectorAll('details'))"
+                " each.open = true"
+            )
+            wide = "[...document.querySelectorAll('table')].filter("
+            wide += "table => table.scrollWidth > innerWidth).length"
+            assert await browser.value(wide) == 0
+        await browser.prefer_dark()
+        background = "getComputedStyle(document.body).backgroundColor"
+        assert await browser.value(background) != "rgb(255, 255, 255)"
+
+    visit(chromium, file.as_uri(), test)
 
 
 @pytest.mark.parametrize(
