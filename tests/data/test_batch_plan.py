@@ -200,6 +200,16 @@ def test_batch_does_not_depend_on_earlier_calls(batching):
         assert is_same(used.batch(step), fresh.batch(step))
 
 
+@every_kind
+def test_each_epoch_has_another_order(batching):
+    first, second, third = first_epochs(
+        build(plans.draw_lengths(2000), batching), 3
+    )
+    assert first != second and second != third and first != third
+    if batching != "reshuffled":  # rows or batches keep their pairs
+        assert sorted(first) == sorted(second) == sorted(third)
+
+
 def test_reshuffled_batches_differ_between_epochs():
     """All batches have one shape: a bucket's only batch could not change."""
     plan = build(as_lengths([(9, 9)] * 3000), "reshuffled", 300)

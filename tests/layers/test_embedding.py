@@ -19,6 +19,28 @@ SINUSOIDS = [
 ]
 
 
+def _embedding():
+    layer = embedding.Embedding(V, D, name="embedding")
+    layer.build(None)
+    return layer
+
+
+@pytest.mark.tensorflow
+def test_gradients_of_lookup_and_logits_are_summed():
+    import tensorflow as tf
+
+    layer = _embedding()
+    with tf.GradientTape() as tape:
+        looked_up = tf.reduce_sum(layer(IDS))
+        logits = tf.reduce_sum(layer.logits(tf.ones((1, 1, D))))
+        total = looked_up + logits
+    gradient = tape.gradient(total, layer.weight.value)
+    counts = np.bincount(IDS.ravel(), minlength=V)
+    # 4 = sqrt(D) for each look-up, and 1 as a column of the softmax.
+    expected = np.repeat((4.0 * counts + 1)[:, None], D, axis=1)
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected)
+
+
 def test_looked_up_vectors_are_rows_and_last_row_beyond_the_table():
     layer = embedding.LookupTable(11, 4)
     layer(IDS)

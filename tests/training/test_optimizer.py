@@ -65,6 +65,15 @@ def test_updates_equal_adam_in_numpy(base):
     assert int(adam.iterations) == 7
 
 
+def test_epsilon_reduces_updates_of_tiny_gradients(base):
+    """Keras adds epsilon to a second moment without bias correction."""
+    variable = keras.Variable([0.0])
+    adam = optimizer.build(base, [variable])
+    adam.apply([keras.ops.convert_to_tensor([1e-8])], [variable])
+    expected = -_paper(1) / (1 + 1e-9 / (0.02**0.5 * 1e-8))
+    np.testing.assert_allclose(variable.numpy(), [expected], rtol=1e-4)
+
+
 def test_amsgrad_equals_that_of_keras(base):
     """It has another slot, which the fused update would leave at 0."""
     hparams = dataclasses.replace(base, optimizer_arguments="amsgrad=true")
