@@ -123,6 +123,14 @@ def test_unfinished_body_is_408_and_closed(serve, monkeypatch, text):
         assert b"has not arrived within 0.1 s" in answer
 
 
+def test_endless_chunks_are_413(server):
+    with connected(server, CHUNKED.encode()) as opened:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                opened.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+        assert read_all(opened).startswith(b"HTTP/1.1 413 ")
+
+
 def test_client_that_reads_nothing_is_closed(serve, monkeypatch):
     monkeypatch.setattr(connections, "_UNREAD_SECS", 0.1)
     request = METRICS.replace(b"Connection: close\r\n", b"")
