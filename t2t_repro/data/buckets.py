@@ -86,13 +86,13 @@ def _padded(lengths, max_length):
 
 
 def _sizes(sorted_lengths, targets, hparams):
-    """Return the tokens that each pair [N] counts as; None: its row length."""
+    """Return the tokens that each pair [N] counts as."""
     if hparams.batch_unit == "real_tokens":
         return targets
-    if not hparams.separate_row_lengths:
-        return None
-    boundaries = _boundaries(hparams.max_length)
+    boundaries = np.array(_boundaries(hparams.max_length))
     buckets = np.searchsorted(boundaries, sorted_lengths)
+    if not hparams.separate_row_lengths:
+        return boundaries[buckets]
     longest = np.zeros(len(boundaries), int)  # target of each bucket
     np.maximum.at(longest, buckets, targets)
     return _padded(longest, hparams.max_length)[buckets]
@@ -100,7 +100,7 @@ def _sizes(sorted_lengths, targets, hparams):
 
 def fill(
     sorted_lengths: np.ndarray,
-    sizes: np.ndarray | None,
+    sizes: np.ndarray,
     batch_tokens: int,
     max_length: int,
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -108,7 +108,7 @@ def fill(
 
     Args:
         sorted_lengths: [N], length of the longer side of each pair, descending.
-        sizes: [N], tokens that each pair counts as; None: its row length.
+        sizes: [N], tokens that each pair counts as.
         batch_tokens: mean sum of the sizes of a batch.
         max_length: upper boundary of the last bucket.
 
@@ -127,8 +127,7 @@ def fill(
         end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
         if end == first:
             continue
-        mean = upper if sizes is None else sizes[first:end].mean()
-        rows = round_rows(batch_tokens / mean)
+        rows = round_rows(batch_tokens / sizes[first:end].mean())
         if end < total:
             count = -(-(end - first) // rows)
             end = min(total, first + count * rows)
