@@ -21,10 +21,7 @@ from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
-from t2t_repro.text import bpe_codes
-from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.vocabulary import SpecialTokens
-from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _FILES = "model.pt", "checkpoint_best.pt", "checkpoint_last.pt"
 # Hugging Face's models have these names, too. Old versions of fairseq have one
@@ -139,11 +136,12 @@ _TASK = "translation"
 _VALUES = (bool, int, float, str, list, dict, type(None))
 _NESTED = "encoder", "decoder", "quant_noise"
 # The first ids.
-_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
+FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 _PAD_ID, _EOS_ID = 1, 2
-_SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
+SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
 _OVERWRITE = "#fairseq:overwrite"
 _CODES = "bpecodes", "code", "codes"
+_TOKENIZERS = "none", "moses"
 _PIECES = "sentencepiece.bpe.model", "spm.model"
 
 
@@ -375,38 +373,28 @@ def _read_vocabularies(
     text_file = model_files.find_file(folder, *_PIECES, *_CODES)
     if text_file.name in _PIECES:
         return imported.map_pieces(
-            [text_file] * 2, tokens, [_SPECIAL] * 2, files
+            [text_file] * 2, tokens, [SPECIAL] * 2, files
         )
-    if tokenizer not in bpe_codes.TOKENIZERS:
+    if tokenizer not in _TOKENIZERS:
         raise errors.UserError(
             f"Nothing in {folder} says how text is tokenized before "
             f"{text_file.name}; got {tokenizer!r}. Say --tokenizer=moses, as "
             "for fairseq's models of WMT, or --tokenizer=none."
         )
-    codes = text_file.read_text("utf-8", "replace")
-    orders = [[_PAD_ID, _EOS_ID, 0, *range(3, len(t))] for t in tokens]
-    sides = []
-    for names, order, language, file in zip(
-        tokens, orders, languages, files, strict=True
-    ):
-        content = imported.named(
-            f"{text_file} with {file.name}",
-            bpe_codes.serialize,
-            [names[i] for i in order],
-            "<unk>",
-            codes,
-            tokenizer,
-            language if tokenizer == "moses" else "",
-        )
-        sides.append(BpeCodes(content))
-    return FoundVocabularies(
-        Vocabularies.of(*sides), orders, [*files, text_file], "bpe_codes"
+    return imported.map_codes(
+        text_file,
+        text_file.read_text("utf-8", "replace"),
+        tokenizer,
+        languages,
+        tokens,
+        SPECIAL,
+        files,
     )
 
 
 def _tokens(file: pathlib.Path) -> list[str]:
     """Return the tokens of a dictionary by their ids."""
-    tokens, known = list(_FIRST), set(_FIRST)
+    tokens, known = list(FIRST), set(FIRST)
     for number, line in enumerate(model_files.read_lines(file), 1):
         token, _, count = line.rstrip().rpartition(" ")
         is_new = token not in known

@@ -1,4 +1,4 @@
-"""Transformers in Hugging Face's format: OPUS-MT, M2M-100, NLLB-200, mBART-50.
+"""Transformers in Hugging Face's format: OPUS-MT, M2M-100, mBART-50, BART, ….
 
     config.json                              sizes and special ids
     model.safetensors, pytorch_model.bin     one of them; or of their indices,
@@ -9,7 +9,7 @@
     generation_config.json                   search, if there is one
 
 huggingface_languages.py has the files of tokens of models of many languages,
-and huggingface_t5.py has T5 and mT5.
+huggingface_bpe.py those of BART and FSMT, and huggingface_t5.py has T5 and mT5.
 
 Hugging Face's code of Marian (transformers/models/marian/modeling_marian.py)
 computes positions by the paper's formula with all sines first, while Marian, by
@@ -27,6 +27,7 @@ import numpy as np
 from t2t_repro.importing import (
     arrays,
     fairseq,
+    huggingface_bpe,
     huggingface_languages,
     huggingface_t5,
     imported,
@@ -36,7 +37,7 @@ from t2t_repro.importing import (
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
-from t2t_repro.layers.embedding import SinesThenCosines
+from t2t_repro.layers import embedding
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # The first that is there has the weights, or names the files that have them.
@@ -195,6 +196,50 @@ def read_vocabularies(
     )
 
 
+def _read_matrices(tensors, config):
+    """Return the embeddings of both sides, and the softmax.
+
+    A file may have a shared matrix under several names. Without
+    tie_word_embeddings, transformers 5 writes model.shared.weight and never
+    reads it.
+    """
+    share, tie = "share_encoder_decoder_embeddings", "tie_word_embeddings"
+    sides = [f"model.{side}.embed_tokens.weight" for side in weights.SIDES]
+    head, size = "lm_head.weight", config["d_model"]
+    tied = [head] if config[tie] else []
+    if config[share] and (
+        config[tie] or not all(side in tensors for side in sides)
+    ):
+        names = [_SHARED, *sides, *tied]
+        reason = f"{share} and {tie}"
+        source = target = tensors.take_one(names, reason, -1, size)
+    else:
+        source = tensors.take(sides[0], -1, size)
+        target = tensors.take_one([sides[1], *tied], tie, -1, size)
+    if config[tie]:
+        return source, target, target
+    if head not in tensors:
+        rule = f"true where the weights have no {head}"
+        raise model_files.refuse(CONFIG, tie, rule, False)
+    return source, target, tensors.take(head, -1, size)
+
+
+def _read_fsmt_matrices(tensors, config):
+    """Return the same of an FSMT.
+
+    In transformers 4 the last two are one, of which a file may have one name.
+    """
+    size = config["d_model"]
+    source = tensors.take("model.encoder.embed_tokens.weight", -1, size)
+    names = [
+        f"model.decoder.{name}.weight"
+        for name in ("embed_tokens", "output_projection")
+    ]
+    present = [name for name in names if name in tensors] or names
+    target, *others = (tensors.take(name, -1, size) for name in present)
+    return source, target, *(others or [target])
+
+
 class _Family(NamedTuple):
     """Models of a model_type, as transformers' code computes them.
 
@@ -211,6 +256,8 @@ class _Family(NamedTuple):
     unread: Mapping[str, Any]
     # Whether an output may begin with a given token.
     forces_first: bool = False
+    # Returns the embeddings of both sides, and the softmax.
+    read_matrices: Callable[..., Any] = _read_matrices
 
     def read_settings(
         self, stored: Mapping[str, Any], file: pathlib.Path
@@ -240,7 +287,8 @@ class _Family(NamedTuple):
         found: FoundVocabularies,
     ) -> dict[str, np.ndarray]:
         """Return all weights by their paths, and complete the hparams."""
-        result = _embeddings(tensors, config, found)
+        matrices = self.read_matrices(tensors, config)
+        result = _embeddings(tensors, config, found, matrices)
         result |= _positions(tensors, hparams, config["d_model"])
         hparams |= {
             "softmax_bias": "softmax/bias" in result,
@@ -261,6 +309,7 @@ def _defaults(**values):
 _PRE_NORM = model_files.norm_order(pre_norm=True)
 _LEARNED = {"pos": "emb", "embedding_norm": True}
 _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
+_OFFSET = {"static_position_embeddings": False, "extra_pos_embeddings": 2}
 _FAMILIES: dict[str, Any] = {
     "marian": _Family(
         read_vocabularies,
@@ -284,16 +333,34 @@ _FAMILIES: dict[str, Any] = {
         huggingface_languages.read,
         _LEARNED | _PRE_NORM,
         {"vocab_size": Setting(50_265)},
-        dict.fromkeys(_UNREAD, True) | {"static_position_embeddings": False},
+        dict.fromkeys(_UNREAD, True) | _OFFSET,
+        True,
+    ),
+    "fsmt": _Family(
+        huggingface_bpe.read_fsmt,
+        {"pos": "timing"},
+        {
+            "langs": Setting(list),
+            "tie_word_embeddings": Setting(False, values=[False]),
+        }
+        | _defaults(activation_function="relu", scale_embedding=True),
+        {},
+        read_matrices=_read_fsmt_matrices,
+    ),
+    "bart": _Family(
+        huggingface_bpe.read_bart,
+        _LEARNED,
+        {"vocab_size": Setting(50_265)},
+        dict.fromkeys(_UNREAD, False) | {"normalize_embedding": True} | _OFFSET,
         True,
     ),
     **dict.fromkeys(("t5", "mt5"), huggingface_t5),
 }
 
 
-def _embeddings(tensors, config, found):
+def _embeddings(tensors, config, found, matrices):
     """Return embeddings and softmax, and the vector before all targets."""
-    source, target, softmax = _matrices(tensors, config)
+    source, target, softmax = matrices
     lists = [f for f in found.files if f.suffix == ".json"] or found.files
     for name, array, order, file in (
         ("encoder's embedding", source, found.orders[0], lists[0]),
@@ -324,34 +391,6 @@ def _embeddings(tensors, config, found):
     return result
 
 
-def _matrices(tensors, config):
-    """Return the embeddings of both sides, and the softmax.
-
-    A file may have a shared matrix under several names. Without
-    tie_word_embeddings, transformers 5 writes model.shared.weight and never
-    reads it.
-    """
-    share, tie = "share_encoder_decoder_embeddings", "tie_word_embeddings"
-    sides = [f"model.{side}.embed_tokens.weight" for side in weights.SIDES]
-    head, size = "lm_head.weight", config["d_model"]
-    tied = [head] if config[tie] else []
-    if config[share] and (
-        config[tie] or not all(side in tensors for side in sides)
-    ):
-        names = [_SHARED, *sides, *tied]
-        reason = f"{share} and {tie}"
-        source = target = tensors.take_one(names, reason, -1, size)
-    else:
-        source = tensors.take(sides[0], -1, size)
-        target = tensors.take_one([sides[1], *tied], tie, -1, size)
-    if config[tie]:
-        return source, target, target
-    if head not in tensors:
-        rule = f"true where the weights have no {head}"
-        raise model_files.refuse(CONFIG, tie, rule, False)
-    return source, target, tensors.take(head, -1, size)
-
-
 def _positions(tensors, hparams, size):
     """Return learned positions, or compare stored ones with the formula.
 
@@ -366,8 +405,10 @@ def _positions(tensors, hparams, size):
         if stored is None:
             continue
         zeros = np.zeros((1, *stored.shape), np.float32)
-        formula = SinesThenCosines()(zeros, np.arange(len(stored))[None])
-        difference = np.abs(np.asarray(formula)[0] - stored).max(initial=0)
+        layer = embedding.build(hparams["pos"], 0, 0)
+        formula = np.asarray(layer(zeros, np.arange(len(stored))[None]))[0]
+        first = hparams.get("first_position", 0)
+        difference = np.abs(formula - stored)[first:].max(initial=0)
         if difference > _POSITIONS_TOLERANCE * len(stored):
             rule = "Hugging Face's sinusoids"
             raise model_files.refuse("the weights", name, rule, difference)

@@ -15,19 +15,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro.importing import imported, model_files
+from t2t_repro.importing import fairseq, imported, model_files
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.text import sentence_piece
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.sentence_piece import MultilingualPieces
-from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-_SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
-_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # of fairseq
 _REPLACED = ["<unk>", "<s>", "</s>"]  # of SentencePiece, by them
 _MASK = "<mask>"
 _TOKENIZER = "tokenizer.json"
@@ -80,16 +77,15 @@ def read(
     model = model_files.find_file(folder, "sentencepiece.bpe.model")
     content = files.read_bytes(model)
     listing, tokens, codes = _READERS[kind](folder, settings, content)
-    # No token has such a name: tokens have no spaces.
-    others = [f"<unused {i}>" for i in range(len(tokens), config["vocab_size"])]
-    tokens += others
-    control = {*map(tag_of, codes), *others, _MASK}
+    count = max(len(tokens), config["vocab_size"])
+    every = imported.with_rows(tokens, count)
+    control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
     mapped = imported.named(
         f"{model} with {listing}",
         sentence_piece.map_ids,
         content,
-        tokens,
-        _SPECIAL,
+        every,
+        fairseq.SPECIAL,
         False,
         control,
     )
@@ -173,7 +169,7 @@ def _read_mbart50(folder, settings, model):
         ("the first pieces", pieces[:3] == _REPLACED, f"{_REPLACED}"),
     )
     codes = _LANGUAGES["mbart50"]
-    tokens = [*_FIRST, *pieces[3:], *map(tag_of, codes), _MASK]
+    tokens = [*fairseq.FIRST, *pieces[3:], *map(tag_of, codes), _MASK]
     return listing, tokens, codes
 
 

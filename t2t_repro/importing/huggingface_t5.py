@@ -107,7 +107,6 @@ _NAMES = weights.Names(
 _TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _SETTINGS_FILE = "tokenizer_config.json"
 _TOKENIZERS = "T5Tokenizer", "MT5Tokenizer"
-_SIDES = "inputs", "targets"  # of models of many tasks, in place of languages
 forces_first = False  # no language begins an output
 
 
@@ -218,9 +217,9 @@ def read_vocabularies(
     # MADLAD's embedding has no rows for sentinels.
     tokens = (pieces + _sentinels(folder, settings, pieces))[:size]
     words = {*tokens[count:], *codes}
-    unused = [f"<unused {i}>" for i in range(len(tokens), size)]
+    unused = imported.with_rows(tokens, size)[len(tokens) :]
     tokens += unused
-    _check_added(folder, settings, tokens)
+    imported.check_added(folder, settings, tokens)
     mapped = imported.named(
         str(model),
         sentence_piece.map_ids,
@@ -236,7 +235,7 @@ def read_vocabularies(
         [mapped.order] * 2,
         [model],
         "mapped_sentence_piece",
-        ("", "") if codes else _SIDES,
+        ("", "") if codes else imported.SIDES,
         tuple(codes.values()),
     )
 
@@ -266,23 +265,3 @@ def _sentinels(folder, settings, pieces):
     last = given["extra_ids"] - 1
     names = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]
     return [] if names[-1:] == pieces[-1:] else names
-
-
-def _check_added(folder, settings, tokens):
-    """Refuse tokens that were added to those of T5."""
-    added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
-    files.require_json_shape(folder / _SETTINGS_FILE, added, {str: shape})
-    names = {i: token["content"] for i, token in added.items()}
-    if (file := folder / "added_tokens.json").is_file():
-        ids = model_files.read_json(file, {str: int})
-        names |= {str(i): name for name, i in ids.items()}
-    if (file := folder / "tokenizer.json").is_file():
-        listed = {"added_tokens": [{"id": int, "content": str}]}
-        listed = model_files.read_json(file, listed)
-        names |= {str(x["id"]): x["content"] for x in listed["added_tokens"]}
-    where = f"the tokens of {folder}"
-    for i, token in enumerate(tokens):
-        name = names.get(str(i), token)
-        is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
-        rule = f"{token!r}, a token of T5"
-        model_files.require(where, names, (str(i), is_right, rule))

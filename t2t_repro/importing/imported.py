@@ -11,8 +11,16 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays, model_files
 from t2t_repro.io import files
-from t2t_repro.text import parallel_files, sentence_piece, vocabulary
+from t2t_repro.text import (
+    bpe_codes,
+    parallel_files,
+    sentence_piece,
+    vocabulary,
+)
+from t2t_repro.text.bpe_codes import BpeCodes
+from t2t_repro.text.byte_level import ByteLevel
 from t2t_repro.text.sentence_piece import (
+    SPACE,
     MappedModel,
     MappedSentencePiece,
     SentencePiece,
@@ -23,6 +31,7 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
 # to a softmax, and label smoothing of it stays small.
 PAD_BIAS = -100.0
+SIDES = "inputs", "targets"  # of models of many tasks, in place of languages
 _LINES = 10_000  # that trim() segments at once
 
 
@@ -182,6 +191,48 @@ def special_tokens(
     return SpecialTokens(eos, "<unk>", pad)
 
 
+def with_rows(tokens: Sequence[str], count: int) -> list[str]:
+    """Return as many tokens as an embedding has rows.
+
+    Rows without a token get names that no text has, since tokens have no
+    spaces.
+    """
+    others = [f"<unused {i}>" for i in range(len(tokens), count)]
+    return [*tokens[:count], *others]
+
+
+def check_added(
+    folder: pathlib.Path, settings: Mapping[str, Any], tokens: Sequence[str]
+) -> None:
+    """Refuse tokens that were added to those of a tokenizer of Hugging Face.
+
+    Args:
+        folder: may have files of them.
+        settings: those of tokenizer_config.json, which may have them.
+        tokens: those of the tokenizer, by their ids.
+
+    Raises:
+        UserError: a token is another.
+    """
+    added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
+    file = folder / "tokenizer_config.json"
+    files.require_json_shape(file, added, {str: shape})
+    names = {i: token["content"] for i, token in added.items()}
+    if (file := folder / "added_tokens.json").is_file():
+        ids = model_files.read_json(file, {str: int})
+        names |= {str(i): name for name, i in ids.items()}
+    if (file := folder / "tokenizer.json").is_file():
+        listed = {"added_tokens": [{"id": int, "content": str}]}
+        listed = model_files.read_json(file, listed)
+        names |= {str(x["id"]): x["content"] for x in listed["added_tokens"]}
+    where = f"the tokens of {folder}"
+    for i, token in enumerate(tokens):
+        name = names.get(str(i), token)
+        is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
+        rule = f"{token!r}, a token of the original"
+        model_files.require(where, names, (str(i), is_right, rule))
+
+
 def map_tokens(
     tokens: Sequence[Sequence[str]],
     special: Sequence[SpecialTokens],
@@ -235,6 +286,49 @@ def map_pieces(
         )
     ]
     return pieces(mapped, [*lists, *models])
+
+
+def map_codes(
+    codes_file: pathlib.Path,
+    codes: str,
+    tokenizer: str,
+    languages: Sequence[str],
+    tokens: Sequence[Sequence[str]],
+    special: SpecialTokens,
+    lists: Sequence[pathlib.Path],
+) -> FoundVocabularies:
+    """Return vocabularies of codes of byte pair encoding.
+
+    Args:
+        codes_file: the file of the codes.
+        codes: its content.
+        tokenizer: one of bpe_codes.TOKENIZERS.
+        languages: those of both sides.
+        tokens: as of map_tokens().
+        special: names of special tokens, the same on both sides.
+        lists: as of map_tokens().
+    """
+    orders = [vocabulary.order_tokens(names, special) for names in tokens]
+    sides = [
+        named(
+            f"{codes_file} with {file.name}",
+            bpe_codes.serialize,
+            [names[i] for i in order],
+            special.unknown,
+            codes,
+            tokenizer,
+            "" if tokenizer == "none" else language,
+        )
+        for names, order, language, file in zip(
+            tokens, orders, languages, lists, strict=True
+        )
+    ]
+    return FoundVocabularies(
+        Vocabularies.of(*map(BpeCodes, sides)),
+        orders,
+        [*lists, codes_file],
+        "bpe_codes",
+    )
 
 
 def keep_ids(model: pathlib.Path) -> MappedModel:
@@ -307,7 +401,8 @@ def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
 
 
 def _require_pieces(vocabulary):
-    if not isinstance(vocabulary, SentencePiece):
+    is_other = isinstance(vocabulary, ByteLevel)  # it is to spell any text
+    if not isinstance(vocabulary, SentencePiece) or is_other:
         raise errors.UserError(
             "--keep_tokens_of is for vocabularies of SentencePiece; got "
             f"{type(vocabulary).__name__}. Omit it."

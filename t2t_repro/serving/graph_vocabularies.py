@@ -8,7 +8,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro import errors
-from t2t_repro.text import t2t_subwords
+from t2t_repro.text import byte_level, t2t_subwords
+from t2t_repro.text.byte_level import ByteLevel
 from t2t_repro.text.languages import (
     DIRECTED,
     SOURCE,
@@ -182,6 +183,52 @@ class MultilingualGraph(MappedPieceGraph):
             2 * tf.cast(has_tag, tf.int64),
         )
         return tf.concat([tags, texts], axis=1)
+
+
+_BETWEEN = b"\xff"  # words; no part of UTF-8
+
+
+class ByteLevelGraph(SentencePieceGraph):
+    """The ByteLevel, for lines that are valid UTF-8."""
+
+    def __init__(self, vocabulary: ByteLevel):
+        super().__init__(vocabulary)
+        characters = byte_level.byte_characters()
+        self._characters = tf.constant([*map(ord, characters)])
+        bytes_of = {ord(char): byte for byte, char in enumerate(characters)}
+        self._bytes = tf.constant(
+            [bytes([bytes_of.get(i, 0)]) for i in range(max(bytes_of) + 1)]
+        )
+        self._before = tf.constant(vocabulary.before, tf.int32)
+        self._special = tf.constant(sorted(vocabulary.special))
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        space = byte_level.SPACES
+        marked = tf.strings.regex_replace(
+            lines, f"([{space}]+)([{space}][^{space}])", rb"\1%b\2" % _BETWEEN
+        )
+        marked = tf.strings.regex_replace(
+            marked, f"({byte_level.words()})", rb"\1%b" % _BETWEEN
+        )
+        words = tf.strings.split(marked, _BETWEEN)
+        words = tf.ragged.boolean_mask(words, words != "")
+        codes = tf.strings.unicode_decode(words.flat_values, "ISO-8859-1")
+        texts = tf.strings.unicode_encode(
+            tf.gather(self._characters, codes), "UTF-8"
+        )
+        nested = words.with_flat_values(self.tokenizer.tokenize(texts))
+        count = tf.where(lines == "", 0, tf.size(self._before))
+        before = tf.tile(self._before[None], (tf.size(lines), 1))
+        before = tf.RaggedTensor.from_tensor(before, count)
+        return tf.concat([before, nested.merge_dims(1, 2)], axis=1)
+
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        is_text = tf.reduce_all(ids.flat_values[:, None] != self._special, 1)
+        ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
+        text = tf.strings.reduce_join(self.pieces(ids), axis=1)
+        codes = tf.strings.unicode_decode(text, "UTF-8")
+        text = tf.strings.reduce_join(tf.gather(self._bytes, codes), axis=1)
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
 
 # tensor2tensor's subwords in a graph.

@@ -16,14 +16,19 @@ are operations of TensorFlow.
 import functools
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
 from t2t_repro.text import moses, vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD
 
 JOINER = "@@"
-TOKENIZERS = "none", "moses"
+# Those that tokenize before the codes, of a language.
+TOKENIZERS = {
+    "none": None,
+    "moses": moses.dash_splitting_tokenizer,
+    "fsmt": moses.normalizing_tokenizer,  # of Hugging Face
+}
 _END = "</w>"
 _VERSION = re.compile(r"#version: (\S+)")
 _MAX_CACHED_WORDS = 100_000
@@ -48,7 +53,7 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
         )
         if content["tokenizer"] not in TOKENIZERS:
             raise errors.UserError(
-                f"The tokenizer must be one of {TOKENIZERS}; got "
+                f"The tokenizer must be one of {[*TOKENIZERS]}; got "
                 f"{content['tokenizer']!r}."
             )
         self._tokens = content["tokens"]
@@ -64,7 +69,7 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
         self._language = content["language"]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        tokenize = self._moses(moses.dash_splitting_tokenizer)
+        tokenize = self._moses(TOKENIZERS[self._tokenizer])
         return [
             [*map(self._id, self._segmenter.segment(tokenize(line))), EOS]
             for line in lines
@@ -88,55 +93,23 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
         return factory(self._language)
 
 
-class Segmenter:
-    """Merges of characters to subwords, first those that come first."""
+class Merges:
+    """Merges of neighbouring parts, first those that are first in a list."""
 
-    def __init__(self, codes: str):
-        """Parse codes: a pair on each line, from fastBPE with its frequency.
-
-        Raises:
-            UserError: they have another form.
-        """
-        lines = codes.rstrip("\n").split("\n") if codes.strip() else []
-        self._end_is_apart, lines = _is_version_1(lines)
+    def __init__(self, pairs: Iterable[tuple[str, str]]):
+        """Store the pairs; a second one that is the same is not used."""
         self._ranks: dict[tuple[str, str], int] = {}
-        for rank, line in enumerate(lines):
-            pair = line.strip("\r\n ").split(" ")
-            is_frequency = len(pair) == 3 and pair[2].isdecimal()
-            if len(pair) != 2 and not is_frequency:
-                raise errors.UserError(
-                    "Codes of byte pair encoding have two subwords on each "
-                    f"line; got {line!r:.80}."
-                )
-            if is_frequency:  # of fastBPE, whose codes have no version
-                self._end_is_apart = False
-            self._ranks.setdefault((pair[0], pair[1]), rank)
-        self._word = functools.lru_cache(_MAX_CACHED_WORDS)(self._join_subwords)
+        for rank, pair in enumerate(pairs):
+            self._ranks.setdefault(pair, rank)
 
-    def segment(self, text: str) -> list[str]:
-        """Split tokenized text into subwords."""
-        segmented = " ".join(
-            self._word(word) for word in text.strip("\r\n ").split(" ") if word
-        )
-        return segmented.split()  # Unicode's spaces, too: fairseq's tokenizer
-
-    def _join_subwords(self, word: str) -> str:
-        """Return the subwords of a word, joined by "@@ "."""
-        if len(word) == 1:
-            return word
-        if self._end_is_apart:
-            parts = [*word, _END]
-        else:
-            parts = [*word[:-1], word[-1] + _END]
-        *parts, last = self._merge_parts(parts)
-        last = last.removesuffix(_END)
-        return f"{JOINER} ".join([*parts, last] if last else parts)
-
-    def _merge_parts(self, parts):
-        """Merge all occurrences of the first pair of the codes, and so on.
+    def apply(self, parts: list) -> list[str]:
+        """Merge all occurrences of the first pair of the list, and so on.
 
         A heap has the pairs of neighbours. Their search in all parts would be
         quadratic, and a word may be a line of text without spaces.
+
+        Args:
+            parts: texts; they are changed.
         """
         count = len(parts)
         after = list(range(1, count + 1))
@@ -171,6 +144,52 @@ class Segmenter:
                 push(before[i])
                 push(i)
         return [part for part in parts if part is not None]
+
+
+class Segmenter:
+    """Merges of characters to subwords, first those that come first."""
+
+    def __init__(self, codes: str):
+        """Parse codes: a pair on each line, from fastBPE with its frequency.
+
+        Raises:
+            UserError: they have another form.
+        """
+        lines = codes.rstrip("\n").split("\n") if codes.strip() else []
+        self._end_is_apart, lines = _is_version_1(lines)
+        pairs = []
+        for line in lines:
+            pair = line.strip("\r\n ").split(" ")
+            is_frequency = len(pair) == 3 and pair[2].isdecimal()
+            if len(pair) != 2 and not is_frequency:
+                raise errors.UserError(
+                    "Codes of byte pair encoding have two subwords on each "
+                    f"line; got {line!r:.80}."
+                )
+            if is_frequency:  # of fastBPE, whose codes have no version
+                self._end_is_apart = False
+            pairs.append((pair[0], pair[1]))
+        self._merge = Merges(pairs).apply
+        self._word = functools.lru_cache(_MAX_CACHED_WORDS)(self._join_subwords)
+
+    def segment(self, text: str) -> list[str]:
+        """Split tokenized text into subwords."""
+        segmented = " ".join(
+            self._word(word) for word in text.strip("\r\n ").split(" ") if word
+        )
+        return segmented.split()  # Unicode's spaces, too: fairseq's tokenizer
+
+    def _join_subwords(self, word: str) -> str:
+        """Return the subwords of a word, joined by "@@ "."""
+        if len(word) == 1:
+            return word
+        if self._end_is_apart:
+            parts = [*word, _END]
+        else:
+            parts = [*word[:-1], word[-1] + _END]
+        *parts, last = self._merge(parts)
+        last = last.removesuffix(_END)
+        return f"{JOINER} ".join([*parts, last] if last else parts)
 
 
 def _is_version_1(lines):

@@ -31,6 +31,30 @@ def dash_splitting_tokenizer(language: str) -> Callable[[str], str]:
 
 
 @functools.cache
+def normalizing_tokenizer(language: str) -> Callable[[str], str]:
+    """Return a function of a line: the steps of transformers' FSMTTokenizer.
+
+    They are replace-unicode-punctuation.perl, normalize-punctuation.perl,
+    remove-non-printing-char.perl and dash_splitting_tokenizer().
+    """
+    import sacremoses
+
+    punctuation = sacremoses.MosesPunctNormalizer(lang=language)
+    tokenize = dash_splitting_tokenizer(language)
+
+    def tokenized(line):
+        text = punctuation.replace_unicode_punct(line)
+        text = punctuation.normalize(text)
+        return tokenize("".join(filter(_is_printing, text)))
+
+    return tokenized
+
+
+def _is_printing(character):
+    return unicodedata.category(character)[0] != "C"
+
+
+@functools.cache
 def detokenizer(language: str) -> Callable[[str], str]:
     """Return a function of a tokenized line: detokenizer.perl."""
     import sacremoses
@@ -80,7 +104,7 @@ def punctuation_normalizer(language: str) -> Callable[[str], str]:
     def normalized(line):
         return "".join(
             # sacremoses removes characters of control; perl does not.
-            " " if unicodedata.category(character)[0] == "C" else character
+            character if _is_printing(character) else " "
             for character in normalize(line)
         ).strip()
 

@@ -516,7 +516,9 @@ def _parse(model):
         raise errors.UserError(
             f"This is not a SentencePiece model ({len(model)} bytes): {error}."
         ) from error
-    if not proto.pieces:
+    # Of a damaged file, a piece may be bytes that are not UTF-8.
+    names = [piece.piece for piece in proto.pieces]
+    if not names or not all(isinstance(name, str) for name in names):
         raise errors.UserError(
             f"This is not a SentencePiece model ({len(model)} bytes)."
         )

@@ -21,8 +21,10 @@ pytestmark = pytest.mark.usefixtures("kept_abstract_models")
 TESTS = pathlib.Path(__file__).parents[1]
 MARIAN_OPTIONS = marian_models.OPTIONS | {"enc-depth": 1}
 FILES = {
+    "bart": ["vocab.json", "merges.txt"],
     "ctranslate2": ["model.bin", "config.json", "shared_vocabulary.json"],
     "fairseq": ["dict.en.txt", "dict.de.txt", "bpecodes"],
+    "fsmt": ["vocab-src.json"],
     "huggingface": [
         *("config.json", "generation_config.json", "model.safetensors"),
         *("source.spm", "vocab.json"),
@@ -76,14 +78,14 @@ WRITERS = {
     "ctranslate2": write_ctranslate2,
     "fairseq": imported_models.write_fairseq,
     "huggingface": imported_models.write_huggingface,
-    "m2m_100": functools.partial(copy_golden, name="m2m_100"),
     "marian": write_marian,
     "marian_binary": functools.partial(write_marian, name="model.bin"),
-    "mbart50": functools.partial(copy_golden, name="mbart50"),
-    "nllb": functools.partial(copy_golden, name="nllb"),
     "opennmt_tf": imported_models.write_opennmt_tf,
     "t5": functools.partial(copy_golden, name="t5"),
     "tensor2tensor": imported_models.write_tensor2tensor,
+} | {
+    name: functools.partial(copy_golden, name=name)
+    for name in ("bart", "fsmt", "m2m_100", "mbart50", "nllb")
 }
 
 

@@ -125,7 +125,8 @@ def test_logits_equal_those_of_transformers(model, family):
     found = np.asarray(model(batch))[0]
     theirs = np.array(family.expected["logits"])
     columns = np.argsort(family.order)[::EVERY]
-    np.testing.assert_allclose(found[:, columns], theirs, atol=1e-4)
+    found = found[: len(theirs), columns]
+    np.testing.assert_allclose(found, theirs, atol=1e-4)
 
 
 @pytest.mark.parametrize(
