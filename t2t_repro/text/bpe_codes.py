@@ -114,7 +114,7 @@ class Merges:
         count = len(parts)
         after = list(range(1, count + 1))
         before = list(range(-1, count - 1))
-        heap = []  # of (rank, left part)
+        heap: list[tuple[int, int]] = []  # rank, left part
 
         def rank(i):
             if parts[i] is None or after[i] == count:

@@ -1,0 +1,61 @@
+"""Tests of byte-level byte pairs: any text, in Python and in a graph."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_repro.serving.graph_vocabularies import ByteLevelGraph
+from t2t_repro.text import byte_level
+from t2t_repro.text.byte_level import ByteLevel
+
+MERGES = [("Ġ", "a"), ("a", "a"), ("Ġ", "Ġ"), ("aa", "aa"), ("'", "s")]
+TEXTS = st.text() | st.text("aé1 \t\n\u3000\x1c'st!", max_size=20)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    unions = ["".join(pair) for pair in MERGES]
+    tokens = [*byte_level.SPECIAL, *byte_level.byte_characters(), *unions]
+    return ByteLevel(byte_level.map_ids(tokens, MERGES, 1).model)
+
+
+@pytest.fixture(scope="module")
+def graph(vocabulary):
+    return ByteLevelGraph(vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("line", "pieces"),
+    [
+        ("", []),
+        ("aaaaa", ["aaaa", "a"]),
+        ("  a", ["Ġ", "Ġa"]),
+        ("a  ", ["a", "ĠĠ"]),
+        ("a \ta", ["a", "Ġ", "ĉ", "a"]),
+        ("a's", ["a", "'s"]),
+        ("a 's", ["a", "Ġ", "'", "s"]),
+        ("<s>", ["<", "s", ">"]),
+        ("\x1ca", ["Ĝ", "a"]),
+    ],
+)
+def test_spaces_belong_to_the_word_after_them(vocabulary, line, pieces):
+    (ids,) = vocabulary.encode([line])
+    first = ["<s>"] if line else []
+    assert vocabulary.pieces(ids) == [*first, *pieces, "</s>"]
+
+
+@given(TEXTS)
+def test_any_text_survives(vocabulary, text):
+    (ids,) = vocabulary.encode([text])
+    assert vocabulary.join([ids]) == [text]
+
+
+@settings(max_examples=25)
+@given(st.lists(TEXTS, max_size=9), st.lists(st.integers(2, 265)))
+def test_graph_has_the_same_ids_and_texts(vocabulary, graph, lines, ids):
+    rows = [row[:-1] for row in vocabulary.encode(lines)]
+    assert graph.encode(tf.constant(lines, tf.string)).to_list() == rows
+    rows.append(ids)
+    found = graph.decode(tf.ragged.constant(rows, tf.int32, 1)).numpy()
+    assert [text.decode() for text in found] == vocabulary.join(rows)
