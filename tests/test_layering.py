@@ -130,7 +130,8 @@ def test_only_its_implementation_uses_sentencepiece():
             path.read_text("utf-8"),
         )
     }
-    assert asking == {"text.sentence_piece", "serving.graph_vocabularies"}
+    of_text = {"text.sentence_piece", "text.byte_level"}
+    assert asking == of_text | {"serving.graph_vocabularies"}
 
 
 def test_only_registry_names_the_definitions():
