@@ -35,7 +35,7 @@ import t2t_repro
 from scripts.benchmarks import harness
 from t2t_repro import hparam, registry
 from t2t_repro.decoding import compiled, rules, search, translate
-from t2t_repro.importing import huggingface, run_writer, trimming
+from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.runs.run import Run
@@ -343,7 +343,7 @@ def import_model(settings):
     folder = pathlib.Path(settings["folder"])
     found = huggingface.read(folder)
     if settings["trimmed"]:
-        found = trimming.trim(found, [folder / "text"])
+        found = imported.trim(found, [folder / "text"])
     run_dir = pathlib.Path(settings["run"])
     run_writer.write(found, "huggingface", run_dir, "-".join(LANGUAGES))
     return {PEAK: harness.peak_megabytes()}

@@ -96,9 +96,10 @@ def test_wrong_arguments_are_an_error(reproduce, call, usage):
 def test_claims_trains_the_rows_that_the_list_names(reproduce, tmp_path):
     finished, commands = reproduce("claims", str(tmp_path))
     assert finished.returncode == 0, finished.stderr
+    _, others = reproduce("claims", str(tmp_path), "small_differences")
     rows = {
         row
-        for command in commands
+        for command in [*commands, *others]
         for names in re.findall(r" --rows=(\S+)", command)
         for row in names.split(",")
     }
