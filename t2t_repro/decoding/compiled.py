@@ -29,7 +29,7 @@ _FEW_SENTENCES = 1, 8
 _MANY_SENTENCES = 16  # and its multiples
 _LENGTHS = (0, *(16 << i for i in range(21)))
 # Seconds of uncompiled searches in a bucket after which it is compiled: then it
-# takes 3 to 4 s of CPU time, and saves a fifth of `small`, half of `tiny`
+# takes 4 to 5 s of CPU time, and saves half of `small`, two thirds of `tiny`
 # (scripts/benchmarks/bench_decode.py).
 _SECONDS_BEFORE = 15.0
 _IDS = tf.TensorSpec([None, None], tf.int32)
