@@ -33,6 +33,7 @@ REFUSED = {  # variant: a pattern of the message
         for name in ("glu", "reglu", "geglu", "swiglu")
     },
     "modern": "hparam ffn_activation must be one of .* got 'swiglu'",
+    "buckets": "hparam ffn_activation must be one of .* got 'geglu_tanh'",
 }
 SUPPORTED = {
     name: changes for name, changes in VARIANTS.items() if name not in REFUSED
