@@ -46,7 +46,8 @@ def read_bart(
     Raises:
         UserError: a file is missing or damaged, or the tokenizer is another.
     """
-    _require_class(folder, settings, "BartTokenizer", "RobertaTokenizer")
+    classes = "BartTokenizer", "RobertaTokenizer"
+    imported.require_tokenizer(folder, settings, classes, classes[0])
     file = folder / "tokenizer_config.json"
     model_files.require_off(file, settings, ["add_prefix_space"])
     tokens, merges, files = _read_byte_pairs(folder)
@@ -85,7 +86,8 @@ def read_fsmt(
     settings: Mapping[str, Any],
 ) -> FoundVocabularies:
     """Read the vocabularies of an FSMT, as read_bart()."""
-    _require_class(folder, settings, "FSMTTokenizer")
+    name = "FSMTTokenizer"
+    imported.require_tokenizer(folder, settings, [name], name)
     file = folder / "tokenizer_config.json"
     model_files.require_off(file, settings, ["do_lower_case"])
     model_files.require_same(file, settings, config, {"langs": "langs"})
@@ -123,17 +125,6 @@ def _merge_lines(file):
     """Return the lines of merges, without that of the version."""
     lines = model_files.read_lines(file)
     return lines[lines[0].startswith("#version") :]
-
-
-def _require_class(folder, settings, *known):
-    """Refuse a tokenizer of another class; null is that of the model_type."""
-    kind = str(settings.get("tokenizer_class") or known[0])
-    is_known = kind.removesuffix("Fast") in known
-    model_files.require(
-        folder / "tokenizer_config.json",
-        settings,
-        ("tokenizer_class", is_known, model_files.one_of(known)),
-    )
 
 
 def _read_byte_pairs(folder):

@@ -66,13 +66,8 @@ def read(
     Raises:
         UserError: a file is missing or damaged, or the tokenizer is another.
     """
+    kind = imported.require_tokenizer(folder, settings, _READERS)
     file = folder / "tokenizer_config.json"
-    kind = str(settings.get("tokenizer_class")).removesuffix("Fast")
-    model_files.require(
-        file,
-        settings,
-        ("tokenizer_class", kind in _READERS, model_files.one_of(_READERS)),
-    )
     model_files.require_off(file, settings, ["legacy_behaviour"])
     model = model_files.find_file(folder, "sentencepiece.bpe.model")
     content = files.read_bytes(model)

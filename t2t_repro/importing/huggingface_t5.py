@@ -105,7 +105,6 @@ _NAMES = weights.Names(
     has_all_biases=False,
 )
 _TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-_SETTINGS_FILE = "tokenizer_config.json"
 _TOKENIZERS = "T5Tokenizer", "MT5Tokenizer"
 forces_first = False  # no language begins an output
 
@@ -242,13 +241,7 @@ def read_vocabularies(
 
 def _find_model(folder, settings):
     """Return the file of the SentencePiece model of a T5Tokenizer."""
-    kind = settings.get("tokenizer_class") or _TOKENIZERS[0]
-    is_known = str(kind).removesuffix("Fast") in _TOKENIZERS
-    model_files.require(
-        folder / _SETTINGS_FILE,
-        settings,
-        ("tokenizer_class", is_known, model_files.one_of(_TOKENIZERS)),
-    )
+    imported.require_tokenizer(folder, settings, _TOKENIZERS, _TOKENIZERS[0])
     model = folder / "spiece.model"
     if not model.is_file():  # transformers 5 does not save it
         raise errors.UserError(
@@ -260,7 +253,8 @@ def _find_model(folder, settings):
 
 def _sentinels(folder, settings, pieces):
     """Return the names of T5's sentinels; mT5's are pieces."""
-    table, file = {"extra_ids": Setting(100)}, folder / _SETTINGS_FILE
+    table = {"extra_ids": Setting(100)}
+    file = folder / "tokenizer_config.json"
     given, _ = model_files.read_settings(settings, table, file)
     last = given["extra_ids"] - 1
     names = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]

@@ -3,7 +3,13 @@
 import itertools
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,6 +205,33 @@ def with_rows(tokens: Sequence[str], count: int) -> list[str]:
     """
     others = [f"<unused {i}>" for i in range(len(tokens), count)]
     return [*tokens[:count], *others]
+
+
+def require_tokenizer(
+    folder: pathlib.Path,
+    settings: Mapping[str, Any],
+    known: Collection[str],
+    default: str | None = None,
+) -> str:
+    """Return the class of a tokenizer of Hugging Face, without "Fast".
+
+    Args:
+        folder: has tokenizer_config.json.
+        settings: those in it.
+        known: classes that are read.
+        default: that of settings without a class; None: there is none.
+
+    Raises:
+        UserError: the class is another.
+    """
+    kind = str(settings.get("tokenizer_class") or default)
+    kind = kind.removesuffix("Fast")
+    model_files.require(
+        folder / "tokenizer_config.json",
+        settings,
+        ("tokenizer_class", kind in known, model_files.one_of(known)),
+    )
+    return kind
 
 
 def check_added(
