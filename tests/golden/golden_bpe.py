@@ -18,6 +18,7 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers, trainers
 
+from tests.golden.golden_huggingface import generate
 from tests.golden.golden_languages import settings, varied
 
 ROOT = pathlib.Path(__file__).parent
@@ -145,7 +146,8 @@ def write(folder, model, tokenizer, lines):
     expected["logits"] = [[round(x, 5) for x in row] for row in logits.tolist()]
     for name, beams in (("greedy", 1), ("beam", 4)):
         expected[name] = [
-            generate(model, ids, beams) for ids in expected["inputs"]
+            generate(model, ids, beams, EXTRA_LENGTH)
+            for ids in expected["inputs"]
         ]
     expected["texts"] = tokenizer.batch_decode(
         expected["beam"],
@@ -157,18 +159,6 @@ def write(folder, model, tokenizer, lines):
     )
     found = [*itertools.chain(*expected["beam"])]
     print(folder.name, [*map(len, expected["beam"])], len(set(found)))
-
-
-def generate(model, ids, beams):
-    """Return the ids of an output, to EOS."""
-    with torch.no_grad():
-        output = model.generate(
-            input_ids=torch.tensor([ids]),
-            num_beams=beams,
-            max_new_tokens=len(ids) + EXTRA_LENGTH,
-        )
-    found = output[0].tolist()[1:]
-    return found[: found.index(2) + 1]
 
 
 if __name__ == "__main__":

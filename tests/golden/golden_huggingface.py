@@ -134,16 +134,17 @@ def logits(model, expected):
     ]
 
 
-def generate(model, ids, beams):
-    """Return the ids of an output, with EOS."""
+def generate(model, ids, beams, extra_length=EXTRA_LENGTH, **settings):
+    """Return the ids of an output, with EOS, by generate() with settings."""
     with torch.no_grad():
         output = model.generate(
             input_ids=torch.tensor([ids]),
             num_beams=beams,
-            max_new_tokens=len(ids) + EXTRA_LENGTH,
+            max_new_tokens=len(ids) + extra_length,
+            **settings,
         )
     found = output[0].tolist()[1:]
-    return found[: found.index(0) + 1]
+    return found[: found.index(model.config.eos_token_id) + 1]
 
 
 def random_model(vocab_size):

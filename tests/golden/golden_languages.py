@@ -22,6 +22,8 @@ import sentencepiece
 import torch
 import transformers
 
+from tests.golden.golden_huggingface import generate
+
 ROOT = pathlib.Path(__file__).parent
 EXTRA_LENGTH = 8
 ROWS, EVERY = 6, 7  # logits that are stored
@@ -30,7 +32,7 @@ DIRECTIONS = {
     "nllb": ("eng_Latn", "deu_Latn"),
     "mbart50": ("en_XX", "de_DE"),
 }
-_LINES = [
+LINES = [
     "Two dogs play in the snow.",
     "Zwei Hunde spielen im Schnee.",
     "Deux chiens jouent dans la neige.",
@@ -51,7 +53,7 @@ _MORE_ROWS = {"m2m_100": 108, "nllb": 2, "mbart50": 0}
 
 def main(paths):
     text = [line for path in paths for line in open(path, encoding="utf-8")]
-    text = [*text[:3000], *_LINES[3:6] * 50]
+    text = [*text[:3000], *LINES[3:6] * 50]
     byte_pairs, unigrams = (learn(text, x) for x in ("bpe", "unigram"))
     for family in DIRECTIONS:
         write(family, unigrams if family == "mbart50" else byte_pairs)
@@ -88,7 +90,7 @@ def write(family, pieces):
         model.half()
     model.save_pretrained(folder)
     model.float()
-    lines = _LINES
+    lines = LINES
     if family != "m2m_100":  # SentencePiece alone removes such spaces
         lines = [" ".join(line.split()) for line in lines]
     expected = {"lines": lines, "inputs": tokenizer(lines)["input_ids"]}
@@ -105,7 +107,15 @@ def write(family, pieces):
     expected["logits"] = [[round(x, 5) for x in row] for row in logits.tolist()]
     for name, beams in (("greedy", 1), ("beam", 4)):
         expected[name] = [
-            generate(model, ids, beams, second[0]) for ids in expected["inputs"]
+            generate(
+                model,
+                ids,
+                beams,
+                EXTRA_LENGTH,
+                forced_bos_token_id=second[0],
+                forced_eos_token_id=2,
+            )
+            for ids in expected["inputs"]
         ]
     (folder / "expected.json").write_text(
         json.dumps(expected, ensure_ascii=False) + "\n", "utf-8"
@@ -162,20 +172,6 @@ def write_mbart50(folder, source):
     settings = {"tokenizer_class": "MBart50Tokenizer", "src_lang": source}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
     return made
-
-
-def generate(model, ids, beams, first):
-    """Return the ids of an output, from the language to EOS."""
-    with torch.no_grad():
-        output = model.generate(
-            input_ids=torch.tensor([ids]),
-            num_beams=beams,
-            max_new_tokens=len(ids) + EXTRA_LENGTH,
-            forced_bos_token_id=first,
-            forced_eos_token_id=2,
-        )
-    found = output[0].tolist()[1:]
-    return found[: found.index(2) + 1]
 
 
 def settings(vocab_size):

@@ -23,19 +23,16 @@ import sentencepiece
 import torch
 import transformers
 
+from tests.golden.golden_huggingface import generate
+from tests.golden.golden_languages import LINES as SENTENCES
+
 ROOT = pathlib.Path(__file__).parent
 EXTRA_LENGTH = 8
 EVERY = 7  # logit that is stored
 SEED = 1
 LINES = [
     "translate English to German: Two dogs play in the snow.",
-    "Zwei Hunde spielen im Schnee.",
-    "Deux chiens jouent dans la neige.",
-    "Две собаки играют в снегу.",
-    "两只狗在雪地里玩耍。",
-    "كلبان يلعبان في الثلج",
-    "unknown: Ω€ and ☃ ☃☃ x",
-    "  spaces   between ",
+    *SENTENCES[1:8],
     "The <extra_id_0> walks in <extra_id_1> park .",
     "Ein Mann",
 ]
@@ -104,7 +101,18 @@ def write(family, folder, config):
     model.save_pretrained(folder)
     expected["logits"] = logits(model, *inputs[:2])
     for name, beams in (("greedy", 1), ("beam", 4)):
-        expected[name] = [generate(model, ids, beams) for ids in inputs]
+        expected[name] = [
+            generate(
+                model,
+                ids,
+                beams,
+                EXTRA_LENGTH,
+                forced_eos_token_id=config.eos_token_id,
+                # Trained ones never have it.
+                bad_words_ids=[[config.pad_token_id]],
+            )
+            for ids in inputs
+        ]
     (folder / "expected.json").write_text(
         json.dumps(expected, ensure_ascii=False) + "\n", "utf-8"
     )
@@ -121,21 +129,6 @@ def logits(model, source, target):
             decoder_input_ids=torch.tensor([[start, *target[:-1]]]),
         ).logits[0, :, ::EVERY]
     return [[round(x, 5) for x in row] for row in found.tolist()]
-
-
-def generate(model, ids, beams):
-    """Return the ids of an output up to EOS."""
-    config = model.config
-    with torch.no_grad():
-        output = model.generate(
-            input_ids=torch.tensor([ids]),
-            num_beams=beams,
-            max_new_tokens=len(ids) + EXTRA_LENGTH,
-            forced_eos_token_id=config.eos_token_id,
-            bad_words_ids=[[config.pad_token_id]],  # trained ones never have it
-        )
-    found = output[0].tolist()[1:]
-    return found[: found.index(config.eos_token_id) + 1]
 
 
 def random_model(config):
