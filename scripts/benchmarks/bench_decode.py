@@ -73,6 +73,8 @@ OURS = {"threads": THREADS, "intra_threads": 1}
 # The decoder's for single sentences: devices.choose_threads_for_one_sentence().
 THREADS_FOR_ONE = {"tiny": 1, "small": 1, "base": THREADS}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
+# CTranslate2 divides scores by length ** length_penalty.
+OF_CTRANSLATE2 = {"length_penalty": 0.6}
 
 # Searches with a model of random weights, each in a process of its own: the
 # number of threads is set before TensorFlow starts.
@@ -407,8 +409,7 @@ def best_turns(measure, settings, others, threads, rate):
         layouts[name] = {"workers": threads, "threads": 1}
 
     def measure_peer(layout):
-        # CTranslate2 divides scores by length ** length_penalty.
-        layout = settings | layout | {"length_penalty": 0.6}
+        layout = settings | layout | OF_CTRANSLATE2
         return run(measure, "peers", **layout) | layout
 
     measures = {
@@ -468,8 +469,7 @@ def compare_compiled(size, folder):
         for _ in range(_TURNS.value):
             measured = run("compiled", **settings)
             seconds = [measured["seconds"][xla] for xla in ("on", "off")]
-            # CTranslate2 divides scores by length ** length_penalty.
-            peer = settings | {"length_penalty": 0.6}
+            peer = settings | OF_CTRANSLATE2
             seconds.append(run("CPU seconds", "peers", **peer))
             turns.append([1000 * statistics.median(s) for s in seconds])
         on, *others = map(min, zip(*turns, strict=True))

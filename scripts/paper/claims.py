@@ -101,7 +101,7 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What trainings would find."""
+    """Power of trainings that were not run."""
 
     detectable: float  # with SEEDS seeds of each row
     seeds_needed: int
@@ -179,9 +179,9 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
     rows = _read_rows(experiment, path)
     if experiment.claims[0].quantity == "correlation":
         return [_judge_order(experiment.claims[0], rows)]
-    base = _read_folder(results / "table3", {"base"})
     return [
-        _judge_rows(claim, experiment, rows) or _plan(claim, experiment, base)
+        _judge_rows(claim, experiment, rows)
+        or _plan(claim, experiment, _read_base(results))
         for claim in experiment.claims
     ]
 
@@ -192,6 +192,12 @@ def _read_rows(experiment, folder) -> dict[str, list[dict]]:
     if experiment.claims[0].quantity == "correlation":
         used = set(TABLE_3)
     return _read_folder(folder, used)
+
+
+@functools.cache
+def _read_base(results):
+    """Return the row of base of Table 3, by whose noise others are planned."""
+    return _read_folder(results / "table3", {"base"})
 
 
 def _read_folder(folder, used) -> dict[str, list[dict]]:
@@ -415,8 +421,10 @@ def _word(judged):
 
 def _needed(judged):
     """Describe what a claim needs whose verdict is open."""
-    needs = judged.verdict or judged.plan
-    if not needs or _word(judged) not in ("cannot tell", NOT_RUN):
+    verdict = judged.verdict
+    is_open = not verdict or verdict.verdict == verdicts.CANNOT_TELL
+    needs = verdict or judged.plan
+    if not needs or not is_open:
         return ""
     text = f": needs {needs.seeds_needed} seeds"
     if judged.minutes:

@@ -1,4 +1,4 @@
-"""What the screen shows of work: progress, tables, messages; signals to stop.
+"""Progress, tables and messages of work on the screen, and signals to stop it.
 
 Work outlives its screen: what cannot be shown any more is lost.
 """

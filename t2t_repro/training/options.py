@@ -250,9 +250,8 @@ class Task(NamedTuple):
     vocabularies: "Vocabularies"
     plan: "Plan"  # batches of corpora["train"]
     corpora: Mapping[str, "Corpus"]  # "train" and "validation"
-    search: hparam.DecodeHParams = (
-        hparam.DecodeHParams()
-    )  # of the validation sample
+    # Of the validation sample.
+    search: hparam.DecodeHParams = hparam.DecodeHParams()
     suite: Suite = Suite()  # the problem's metrics
     sampler: "SubwordSampler | None" = None  # of training text
     # {"en-de": validation pairs} of a many-to-many problem, in order.
