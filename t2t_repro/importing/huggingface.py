@@ -3,13 +3,10 @@
     config.json                              sizes and special ids
     model.safetensors, pytorch_model.bin     one of them; or of their indices,
                                              NAME.index.json, with their parts
-    vocab.json                               {token: id}
-    target_vocab.json                        if the targets have their own ids
-    source.spm, target.spm                   SentencePiece models
     generation_config.json                   search, if there is one
 
-huggingface_languages.py has the files of tokens of models of many languages,
-huggingface_bpe.py those of BART and FSMT, and huggingface_t5.py has T5 and mT5.
+huggingface_vocabularies.py has the files of tokens, and huggingface_t5.py all
+that T5 and mT5 have of their own.
 
 Hugging Face's code of Marian (transformers/models/marian/modeling_marian.py)
 computes positions by the paper's formula with all sines first, while Marian, by
@@ -27,9 +24,8 @@ import numpy as np
 from t2t_repro.importing import (
     arrays,
     fairseq,
-    huggingface_bpe,
-    huggingface_languages,
     huggingface_t5,
+    huggingface_vocabularies,
     imported,
     model_files,
     weights,
@@ -166,36 +162,6 @@ def read(folder: pathlib.Path) -> Imported:
     )
 
 
-def read_vocabularies(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    tokenizer: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabularies of a Marian.
-
-    Args:
-        folder: has the files.
-        config: settings of config.json.
-        tokenizer: settings of tokenizer_config.json.
-
-    Raises:
-        UserError: a file is missing or damaged, or lacks a special token.
-    """
-    lists = [model_files.find_file(folder, "vocab.json")] * 2
-    if (folder / "target_vocab.json").is_file():
-        lists[1] = folder / "target_vocab.json"
-    models = [
-        model_files.find_file(folder, f"{x}.spm") for x in ("source", "target")
-    ]
-    tokens = [model_files.read_tokens(file) for file in lists]
-    file = folder / CONFIG
-    special = [imported.special_tokens(names, config, file) for names in tokens]
-    found = imported.map_pieces(models, tokens, special, lists, True)
-    return found._replace(
-        languages=imported.side_names(tokenizer, "source_lang", "target_lang")
-    )
-
-
 def _read_matrices(tensors, config):
     """Return the embeddings of both sides, and the softmax.
 
@@ -246,7 +212,7 @@ class _Family(NamedTuple):
     huggingface_t5 has the same functions.
     """
 
-    # Called as read_vocabularies().
+    # Called as huggingface_vocabularies.read_marian().
     read_vocabularies: Callable[..., FoundVocabularies]
     # Hparams that no setting stands for.
     hparams: Mapping[str, Any]
@@ -312,13 +278,13 @@ _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
 _OFFSET = {"static_position_embeddings": False, "extra_pos_embeddings": 2}
 _FAMILIES: dict[str, Any] = {
     "marian": _Family(
-        read_vocabularies,
+        huggingface_vocabularies.read_marian,
         {"pos": "sines_then_cosines"},
         {},
         dict.fromkeys(_UNREAD, False),
     ),
     "m2m_100": _Family(
-        huggingface_languages.read,
+        huggingface_vocabularies.read_languages,
         {"pos": "timing"} | _PRE_NORM,
         {"vocab_size": Setting(128_112)}
         | _defaults(
@@ -330,14 +296,14 @@ _FAMILIES: dict[str, Any] = {
         True,
     ),
     "mbart": _Family(
-        huggingface_languages.read,
+        huggingface_vocabularies.read_languages,
         _LEARNED | _PRE_NORM,
         {"vocab_size": Setting(50_265)},
         dict.fromkeys(_UNREAD, True) | _OFFSET,
         True,
     ),
     "fsmt": _Family(
-        huggingface_bpe.read_fsmt,
+        huggingface_vocabularies.read_fsmt,
         {"pos": "timing"},
         {
             "langs": Setting(list),
@@ -348,7 +314,7 @@ _FAMILIES: dict[str, Any] = {
         read_matrices=_read_fsmt_matrices,
     ),
     "bart": _Family(
-        huggingface_bpe.read_bart,
+        huggingface_vocabularies.read_bart,
         _LEARNED,
         {"vocab_size": Setting(50_265)},
         dict.fromkeys(_UNREAD, False) | {"normalize_embedding": True} | _OFFSET,

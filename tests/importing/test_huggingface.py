@@ -14,7 +14,13 @@ from imported_models import write_huggingface
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import score, search
-from t2t_repro.importing import arrays, huggingface, imported, run_writer
+from t2t_repro.importing import (
+    arrays,
+    huggingface,
+    huggingface_vocabularies,
+    imported,
+    run_writer,
+)
 from t2t_repro.layers.embedding import SinesThenCosines
 from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
@@ -46,7 +52,7 @@ def model(run):
 def orders():
     """Their id of each of our ids, on both sides."""
     config = json.loads((GOLDEN / "config.json").read_text("utf-8"))
-    return huggingface.read_vocabularies(GOLDEN, config, {}).orders
+    return huggingface_vocabularies.read_marian(GOLDEN, config, {}).orders
 
 
 @pytest.mark.parametrize("side", ["inputs", "targets"])

@@ -16,7 +16,11 @@ from t2t_repro import errors
 from t2t_repro.data.corpus import Encoder
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
-from t2t_repro.importing import huggingface, huggingface_bpe, run_writer
+from t2t_repro.importing import (
+    huggingface,
+    huggingface_vocabularies,
+    run_writer,
+)
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.serving.served_model import ServedModel
@@ -48,7 +52,7 @@ def family(definitions, request, tmp_path_factory):
     run_writer.write(found, "huggingface", folder, "-".join(found.languages))
     config = json.loads((golden / "config.json").read_text("utf-8"))
     config["forced_bos_token_id"] = 0
-    read = getattr(huggingface_bpe, f"read_{request.param}")
+    read = getattr(huggingface_vocabularies, f"read_{request.param}")
     return Family(
         request.param,
         Run.open(folder),

@@ -18,7 +18,7 @@ from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.importing import (
     huggingface,
-    huggingface_languages,
+    huggingface_vocabularies,
     imported,
     run_writer,
 )
@@ -237,6 +237,6 @@ def test_newer_files_of_mbart50_have_the_same_tokens(tmp_path):
 def test_other_tokenizers_are_refused(settings, message):
     settings = {"tokenizer_class": "M2M100Tokenizer"} | settings
     with pytest.raises(errors.UserError, match=message):
-        huggingface_languages.read(
+        huggingface_vocabularies.read_languages(
             GOLDEN / "m2m_100", {"vocab_size": 400}, settings
         )

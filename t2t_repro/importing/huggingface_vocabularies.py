@@ -1,0 +1,364 @@
+"""Vocabularies of Hugging Face's models, from the files of their tokenizers.
+
+    vocab.json                         {token: id}; M2M-100's lacks languages
+    target_vocab.json                  Marian's, if targets have their own ids
+    source.spm, target.spm             Marian's SentencePiece models
+    sentencepiece.bpe.model            segments text of many languages
+    merges.txt                         pairs of pieces of BART; fastBPE's codes
+                                       of FSMT, without counts
+    vocab-src.json, vocab-tgt.json     FSMT: {token: id} of both sides
+    tokenizer.json                     NLLB-200: all tokens with their ids; of
+                                       mBART-50 and BART newer versions have it
+    tokenizer_config.json              the class of the tokenizer, and languages
+
+The token of a language, __de__, deu_Latn or de_DE, is <2de>, <2deu_Latn> or
+<2de_DE> here. huggingface_t5.py has the files of T5 and mT5.
+"""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t2t_repro.importing import fairseq, imported, model_files
+from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.model_files import Setting
+from t2t_repro.io import files
+from t2t_repro.text import bpe_codes, byte_level, sentence_piece
+from t2t_repro.text.byte_level import ByteLevel
+from t2t_repro.text.languages import tag_of
+from t2t_repro.text.sentence_piece import MultilingualPieces
+from t2t_repro.text.vocabulary_pair import Vocabularies
+
+_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
+_REPLACED = ["<unk>", "<s>", "</s>"]  # of SentencePiece, by them
+_MASK = "<mask>"
+_MERGES, _TOKENIZER = "merges.txt", "tokenizer.json"
+# Languages by `language_codes` of M2M100Tokenizer, and of MBart50Tokenizer,
+# whose files lack them. Their tokens follow the others in this order.
+_LANGUAGES = {
+    "m2m100": """
+        af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff
+        fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk
+        km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa
+        pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur
+        uz vi wo xh yi yo zh zu
+    """.split(),
+    "wmt21": "en ha is ja cs ru zh de".split(),
+    "mbart50": """
+        ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX
+        kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN
+        zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN
+        mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
+        ur_PK xh_ZA gl_ES sl_SI
+    """.split(),
+}
+_VERSION = "#version: 0.2"  # of codes, in which the last part has </w>
+# Settings of BART's tokenizer.json, with the only values.
+_MODEL = {
+    "type": "BPE",
+    "dropout": None,
+    "continuing_subword_prefix": "",
+    "end_of_word_suffix": "",
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+_WORDS = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+
+
+def read_marian(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabularies of a Marian.
+
+    Args:
+        folder: has the files.
+        config: settings of config.json.
+        settings: those of tokenizer_config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or lacks a special token.
+    """
+    lists = [model_files.find_file(folder, "vocab.json")] * 2
+    if (folder / "target_vocab.json").is_file():
+        lists[1] = folder / "target_vocab.json"
+    models = [
+        model_files.find_file(folder, f"{x}.spm") for x in ("source", "target")
+    ]
+    tokens = [model_files.read_tokens(file) for file in lists]
+    file = folder / "config.json"
+    special = [imported.special_tokens(names, config, file) for names in tokens]
+    found = imported.map_pieces(models, tokens, special, lists, True)
+    return found._replace(
+        languages=imported.side_names(settings, "source_lang", "target_lang")
+    )
+
+
+def read_languages(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabulary of both sides, and the codes of its languages.
+
+    Args:
+        folder: has the files.
+        config: settings of config.json: rows of the embedding, and perhaps the
+            token of a target language. Tokens that the tokenizer lacks are
+            never read, and nothing in an output.
+        settings: those of tokenizer_config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or the tokenizer is another.
+    """
+    kind = imported.require_tokenizer(folder, settings, _READERS)
+    file = folder / "tokenizer_config.json"
+    model_files.require_off(file, settings, ["legacy_behaviour"])
+    model = model_files.find_file(folder, "sentencepiece.bpe.model")
+    content = files.read_bytes(model)
+    listing, tokens, codes = _READERS[kind](folder, settings, content)
+    count = max(len(tokens), config["vocab_size"])
+    every = imported.with_rows(tokens, count)
+    control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
+    mapped = imported.named(
+        f"{model} with {listing}",
+        sentence_piece.map_ids,
+        content,
+        every,
+        fairseq.SPECIAL,
+        False,
+        control,
+    )
+    source, target = imported.side_names(settings, "src_lang", "tgt_lang")
+    return FoundVocabularies(
+        Vocabularies.shared(MultilingualPieces(mapped.model)),
+        [mapped.order] * 2,
+        [listing, model],
+        "multilingual_pieces",
+        (source, _forced_language(config, tokens, codes) or target),
+        tuple(codes),
+    )
+
+
+def _forced_language(config, tokens, codes):
+    """Return the language whose token begins all outputs, or ""."""
+    name = "forced_bos_token_id"
+    if (forced := config.get(name)) is None:
+        return ""
+    known = {tokens.index(tag_of(code)): code for code in codes}
+    is_known = type(forced) is int and forced in known
+    rule = "the id of a language"
+    model_files.require("the settings", config, (name, is_known, rule))
+    return known[forced]
+
+
+def _read_m2m100(folder, settings, model):
+    """Return the file of tokens, the tokens by their ids, and languages.
+
+    `model` is the content of the SentencePiece model.
+    """
+    known = {"language_codes": Setting("m2m100", values=("m2m100", "wmt21"))}
+    found, _ = model_files.read_settings(
+        settings, known, folder / "tokenizer_config.json"
+    )
+    codes = _LANGUAGES[found["language_codes"]]
+    listing = model_files.find_file(folder, "vocab.json")
+    tokens = model_files.read_tokens(listing)
+    return listing, [*tokens, *map(tag_of, codes)], codes
+
+
+def _read_nllb(folder, settings, model):
+    """Return the same as _read_m2m100()."""
+    return _read_tokenizers(folder, {str: int})
+
+
+def _read_tokenizers(folder, shape):
+    """Return the same as _read_m2m100(), of a file of `tokenizers`.
+
+    Its vocabulary has the shape {token: id}, or [[token, score]].
+    """
+    listing = model_files.find_file(folder, _TOKENIZER)
+    stored = model_files.read_json(
+        listing,
+        {
+            "model": {"vocab": shape},
+            "added_tokens": [{"id": int, "content": str}],
+        },
+    )
+    ids = stored["model"]["vocab"]
+    if isinstance(ids, list):
+        ids = {str([*pair, ""][0]): i for i, pair in enumerate(ids)}
+    ids |= {token["content"]: token["id"] for token in stored["added_tokens"]}
+    tokens = model_files.tokens_by_id(ids, listing)
+    tags = {code: tag_of(code) for code in tokens if _CODE.fullmatch(code)}
+    return listing, [tags.get(token, token) for token in tokens], [*tags]
+
+
+def _read_mbart50(folder, settings, model):
+    """Return the same as _read_m2m100().
+
+    fairseq's first tokens replace those of SentencePiece.
+    """
+    if (folder / _TOKENIZER).is_file():
+        return _read_tokenizers(folder, [[object]])
+    listing = folder / "sentencepiece.bpe.model"
+    pieces = imported.named(str(listing), sentence_piece.piece_names, model)
+    model_files.require(
+        listing,
+        {"the first pieces": pieces[:3]},
+        ("the first pieces", pieces[:3] == _REPLACED, f"{_REPLACED}"),
+    )
+    codes = _LANGUAGES["mbart50"]
+    tokens = [*fairseq.FIRST, *pieces[3:], *map(tag_of, codes), _MASK]
+    return listing, tokens, codes
+
+
+_READERS = {
+    "M2M100Tokenizer": _read_m2m100,
+    "NllbTokenizer": _read_nllb,
+    "MBart50Tokenizer": _read_mbart50,
+}
+
+
+def read_bart(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabularies of a BART.
+
+    Args:
+        folder: has the files.
+        config: settings of config.json: rows of the embedding, and perhaps the
+            token that begins all outputs, `<s>`.
+        settings: those of tokenizer_config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or the tokenizer is another.
+    """
+    classes = "BartTokenizer", "RobertaTokenizer"
+    imported.require_tokenizer(folder, settings, classes, classes[0])
+    file = folder / "tokenizer_config.json"
+    model_files.require_off(file, settings, ["add_prefix_space"])
+    tokens, merges, sources = _read_byte_pairs(folder)
+    # bart-large-cnn has no row of <mask>, the last token.
+    tokens = imported.with_rows(tokens, config["vocab_size"])
+    imported.check_added(folder, settings, tokens)
+    name, first = "forced_bos_token_id", config["forced_bos_token_id"]
+    is_right = first is None or (type(first), first) == (int, 0)
+    model_files.require(
+        "the settings", config, (name, is_right, "null or that of <s>, 0")
+    )
+    # The first of two is not read, but begins the output.
+    starts = (1, 1) if first is None else (2, 0)
+    mapped = [
+        imported.named(
+            " and ".join(map(str, sources)),
+            byte_level.map_ids,
+            tokens,
+            merges,
+            count,
+        )
+        for count in starts
+    ]
+    return FoundVocabularies(
+        Vocabularies.of(*(ByteLevel(side.model) for side in mapped)),
+        [side.order for side in mapped],
+        sources,
+        "byte_level",
+        imported.SIDES,
+    )
+
+
+def read_fsmt(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabularies of an FSMT, as read_marian()."""
+    name = "FSMTTokenizer"
+    imported.require_tokenizer(folder, settings, [name], name)
+    file = folder / "tokenizer_config.json"
+    model_files.require_off(file, settings, ["do_lower_case"])
+    model_files.require_same(file, settings, config, {"langs": "langs"})
+    languages = config["langs"]
+    is_pair = [*map(type, languages)] == [str, str]
+    model_files.require(
+        folder / "config.json", config, ("langs", is_pair, "two languages")
+    )
+    lists = [
+        model_files.find_file(folder, f"vocab-{side}.json")
+        for side in ("src", "tgt")
+    ]
+    codes = model_files.find_file(folder, _MERGES)
+    found = imported.map_codes(
+        codes,
+        "\n".join([_VERSION, *_merge_lines(codes)]),
+        "fsmt",
+        languages,
+        [[*map(_subword, model_files.read_tokens(file))] for file in lists],
+        fairseq.SPECIAL,
+        lists,
+    )
+    return found._replace(languages=(languages[0], languages[1]))
+
+
+def _subword(token):
+    """Return a token of FSMT as codes have it: the last of a word is bare."""
+    if token in fairseq.FIRST:
+        return token
+    last = token.removesuffix("</w>")
+    return last if last != token else token + bpe_codes.JOINER
+
+
+def _merge_lines(file):
+    """Return the lines of merges, without that of the version."""
+    lines = model_files.read_lines(file)
+    return lines[lines[0].startswith("#version") :]
+
+
+def _read_byte_pairs(folder):
+    """Return the tokens by their ids, the merges, and the files of them."""
+    listing = folder / _TOKENIZER
+    if listing.is_file():
+        return *_read_byte_level(listing), [listing]
+    listing = model_files.find_file(folder, "vocab.json")
+    file = model_files.find_file(folder, _MERGES)
+    merges = [line.split(" ") for line in _merge_lines(file)]
+    tokens = model_files.read_tokens(listing)
+    return tokens, _pairs(merges, file), [listing, file]
+
+
+def _read_byte_level(file):
+    """Return the tokens by their ids, and the merges, of a tokenizer.json."""
+    shape = {
+        "model": {"vocab": {str: int}, "merges": list},
+        "pre_tokenizer": dict,
+        "added_tokens": [{"id": int, "content": str}],
+    }
+    stored = model_files.read_json(file, shape)
+    model = stored["model"]
+    model_files.require_fixed(file, model, _MODEL, [None])
+    model_files.require_fixed(file, stored["pre_tokenizer"], _WORDS)
+    model_files.require_fixed(file, stored, {"normalizer": None})
+    added = {token["content"]: token["id"] for token in stored["added_tokens"]}
+    if others := sorted(added.keys() - {*byte_level.SPECIAL}):
+        rule = model_files.one_of(byte_level.SPECIAL)
+        raise model_files.refuse(file, "added_tokens", rule, others)
+    merges = [
+        pair.split(" ") if isinstance(pair, str) else pair
+        for pair in model["merges"]
+    ]
+    tokens = model_files.tokens_by_id(model["vocab"] | added, file)
+    return tokens, _pairs(merges, file)
+
+
+def _pairs(merges: Sequence[Any], file: pathlib.Path) -> list[tuple[str, str]]:
+    """Return pairs of texts, or raise a UserError."""
+    for pair in merges:
+        if not isinstance(pair, list) or [*map(type, pair)] != [str, str]:
+            rule = "two pieces on each line"
+            raise model_files.refuse(file, "the merges", rule, pair)
+    return [(left, right) for left, right in merges]
