@@ -764,8 +764,7 @@ _BUILT_IN = {
         "mapped_sentence_piece=MappedSentencePiece "
         "multilingual_pieces=MultilingualPieces",
         "text.t2t_subwords": "t2t_subwords=T2TSubwords",
-        "text.bpe_codes": "bpe_codes=BpeCodes",
-        "text.byte_level": "byte_level=ByteLevel",
+        "text.byte_pair_encoding": "bpe_codes=BpeCodes byte_level=ByteLevel",
         "text.vocabulary": "whitespace_tokens=WhitespaceTokens",
     },
     pair_filters: {

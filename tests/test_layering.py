@@ -130,7 +130,7 @@ def test_only_its_implementation_uses_sentencepiece():
             path.read_text("utf-8"),
         )
     }
-    of_text = {"text.sentence_piece", "text.byte_level"}
+    of_text = {"text.sentence_piece", "text.byte_pair_encoding"}
     assert asking == of_text | {"serving.graph_vocabularies"}
 
 

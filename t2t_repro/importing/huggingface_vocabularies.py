@@ -24,8 +24,8 @@ from t2t_repro.importing import fairseq, imported, model_files
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
-from t2t_repro.text import bpe_codes, byte_level, sentence_piece
-from t2t_repro.text.byte_level import ByteLevel
+from t2t_repro.text import byte_pair_encoding, sentence_piece
+from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL, ByteLevel
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.sentence_piece import MultilingualPieces
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -256,7 +256,7 @@ def read_bart(
     mapped = [
         imported.named(
             " and ".join(map(str, sources)),
-            byte_level.map_ids,
+            byte_pair_encoding.map_byte_level,
             tokens,
             merges,
             count,
@@ -310,7 +310,7 @@ def _subword(token):
     if token in fairseq.FIRST:
         return token
     last = token.removesuffix("</w>")
-    return last if last != token else token + bpe_codes.JOINER
+    return last if last != token else token + byte_pair_encoding.JOINER
 
 
 def _merge_lines(file):
@@ -344,8 +344,8 @@ def _read_byte_level(file):
     model_files.require_fixed(file, stored["pre_tokenizer"], _WORDS)
     model_files.require_fixed(file, stored, {"normalizer": None})
     added = {token["content"]: token["id"] for token in stored["added_tokens"]}
-    if others := sorted(added.keys() - {*byte_level.SPECIAL}):
-        rule = model_files.one_of(byte_level.SPECIAL)
+    if others := sorted(added.keys() - {*BYTE_LEVEL_SPECIAL}):
+        rule = model_files.one_of(BYTE_LEVEL_SPECIAL)
         raise model_files.refuse(file, "added_tokens", rule, others)
     merges = [
         pair.split(" ") if isinstance(pair, str) else pair

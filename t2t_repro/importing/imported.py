@@ -18,13 +18,12 @@ from t2t_repro import errors
 from t2t_repro.importing import arrays, model_files
 from t2t_repro.io import files
 from t2t_repro.text import (
-    bpe_codes,
+    byte_pair_encoding,
     parallel_files,
     sentence_piece,
     vocabulary,
 )
-from t2t_repro.text.bpe_codes import BpeCodes
-from t2t_repro.text.byte_level import ByteLevel
+from t2t_repro.text.byte_pair_encoding import BpeCodes, ByteLevel
 from t2t_repro.text.sentence_piece import (
     SPACE,
     MappedModel,
@@ -335,7 +334,7 @@ def map_codes(
     Args:
         codes_file: the file of the codes.
         codes: its content.
-        tokenizer: one of bpe_codes.TOKENIZERS.
+        tokenizer: one of byte_pair_encoding.TOKENIZERS.
         languages: those of both sides.
         tokens: as of map_tokens().
         special: names of special tokens, the same on both sides.
@@ -345,7 +344,7 @@ def map_codes(
     sides = [
         named(
             f"{codes_file} with {file.name}",
-            bpe_codes.serialize,
+            byte_pair_encoding.serialize_codes,
             [names[i] for i in order],
             special.unknown,
             codes,

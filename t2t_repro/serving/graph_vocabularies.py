@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro import errors
-from t2t_repro.text import byte_level, t2t_subwords
-from t2t_repro.text.byte_level import ByteLevel
+from t2t_repro.text import byte_pair_encoding, t2t_subwords
+from t2t_repro.text.byte_pair_encoding import ByteLevel
 from t2t_repro.text.languages import (
     DIRECTED,
     SOURCE,
@@ -193,7 +193,7 @@ class ByteLevelGraph(SentencePieceGraph):
 
     def __init__(self, vocabulary: ByteLevel):
         super().__init__(vocabulary)
-        characters = byte_level.byte_characters()
+        characters = byte_pair_encoding.byte_characters()
         self._characters = tf.constant([*map(ord, characters)])
         bytes_of = {ord(char): byte for byte, char in enumerate(characters)}
         self._bytes = tf.constant(
@@ -203,12 +203,14 @@ class ByteLevelGraph(SentencePieceGraph):
         self._special = tf.constant(sorted(vocabulary.special))
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        space = byte_level.SPACES
+        space = byte_pair_encoding.SPACES
         marked = tf.strings.regex_replace(
             lines, f"([{space}]+)([{space}][^{space}])", rb"\1%b\2" % _BETWEEN
         )
         marked = tf.strings.regex_replace(
-            marked, f"({byte_level.words()})", rb"\1%b" % _BETWEEN
+            marked,
+            f"({byte_pair_encoding.byte_level_words()})",
+            rb"\1%b" % _BETWEEN,
         )
         words = tf.strings.split(marked, _BETWEEN)
         words = tf.ragged.boolean_mask(words, words != "")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.text import bpe_codes
-from t2t_repro.text.bpe_codes import BpeCodes, Segmenter
+from t2t_repro.text import byte_pair_encoding
+from t2t_repro.text.byte_pair_encoding import BpeCodes, Segmenter
 
 MERGES = "t h\nth e</w>\no o\noo o\nc a\nca t</w>\n"
 TOKENS = ["<pad>", "</s>", "<unk>", "the", "cat", "s", "ca@@", "t@@", "."]
@@ -16,7 +16,7 @@ TOKENS = ["<pad>", "</s>", "<unk>", "the", "cat", "s", "ca@@", "t@@", "."]
 
 def vocabulary(tokenizer="none", tokens=TOKENS):
     """Return a vocabulary of MERGES."""
-    model = bpe_codes.serialize(
+    model = byte_pair_encoding.serialize_codes(
         tokens, "<unk>", f"#version: 0.2\n{MERGES}", tokenizer, "en"
     )
     return BpeCodes(model)
@@ -93,7 +93,7 @@ def test_unknown_subwords_and_names_of_special_tokens_are_unknown():
     assert set(ids[1:-1]) == {2}
 
 
-@pytest.mark.parametrize("tokenizer", bpe_codes.TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", byte_pair_encoding.TOKENIZERS)
 def test_text_of_known_subwords_survives(tokenizer):
     found = vocabulary(tokenizer)
     text = "cats the cat ." if tokenizer == "none" else "cats the cat."

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro.serving.graph_vocabularies import ByteLevelGraph
-from t2t_repro.text import byte_level
-from t2t_repro.text.byte_level import ByteLevel
+from t2t_repro.text import byte_pair_encoding
+from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL, ByteLevel
 
 MERGES = [("Ġ", "a"), ("a", "a"), ("Ġ", "Ġ"), ("aa", "aa"), ("'", "s")]
 TEXTS = st.text() | st.text("aé1 \t\n\u3000\x1c'st!", max_size=20)
@@ -16,8 +16,12 @@ TEXTS = st.text() | st.text("aé1 \t\n\u3000\x1c'st!", max_size=20)
 @pytest.fixture(scope="module")
 def vocabulary():
     unions = ["".join(pair) for pair in MERGES]
-    tokens = [*byte_level.SPECIAL, *byte_level.byte_characters(), *unions]
-    return ByteLevel(byte_level.map_ids(tokens, MERGES, 1).model)
+    tokens = [
+        *BYTE_LEVEL_SPECIAL,
+        *byte_pair_encoding.byte_characters(),
+        *unions,
+    ]
+    return ByteLevel(byte_pair_encoding.map_byte_level(tokens, MERGES, 1).model)
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,41 @@
-"""Byte pair encoding by subword-nmt or fastBPE, with or without Moses.
+"""Byte pair encodings of other programs: merges in the order of a list.
 
-Their codes are a list of merges. The file here is JSON, which the importer
-writes:
+Codes of subword-nmt or fastBPE, with or without Moses, are the list. The file
+here is JSON, which the importer writes:
 
     {"tokens": ["<pad>", "</s>", "<unk>", "a@@", …], "unknown": "<unk>",
      "codes": "#version: 0.2\\nt h\\n…", "tokenizer": "moses", "language": "en"}
 
 Subwords that do not end a word end in "@@". Sources: apply_bpe.py of
 subword-nmt, fastBPE.hpp, and fairseq's data/encoders/ and data/dictionary.py.
-
 There is no graph_class: neither Moses's rules nor merges in the order of a list
 are operations of TensorFlow.
+
+Byte-level pairs, as of GPT-2 and BART, divide a text into words, with the space
+before them. The bytes of a word are written as 256 printable characters, and
+neighbours are merged. So any text can be spelled. The file is a SentencePiece
+model whose pieces have our ids. SentencePiece joins the neighbours whose union
+is the best piece, whatever pair they are, which is the same here:
+map_byte_level() requires that each piece is the union of one pair, of pieces
+before it, and that the merges turn its characters into it. They then never
+reach another pair with the same union, since the last pair within a piece does
+not depend on what is around it.
 """
 
 import functools
 import heapq
+import itertools
 import re
+import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 
+from sentencepiece import sentencepiece_model_pb2
+
 from t2t_repro import errors
-from t2t_repro.text import moses, vocabulary
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text import moses, sentence_piece, vocabulary
+from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
+from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens
 
 JOINER = "@@"
 # Those that tokenize before the codes, of a language.
@@ -32,6 +47,16 @@ TOKENIZERS = {
 _END = "</w>"
 _VERSION = re.compile(r"#version: (\S+)")
 _MAX_CACHED_WORDS = 100_000
+# What an output may have, and text does not become.
+BYTE_LEVEL_SPECIAL = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+_START = BYTE_LEVEL_SPECIAL[0]
+# Bytes that are the same character, in the order of GPT-2's encoder.py; the
+# others are the characters from 256 on.
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
+# White space in Unicode, which re's \s is not: it has U+001C to U+001F, too.
+SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 
 class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
@@ -205,7 +230,7 @@ def _is_version_1(lines):
     return version[1].startswith("0.1"), lines[1:]
 
 
-def serialize(
+def serialize_codes(
     tokens: Sequence[str],
     unknown: str,
     codes: str,
@@ -227,3 +252,155 @@ def serialize(
     model = vocabulary.dump_tokens(content)
     BpeCodes(model)
     return model
+
+
+def byte_characters() -> list[str]:
+    """Return the character of each byte."""
+    others = {byte: chr(256 + i) for i, byte in enumerate(_OTHERS)}
+    return [others.get(byte, chr(byte)) for byte in range(256)]
+
+
+@functools.cache
+def byte_level_words() -> str:
+    """Return the regular expression of words, also in the syntax of RE2.
+
+    Its last alternative takes a whole run of spaces, where GPT-2's leaves the
+    last one to the next word.
+    """
+    letters, numbers = _category("L"), _category("N")
+    return (
+        rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{letters}]+| ?[{numbers}]+"
+        rf"| ?[^{SPACES}{letters}{numbers}]+|[{SPACES}]+"
+    )
+
+
+def _category(first):
+    """Return characters of Unicode's categories, as ranges within brackets."""
+    codes = range(sys.maxunicode + 1)
+    runs = itertools.groupby(
+        codes, lambda code: unicodedata.category(chr(code))[0] == first
+    )
+    found = ([*run] for is_member, run in runs if is_member)
+    return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in found)
+
+
+@functools.cache
+def _word_pattern():
+    # A run of spaces leaves the last one to a word that follows.
+    return re.compile(
+        rf"[{SPACES}]+(?=[{SPACES}][^{SPACES}])|{byte_level_words()}"
+    )
+
+
+class ByteLevel(MappedSentencePiece):
+    """Pieces of bytes, with the ids of another program.
+
+    `<s>` begins each text that is not empty. Where another `<s>` is before it,
+    outputs begin with that, too.
+    """
+
+    graph_class = "t2t_repro.serving.graph_vocabularies.ByteLevelGraph"
+
+    def __init__(self, model: bytes):
+        super().__init__(model)
+        starts = _Proto.FromString(model).trainer_spec.control_symbols
+        self.before = self._processor.PieceToId([*starts])
+        self.special = frozenset(
+            self._processor.PieceToId([*BYTE_LEVEL_SPECIAL])
+        )
+        characters = byte_characters()
+        self._characters = dict(enumerate(characters))
+        self._bytes = {ord(c): byte for byte, c in enumerate(characters)}
+        self._segment = functools.lru_cache(_MAX_CACHED_WORDS)(self._ids)
+
+    @property
+    def leads_outputs(self) -> bool:  # type: ignore[override]
+        return len(self.before) > 1
+
+    @functools.cached_property
+    def tag_ids(self) -> frozenset[int]:  # type: ignore[override]
+        return frozenset(self.before)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        find = _word_pattern().findall
+        return [
+            [
+                *(self.before if line else ()),
+                *itertools.chain.from_iterable(map(self._segment, find(line))),
+                EOS,
+            ]
+            for line in lines
+        ]
+
+    def _ids(self, word):
+        text = word.encode().decode("latin-1").translate(self._characters)
+        return self._processor.Encode(text)
+
+    def join(self, rows: list[list[int]]) -> list[str]:
+        return [
+            "".join(self.pieces([i for i in row if i not in self.special]))
+            .translate(self._bytes)
+            .encode("latin-1")
+            .decode(errors="replace")
+            for row in rows
+        ]
+
+
+def map_byte_level(
+    tokens: Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    num_starts: int,
+) -> MappedModel:
+    """Make the file of a list of merges, and of the tokens by their ids.
+
+    Args:
+        tokens: those of BYTE_LEVEL_SPECIAL, the characters of bytes, unions of
+            the merges, and others, which no text becomes.
+        merges: pairs of pieces.
+        num_starts: number of `<s>` before a text.
+
+    Raises:
+        UserError: a byte has no token, or SentencePiece's merges would be
+            others.
+    """
+    characters = byte_characters()
+    pieces = characters + [left + right for left, right in merges]
+    ranks = {piece: rank for rank, piece in enumerate(pieces)}
+    merge = Merges(merges).apply
+    for rank, (pair, piece) in enumerate(
+        zip(merges, pieces[len(characters) :], strict=True), len(characters)
+    ):
+        is_later = any(ranks.get(part, rank) >= rank for part in pair)
+        if is_later or ranks[piece] != rank or merge([*piece]) != [piece]:
+            raise errors.UserError(
+                "Each merge of byte pairs must make a new piece of earlier "
+                f"ones; got {pair!r}, the merge number {rank - 255:,}."
+            )
+    if missing := sorted(ranks.keys() - {*tokens}):
+        raise errors.UserError(
+            f"The vocabulary of {len(tokens):,} tokens lacks "
+            f"{', '.join(map(repr, missing[:5]))} ({len(missing):,})."
+        )
+    special = SpecialTokens(
+        BYTE_LEVEL_SPECIAL[2], BYTE_LEVEL_SPECIAL[3], BYTE_LEVEL_SPECIAL[1]
+    )
+    control = {*tokens} - {*pieces, special.unknown}
+    mapped = sentence_piece.map_ids(
+        _byte_level_model(pieces), tokens, special, control=control
+    )
+    proto = _Proto.FromString(mapped.model)
+    proto.trainer_spec.control_symbols.extend([_START] * num_starts)
+    return mapped._replace(model=proto.SerializeToString(deterministic=True))
+
+
+def _byte_level_model(pieces):
+    """Return a SentencePiece model of pieces, which merges the first first."""
+    proto = _Proto()
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE
+    rules = proto.normalizer_spec
+    rules.name = "identity"
+    rules.add_dummy_prefix = rules.remove_extra_whitespaces = False
+    rules.escape_whitespaces = False
+    for rank, piece in enumerate(pieces):
+        proto.pieces.add(piece=piece, score=-float(rank))
+    return proto.SerializeToString()
