@@ -155,7 +155,7 @@ def _claim(values: dict[str, Any], quantities) -> Claim:
 def _published(row, quantity):
     """Return the paper's difference of a row of Table 3 from base."""
     ours, base = TABLE_3[row], TABLE_3["base"]
-    if quantity == "BLEU":
+    if quantity != "perplexity":
         return ours.bleu - base.bleu
     return 100 * math.log(ours.perplexity / base.perplexity)
 
@@ -165,6 +165,8 @@ def value_of(quantity: str, result: dict) -> float:
     figures = result["figures"]
     if quantity == "perplexity":
         return 100 * math.log(figures["perplexity"])
+    if quantity == "greedy BLEU":
+        return figures["greedy"]
     if quantity == "BLEU beyond":
         return figures["beyond"]["bleu"]
     return figures["scores"]["bleu_compound_split"]
@@ -261,7 +263,8 @@ def _judge_rows(claim, experiment, rows):
 
 def _plan(claim, experiment, base):
     """Return a claim that is not run, with what its trainings would find."""
-    if claim.quantity not in ("perplexity", "BLEU") or not base:
+    measured = "perplexity", "BLEU", "greedy BLEU"
+    if claim.quantity not in measured or not base:
         return Judged(claim, None)
     noise = tables.pooled_deviation(_scores(claim.quantity, base))
     level = tables.LEVEL / len(experiment.claims)
@@ -365,12 +368,13 @@ def _describe_rows(experiment, folder) -> str:
             )
         text = f"Standard deviation between seeds: {', '.join(noise)}. "
     hours = sum(result["minutes"] for result in results) / 60
+    bleu = next((name for name in quantities if "BLEU" in name), "BLEU")
     means = [
         f"{name} {statistics.fmean(scores.scores):.1f}"
-        for name, scores in _scores("BLEU", rows).items()
+        for name, scores in _scores(bleu, rows).items()
     ]
     return (
-        f"{text}BLEU: {', '.join(means)}. {len(results)} trainings took "
+        f"{text}{bleu}: {', '.join(means)}. {len(results)} trainings took "
         f"{hours:.1f} hours ({tables.distinct(results, 'machine')}; "
         f"{tables.distinct(results, 'date')})."
     )

@@ -40,13 +40,17 @@ tune() { # SETS RATES DROPOUTS TRIALS: a grid, 3,000 steps
     --output_dir="$folder/tuning" --results_dir="$results/tuning"
 }
 
-rows() { # ROWS SEEDS [TRAINER FLAGS]: of Table 3
+rows() { # ROWS SEEDS [TRAINER FLAGS]: of Table 3, with BLEU of greedy search
+  local trainings
   # shellcheck disable=SC2046
   paper table3_variations "${text[@]}" "${small[@]}" --rows="$1" \
     $(printf -- '--seed=%s ' $2) --tuned="$searched" \
     --hparams="$hparams,train_steps=6000" --trainer_flags="$trainer ${3-}" \
     --early_stopping_evals=4 --early_stopping_metric=loss \
     --output_dir="$folder/table3" --results_dir="$results/table3"
+  trainings=$(printf '%s,' "$folder"/table3/*-float32)
+  paper claim_rows --figures=greedy --results_dir="$results" \
+    --trainings="${trainings%,}"
 }
 
 variants() { # NAME ROWS: with results in the folder NAME
