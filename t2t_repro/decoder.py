@@ -194,7 +194,8 @@ def _translate(options, translate_lines, total, max_length):
             yield from end.translations
 
     format_output = translation.OUTPUT_FORMATS[options.output_format]
-    finished, refused = 0, {}  # {line number: subwords}
+    finished, missing = 0, 0
+    refused = {}  # {line number: subwords}
     with (
         signals if options.keeps_partial else contextlib.nullcontext(),
         options.open_output() as write,
@@ -206,6 +207,7 @@ def _translate(options, translate_lines, total, max_length):
         ):
             if found is not None:
                 finished += 1
+                missing += translation.is_missing(line, found)
                 write(format_output(number, line, found))
                 if found.too_long:
                     refused[number] = found.too_long
@@ -221,6 +223,8 @@ def _translate(options, translate_lines, total, max_length):
                 file=sys.stderr,
             )
             sys.exit(progress.exit_code(signals.received))
+    if missing:
+        print(translation.missing_note(missing, finished), file=sys.stderr)
     if refused:
         raise errors.UserError(translation.refused_message(refused, max_length))
 

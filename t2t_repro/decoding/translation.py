@@ -269,6 +269,20 @@ def refused_message(lengths: Mapping[int, int], limit: int) -> str:
     return long_lines.refused_message(shown, len(lengths), limit)
 
 
+def is_missing(line: str, found: Translation) -> bool:
+    """Return whether a line that has words was translated as nothing."""
+    return bool(line.strip()) and not (found.text or found.too_long)
+
+
+def missing_note(count: int, total: int) -> str:
+    """Return a note about `count` lines of `total` with is_missing()."""
+    return (
+        f"Note: {count:,} of {total:,} lines were translated as nothing, which "
+        "some models prefer where they doubt. --decode_hparams=min_length=3, a "
+        "larger alpha or beam_size=1 avoid it."
+    )
+
+
 class Stopped(progress.Stopped):
     """End of a translation, before all lines were translated."""
 

@@ -329,6 +329,9 @@ def _best_texts(translator, sources, hparams, side):
     if refused := translation.too_long(translated):
         limit = hparams.max_input_length
         print(translation.refused_message(refused, limit), file=sys.stderr)
+    if missing := sum(map(translation.is_missing, sources, translated)):
+        note = translation.missing_note(missing, len(sources))
+        print(note, file=sys.stderr)
     return [hypotheses.text for hypotheses in translated]
 
 

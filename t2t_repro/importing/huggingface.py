@@ -253,8 +253,11 @@ class _Family(NamedTuple):
         found: FoundVocabularies,
     ) -> dict[str, np.ndarray]:
         """Return all weights by their paths, and complete the hparams."""
-        matrices = self.read_matrices(tensors, config)
-        result = _embeddings(tensors, config, found, matrices)
+        # No name keeps the file's matrices, which may be 1 GB, while the layers
+        # are read.
+        result = _embeddings(
+            tensors, config, found, self.read_matrices(tensors, config)
+        )
         result |= _positions(tensors, hparams, config["d_model"])
         hparams |= {
             "softmax_bias": "softmax/bias" in result,

@@ -14,7 +14,9 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import LANGUAGE_MODEL, TRANSLATION, Metric, Suite
@@ -375,3 +377,15 @@ def test_baseline_is_compared_in_each_direction():
     assert [line.split(":")[0] for line in lines] == ["en-de", "de-en"]
     with pytest.raises(errors.UserError, match="same number of lines"):
         evaluation.score(hypotheses[:2], test_set, suite)
+
+
+def test_lines_that_were_translated_as_nothing_are_counted(capsys):
+    class Doubting:
+        def translate(self, lines, total, side):
+            found = {"ja": "yes"}
+            return [Translation([found.get(line, "")], [0.0]) for line in lines]
+
+    sources = ["ja", "nein", "", "vielleicht"]
+    texts = evaluation._best_texts(Doubting(), sources, DecodeHParams(), None)
+    assert texts == ["yes", "", "", ""]
+    assert "2 of 4 lines were translated as nothing" in capsys.readouterr().err
