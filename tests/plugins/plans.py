@@ -34,6 +34,13 @@ def settings(batching, batch_tokens, max_length, **others):
     )
 
 
+def one_pair_a_row(pairs, length=32):
+    """Plan a batch of pairs in rows of their own, of one length."""
+    rows = np.arange(len(pairs))
+    lengths = length, length
+    return batch_plan.PlannedBatch(pairs, rows, len(pairs), lengths, length)
+
+
 def build(lengths, batching, batch_tokens, max_length, seed=0, **others):
     """Build a plan with these settings()."""
     hparams = settings(batching, batch_tokens, max_length, **others)

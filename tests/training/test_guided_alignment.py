@@ -1,9 +1,7 @@
 """Guided alignment: its loss against loops, in batches of any division."""
 
 import dataclasses
-import types
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,36 +11,10 @@ from t2t_repro import errors
 from t2t_repro.data import batches, corpus
 from t2t_repro.data.corpus import ALIGNMENTS
 from t2t_repro.models import building
-from t2t_repro.models.seq2seq import HiddenStates
 from t2t_repro.training import losses, step
 
 LOSS = "cross_entropy+guided_alignment:weight=0.5:layer=1:head=2"
 COUNTS = {"target_tokens": 50.0, "source_tokens": 1.0, "sentences": 1.0}
-
-
-class Attentive:
-    """Model of one layer with two heads of attention, and no projections."""
-
-    def __init__(self, vocab_size):
-        self.embedding = keras.Variable(tf.zeros((vocab_size, 4)), name="all")
-        self.weights = self.trainable_variables = [self.embedding]
-        self.output_layer = types.SimpleNamespace(
-            weight=self.embedding, bias=None
-        )
-
-    def hidden_states(self, batch, rng):
-        inputs, states = (
-            tf.gather(self.embedding.value, batch[side])
-            for side in corpus.SIDES
-        )
-        logits = tf.matmul(states, inputs, transpose_b=True)[:, None]
-        logits *= tf.constant([1.0, 9.0])[:, None, None]
-        same = (
-            batch["targets_segment"][:, :, None]
-            == batch["inputs_segment"][:, None]
-        )
-        weights = tf.nn.softmax(tf.where(same[:, None], logits, -1e9))
-        return HiddenStates(states, cross_attention=(weights,))
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +79,11 @@ def test_loss_of_a_transformer_is_that_of_loops(
 def test_update_does_not_depend_on_the_division_of_the_batch(
     aligned, tiny_hparams, vocab_size, strategy_of, randomize
 ):
-    hparams = dataclasses.replace(tiny_hparams, loss=LOSS)
+    hparams = dataclasses.replace(tiny_hparams, loss=LOSS, num_hidden_layers=1)
 
     def run(replicas, microbatches):
         return Trial(
-            lambda: Attentive(vocab_size),
+            lambda: building.build(hparams, vocab_size),
             hparams,
             aligned,
             strategy_of(replicas),

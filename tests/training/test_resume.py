@@ -7,10 +7,11 @@ import signal
 import types
 
 import numpy as np
+import plans
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.data import batch_plan, batches
+from t2t_repro.data import batches
 from t2t_repro.data.subword_sampling import SubwordSampler, UnigramSampling
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
@@ -60,8 +61,7 @@ def validation_sums(runs, folder, step):
         model, folder / "checkpoints" / f"ckpt-{step}", runs.vocabularies.sha256
     )
     corpus = runs.corpora["validation"]
-    rows = np.arange(len(corpus))
-    plan = batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32), 32)
+    plan = plans.one_pair_a_row(np.arange(len(corpus)))
     return batch_loss(
         model, batches.assemble(corpus, plan), None, Objective(0.1)
     )

@@ -13,7 +13,7 @@ from keras import ops
 from step_trials import SEED, Trial, assert_same_update, distance
 
 from t2t_repro import errors, registry
-from t2t_repro.data import batch_plan, batches
+from t2t_repro.data import batches
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import randomness
 from t2t_repro.models import building
@@ -54,27 +54,53 @@ class TinyModel:
 
 
 @pytest.fixture(scope="module")
-def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
-    """Return a function that returns a Trial of TinyModel."""
+def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
+    """Return a function that returns a Trial of a model.
+
+    It is `model`, or that of an hparams set; without both, a Transformer of one
+    layer.
+    """
+    assert tiny_hparams.layer_prepostprocess_dropout == 0.1
 
     @functools.cache
-    def make(replicas, xla=False, model=TinyModel, **settings):
+    def make(
+        replicas=1, xla=False, policy="float32", model=None, name="", **settings
+    ):
+        hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+        if name:
+            hparams = dataclasses.replace(
+                registry.build_hparams(name),
+                batch_tokens=tiny_hparams.batch_tokens,
+                max_length=tiny_hparams.max_length,
+            )
+        hparams = dataclasses.replace(hparams, **settings)
         return Trial(
-            lambda: model(vocab_size),
-            dataclasses.replace(tiny_hparams, **settings),
+            lambda: (
+                model(vocab_size)
+                if model
+                else building.build(hparams, vocab_size, policy)
+            ),
+            hparams,
             tiny_corpora["train"],
             strategy_of(replicas),
             randomize,
             xla,
+            policy,
         )
 
     return make
 
 
 @pytest.fixture(scope="module")
+def tiny_trial(trial_of):
+    """Return a function that returns a Trial of TinyModel."""
+    return functools.partial(trial_of, model=TinyModel)
+
+
+@pytest.fixture(scope="module")
 def expected_of_tiny(tiny_trial):
     """Return the result of one replica, one microbatch and a plain graph."""
-    return tiny_trial(1).run()
+    return tiny_trial().run()
 
 
 @pytest.mark.parametrize(
@@ -140,39 +166,14 @@ def test_update_of_registered_loss_does_not_depend_on_distribution(
     assert_same_update(trial.run(microbatches), expected)
 
 
-def test_weight_that_the_loss_does_not_reach_is_named(tiny_trial):
+def test_weight_that_the_loss_does_not_reach_is_named(trial_of):
     class Spare(TinyModel):
         def __init__(self, vocab_size):
             super().__init__(vocab_size)
             self.weights.append(keras.Variable(tf.zeros(3), name="spare"))
 
     with pytest.raises(errors.UserError, match="does not depend on spare. Use"):
-        tiny_trial(1, model=Spare).run()
-
-
-@pytest.fixture(scope="module")
-def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
-    """Return a function of settings that returns a Trial of a Transformer."""
-    assert tiny_hparams.layer_prepostprocess_dropout == 0.1
-
-    @functools.cache
-    def make(replicas=1, xla=False, policy="float32", dropout_rate=0.1):
-        hparams = dataclasses.replace(
-            tiny_hparams,
-            num_hidden_layers=1,
-            layer_prepostprocess_dropout=dropout_rate,
-        )
-        return Trial(
-            lambda: building.build(hparams, vocab_size, policy),
-            hparams,
-            tiny_corpora["train"],
-            strategy_of(replicas),
-            randomize,
-            xla,
-            policy,
-        )
-
-    return make
+        trial_of(model=Spare).run()
 
 
 @pytest.fixture(scope="module")
@@ -206,37 +207,12 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
         )
 
 
-@pytest.fixture
-def run_set(
-    toys, tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize
-):
-    """Return a function that returns the Result of an hparams set."""
-
-    def run(name, settings, replicas, microbatches, xla=False):
-        hparams = dataclasses.replace(
-            registry.build_hparams(name),
-            batch_tokens=tiny_hparams.batch_tokens,
-            max_length=tiny_hparams.max_length,
-            **settings,
-        )
-        trial = Trial(
-            lambda: building.build(hparams, vocab_size),
-            hparams,
-            tiny_corpora["train"],
-            strategy_of(replicas),
-            randomize,
-            xla,
-        )
-        return trial.run(microbatches)
-
-    return run
-
-
 TRANSFORMER = {"hidden_size": 16, "filter_size": 32, "num_heads": 2}
 MOE = TRANSFORMER | {"expert_filter_size": 8, "num_experts": 4}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -251,22 +227,22 @@ MOE = TRANSFORMER | {"expert_filter_size": 8, "num_experts": 4}
     ],
 )
 def test_update_of_models_does_not_depend_on_distribution(
-    run_set, name, settings
+    trial_of, name, settings
 ):
-    expected = run_set(name, settings, 1, 1)
-    for replicas, microbatches in ((2, 1), (1, 2)):
-        actual = run_set(name, settings, replicas, microbatches)
-        assert_same_update(actual, expected)
+    trial = trial_of(name=name, **settings)
+    expected = trial.run()
+    assert_same_update(trial.run(microbatches=2), expected)
+    assert_same_update(trial_of(2, name=name, **settings).run(), expected)
 
 
 @pytest.mark.slow
-def test_update_with_balancing_losses_depends_on_number_of_parts(run_set):
+def test_update_with_balancing_losses_depends_on_number_of_parts(trial_of):
     """They are losses of a part; whether it is on a replica is the same."""
-    run = functools.partial(run_set, "transformer_moe_tiny", MOE)
-    whole, halves = run(1, 1), run(1, 2)
-    assert_same_update(run(2, 1), halves)
+    of_set = functools.partial(trial_of, name="transformer_moe_tiny", **MOE)
+    whole, halves = of_set().run(), of_set().run(microbatches=2)
+    assert_same_update(of_set(2).run(), halves)
     assert distance(whole, halves) > 1e-3
-    assert_same_update(run(1, 1, xla=True), whole)
+    assert_same_update(of_set(1, xla=True).run(), whole)
 
 
 class UnpackedPlan:
@@ -284,7 +260,7 @@ class UnpackedPlan:
 @pytest.mark.slow
 def test_update_does_not_depend_on_packing(trial_of, expected):
     """Dropout is off, since its masks depend on rows."""
-    trial = trial_of(dropout_rate=0.0)
+    trial = trial_of(layer_prepostprocess_dropout=0.0)
     packed = trial.run()
     assert_same_update(trial.run(plan=UnpackedPlan(trial.plan)), packed)
     assert abs(packed.sums[0, 0] / expected.sums[0, 0] - 1) > 1e-3
@@ -330,10 +306,8 @@ def test_evaluation_on_two_replicas_sums_over_the_corpus(
         lambda context: batches.evaluation_dataset(corpus, plan, context)
     )
     sums = [list(map(float, eval_step(batch)[:4])) for batch in dataset]
-    rows = np.arange(len(corpus))
-    arrays = batches.assemble(
-        corpus, batch_plan.PlannedBatch(rows, rows, len(corpus), (32, 32), 32)
-    )
+    pairs = np.arange(len(corpus))
+    arrays = batches.assemble(corpus, plans.one_pair_a_row(pairs))
     expected = step.batch_loss(trial.model, arrays, None, step.Objective(0.1))
     summed = np.sum(sums, axis=0)
     np.testing.assert_allclose(summed, expected[:4], rtol=1e-5)

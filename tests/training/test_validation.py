@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+import plans
 import pytest
 import tensorflow as tf
 
@@ -15,8 +16,6 @@ from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss
 from t2t_repro.training import cross_entropy, losses, step, validation
 from t2t_repro.training.options import Task
-
-ROW_LENGTH = 32  # tiny_hparams.max_length
 
 
 def _task(hparams, corpus):
@@ -45,7 +44,7 @@ def model(hparams, vocab_size):
 def validate(model, hparams, corpus):
     """Return a function of settings that returns a Validation."""
 
-    def make(max_tokens=None, max_length=ROW_LENGTH, max_pairs=None, **changes):
+    def make(max_tokens=None, max_length=32, max_pairs=None, **changes):
         settings = dataclasses.replace(
             hparams, max_length=max_length, **changes
         )
@@ -90,13 +89,8 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     """With at most 8 subwords a side, some pairs are dropped."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
     assert (len(pairs) < len(corpus)) == (max_length == 8 or max_pairs == 7)
-    rows = np.arange(len(pairs))
-    plan = batch_plan.PlannedBatch(
-        pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH), ROW_LENGTH
-    )
-    sums = step.batch_loss(
-        model, batches.assemble(corpus, plan), None, step.Objective(0.1)
-    )
+    arrays = batches.assemble(corpus, plans.one_pair_a_row(pairs))
+    sums = step.batch_loss(model, arrays, None, step.Objective(0.1))
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
     measured = validate(max_tokens, max_length, max_pairs)
@@ -129,21 +123,18 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
         return hidden._replace(auxiliary_losses=(loss,))
 
     monkeypatch.setattr(model, "hidden_states", with_auxiliary)
-    rows = np.arange(len(corpus))
-    plan = batch_plan.PlannedBatch(
-        rows, rows, len(rows), (ROW_LENGTH, ROW_LENGTH), ROW_LENGTH
-    )
     lengths = {side: float(n.sum()) for side, n in corpus.lengths.items()}
     counts = {
         "target_tokens": lengths["targets"],
         "source_tokens": lengths["inputs"],
-        "sentences": float(len(rows)),
+        "sentences": float(len(corpus)),
     }
     text = "noisy:weight=2"
     objective = step.Objective(0.1, losses.build(text))
-    arrays = batches.assemble(corpus, plan)
+    pairs = np.arange(len(corpus))
+    arrays = batches.assemble(corpus, plans.one_pair_a_row(pairs))
     sums = step.batch_loss(model, arrays, None, objective, counts)
-    measured = validate(64, max_pairs=len(rows), loss=text)
+    measured = validate(64, max_pairs=len(corpus), loss=text)
     assert measured.measure() == pytest.approx(
         {
             "loss": float(sum(sums.terms.values())),
@@ -156,9 +147,9 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
     )
     assert measured.conditions == {
         "loss_name": text,
-        "loss_sentences": len(rows),
-        "perplexity_sentences": len(rows),
-        "accuracy_sentences": len(rows),
+        "loss_sentences": len(corpus),
+        "perplexity_sentences": len(corpus),
+        "accuracy_sentences": len(corpus),
     }
     assert validate().measure()["twice"] == pytest.approx(2.0)
 
