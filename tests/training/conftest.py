@@ -9,6 +9,7 @@ import plans
 import pytest
 import tensorflow as tf
 
+from t2t_repro import registry
 from t2t_repro.runs import checkpoint_files, checkpoints
 from t2t_repro.text.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
@@ -103,6 +104,12 @@ class Runs:
         names = [name for name in reader.shapes if name.startswith(kinds)]
         assert len(names) > 1
         return {name: reader.tensor(name) for name in names}
+
+
+@pytest.fixture(scope="session")
+def base(tiny_hparams):  # tiny_hparams loads the definitions
+    """Return the base set."""
+    return registry.build_hparams("base")
 
 
 @pytest.fixture(scope="session")

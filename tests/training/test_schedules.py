@@ -53,12 +53,6 @@ GOLDEN = """
 """
 
 
-@pytest.fixture(scope="module")
-def base(tiny_hparams):  # tiny_hparams loads the definitions
-    """Return the base set."""
-    return registry.build_hparams("base")
-
-
 def _golden():
     """Yield the name of each set, its rates and its peak."""
     numbers = []
@@ -167,19 +161,14 @@ KERAS = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
-def test_keras_schedules_have_expected_rates(base, name, arguments, rates):
+def test_keras_schedules_have_their_rates_and_the_highest_as_peak(
+    base, monkeypatch, name, arguments, rates
+):
     hparams = _with(base, name, arguments)
     for step, expected in zip((1, 26, 76), rates, strict=True):
         rate = schedules.learning_rate(hparams, step)
         assert keras.backend.standardize_dtype(rate.dtype) == "float32"
         assert float(rate) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
-def test_peak_is_the_highest_rate_of_all_steps(
-    base, monkeypatch, name, arguments, rates
-):
-    hparams = _with(base, name, arguments)
     schedule = schedules.build(hparams)
     every = [float(schedule(iterations)) for iterations in range(100)]
     for most in (1 << 20, 9):
