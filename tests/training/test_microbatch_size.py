@@ -82,31 +82,47 @@ def trained(runs):
 
 
 @pytest.fixture
-def little_memory(monkeypatch):
-    """Return a function of slots, beyond which a step runs out of memory.
+def fitting_steps(monkeypatch):
+    """Return a function that decides which training steps fit in memory.
 
-    It returns the list of shapes that steps receive. With `fake`, a step that
-    fits does nothing.
+    It takes a function of a batch and the chunks of its logits. Steps that fit
+    do nothing, or, with `real`, what they do.
     """
     build_train_step = train_session.step.build_train_step
 
-    def shrink(slots, fake=False):
-        shapes = []
-
+    def limit(fits, real=False):
         def build(*args):
             outcome = types.SimpleNamespace(gradient_norm=tf.constant(1.0))
-            real = (lambda _: outcome) if fake else build_train_step(*args)
+            run = build_train_step(*args) if real else lambda _: outcome
 
             def train_step(batch):
-                shapes.append(tuple(batch["targets"].shape))
-                if math.prod(shapes[-1][1:]) > slots:
+                if not fits(batch, args[4].num_chunks):
                     # TensorFlow would raise it after 10 seconds of retries.
                     raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-                return real(batch)
+                return run(batch)
 
             return train_step
 
         monkeypatch.setattr(train_session.step, "build_train_step", build)
+
+    return limit
+
+
+@pytest.fixture
+def little_memory(fitting_steps):
+    """Return a function of slots, beyond which a step runs out of memory.
+
+    It returns the list of shapes that steps receive.
+    """
+
+    def shrink(slots, real=False):
+        shapes = []
+
+        def fits(batch, _):
+            shapes.append(tuple(batch["targets"].shape))
+            return math.prod(shapes[-1][1:]) <= slots
+
+        fitting_steps(fits, real)
         return shapes
 
     return shrink
@@ -116,7 +132,7 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
     runs, strategy_of, on_gpus, little_memory, capsys
 ):
     """A replica's share of 8 rows is 4, of which 2 fit at once."""
-    shapes = little_memory(64)
+    shapes = little_memory(64, real=True)
     strategy = strategy_of(2)
     with strategy.scope():
         model = building.build(runs.hparams, **runs.vocabularies.sizes)
@@ -141,25 +157,29 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
     ids=["all logits", "chunks", "chunks of half the rows", "without XLA"],
 )
 def test_search_tries_all_logits_at_once_before_chunks(
-    runs, trained, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
+    runs,
+    trained,
+    on_gpus,
+    fitting_steps,
+    monkeypatch,
+    xla,
+    fitting,
+    tried,
+    found,
 ):
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
 
-    def build(*args):
-        def train_step(batch):
-            sizes.append((batch["targets"].shape[1], args[4].num_chunks))
-            if sizes[-1] not in fitting:
-                raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
+    def fits(batch, num_chunks):
+        sizes.append((batch["targets"].shape[1], num_chunks))
+        return sizes[-1] in fitting
 
-        return train_step
-
-    monkeypatch.setattr(train_session.step, "build_train_step", build)
+    fitting_steps(fits)
     monkeypatch.setattr(
         train_session.step, "MAX_LOGITS", 64 * trained[0].vocab_size
     )
-    actual = on_gpus(*trained, runs.plan, strategy_of(1), xla)
+    strategy = tf.distribute.get_strategy()
+    actual = on_gpus(*trained, runs.plan, strategy, xla)
     assert (sizes, actual) == (tried, found)
 
 
@@ -167,7 +187,7 @@ def test_search_tries_all_logits_at_once_before_chunks(
 def test_search_counts_slots_of_the_longer_rows(
     runs, trained, strategy_of, on_gpus, little_memory, row_lengths
 ):
-    shapes = little_memory(200, fake=True)
+    shapes = little_memory(200)
     lengths = runs.corpora["train"].lengths
     usable = batch_plan.usable_pairs(lengths, 32)
     plan = batch_plan.PackedPlan(
@@ -182,23 +202,18 @@ def test_search_counts_slots_of_the_longer_rows(
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_search_has_alignments_only_where_batches_have(
-    runs, trained, strategy_of, on_gpus, monkeypatch, aligned
+    runs, trained, strategy_of, on_gpus, fitting_steps, aligned
 ):
-    def build(*args):
-        def train_step(batch):
-            assert ("alignments" in batch) == aligned
-            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
-
-        return train_step
-
-    monkeypatch.setattr(train_session.step, "build_train_step", build)
+    found = []
+    fitting_steps(lambda batch, _: found.append("alignments" in batch) or True)
     assert on_gpus(*trained, runs.plan, strategy_of(1), False, aligned)
+    assert found == [aligned]
 
 
 def test_workers_agree_on_the_smallest_result(
     runs, trained, strategy_of, on_gpus, little_memory, monkeypatch
 ):
-    little_memory(256, fake=True)
+    little_memory(256)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
         train_session.devices, "Worker", lambda strategy: others
