@@ -11,12 +11,19 @@ from t2t_repro import errors
 from t2t_repro.io import files, storage
 from t2t_repro.runs import checkpoint_files
 
-FILES = {
-    "run.json": "settings",
-    "train.log": "steps",
-    "checkpoints/ckpt-4.data-00000-of-00001": "weights of 4",
-    "checkpoints/ckpt-4.index": "index of 4",
-}
+NAME = "run.json"
+
+
+def checkpoint(step, age=""):
+    """Return {name: text} of the data and the index of a checkpoint."""
+    path = f"checkpoints/ckpt-{step}"
+    return {
+        f"{path}.data-00000-of-00001": f"{age}weights of {step}",
+        f"{path}.index": f"{age}index of {step}",
+    }
+
+
+FILES = {NAME: "settings", "train.log": "steps", **checkpoint(4)}
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +42,15 @@ def read(folder):
     """Return {name: text} of what is copied."""
     names = storage.file_stats(folder) if folder.exists() else ()
     return {name: (folder / name).read_text() for name in names}
+
+
+@pytest.fixture
+def first(machine):
+    """Return FILES on a machine that has copied them to the store."""
+    folder = machine("first")
+    write(folder, FILES)
+    storage.upload(folder)
+    return folder
 
 
 def stored(system, folder="/bucket/run"):
@@ -166,10 +182,7 @@ def test_only_changes_are_copied(memory, machine, monkeypatch):
     assert read(first)["train.log"] == "steps of another machine"
 
 
-def test_removed_files_are_removed_on_all_sides(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_removed_files_are_removed_on_all_sides(memory, machine, first):
     second = machine("second")
     storage.download(second)
     # The data of the checkpoint is not copied to the third machine.
@@ -180,7 +193,7 @@ def test_removed_files_are_removed_on_all_sides(memory, machine):
     (third / "checkpoints" / "ckpt-4.index").unlink()
     write(third, {"checkpoints/ckpt-40.index": "index of 40"})
     storage.upload(third)
-    expected = {name: FILES[name] for name in ("run.json", "train.log")}
+    expected = {name: FILES[name] for name in (NAME, "train.log")}
     expected["checkpoints/ckpt-40.index"] = "index of 40"
     assert stored(memory) == expected
     write(second, {"own.txt": "never uploaded"})
@@ -189,10 +202,7 @@ def test_removed_files_are_removed_on_all_sides(memory, machine):
     assert read(second) == expected | {"own.txt": "never uploaded"}
 
 
-def test_file_that_was_not_chosen_is_fetched(machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_file_that_was_not_chosen_is_fetched(machine, first):
     second = machine("second")
     storage.download(second, lambda names: ["run.json"])
     assert read(second) == {"run.json": "settings"}
@@ -203,10 +213,7 @@ def test_file_that_was_not_chosen_is_fetched(machine):
     assert "memory://bucket/run/absent" in errors.explain(raised.value)
 
 
-def test_objects_stay_if_their_files_were_removed_before(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_objects_stay_if_their_files_were_removed_before(memory, first):
     # A trainer that is killed before its upload, or a user who needs room.
     for name in FILES:
         (first / name).unlink()
@@ -215,10 +222,7 @@ def test_objects_stay_if_their_files_were_removed_before(memory, machine):
     assert stored(memory) == FILES
 
 
-def test_weights_that_another_machine_replaced_stay(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_weights_that_another_machine_replaced_stay(memory, machine, first):
     second = machine("second")
     checkpoint_files.open_folder(second)
     changed = {name: f"new {FILES[name]}" for name in FILES}
@@ -230,10 +234,7 @@ def test_weights_that_another_machine_replaced_stay(memory, machine):
     assert stored(memory) == changed
 
 
-def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_copy_in_which_a_process_works_stays_as_it_is(memory, first):
     memory.pipe("/bucket/run/train.log", b"of another machine")
     with files.locked(first):
         storage.download(first)
@@ -259,10 +260,7 @@ def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
     assert len(refused) == 2
 
 
-def test_checkpoint_that_has_changed_here_is_copied_again(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_checkpoint_that_has_changed_here_is_copied_again(memory, first):
     *_, data, index = FILES
     write(first, {data: "half", "train.log": "more steps"})
     storage.download(first)
@@ -271,11 +269,7 @@ def test_checkpoint_that_has_changed_here_is_copied_again(memory, machine):
     assert read(first) == stored(memory)
 
 
-def test_objects_stay_if_their_copy_fails(memory, machine, monkeypatch):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
-
+def test_objects_stay_if_their_copy_fails(memory, monkeypatch, first):
     def fail(url, path):
         raise errors.UserError("no network")
 
@@ -288,11 +282,8 @@ def test_objects_stay_if_their_copy_fails(memory, machine, monkeypatch):
 
 
 def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
-    memory, machine, monkeypatch
+    memory, monkeypatch, first
 ):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
     *_, data, index = FILES
     (first / index).unlink()
     write(first, {data: "new weights of 4", "train.log": "more steps"})
@@ -310,10 +301,7 @@ def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
     assert stored(memory)[index] == "new index of 4"
 
 
-def test_unreadable_list_of_objects_means_that_nothing_is_known(machine):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
+def test_unreadable_list_of_objects_means_that_nothing_is_known(first):
     (first / ".t2t.objects").write_text('{"run.json": 3}')
     storage.download(first)
     assert read(first) == FILES
@@ -325,8 +313,7 @@ class Killed(BaseException):
 
 def is_whole(contents, step):
     """Return whether a checkpoint is complete, with the same data and index."""
-    data = contents.get(f"checkpoints/ckpt-{step}.data-00000-of-00001")
-    index = contents.get(f"checkpoints/ckpt-{step}.index")
+    data, index = map(contents.get, checkpoint(step))
     assert index is None or data == index.replace("index", "weights")
     return index is not None
 
@@ -354,26 +341,17 @@ def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
 
     def advance(folder):
         """Replace ckpt-4 by ckpt-8, and write an average anew."""
-        write(folder, {"train.log": "more steps"})
-        data = "checkpoints/ckpt-{}.data-00000-of-00001"
-        index = "checkpoints/ckpt-{}.index"
-        for name in (index.format(4), data.format(4)):
+        for name in checkpoint(4):
             (folder / name).unlink()
-        write(folder, {data.format(8): "weights of 8"})
-        write(folder, {index.format(8): "index of 8"})
-        write(folder, {data.format(6): "new weights of 6"})
-        write(folder, {index.format(6): "new index of 6"})
+        write(folder, {"train.log": "more steps", **checkpoint(8)})
+        write(folder, checkpoint(6, "new "))
 
-    average = {
-        "checkpoints/ckpt-6.data-00000-of-00001": "weights of 6",
-        "checkpoints/ckpt-6.index": "index of 6",
-    }
     outcomes = set()
     for limit in range(1, 30):
         memory.store.clear()
         shutil.rmtree(machine("first"), ignore_errors=True)
         first = machine("first")
-        write(first, FILES | average)
+        write(first, FILES | checkpoint(6))
         patch(None)
         storage.upload(first)
         advance(first)
@@ -401,14 +379,8 @@ def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
     assert outcomes == {(4, 6), (4,), (4, 6, 8), (6, 8)}
 
 
-NAME = "run.json"
-SETTINGS = {NAME: "settings"}
-
-
+@pytest.mark.usefixtures("first")
 def test_download_that_is_cut_is_reported(memory, machine, monkeypatch):
-    first = machine("first")
-    write(first, SETTINGS)
-    storage.upload(first)
     second = machine("second")
     monkeypatch.setattr(
         type(memory),
@@ -416,16 +388,14 @@ def test_download_that_is_cut_is_reported(memory, machine, monkeypatch):
         lambda self, name, path: pathlib.Path(path).write_text("st"),
     )
     with pytest.raises(errors.UserError, match="received 2 of 8 bytes. Check"):
-        storage.download(second)
+        storage.download(second, lambda names: [NAME])
     assert not (second / NAME).exists()
 
 
 @pytest.mark.parametrize("name", ["a::file", "a::b/c", "x?versionId=1"])
 def test_name_with_syntax_of_fsspec_is_a_name(memory, machine, name):
     first = machine("first")
-    write(first, SETTINGS)
-    (first / name).parent.mkdir(exist_ok=True)
-    (first / name).write_text("mine")
+    write(first, {NAME: "settings", name: "mine"})
     storage.upload(first)
     assert {*memory.store} == {f"/bucket/run/{each}" for each in (name, NAME)}
     second = machine("second")
@@ -460,7 +430,7 @@ def test_errors_of_the_store_are_explained(
         raise error
 
     first = machine("first")
-    write(first, SETTINGS)
+    write(first, {NAME: "settings"})
     for name in ("find", "put_file"):
         monkeypatch.setattr(type(memory), name, fail)
     for access in (storage.names, storage.download, storage.upload):
@@ -471,13 +441,11 @@ def test_errors_of_the_store_are_explained(
     assert (first / NAME).read_text() == "settings"
 
 
+@pytest.mark.usefixtures("first")
 def test_full_disk_is_not_blamed_on_the_store(memory, machine, monkeypatch):
     def fail(self, *args):
         raise OSError(28, "No space left on device")
 
-    first = machine("first")
-    write(first, SETTINGS)
-    storage.upload(first)
     monkeypatch.setattr(type(memory), "get_file", fail)
     second = machine("second")
     with pytest.raises(OSError, match="No space") as raised:
