@@ -13,19 +13,15 @@ from t2t_repro.data import manifest
 # The fork generates a corpus of 5 + 1 shards in the folder, and kills itself
 # "before" or "after" it renames its file of this number.
 SCRIPT = """
-import os, pathlib, random, signal, sys
-from t2t_repro.data import engines, generate
-from t2t_repro.data.settings import CorpusSettings
+import os, pathlib, signal, sys
+from small_corpora import draw_pairs, generate_corpus
+from t2t_repro.data import engines
 
-engines.CHUNK_PAIRS = 5
-choices = random.Random(0)
-words = ["an", "bed", "can", "dan", "ebb", "fad"]
-lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]
-pairs = [(line, line[::-1]) for line in lines]
+pairs = draw_pairs(60)
 pairs[13] = ("", "dropped")
 rename, renamed = os.replace, 0
 
-def generate_corpus(folder, when, number):
+def generate(folder, when, number):
     def replace(source, target):
         global renamed
         renamed += 1
@@ -36,13 +32,13 @@ def generate_corpus(folder, when, number):
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.replace = replace
-    generate.generate(
+    generate_corpus(
         pathlib.Path(folder),
-        {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:4])},
-        CorpusSettings(vocab_size=300, max_length=40),
-        {"problem": "toy"},
+        pairs,
+        test=pairs[:4],
         engine=engines.ThreadEngine(2),
         shard_pairs=12,
+        chunk_pairs=5,
     )
 
 for line in sys.stdin:
@@ -50,7 +46,7 @@ for line in sys.stdin:
     child = os.fork()
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        generate_corpus(folder, when, int(number))
+        generate(folder, when, int(number))
         sys.exit(0)
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
@@ -65,6 +61,7 @@ def run():
     """A function that runs a fork of the script and returns its exit code."""
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

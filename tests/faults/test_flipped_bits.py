@@ -1,13 +1,12 @@
 """Damaged data and settings: they read as before, or are named."""
 
-import random
 import types
 
 import pytest
+from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import hparam, registry
-from t2t_repro.data import engines, generate, manifest
-from t2t_repro.data.settings import CorpusSettings
+from t2t_repro.data import manifest
 from t2t_repro.runs import run_json
 from t2t_repro.runs.run import Run
 
@@ -17,21 +16,10 @@ COUNTS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
+def data(tmp_path):
     """Return the folder of a corpus of three shards."""
-    monkeypatch.setattr(engines, "CHUNK_PAIRS", 5)
-    choices = random.Random(0)
-    words = ["an", "bed", "can", "dan", "ebb", "fad"]
-    lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]
-    pairs = [(line, line[::-1]) for line in lines]
-    folder = tmp_path / "data"
-    generate.generate(
-        folder,
-        {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:20])},
-        CorpusSettings(vocab_size=300, max_length=40),
-        {"problem": "toy"},
-        shard_pairs=30,
-    )
+    folder, pairs = tmp_path / "data", draw_pairs(60)
+    generate_corpus(folder, pairs, pairs[:20], shard_pairs=30)
     return folder
 
 
@@ -65,11 +53,7 @@ def run_folder(data, tmp_path):
     """Return the folder of a run on the data."""
     problem = types.SimpleNamespace(
         requested_name="parallel_text",
-        arguments={
-            "name": "toy",
-            "languages": "en-xx",
-            "vocab_size": 300,
-        },
+        arguments={"name": "toy", "languages": "en-xx", "vocab_size": 300},
     )
     folder = tmp_path / "run"
     vocabularies = manifest.open_vocabularies(data)
