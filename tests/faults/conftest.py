@@ -200,21 +200,13 @@ class Commands:
 
     def train(self, output_dir, *flags, kill_after=None, **settings):
         """Run the trainer in a fork; return its exit code and its text."""
-        arguments, env = self.command(output_dir, *flags, **settings)
-        result = self.forked(
-            "trainer", *arguments, env=env, kill_after=kill_after
-        )
+        result = self.start(output_dir, *flags, **settings).wait(kill_after)
         return result.returncode, result.stdout + result.stderr
 
     def run(self, name, folder, *flags, fault=None, **settings):
         """Run a command whose files are in `folder`; return its result."""
         arguments, env = self.faulty(flags, folder, fault)
         return self.forked(name, *arguments, env=env, **settings)
-
-    def background(self, name, folder, *flags, fault=None, **settings):
-        """Start a command as run() does; return the forked.Command."""
-        arguments, env = self.faulty(flags, folder, fault)
-        return self.forked.start(name, *arguments, env=env, **settings)
 
 
 @pytest.fixture

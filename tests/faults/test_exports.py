@@ -109,9 +109,8 @@ def test_client_outlives_server_killed_in_a_request(
 ):
     """LINES make two batches."""
     server = served(f"SIGKILL run {WARM_UP + batch}")
-    asked = commands.background(
+    asked = commands.forked.start(
         "query",
-        "",
         f"--server=127.0.0.1:{getattr(server, protocol)}",
         f"--protocol={protocol}",
         f"--timeout_secs={SECONDS}",

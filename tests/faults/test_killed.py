@@ -5,7 +5,6 @@ tests/data/test_killed.py kills datagen at every file that it writes.
 """
 
 import shutil
-import subprocess
 import time
 
 import pytest
@@ -37,24 +36,6 @@ def test_training_resumes_after_sigkill_to_the_same_bits(
 
 
 @pytest.mark.slow
-def test_training_resumes_after_sigterm_and_sigint_to_the_same_bits(
-    commands, trained, assert_same_run, tmp_path
-):
-    code, printed = commands.train(tmp_path, fault="SIGTERM step 7")
-    assert code == 143, printed
-    assert "Stopped after step 7; checkpoint ckpt-7." in printed
-    assert saved(tmp_path) == ["ckpt-4", "ckpt-7"]
-    code, printed = commands.train(tmp_path, fault="SIGINT step 2")
-    assert code == 130, printed
-    assert f"Continuing from {tmp_path}/checkpoints/ckpt-7." in printed
-    assert saved(tmp_path) == ["ckpt-4", "ckpt-8", "ckpt-9"]
-    code, printed = commands.train(tmp_path)
-    assert code == 0, printed
-    assert f"Continuing from {tmp_path}/checkpoints/ckpt-9." in printed
-    assert_same_run(tmp_path, trained)
-
-
-@pytest.mark.slow
 def test_training_resumes_after_a_full_disk_to_the_same_bits(
     commands, trained, assert_same_run, small_disk
 ):
@@ -75,9 +56,8 @@ def test_training_survives_random_kills(
 ):
     folder = tmp_path / "run"
 
-    def run(**fault):
-        code, printed = commands.train(folder, **fault)
-        return subprocess.CompletedProcess([], code, stderr=printed)
+    def run(kill_after=None, **fault):
+        return commands.start(folder, **fault).wait(kill_after)
 
     def check():
         assert_same_run(folder, trained)
