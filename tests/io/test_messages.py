@@ -33,13 +33,10 @@ def test_messages_are_shown_once_and_appended_with_their_level(
     assert captured.err == ""
 
 
-def test_user_error_is_one_line(tmp_path):
+def test_user_error_is_one_line_and_another_has_its_traceback(tmp_path):
     with pytest.raises(errors.UserError), progress.logging_to(tmp_path):
         raise errors.UserError("The loss of step 3 is nan.")
     assert lines(tmp_path) == ["ERROR The loss of step 3 is nan."]
-
-
-def test_other_error_has_its_traceback(tmp_path):
     with pytest.raises(ZeroDivisionError), progress.logging_to(tmp_path):
         print(1 / 0)
     text = (tmp_path / progress.LOG).read_text()

@@ -149,23 +149,29 @@ def test_parallel_text_follows_its_arguments():
 
 
 @pytest.mark.parametrize(
-    ("name", "languages", "message"),
+    ("arguments", "message"),
     [
-        ("a/b", "en-de", "name must consist of letters.*got 'a/b'"),
-        ("../a", "en-de", "name must consist.*got '../a'"),
-        ("", "en-de", "name must consist.*got ''"),
-        ("a b", "en-de", "name must consist.*got 'a b'"),
-        ("a", "ende", "languages must be.*en-de; got 'ende'"),
-        ("a", "en-de-fr", "languages must be.*got 'en-de-fr'"),
-        ("a", "en-../x", "languages must be.*got 'en-../x'"),
-        ("a", "-de", "languages must be.*got '-de'"),
+        ("name=a/b,languages=en-de", "name must consist of letters.*'a/b'"),
+        ("name=../a,languages=en-de", "name must consist.*got '../a'"),
+        ("name=,languages=en-de", "name must consist.*got ''"),
+        ("name=a b,languages=en-de", "name must consist.*got 'a b'"),
+        ("name=a,languages=ende", "languages must be.*en-de; got 'ende'"),
+        ("name=a,languages=en-de-fr", "languages must be.*got 'en-de-fr'"),
+        ("name=a,languages=en-../x", "languages must be.*got 'en-../x'"),
+        ("name=a,languages=-de", "languages must be.*got '-de'"),
+        ("languages=en-de,file=-", "name must consist of letters"),
+        ("languages=en-de,file=a.txt", "format of .*a.txt must be tsv.*'txt'"),
+        (
+            "languages=en-de,file=a.tsv,columns=1",
+            "columns must be two names.*'",
+        ),
+        ("languages=en-de,file=a.tsv,corpora=b", "tsv has the text of all spl"),
+        ("languages=en-de,name=a,held_out=5", "describe one file with both si"),
     ],
 )
-def test_parallel_text_with_invalid_argument_is_user_error(
-    name, languages, message
-):
+def test_wrong_arguments_of_parallel_text_are_refused(arguments, message):
     with pytest.raises(errors.UserError, match=message):
-        build_problem("parallel_text", f"name={name},languages={languages}")
+        build_problem("parallel_text", arguments)
 
 
 def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):
@@ -179,18 +185,3 @@ def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):
     assert list(built.pairs("test", tmp_path, "unused")) == [test]
     with pytest.raises(errors.UserError, match="unique would drop the copies"):
         build_problem("parallel_text", f"{arguments},filters=unique")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("file=-", "name must consist of letters"),
-        ("file=a.txt", "format of .*a.txt must be tsv.*got 'txt'"),
-        ("file=a.tsv,columns=1", "columns must be two names.*got '1'"),
-        ("file=a.tsv,corpora=b", "file=a.tsv has the text of all splits"),
-        ("name=a,held_out=5", "describe one file with both sides"),
-    ],
-)
-def test_arguments_of_one_file_are_checked(arguments, message):
-    with pytest.raises(errors.UserError, match=message):
-        build_problem("parallel_text", f"languages=en-de,{arguments}")

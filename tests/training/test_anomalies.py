@@ -118,6 +118,3 @@ def test_slow_steps_are_reported_once_a_minute():
         "step 25 took 8.0 s; the median is 1 s (3 slow steps since 23)"
     )
     assert add(detector, [1.0], first=28, now=300.0) is None
-
-
-SHAPES = [(1, 1, 2, 3), (1, 1, 4, 5), (1, 1, 6, 7), (1, 1, 2, 3)]

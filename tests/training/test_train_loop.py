@@ -224,19 +224,14 @@ def test_validation_runs_every_n_steps_and_at_the_end(
     assert (last["loss"], last["perplexity_sentences"]) == (5.0, 5)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)]
-)
-def test_signal_saves_after_the_step(
-    runs, fake_steps, tmp_path, number, code, capsys
-):
+def test_signal_saves_after_the_step(runs, fake_steps, tmp_path, capsys):
     def on_step(step, _):
         if step == 3:
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGHUP)
 
     fake_steps(on_step)
-    actual, printed = runs.train(tmp_path)
-    assert actual == code
+    code, printed = runs.train(tmp_path)
+    assert code == 129
     assert runs.saved_steps(tmp_path) == [3]
     shown = capsys.readouterr().err
     assert shown.count("SIG") == shown.count("stopping after step 3,") == 1
