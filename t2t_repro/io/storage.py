@@ -165,7 +165,7 @@ def _download(folder, url, choose):
     for name in reversed(_in_order(present)):
         record = records.get(name)
         if name in found:
-            is_stale = record is None or record.tag != found[name].tag
+            is_stale = record is None or record.tag != found[name]
             if not is_stale and fnmatch.fnmatchcase(name, _UNCHANGED):
                 is_stale = not record.is_same(present[name])
         else:  # it was removed there, or is new or newer here
@@ -223,8 +223,8 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
 
 
 def _get(path):
-    version = get_object(url_of(path), path)
-    _record(path, version.tag, path.stat())
+    tag = get_object(url_of(path), path)
+    _record(path, tag, path.stat())
 
 
 def upload(folder: pathlib.Path) -> None:
@@ -279,8 +279,7 @@ def _has_index(name, names):
 def _put(path, stat):
     # Another process may remove the file now.
     with contextlib.suppress(FileNotFoundError):
-        version = put_object(path, url_of(path))
-        _record(path, version.tag, stat)
+        _record(path, put_object(path, url_of(path)), stat)
 
 
 def _remove(path):
@@ -307,7 +306,7 @@ def _in_order(names):
 
 
 def _found(url):
-    """Return {name: Version} of the objects of a folder."""
+    """Return {name: tag} of the objects of a folder that are copied."""
     found = find_objects(url)
     return {name: found[name] for name in found if _is_copied(name)}
 
@@ -393,15 +392,10 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 # Objects, and errors of their stores explained.
 
 
-class Version(NamedTuple):
-    """Content of an object."""
+def find_objects(url: str) -> dict[str, str]:
+    """Return {name: tag} of all objects below a URL.
 
-    tag: str  # that of the store, which differs for other content
-    size: int
-
-
-def find_objects(url: str) -> dict[str, Version]:
-    """Return {name: version} of all objects below a URL.
+    The tag is that of the store, which differs for other content.
 
     Raises:
         UserError: they cannot be listed; as in all functions here.
@@ -410,15 +404,15 @@ def find_objects(url: str) -> dict[str, Version]:
         system, root = _open(url)
         found = system.find(root, detail=True)
     return {
-        path.removeprefix(f"{root}/"): _version(info)
+        path.removeprefix(f"{root}/"): _tag(info)
         for path, info in found.items()
         # A name with / at its end stands for a folder.
         if path.startswith(f"{root}/") and not path.endswith("/")
     }
 
 
-def get_object(url: str, path: pathlib.Path) -> Version:
-    """Write the content of an object to a file.
+def get_object(url: str, path: pathlib.Path) -> str:
+    """Write the content of an object to a file; return its tag.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -428,23 +422,26 @@ def get_object(url: str, path: pathlib.Path) -> Version:
         system, name = _open(url)
         for _ in range(_ATTEMPTS):
             try:
-                version = _version(system.info(name))
+                info = system.info(name)
                 system.get_file(name, str(temporary))
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     errno.ENOENT, "No object", url
                 ) from error
-            if (size := temporary.stat().st_size) == version.size:
-                return version
-        raise ConnectionError(f"received {size:,} of {version.size:,} bytes")
+            if (size := temporary.stat().st_size) == info["size"]:
+                return _tag(info)
+        raise ConnectionError(f"received {size:,} of {info['size']:,} bytes")
 
 
-def put_object(path: pathlib.Path, url: str) -> Version:
-    """Write a file to an object, which has its old content until the end."""
+def put_object(path: pathlib.Path, url: str) -> str:
+    """Write a file to an object, and return its new tag.
+
+    It has its old content until the end.
+    """
     with _explained(url):
         system, name = _open(url)
         system.put_file(str(path), name)
-        return _version(system.info(name))
+        return _tag(system.info(name))
 
 
 def remove_object(url: str) -> None:
@@ -454,9 +451,9 @@ def remove_object(url: str) -> None:
         system.rm_file(name)
 
 
-def _version(info):
-    """Return the version in fsspec's details of an object."""
-    return Version(info.get("ETag") or info["etag"], info["size"])
+def _tag(info):
+    """Return the tag in fsspec's details of an object."""
+    return info.get("ETag") or info["etag"]
 
 
 def _open(url: str) -> tuple[Any, str]:
