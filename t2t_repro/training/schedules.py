@@ -1,5 +1,6 @@
 """Learning-rate schedules: of section 5.3, tensor2tensor, Keras and users."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _MAX_STEPS = 1 << 20
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
+@dataclasses.dataclass(eq=False)
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """Learning-rate schedule of the paper or of tensor2tensor.
 
@@ -45,20 +47,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Source: section 5.3; T2T learning_rate.py.
     """
 
-    def __init__(
-        self,
-        schedule: str,
-        constant: float,
-        warmup_steps: int,
-        hidden_size: int,
-        decay_steps: int = 5_000,
-    ):
-        """Take the hparams learning_rate_* and hidden_size, D."""
-        self.schedule = schedule
-        self.constant = constant
-        self.warmup_steps = warmup_steps
-        self.hidden_size = hidden_size
-        self.decay_steps = decay_steps
+    # The hparams learning_rate_* and hidden_size, D.
+    schedule: str
+    constant: float
+    warmup_steps: int
+    hidden_size: int
+    decay_steps: int = 5_000
 
     def __call__(self, iterations: Tensor) -> Tensor:
         """Return [] float32 for Keras's iterations, 0 at the first update."""
@@ -91,12 +85,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
+@dataclasses.dataclass(eq=False)
 class FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Schedule of a registered function (updates done, hparams)."""
 
-    def __init__(self, function: functools.partial, hparams: hparam.HParams):
-        """Take the function, with its other arguments, and the hparams."""
-        self.function, self.hparams = function, hparams
+    function: functools.partial  # with its other arguments
+    hparams: hparam.HParams
 
     def __call__(self, iterations: Tensor) -> Tensor:
         """Return [] float32 for Keras's iterations, 0 at the first update."""

@@ -6,6 +6,7 @@ and slow steps, EventFiles, and the utilization of the machine.
 
 import collections
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -306,24 +307,16 @@ def _summary(metrics, *names):
     )
 
 
+@dataclasses.dataclass
 class FiniteChecker:
     """Check that ends a run before non-finite numbers are saved."""
 
-    def __init__(
-        self,
-        policy: str,
-        describe_batch: Callable[[int], str],
-        newest_checkpoint: Callable[[], Any],
-    ):
-        """Keep Keras's dtype policy and functions of what the error will say.
-
-        They describe the batch of a step, and return the newest checkpoint.
-        """
-        self._policy = policy
-        self._describe_batch = describe_batch
-        self._newest_checkpoint = newest_checkpoint
-        self._last_loss: float | None = None
-        self._skipped = 0  # updates in a row
+    policy: str  # Keras's dtype policy
+    # For the error: a function of a step, and the path of a checkpoint or None.
+    describe_batch: Callable[[int], str]
+    newest_checkpoint: Callable[[], Any]
+    _last_loss: float | None = dataclasses.field(default=None, init=False)
+    _skipped: int = dataclasses.field(default=0, init=False)  # in a row
 
     def check_step(self, step: int, loss: float, gradient_norm: float) -> None:
         """Check the numbers of a step. Call it for each step, in order.
@@ -338,7 +331,7 @@ class FiniteChecker:
         self._skipped += 1
         if math.isfinite(gradient_norm):
             self._skipped = 0
-        elif self._policy != "mixed_float16":
+        elif self.policy != "mixed_float16":
             self._stop(
                 step,
                 f"The gradient of step {step:,} has the norm {gradient_norm}, "
@@ -380,17 +373,17 @@ class FiniteChecker:
             if self._last_loss is not None
             else ""
         )
-        newest = self._newest_checkpoint()
+        newest = self.newest_checkpoint()
         saved = (
             f"the newest checkpoint, {newest}, is from before it"
             if newest
             else "there is no checkpoint yet"
         )
         precision = (
-            "" if self._policy == "float32" else "--mixed_precision=float32, "
+            "" if self.policy == "float32" else "--mixed_precision=float32, "
         )
         raise errors.UserError(
-            f"{problem}{before}. Its batch: {self._describe_batch(step)}. The "
+            f"{problem}{before}. Its batch: {self.describe_batch(step)}. The "
             f"step is not saved: {saved}. Try a lower learning rate "
             "(learning_rate_constant), a longer warm-up "
             f"(learning_rate_warmup_steps), {precision}or gradient clipping "
@@ -465,10 +458,8 @@ class EventFiles:
     def __init__(self, output_dir: pathlib.Path):
         """Open the files of a new session."""
         # Readers order event files by this number, not by the time in their
-        # names, since clocks may be set back. Earlier versions wrote one file
-        # for a session, in the folder of the run.
-        folders = output_dir, output_dir / TRAIN_EVENTS
-        earlier = [path for f in folders for path in f.glob("events.*")]
+        # names, since clocks may be set back.
+        earlier = [*(output_dir / TRAIN_EVENTS).glob("events.*")]
         suffix = f".session-{1 + len(earlier)}"
         self._writers = {
             name: tf.summary.create_file_writer(
