@@ -238,7 +238,7 @@ class _Loop:
     def _validate_unsaved(self, step: int) -> int | None:
         """Validate, as _validate() does; save if training ends, or fails."""
         self.log.check()
-        self._check_weights(step)
+        self.finite_checker.check_weights(step, self.state.variables)
         try:
             code = self._validate(step)
         except Exception:
@@ -358,7 +358,7 @@ class _Loop:
         self.log.check()
         self.callbacks.call("on_checkpoint_begin", step)
         with self.log.pause():
-            self._check_weights(step)
+            self.finite_checker.check_weights(step, self.state.variables)
             self.log.flush()
             if self.worker.is_chief:
                 self.checkpoints.save(step, scheduled, self._rankings())
@@ -366,9 +366,6 @@ class _Loop:
 
     def _rankings(self):
         return self.history.rankings(self.session.task.suite)
-
-    def _check_weights(self, step: int) -> None:
-        self.finite_checker.check_weights(step, self.state.variables)
 
     def _checkpoint_due(self, step: int) -> bool:
         if self.options.save_checkpoints_secs:
