@@ -98,10 +98,6 @@ class ManyToMany(Problem):
         )
         return sources, targets
 
-    @functools.cached_property
-    def _counted(self) -> dict[tuple, list[_Corpus]]:
-        return {}  # results of _corpora()
-
     def _check_directions(self):
         if not self._trained:
             raise errors.UserError(
@@ -248,12 +244,10 @@ class ManyToMany(Problem):
     def _of_split(self, split):
         return self._untrained if split == ZERO_SHOT else self._trained
 
-    def _corpora(self, split, raw_dir, download_dir):
-        """Return the corpora of a split; they are counted once."""
-        key = split, raw_dir, download_dir
-        if key not in self._counted:
-            self._counted[key] = self._count(*key)
-        return self._counted[key]
+    @functools.cached_property
+    def _corpora(self) -> Callable[[str, Path | None, Path], list[_Corpus]]:
+        """Function _count(), which counts the same text once."""
+        return functools.cache(self._count)
 
     def _count(self, split, raw_dir, download_dir):
         directions = self._of_split(split)

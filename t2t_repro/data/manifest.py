@@ -33,8 +33,7 @@ _SHAPE = _UNFINISHED_SHAPE | {"splits": {str: _SPLIT | _COUNTS}}
 
 def read(folder: pathlib.Path) -> dict[str, Any] | None:
     """Read the manifest of a finished corpus; None: there is none."""
-    path = folder / MANIFEST
-    return _read(path, _SHAPE) if path.exists() else None
+    return _read(folder / MANIFEST, _SHAPE)
 
 
 def sha256(folder: pathlib.Path) -> str | None:
@@ -60,15 +59,16 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
 
 def read_unfinished(folder: pathlib.Path) -> dict[str, Any] | None:
     """Read the manifest of an unfinished corpus; None: there is none."""
-    path = folder / UNFINISHED
-    return _read(path, _UNFINISHED_SHAPE) if path.exists() else None
+    return _read(folder / UNFINISHED, _UNFINISHED_SHAPE)
 
 
 def _read(path, shape):
-    """Read a manifest and check its shape.
+    """Read a manifest and check its shape; None: it is missing.
 
     Manifests without a vocabulary type are older than the other types: "bpe".
     """
+    if not path.exists():
+        return None
     contents = files.read_json(path, dict)
     contents.setdefault("vocabulary_type", "bpe")
     separate = "vocabularies" in contents

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import types
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -42,16 +43,20 @@ def require_defaults() -> None:
 
 
 @contextlib.contextmanager
-def fresh_names() -> Iterator[None]:
-    """Restart the numbering of layers without a name, as in a new process."""
-    known = global_state.get_global_attribute("object_name_uids")
-    global_state.set_global_attribute(
-        "object_name_uids", collections.defaultdict(int)
-    )
+def _global_attribute(name: str, value: Any) -> Iterator[None]:
+    """Replace a part of Keras's global state within the context."""
+    known = global_state.get_global_attribute(name)
+    global_state.set_global_attribute(name, value)
     try:
         yield
     finally:
-        global_state.set_global_attribute("object_name_uids", known)
+        global_state.set_global_attribute(name, known)
+
+
+def fresh_names() -> AbstractContextManager[None]:
+    """Restart the numbering of layers without a name, as in a new process."""
+    numbers: dict[str, int] = collections.defaultdict(int)
+    return _global_attribute("object_name_uids", numbers)
 
 
 class _Zeros(list):
@@ -65,13 +70,11 @@ class _Zeros(list):
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
     """Create variables that have a shape and keep no memory."""
-    known = global_state.get_global_attribute("uninitialized_variables")
-    global_state.set_global_attribute("uninitialized_variables", _Zeros())
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            yield
-    finally:
-        global_state.set_global_attribute("uninitialized_variables", known)
+    with (
+        _global_attribute("uninitialized_variables", _Zeros()),
+        keras.StatelessScope(initialize_variables=False),
+    ):
+        yield
 
 
 @contextlib.contextmanager
