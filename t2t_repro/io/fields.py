@@ -104,11 +104,9 @@ def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
 
 
 def check(values: Any, noun: str) -> None:
-    """Check the type and the constraints of every field of a dataclass.
+    """Check the type and the constraints of every field of an instance.
 
-    Args:
-        values: an instance.
-        noun: kind of setting that errors name, such as "hparam".
+    Errors call it a `noun`, such as "hparam".
 
     Raises:
         UserError: names the first field that is wrong, its constraint and its
@@ -127,12 +125,8 @@ def require(
 ) -> None:
     """Raise a UserError unless the field `name` meets a constraint.
 
-    Args:
-        values: an instance of a settings dataclass.
-        noun: as for check().
-        name: name of the field.
-        holds: function of its value, or whether the constraint is met.
-        constraint: text that completes "must be …".
+    `holds` is a function of its value, or whether the constraint is met; the
+    text `constraint` completes "must be …". `noun` is that of check().
     """
     value = getattr(values, name)
     if not (holds(value) if callable(holds) else holds):
