@@ -332,11 +332,9 @@ class ParallelTextMultilingual(ParallelTextMany):
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ParallelTextMultilingual":
-        """Return the problem of a direction.
+        """Return the problem of a direction; "" is any target, or `source`.
 
-        Args:
-            target_language: language, or "en-de" for both; "": any.
-            source_language: language; "": `source`.
+        `target_language` may be "en-de", for both.
         """
         source, _, target = target_language.rpartition("-")
         direction = source_language or source, target

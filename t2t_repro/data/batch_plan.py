@@ -67,10 +67,7 @@ def usable_pairs(
 ) -> np.ndarray:
     """Return indices of the pairs whose sides have at most `max_length`.
 
-    Args:
-        lengths: subwords of each sentence of the corpus.
-        max_length: longest side.
-        limit: number of pairs, evenly spaced, if there are more; None: all.
+    Of more than `limit` pairs so many are returned, evenly spaced.
     """
     longest = np.maximum(lengths["inputs"], lengths["targets"])
     usable = np.flatnonzero(longest <= max_length).astype(np.int32)
@@ -289,14 +286,11 @@ Plan: TypeAlias = PackedPlan | BucketedPlan
 
 
 def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
-    """Build the plan of a training run.
+    """Build the plan of a training run; `seed` is that of every permutation.
 
-    Args:
-        lengths: subwords of each sentence of the corpus.
-        hparams: settings; max_length, batching, batch_tokens, batch_unit,
-            reshuffle_buckets, proportional_rows, separate_row_lengths and
-            num_buckets determine the batches.
-        seed: seed of every permutation.
+    The hparams max_length, batching, batch_tokens, batch_unit,
+    reshuffle_buckets, proportional_rows, separate_row_lengths and num_buckets
+    determine the batches.
 
     Raises:
         UserError: no pair is short enough.
