@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, buckets, corpus
 
-# "proportional": packed, with rows of different lengths; "reshuffled":
-# bucketed, with pairs shuffled among batches in every epoch; "separate" and
-# "apart": packed and bucketed, with rows of each side of their own length;
-# "fitted": bucketed, with buckets chosen by the lengths of both sides.
-KINDS = (
-    "packed",
-    "bucketed",
-    "reshuffled",
-    "proportional",
-    "separate",
-    "apart",
-    "fitted",
-)
-PACKED = ("packed", "proportional", "separate")
+# {kind: batching, and its settings}
+KINDS = {
+    "packed": ("packed", {}),
+    "bucketed": ("bucketed", {}),
+    # Pairs are shuffled among batches in every epoch.
+    "reshuffled": ("bucketed", {"reshuffle_buckets": True}),
+    # Rows of the sides differ in length.
+    "proportional": ("packed", {"proportional_rows": True}),
+    "separate": ("packed", {"separate_row_lengths": True}),
+    "apart": ("bucketed", {"separate_row_lengths": True}),
+    # Buckets are chosen by the lengths of both sides.
+    "fitted": ("bucketed", {"num_buckets": 20}),
+}
+PACKED = [kind for kind, (batching, _) in KINDS.items() if batching == "packed"]
 every_kind = pytest.mark.parametrize("batching", KINDS)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=150
@@ -39,17 +39,9 @@ def as_lengths(pairs):
     return dict(zip(corpus.SIDES, arrays.T, strict=True))
 
 
-def build(lengths, batching, batch_tokens=300, seed=0, **settings):
-    settings = {"max_length": MAX_LENGTH} | settings
-    if batching == "reshuffled":
-        batching, settings["reshuffle_buckets"] = "bucketed", True
-    if batching == "proportional":
-        batching, settings["proportional_rows"] = "packed", True
-    if batching in ("separate", "apart"):
-        batching = "packed" if batching == "separate" else "bucketed"
-        settings["separate_row_lengths"] = True
-    if batching == "fitted":
-        batching, settings["num_buckets"] = "bucketed", 20
+def build(lengths, kind, batch_tokens=300, seed=0, **settings):
+    batching, own = KINDS[kind]
+    settings = {"max_length": MAX_LENGTH} | own | settings
     return plans.build(lengths, batching, batch_tokens, seed=seed, **settings)
 
 
