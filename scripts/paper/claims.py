@@ -45,6 +45,7 @@ WORDS = {
 SAMPLES = 1_000
 ROWS_IN_ORDER = 8  # at the least, besides base
 SEEDS = 3  # of each row that is planned: reproduce/claims.sh
+LEARNED = 1.0  # BLEU; two rows below it are not worth comparing
 INTRODUCTION = """\
 # The paper's claims, one by one
 
@@ -69,7 +70,10 @@ paper](reproducing.md) has the commands for the paper's own sizes.
   "cannot tell" are the seeds of each row that a difference of the margin needs,
   and their hours. Beside "not run" they are those for the paper's difference,
   if it has one and both rows were as noisy as base of Table 3, and the power is
-  that of 3 seeds.
+  that of 3 seeds. Hours are those of the fastest training: others were beside
+  other work.
+- "Cannot tell" is also the verdict where a budget ended a training, and where
+  no training of either row has learned anything (1 BLEU).
 - Perplexities are compared by their logarithm: +1.0 is a perplexity that is 1%
   higher."""
 
@@ -112,7 +116,7 @@ class Judged(NamedTuple):
 
     claim: Claim
     verdict: verdicts.Verdict | None  # None: not run
-    minutes: float | None = None  # mean of a training
+    minutes: float | None = None  # of the fastest training
     plan: Plan | None = None  # of a claim that is not run
 
 
@@ -255,10 +259,15 @@ def _judge_rows(claim, experiment, rows):
         noise = tables.pooled_deviation(scores)
     except errors.UserError:  # so far one seed of each row
         return None
-    ours = (scores[name] for name in compared)
-    minutes = [r["minutes"] for name in compared for r in rows[name]]
+    results = [result for name in compared for result in rows[name]]
+    learned = max(value_of("BLEU", each) for each in results) >= LEARNED
+    ours = (
+        scores[name]._replace(converged=scores[name].converged and learned)
+        for name in compared
+    )
+    minutes = min(result["minutes"] for result in results)
     verdict = _verdict(experiment, claim, *ours, noise)
-    return Judged(claim, verdict, statistics.fmean(minutes))
+    return Judged(claim, verdict, minutes)
 
 
 def _plan(claim, experiment, base):
@@ -273,7 +282,7 @@ def _plan(claim, experiment, base):
     plan = Plan(
         tables.detectable(*noise, SEEDS, SEEDS, level=level), max(2, needed)
     )
-    minutes = statistics.fmean(result["minutes"] for result in base["base"])
+    minutes = min(result["minutes"] for result in base["base"])
     return Judged(claim, None, minutes, plan)
 
 
@@ -433,7 +442,7 @@ def _needed(judged):
     text = f": needs {needs.seeds_needed} seeds"
     if judged.minutes:
         hours = 2 * needs.seeds_needed * judged.minutes / 60
-        text += f", {hours:.0f} hours"
+        text += f", {hours:.1f} hours"
     return text
 
 

@@ -99,6 +99,16 @@ def test_row_that_its_budget_ended_cannot_be_judged(tmp_path):
     assert first.verdict.verdict == "cannot tell"
 
 
+def test_rows_that_have_learned_nothing_cannot_be_judged(tmp_path):
+    write_rows(tmp_path / "table3", {"base": [600.0] * 2, "a_h1": [650.0] * 2})
+    for path in (tmp_path / "table3").iterdir():
+        result = files.read_json(path)
+        result["figures"]["scores"]["bleu_compound_split"] = 0.3
+        files.write_json(path, result)
+    first, *_ = claims.judge(BY_TITLE["Table 3 in small"], tmp_path)
+    assert first.verdict.verdict == "cannot tell"
+
+
 def test_exact_figure_is_judged_by_its_margin_around_the_target(tmp_path):
     figures = {
         "parameters of base": [0.97],
