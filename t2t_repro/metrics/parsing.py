@@ -9,10 +9,9 @@ occur. The tags are those of the reference: they decide what is punctuation, and
 are not scored.
 """
 
-import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -147,85 +146,58 @@ def _read(line: str, sentence: str) -> trees.LineReading:
 def _count(line: str, gold: Tree) -> ParseCounts:
     """Count what a line has in common with the gold tree of its sentence."""
     parsed = trees.read_line(line, gold.words)
-    tree = parsed.tree._replace(tags=gold.tags)
-    counts = count_brackets(gold, tree)
-    scored = counts.status == "valid"
+    counts = count_brackets(gold, parsed.tree._replace(tags=gold.tags))
     return ParseCounts(
         1,
-        scored,
-        scored and counts.is_complete,
-        counts.matched,
-        counts.gold,
-        counts.predicted,
+        counts is not None,
+        counts is not None and len({*counts}) == 1,
+        *(counts or (0, 0, 0)),
         parsed.brackets > 0,
         parsed.missing + parsed.surplus > 0,
     )
 
 
-# Bracketing
+# Bracketing, with the parameters of COLLINS.prm.
+
+# DELETE_LABEL: constituents and words of these labels are not counted.
+DELETED = PUNCTUATION | {"TOP", TRACE}
+EQUAL_LABELS = {"PRT": "ADVP"}  # EQ_LABEL: {variant: representative}
 
 
-@dataclasses.dataclass(frozen=True)
-class EvalbParameters:
-    """Labels of a parameter file (.prm) of EVALB."""
+class BracketCounts(NamedTuple):
+    """Constituents of a sentence, as in EVALB's table."""
 
-    # DELETE_LABEL: constituents and words of these labels are not counted.
-    deleted: frozenset[str]
-    # EQ_LABEL: {variant: representative}.
-    equal_labels: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def label(self, label: str) -> str:
-        """Return the representative of labels that are equal."""
-        return self.equal_labels.get(label, label)
-
-
-COLLINS = EvalbParameters(PUNCTUATION | {"TOP", TRACE}, {"PRT": "ADVP"})
-
-
-class EvalbCounts(NamedTuple):
-    """Counts of a sentence, as in EVALB's table."""
-
-    length: int  # words of the gold tree, including punctuation
-    status: str = "valid"  # or "error": other words; "skip": nothing to score
-    matched: int = 0  # constituents of both trees
-    gold: int = 0  # constituents of the gold tree
-    predicted: int = 0  # constituents of the predicted tree
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the trees have the same constituents."""
-        return self.matched == self.gold == self.predicted
+    matched: int  # constituents of both trees
+    gold: int  # constituents of the gold tree
+    predicted: int  # constituents of the predicted tree
 
 
 def count_brackets(
-    gold: Tree, predicted: Tree, parameters: EvalbParameters = COLLINS
-) -> EvalbCounts:
-    """Count the constituents that a tree has in common with a gold tree."""
-    length = sum(tag != TRACE for tag in gold.tags)
-    gold, predicted = _scored(gold, parameters), _scored(predicted, parameters)
+    gold: Tree,
+    predicted: Tree,
+    deleted: Collection[str] = DELETED,
+    equal_labels: Mapping[str, str] = EQUAL_LABELS,
+) -> BracketCounts | None:
+    """Count the constituents that a tree has in common with a gold tree.
+
+    Their words are the same but for deleted ones. None: there are no others.
+    """
+    gold, predicted = (
+        trees.drop_tags(tree, deleted) for tree in (gold, predicted)
+    )
     if not predicted.words:
-        return EvalbCounts(length, "skip")
-    if gold.words != predicted.words:
-        return EvalbCounts(length, "error")
-    return EvalbCounts(
-        length,
-        "valid",
-        (Counter(gold.spans) & Counter(predicted.spans)).total(),
-        len(gold.spans),
-        len(predicted.spans),
-    )
-
-
-def _scored(tree: Tree, parameters: EvalbParameters) -> Tree:
-    """Return the counted part of a tree, with equal labels made the same."""
-    tree = trees.drop_tags(tree, parameters.deleted)
-    spans = (
-        span._replace(label=parameters.label(trees.category(span.label)))
-        for span in tree.spans
-    )
-    return tree._replace(
-        spans=tuple(s for s in spans if s.label not in parameters.deleted)
-    )
+        return None
+    spans = []
+    for tree in (gold, predicted):
+        labels = (trees.category(span.label) for span in tree.spans)
+        pairs = zip(tree.spans, labels, strict=True)
+        renamed = (
+            span._replace(label=equal_labels.get(label, label))
+            for span, label in pairs
+        )
+        spans.append([s for s in renamed if s.label not in deleted])
+    common = (Counter(spans[0]) & Counter(spans[1])).total()
+    return BracketCounts(common, *map(len, spans))
 
 
 def percent(part: float, whole: float) -> float:

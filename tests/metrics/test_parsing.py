@@ -9,7 +9,6 @@ import pytest
 from t2t_repro import errors
 from t2t_repro.metrics import parsing, scores
 from t2t_repro.metrics.metric import PARSING, Suite
-from t2t_repro.metrics.parsing import EvalbCounts
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span
 
@@ -87,9 +86,7 @@ def test_only_metrics_of_parses_draw_pictures():
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these labels and words.
-SAMPLE_PARAMETERS = parsing.EvalbParameters(
-    parsing.COLLINS.deleted - {"."}, {"T": "TT"}
-)
+SAMPLE_PARAMETERS = parsing.DELETED - {"."}, {"T": "TT"}
 EQUAL_WORDS = "This", "this"
 
 
@@ -146,26 +143,12 @@ GOLD = "(S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP down))) (. .))"
     ],
 )
 def test_compare_counts_constituents(predicted, counts):
-    assert parsing.count_brackets(tree(GOLD), tree(predicted)) == EvalbCounts(
-        5, "valid", *counts
-    )
+    assert parsing.count_brackets(tree(GOLD), tree(predicted)) == counts
 
 
-def test_status_is_error_for_other_words_and_skip_for_none():
-    other = GOLD.replace("cat", "dog")
-    assert parsing.count_brackets(tree(GOLD), tree(other)) == EvalbCounts(
-        5, "error"
-    )
-    shorter = GOLD.replace("(DT The) ", "")
-    assert parsing.count_brackets(tree(GOLD), tree(shorter)) == EvalbCounts(
-        5, "error"
-    )
-    assert parsing.count_brackets(tree(GOLD), tree("")) == EvalbCounts(
-        5, "skip"
-    )
-    assert parsing.count_brackets(tree(GOLD), tree("(. .)")) == EvalbCounts(
-        5, "skip"
-    )
+@pytest.mark.parametrize("text", ["", "(. .)"])
+def test_tree_without_words_is_not_scored(text):
+    assert parsing.count_brackets(tree(text), tree(text)) is None
 
 
 @pytest.mark.skipif(not SAMPLE, reason="T2T_EVALB names no folder")
@@ -182,12 +165,11 @@ def test_counts_equal_evalbs_table_of_its_sample():
     text = (folder / "sample.rsl").read_text()
     rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)
     for row, *pair in zip(rows, gold, predicted, strict=True):
-        counted = parsing.count_brackets(*pair, SAMPLE_PARAMETERS)
-        _, length, status, recall, precision, *numbers = row.split()
-        assert int(length) == counted.length
-        assert ("valid", "error", "skip")[int(status)] == counted.status
-        if counted.status == "valid":
-            assert [int(number) for number in numbers[:3]] == [*counted[2:]]
+        _, _, status, recall, precision, *numbers = row.split()
+        counted = parsing.count_brackets(*pair, *SAMPLE_PARAMETERS)
+        assert (counted is None) == (status == "2")
+        if status == "0":  # "1": the words differ
+            assert [int(number) for number in numbers[:3]] == [*counted]
             for whole, value in (
                 (counted.gold, recall),
                 (counted.predicted, precision),
