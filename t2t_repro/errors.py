@@ -175,21 +175,13 @@ T2T_WMT14 = re.compile(
 
 
 def names_here(name: str) -> tuple[str, ...]:
-    """Return what a name of tensor2tensor is called here.
-
-    Args:
-        name: name of a problem, a flag, a hparam, a factor or a command.
-    """
+    """Return the names here of what has this name in tensor2tensor."""
     if match := T2T_WMT14.fullmatch(name):
         return (f"wmt14_{match[1]}{match[2] or ''}",)
     if name.startswith("translate_"):  # other text
         return "tfds_translate", "parallel_text"
-    known = (
-        T2T_NAMES.get(name)
-        or T2T_FACTORS.get(name)
-        or T2T_COMMANDS.get(name, "")
-    )
-    return tuple(known.split()[:1])
+    known = T2T_COMMANDS | T2T_FACTORS | T2T_NAMES
+    return tuple(known.get(name, "").split()[:1])
 
 
 def hint(
@@ -197,12 +189,8 @@ def hint(
 ) -> str:
     """Return " Did you mean a or b?" with names near `name`; "" for none.
 
-    A name of tensor2tensor has another one here.
-
-    Args:
-        name: unknown name.
-        known: known names.
-        form: function that formats a name, such as repr.
+    A name of tensor2tensor has another one here. `form` formats a name, such
+    as repr.
     """
     known = list(known)
     near = [

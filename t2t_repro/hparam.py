@@ -391,19 +391,9 @@ class DecodeHParams(fields.Settings):
         return arguments.split(self.rules)
 
     @property
-    def rule_names(self) -> list[str]:
-        """Names of the search rules."""
-        return [text.partition(":")[0] for text in self.rule_texts]
-
-    @property
     def search_name(self) -> str:
         """Name of the beam search, without its arguments."""
         return self.beam_search.partition(":")[0]
-
-    @property
-    def reranker_names(self) -> list[str]:
-        """Name of the reranker; []: there is none."""
-        return [self.rerank.partition(":")[0]] if self.rerank else []
 
     @property
     def num_outputs(self) -> int:

@@ -72,8 +72,7 @@ class Declared:
     name: str
     target: str  # "package.module.Name"
     hparams: type | None = None  # dataclass of a model's settings
-    parent: None = None
-    corpus_pairs: None = None
+    parent = corpus_pairs = None
 
     @property
     def value(self) -> Any:
@@ -100,7 +99,7 @@ class Declared:
         )
 
 
-class _Entries:
+class Registry:
     """Map of names to definitions of one kind; a miss suggests near names."""
 
     def __init__(self, kind: str):
@@ -130,6 +129,19 @@ class _Entries:
                 see="my-problem-or-hparams-set-is-not-found",
             )
         return self._entries[name]
+
+    def register(self, name: str) -> Callable[[Definition], Definition]:
+        """Return a decorator that enters a class or function under `name`."""
+        return lambda value: self._enter(name, value)
+
+    def declare(
+        self, name: str, target: str, hparams: type | None = None
+    ) -> None:
+        """Enter "package.module.Class", which is imported at its first use.
+
+        A model has a dataclass of its settings.
+        """
+        self._entries[name] = Declared(name, target, hparams)
 
     def subclass(self, name: str, base: type[Definition]) -> type[Definition]:
         """Return the class of `name`.
@@ -167,18 +179,6 @@ class _Entries:
             name, value, str(file), summary, **attributes
         )
         return value
-
-
-class Registry(_Entries):
-    """Registry of definitions of one kind."""
-
-    def register(self, name: str) -> Callable[[Definition], Definition]:
-        """Return a decorator that enters a class or function under `name`."""
-        return lambda value: self._enter(name, value)
-
-    def declare(self, name: str, target: str) -> None:
-        """Enter "package.module.Class", which is imported at its first use."""
-        self._entries[name] = Declared(name, target)
 
     def construct(
         self, text: str, setting: str, *given: Any, **settings: Any
@@ -245,7 +245,7 @@ class HParamsSets(Registry):
         return next((other for other in sizes if pairs in sizes[other]), None)
 
 
-class Models(_Entries):
+class Models(Registry):
     """Registry of models, each with the dataclass of its settings."""
 
     def __init__(self) -> None:
@@ -267,10 +267,6 @@ class Models(_Entries):
         return lambda cls: self._enter(
             name, cls, hparams=hparams or self._inherited(name, cls)
         )
-
-    def declare(self, name: str, target: str, hparams: type) -> None:
-        """Enter a model that is imported at its first use."""
-        self._entries[name] = Declared(name, target, hparams)
 
     def hparams_class(self, name: str) -> type[Any]:
         """Return the dataclass of a model's settings, without the model.
@@ -448,12 +444,7 @@ def checksums_of_class(definition: type) -> dict[str, str]:
 def changed_definitions(
     before: Mapping[str, str], now: Mapping[str, str]
 ) -> list[str]:
-    """Return the modules that were changed, added or removed.
-
-    Args:
-        before: result of checksums() at another time.
-        now: result of checksums().
-    """
+    """Return which files of {file: sha256} were changed, added or removed."""
     names = sorted(before.keys() | now.keys())
     return [name for name in names if before.get(name) != now.get(name)]
 
@@ -480,12 +471,7 @@ def remember() -> None:
 def load_stored_definitions(known: Any, run: pathlib.Path) -> None:
     """Load the definitions of a run again, beside those that a user named.
 
-    Args:
-        known: what stored_definitions() was when the run was trained.
-        run: folder of the run, for errors.
-
-    Raises:
-        UserError: see of_run().
+    The arguments and errors are those of of_run().
     """
     loaded = [folder.stored for folder in _imported]
     missing = [each for each in stored_folders(known) if each not in loaded]
@@ -737,14 +723,13 @@ def _module_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 problems = Registry("problem")
 hparams_sets = HParamsSets()
 models = Models()
-# Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
-search_rules = Registry("search rule")
+metrics = Registry("metric")
 # Functions with the arguments of decoding.beam_search.beam_search, and others.
 searches = Registry("beam search")
+# Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
+search_rules = Registry("search rule")
 vocabularies = Registry("vocabulary type")
-metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
-rerankers = Registry("reranker")  # subclasses of decoding.reranking.Reranker
 # Functions (updates done, hparams, …), and subclasses of Keras's schedules.
 schedules = Registry("learning-rate schedule")
 # Subclasses of keras.optimizers.Optimizer, and functions that return one.
@@ -752,7 +737,9 @@ optimizers = Registry("optimizer")
 losses = Registry("loss function")  # see training.losses
 # Subclasses of text.pair_filters.PairFilter.
 pair_filters = Registry("filter")
+rerankers = Registry("reranker")  # subclasses of decoding.reranking.Reranker
 norms = Registry("norm")  # layers of one vector, called with epsilon
+_ALL = [each for each in vars().values() if isinstance(each, Registry)]
 # Built-in definitions, as name=Class, which are imported at their first use.
 _BUILT_IN = {
     losses: {
@@ -814,10 +801,13 @@ def of_search(decode_hparams: Any) -> list[Entry | Declared]:
     Raises:
         UserError: a name is unknown.
     """
+    named = (
+        (searches, [decode_hparams.beam_search]),
+        (search_rules, decode_hparams.rule_texts),
+        (rerankers, [decode_hparams.rerank] if decode_hparams.rerank else []),
+    )
     return [
-        searches[decode_hparams.search_name],
-        *(search_rules[name] for name in decode_hparams.rule_names),
-        *(rerankers[name] for name in decode_hparams.reranker_names),
+        kind[text.partition(":")[0]] for kind, texts in named for text in texts
     ]
 
 
@@ -863,22 +853,7 @@ def load_definitions(
 def summary() -> str:
     """Return a list of every definition, with its first line and its file."""
     lines = []
-    for registry in (
-        problems,
-        hparams_sets,
-        models,
-        metrics,
-        searches,
-        search_rules,
-        vocabularies,
-        callbacks,
-        schedules,
-        optimizers,
-        losses,
-        pair_filters,
-        rerankers,
-        norms,
-    ):
+    for registry in _ALL:
         lines.append(f"{registry.kind}s:")
         for entry in registry:
             text = entry.summary or "(no description)"
