@@ -31,7 +31,7 @@ from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.text import languages, test_sets
-from t2t_repro.text.test_sets import TestSet, require_same_counts
+from t2t_repro.text.test_sets import TestSet
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,11 +87,8 @@ def evaluate(
     run = None if isinstance(subject, Problem) else subject
     task = subject if isinstance(subject, Problem) else subject.problem
     task = task.with_metrics(given.metrics)
-    test_set = open_test_set(run, task, test_set, given.data_dir)
-    # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
-    test_sets.require_same_counts(*test_set.texts, *others)
-    require_metrics(test_set, task.suite)
+    test_set = open_test_set(run, task, test_set, given.data_dir, *others)
     compared = test_set, task.suite, baseline, given.samples
     if translations is not None:
         if given.side is not None:
@@ -164,7 +161,7 @@ def evaluate_checkpoints(
     Raises:
         UserError: the run has no checkpoint, or there is nothing to translate.
     """
-    from t2t_repro.decoding import translate
+    from t2t_repro.decoding.translate import BatchTranslator
     from t2t_repro.runtime import devices
 
     run = dataclasses.replace(run, problem=run.problem.with_metrics(metrics))
@@ -175,8 +172,6 @@ def evaluate_checkpoints(
             "Checkpoints are compared by translations; got references without "
             "sources. Give --sources, too, or a --split."
         )
-    test_sets.require_same_counts(*test_set.texts)
-    require_metrics(test_set, suite)
     paths = run.saved_checkpoints()
     hparams = decode_hparams or run.search
     side = _normalized_side(side, test_set, run.problem)
@@ -190,30 +185,23 @@ def evaluate_checkpoints(
             )
         devices.use_one_thread_per_operation()
         model = run.build_model()
-        translator = translate.BatchTranslator(
-            [model], run.vocabularies, hparams
-        )
+        translator = BatchTranslator([model], run.vocabularies, hparams)
         for path in paths:
-            sha256 = _restore(run, model, path, stored)
-            if sha256 is None:
+            if not (sha256 := _restore(run, model, path, stored)):
                 continue
             translator.refresh_weights()
             outputs = _outputs(translator, test_set, suite, hparams, side)
-            compared = test_set, suite, None, samples
-            result = _score_outputs(outputs, None, *compared)
-            step = checkpoint_files.step_of(path)
-            stored.add(step, sha256, _results_of_checkpoint(result, suite))
+            result = _score_outputs(
+                outputs, None, test_set, suite, None, samples
+            )
+            found = {
+                "scores": {name: result.scores[name] for name in suite.names},
+                "plus_minus": result.details["plus_minus"],
+                "signatures": result.details["signatures"],
+            }
+            stored.add(checkpoint_files.step_of(path), sha256, found)
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
     return stored
-
-
-def _results_of_checkpoint(result, suite):
-    """Return what CheckpointScores keep of an Evaluation."""
-    return {
-        "scores": {name: result.scores[name] for name in suite.names},
-        "plus_minus": result.details["plus_minus"],
-        "signatures": result.details["signatures"],
-    }
 
 
 def _settings_of_scores(problem, test_set, hparams, side):
@@ -361,27 +349,37 @@ def open_test_set(
     problem: Problem,
     test_set: str | TestSet,
     data_dir: Path | None,
+    *others: Sequence[str],
 ) -> TestSet:
     """Return a test set, normalized, with the directions of the problem.
+
+    It is checked here, before hours of translation.
 
     Args:
         run: the run that translates it, if any.
         problem: its problem, or that of existing translations.
         test_set: "validation", "test", sacreBLEU's name of a test set, or text.
         data_dir: folder of generated data; None: the run's.
+        others: further [lines], which must be as many.
 
     Raises:
-        UserError: there is no such text, or it needs a direction.
+        UserError: there is no such text, or it needs a direction, the line
+            counts differ, or a metric cannot score the language.
     """
     if isinstance(test_set, str):
-        return _open_by_name(run, problem, test_set, data_dir)
-    if problem.target_languages and not problem.target_language:
+        opened = _open_by_name(run, problem, test_set, data_dir)
+    elif problem.target_languages and not problem.target_language:
         raise errors.UserError(
             f"{problem.requested_name} has several directions, and text has "
             "one. Choose it, for example English to German by "
             "problem.toward('de', 'en')."
         )
-    return _of_direction(test_set, problem)
+    else:
+        opened = _of_direction(test_set, problem)
+    test_sets.require_same_counts(*opened.texts, *others)
+    for suite in _suites(opened, problem.suite).values() or [problem.suite]:
+        suite.build()
+    return opened
 
 
 def _of_direction(test_set: TestSet, problem: Problem) -> TestSet:
@@ -473,7 +471,7 @@ def score(
             cannot score such text.
     """
     others = [] if baseline is None else [baseline]
-    require_same_counts(hypotheses, *test_set.texts, *others)
+    test_sets.require_same_counts(hypotheses, *test_set.texts, *others)
     if not test_set.directions:
         return _score_text(
             hypotheses, test_set, suite, baseline, samples, log_probs
@@ -492,12 +490,6 @@ def score(
     if len(directions) == 1:
         return directions.popitem()[1]
     return _join(directions, suite)
-
-
-def require_metrics(test_set: TestSet, suite: Suite) -> None:
-    """Raise a UserError if a metric cannot score the languages of a text."""
-    for each in _suites(test_set, suite).values() or [suite]:
-        each.build()
 
 
 def _suites(test_set, suite):

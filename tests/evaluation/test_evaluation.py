@@ -49,23 +49,13 @@ def test_text_is_scored_in_the_metrics_of_its_problem(captions):
     )
 
 
-def test_plain_text_needs_no_registered_problem():
-    result = evaluation.evaluate(
-        scoring_problem(("en", "de")),
-        test_sets.TestSet(None, [LINES]),
-        LINES,
-        samples=1,
-    )
-    assert result.scores["bleu"] == pytest.approx(100)
-    assert "text:moses-de" in result.details["signatures"]["bleu_tok"]
-
-
 @pytest.mark.parametrize(
     ("test_set", "translations", "complaint"),
     [
         ("test", LINES, "in a folder of generated data; got no data_dir"),
         (test_sets.TestSet(LINES, [LINES]), None, "nothing to score"),
         (test_sets.TestSet(LINES, [LINES]), LINES[:1], "got 2 and 2 and 1"),
+        (test_sets.TestSet([], [LINES]), LINES, "got 2 and 0 and 2"),
         (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],
 )
@@ -110,11 +100,8 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
     problem = scoring_problem(("en", "" if directions else "ja"))
     run = Run(tmp_path, {}, problem, None)
     test_set = test_sets.TestSet(LINES, [LINES], directions=directions)
-    monkeypatch.setattr(
-        evaluation, "open_test_set", lambda *arguments: test_set
-    )
     with pytest.raises(errors.UserError, match="'ja'.*needs MeCab"):
-        evaluation.evaluate(run)
+        evaluation.evaluate(run, test_set)
 
 
 @pytest.mark.parametrize("folder", ["", "/parent/of/the/run"])
@@ -307,13 +294,6 @@ def test_details_are_json_with_all_printed_figures(monkeypatch):
     for part in ("41.02", "against 100.00 of the baseline"):
         assert part in result.text
     assert "tok:intl" in result.verification
-
-
-@pytest.mark.parametrize("sources", [[], SOURCES[:1], [*SOURCES, "mehr"]])
-def test_wrong_number_of_sources_is_refused(sources):
-    test_set = test_sets.TestSet(sources, REFERENCES)
-    with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
-        evaluation.score(HYPOTHESES, test_set, Suite(), samples=1)
 
 
 def test_buckets_are_scored_by_the_headline_metric():

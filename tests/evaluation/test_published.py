@@ -47,18 +47,6 @@ def test_every_score_has_a_known_set_and_convention():
             assert row.source
 
 
-def test_newstest2014_has_all_rows_of_table_2():
-    rows = published.SCORES["newstest2014 en-de, 3,003 lines"]
-    by_system = {row.system: row for row in rows if "Table 2" in row.source}
-    assert set(by_system) == set(published.TABLE_2["ende"])
-    big = by_system["Transformer (big)"]
-    assert (big.score, big.convention) == (
-        28.4,
-        "bleu_compound_split of plain quotes",
-    )
-    assert by_system["ConvS2S"].convention == "not stated"
-
-
 def test_summary_has_one_line_per_score():
     text = published.published_summary(
         "Multi30k test_2016_flickr en-de, 1,000 lines"
