@@ -143,7 +143,9 @@ def _decode(options, model, split, total):
             unit="line",
             disable=total is None,
         )
-        _write(options, _attention_lines(translator, map(source, lines)))
+        with options.open_output() as write:
+            for line in _attention_lines(translator, map(source, lines)):
+                write(line)
     elif options.decode_interactive:
         _converse(translator, hparams.max_input_length)
     elif options.score_file:
@@ -286,13 +288,6 @@ def _score_line(score, with_subwords):
             " ".join(f"{piece} {value:.6f}" for piece, value in pairs)
         )
     return "\t".join(fields)
-
-
-def _write(options, lines):
-    """Write lines as they arrive."""
-    with options.open_output() as write:
-        for line in lines:
-            write(line)
 
 
 if __name__ == "__main__":

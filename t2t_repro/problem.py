@@ -228,15 +228,10 @@ class Problem(CorpusSettings):
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Describe the origin of a split's text, for the manifest."""
-        described = map(dataclasses.asdict, self.raw_files(split))
         # Data of earlier versions has no member.
         return [
-            {
-                key: value
-                for key, value in each.items()
-                if key != "member" or value
-            }
-            for each in described
+            {k: v for k, v in vars(file).items() if k != "member" or v}
+            for file in self.raw_files(split)
         ]
 
     def pairs(

@@ -104,9 +104,7 @@ def run(
 def _report(error, closed):
     """Explain an error, and return the exit status; None: it is a bug.
 
-    Args:
-        error: an exception other than UserError.
-        closed: names of the standard streams that the caller has closed.
+    The caller has closed the standard streams that `closed` names.
     """
     if isinstance(error, BrokenPipeError) and error.filename is None:
         # The reader of standard output has ended, as `| head` does.

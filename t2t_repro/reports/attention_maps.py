@@ -294,31 +294,22 @@ def plot_sentence(
     return SentencePlots(
         inputs,
         outputs,
-        [
-            *_self_attention_figures(kinds.get("encoder")),
-            *_cross_attention_figures(kinds["cross"]),
-        ],
+        list(_figures(kinds.get("encoder"), kinds["cross"])),
         {kind.title: plot_layers(kind) for kind in kinds.values()},
     )
 
 
-def _self_attention_figures(encoder: Attention | None) -> Iterator[Figure]:
-    if encoder is None:
-        return
-
-    def draw(*choices):
-        return [draw_lines(encoder, one) for one in choices]
-
-    if far := long_distance(encoder):
-        yield Figure(far.title, far.reason, draw(far))
-    if back := back_reference(encoder):
+def _figures(encoder: Attention | None, cross: Attention) -> Iterator[Figure]:
+    """Yield the figures of the heads that the rules above select."""
+    if encoder and (far := long_distance(encoder)):
+        yield Figure(far.title, far.reason, [draw_lines(encoder, far)])
+    if encoder and (back := back_reference(encoder)):
         all_queries = back._replace(heads=back.heads[:1], queries=None)
-        yield Figure(back.title, back.reason, draw(all_queries, back))
-    if pair := structure(encoder):
-        yield Figure(pair[0].title, pair[0].reason, draw(*pair))
-
-
-def _cross_attention_figures(cross: Attention) -> Iterator[Figure]:
+        drawings = [draw_lines(encoder, one) for one in (all_queries, back)]
+        yield Figure(back.title, back.reason, drawings)
+    if encoder and (pair := structure(encoder)):
+        drawings = [draw_lines(encoder, one) for one in pair]
+        yield Figure(pair[0].title, pair[0].reason, drawings)
     if choice := alignment(cross):
         drawings = [draw_matrix(cross, choice), draw_lines(cross, choice)]
         yield Figure(choice.title, choice.reason, drawings)

@@ -154,8 +154,7 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         axes.grid(alpha=0.3)
         if len(lines) > 1:
             axes.legend(frameon=False)
-        svg = _to_svg(image)
-    return _add_label(svg, f"{plot.title}. {_in_words(lines)}")
+        return _to_svg(image, f"{plot.title}. {_in_words(lines)}")
 
 
 def _lines(
@@ -182,18 +181,12 @@ def _lines(
             yield label, curve, style
 
 
-def _to_svg(image: figure.Figure) -> str:
-    """Convert a figure to the text of an <svg> element."""
+def _to_svg(image: figure.Figure, label: str) -> str:
+    """Convert a figure to an <svg> element with a label for screen readers."""
     text = io.StringIO()
     image.savefig(text, format="svg", metadata=_NO_METADATA)
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
-
-
-def _add_label(svg, text):
-    """Add a label for screen readers."""
-    label = html.escape(text)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    _, _, svg = text.getvalue().partition("<svg")
+    return f'<svg role="img" aria-label="{html.escape(label)}"{svg}'
 
 
 def _in_words(lines):

@@ -78,18 +78,17 @@ class CheckpointReader:
         }
 
     def tensor(self, name: str) -> Any:
-        """Return the array stored under "weights/…".
+        """Return read() as an array."""
+        return self.read(name).numpy()
+
+    def read(self, name: str) -> tf.Tensor:
+        """Return what is stored under "weights/…".
+
+        A variable can share its memory.
 
         Raises:
             DamagedCheckpointError: it cannot be read.
         """
-        try:
-            return self._reader.get_tensor(name + _SUFFIX)
-        except _UNREADABLE as error:
-            raise DamagedCheckpointError(self.path, error) from error
-
-    def read(self, name: str) -> tf.Tensor:
-        """Return tensor(), in memory that a variable can share."""
         name += _SUFFIX
         dtype = self._reader.get_variable_to_dtype_map()[name]
         try:
