@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import run_program
 
 import t2t_repro
 from scripts.release import cold_start
@@ -21,7 +22,6 @@ FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
 PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
-TIMEOUT_SECONDS = 1_800  # the commands of a page take minutes
 # The entry point of pyproject.toml, for environments that lack it.
 ENTRY_POINT = f"""#!{sys.executable}
 import sys
@@ -283,19 +283,16 @@ def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     entry_point.write_text(ENTRY_POINT)
     entry_point.chmod(0o755)
     binaries = pathlib.Path(sys.executable).parent
-    result = subprocess.run(
-        ["bash", "-c", script],
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": f"{entry_point.parent}:{binaries}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+    result = run_program(
+        *("bash", "-c", script),
         cwd=tmp_path,
-        env=os.environ
-        | {
-            "HOME": str(tmp_path),
-            "PATH": f"{entry_point.parent}:{binaries}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-        },
+        env=env,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT_SECONDS,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     if page.stem == "tutorial":

@@ -1,14 +1,10 @@
 """Layers and models on Keras's JAX backend, in processes of their own."""
 
-import os
-import pathlib
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import pytest
+from processes import run_python
 
-ROOT = pathlib.Path(__file__).parent.parent
 TESTS = ("tests/layers", "tests/models/test_transformer.py")
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
@@ -27,16 +23,10 @@ sys.exit(pytest.main(sys.argv[1:]))
 @pytest.mark.slow  # JAX compiles each operation on a new shape or dtype
 def test_layers_and_models_run_on_jax(tmp_path):
     report = tmp_path / "report.xml"
-    run = subprocess.run(
-        [
-            *(sys.executable, "-c", RUN, *TESTS, f"--junitxml={report}"),
-            *("-m", "not slow and not tensorflow", "-p", "no:cacheprovider"),
-            *("-k", "not mixed"),
-        ],
-        cwd=ROOT,
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
+    run = run_python(
+        *("-c", RUN, *TESTS, f"--junitxml={report}", "-k", "not mixed"),
+        *("-m", "not slow and not tensorflow", "-p", "no:cacheprovider"),
+        env=ENVIRONMENT,
     )
     assert run.returncode == 0, run.stdout[-9000:] + run.stderr[-3000:]
     suite = ElementTree.parse(report).getroot().find("testsuite")

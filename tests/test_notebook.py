@@ -3,10 +3,11 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
+from forked import ok
+from processes import run_python
 
 from scripts.release import run_notebooks
 
@@ -22,15 +23,8 @@ def printed(name, more, folder):
     script = folder / "notebook.py"
     code = [*run_notebooks.code(NOTEBOOKS[name]), more]
     script.write_text("\n\n".join(code), "utf-8")
-    result = subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    env = {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return ok(run_python(script, cwd=folder, env=env))
 
 
 def stored(name):

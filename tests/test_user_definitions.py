@@ -7,12 +7,12 @@ import pathlib
 import py_compile
 import re
 import shutil
-import subprocess
 import sys
 import types
 
 import pytest
 from absl import flags
+from processes import run_python
 
 from t2t_repro import errors, registry
 from t2t_repro.cli import config_file
@@ -283,11 +283,8 @@ def test_flags_and_configurations_name_several_folders(
         [f"--usr_dir={usr_dir}", f"--t2t_usr_dir={other_dir}"],
         [f"--config={config}"],
     ):
-        result = subprocess.run(
-            [sys.executable, "-m", "t2t_repro.show", "--registry_help"]
-            + arguments,
-            capture_output=True,
-            text=True,
+        result = run_python(
+            "-m", "t2t_repro.show", "--registry_help", *arguments
         )
         for folder in (usr_dir, other_dir):
             assert f"set_of_{folder.name}" in result.stdout, result.stderr
@@ -340,11 +337,7 @@ def test_error_at_import_is_explained_by_the_users_frames(usr_dir):
 
 def test_command_shows_no_frames_of_importlib(usr_dir):
     (usr_dir / "mine.py").write_text("x = (\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "t2t_repro.show", f"--usr_dir={usr_dir}"],
-        capture_output=True,
-        text=True,
-    )
+    result = run_python("-m", "t2t_repro.show", f"--usr_dir={usr_dir}")
     assert result.returncode == 1
     assert result.stderr.startswith(f"Error: the definitions in {usr_dir} ")
     assert f'  File "{usr_dir / "mine.py"}", line 1\n' in result.stderr

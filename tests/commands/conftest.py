@@ -1,15 +1,10 @@
 """Fixtures: commands in forks of a process that has TensorFlow, and runs."""
 
 import functools
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
-from forked import ok
+from forked import ROOT, ok
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 # Smaller than "tiny": these tests are not about the model.
 HPARAMS = (
     "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"
@@ -79,22 +74,6 @@ def problem_flags(folder):
 def run(forked):
     """Return a function that runs a command, in a fork: see forked.py."""
     return forked
-
-
-@pytest.fixture(scope="session")
-def run_alone():
-    """Return the same function, which starts a process as a user does."""
-
-    def run_alone(name, *arguments, env=None):
-        return subprocess.run(
-            [sys.executable, "-m", f"t2t_repro.{name}", *map(str, arguments)],
-            env=os.environ | (env or {}),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,  # a command that takes longer hangs
-        )
-
-    return run_alone
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-import pathlib
 import random
 import tarfile
 
 import pytest
-from forked import ok
+from forked import ROOT, ok
+from processes import run_python
 
-ROOT = pathlib.Path(__file__).parents[2]
 # A run of number words from English into German, and its export.
 STORED = ROOT / "tests" / "fixtures" / "run"
 RUN = f"--output_dir={STORED / 'run'}"
@@ -74,7 +73,7 @@ def test_translations_are_those_of_a_single_file(forked, expected, texts):
 
 @pytest.mark.slow
 def test_killed_job_continues_with_four_processes(
-    forked, run_alone, flags, expected, tmp_path
+    forked, flags, expected, tmp_path
 ):
     to = (*flags, f"--decode_to_dir={tmp_path}")
     usr = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
@@ -84,7 +83,8 @@ def test_killed_job_continues_with_four_processes(
     kept = len(shards(tmp_path))
     assert 0 < kept < 15 and not contents(tmp_path).get("a.en")
     # A fork of a test may not start processes.
-    resumed = ok(run_alone("decoder", *to, "--num_workers=4"))
+    decoder = "-m", "t2t_repro.decoder", *to
+    resumed = ok(run_python(*decoder, "--num_workers=4"))
     assert f"Translated {450 - 20 * kept} lines" in resumed
     assert contents(tmp_path) == expected
 

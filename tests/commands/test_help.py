@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -11,11 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from forked import ok
+from processes import ROOT, run_program, run_python
 
 from t2t_repro import __main__ as t2t
 from t2t_repro import __version__, hparam, problem, registry
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 # Flags that a command's help shows first, and settings that it lists.
 REQUIRED = {
     "avg_checkpoints": "output_dir problem hparams_set",
@@ -50,13 +50,7 @@ sys.exit(f"imports {heavy}" if heavy else code)
 @functools.cache
 def t2t_command(*arguments):
     """Run t2t in a process of its own; TensorFlow is not to be imported."""
-    return subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
+    return run_python("-c", RUN, *arguments)
 
 
 def flags_in_pages(name):
@@ -184,19 +178,13 @@ def test_shell_completes_commands_flags_and_names(tmp_path):
     t2t_script.write_text(f'#!/bin/sh\n"{sys.executable}" -m t2t_repro "$@"\n')
     t2t_script.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-c", COMPLETE],
-        env=os.environ | {"PATH": path},
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert result.stdout.splitlines() == [
+    result = run_program("bash", "-c", COMPLETE, env={"PATH": path})
+    assert ok(result).splitlines() == [
         "evaluate eval",
         "--hparams_set=",
         "big big_enfr",
         "wsj_parsing wsj_parsing_semi",
-    ], result.stderr
+    ]
 
 
 def test_choices_of_flags_are_those_of_the_libraries():
@@ -258,7 +246,5 @@ def test_control_c_ends_a_command_without_traceback(cause):
         f"def main(): {cause}\n"
         "command_line.run(main)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True
-    )
+    result = run_python("-c", script)
     assert (result.returncode, result.stderr) == (130, "Interrupted.\n")

@@ -1,14 +1,11 @@
 """Packages that commands must not import, in new processes."""
 
 import json
-import pathlib
-import subprocess
-import sys
 import tarfile
 
 import pytest
+from processes import ROOT, run_python
 
-ROOT = pathlib.Path(__file__).parents[2]
 FIXTURE = ROOT / "tests" / "fixtures" / "run"
 # Imported by none of the commands below.
 NEVER = {"ctranslate2", "jax", "matplotlib", "tensorflow_datasets", "torch"}
@@ -59,13 +56,7 @@ def folder(tmp_path_factory):
     ids=lambda value: value.split(" -")[0] if isinstance(value, str) else "",
 )
 def test_command_imports_only_what_it_needs(folder, command, unneeded):
-    result = subprocess.run(
-        [sys.executable, "-c", RUN, *command.split()],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
+    result = run_python("-c", RUN, *command.split(), cwd=folder)
     assert result.returncode == 0, result.stderr
     imported = {*json.loads(result.stderr.splitlines()[-1])}
     assert not imported & (NEVER | unneeded)

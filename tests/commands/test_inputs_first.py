@@ -1,14 +1,12 @@
 """Wrong flags and inputs, which commands refuse before TensorFlow is there."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 from cases import read_cases
+from forked import ok
+from processes import ROOT, run_python
 
-ROOT = pathlib.Path(__file__).parents[2]
 RUN = ROOT / "tests" / "fixtures" / "run" / "run"
 # Runs each command in a fork, without the time that the imports take.
 PROGRAM = """
@@ -209,13 +207,7 @@ def answers(tmp_path_factory):
     names = {name: text.format(here=folder) for name, text in NAMES.items()}
     names["here"] = folder
     commands = [case.format_map(names).split() for case in CASES]
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM, errors],
-        cwd=ROOT,
-        input=json.dumps(commands),
-        encoding="utf-8",
-        check=True,
-    )
+    ok(run_python("-c", PROGRAM, errors, input=json.dumps(commands)))
     texts = [(errors / str(i)).read_text() for i in range(len(commands))]
     return names, dict(zip(CASES, texts, strict=True))
 

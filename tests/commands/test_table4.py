@@ -3,13 +3,12 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from forked import ok
+from processes import ROOT, run_program
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-SECONDS = 900
 NOUNS = "cat dog hen fox owl bee ant elk".split()
 VERBS = "sees likes meets fears".split()
 
@@ -39,23 +38,16 @@ def treebank(tmp_path_factory):
 @pytest.mark.slow
 def test_table4_script_prints_the_row(treebank, tmp_path):
     here = pathlib.Path(sys.executable).parent  # of the script's `python`
-    result = subprocess.run(
-        [
-            ROOT / "scripts" / "reproduce" / "table4.sh",
-            *("wsj_parsing", treebank, tmp_path),
-            *("--hparams_set=tiny", "--problem_args=vocab_size=330"),
-            "--hparams=hidden_size=32,filter_size=64,num_heads=2,max_length=64",
-            *("--train_steps=40", "--save_checkpoints_steps=8"),
-            *("--eval_every=40", "--eval_bleu_sentences=0"),
-        ],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{here}:{os.environ['PATH']}"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
+    result = run_program(
+        ROOT / "scripts" / "reproduce" / "table4.sh",
+        *("wsj_parsing", treebank, tmp_path),
+        *("--hparams_set=tiny", "--problem_args=vocab_size=330"),
+        "--hparams=hidden_size=32,filter_size=64,num_heads=2,max_length=64",
+        *("--train_steps=40", "--save_checkpoints_steps=8"),
+        *("--eval_every=40", "--eval_bleu_sentences=0"),
+        env={"PATH": f"{here}:{os.environ['PATH']}"},
     )
-    assert result.returncode == 0, result.stderr
-    *_, ours, baseline, last = result.stdout.rstrip().split("\n")
+    *_, ours, baseline, last = ok(result).rstrip().split("\n")
     row = json.loads(last)
     assert "| t2t_repro, tiny: 11 trees, not section 23 |" in ours
     assert "right-branching" in baseline

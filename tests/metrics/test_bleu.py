@@ -3,11 +3,12 @@
 import math
 import os
 import pathlib
-import subprocess
 import sys
 from importlib import metadata
 
 import pytest
+from forked import ok
+from processes import run_program
 
 from t2t_repro import errors
 from t2t_repro.metrics import scores
@@ -185,13 +186,8 @@ def test_check_of_language_without_spaces_gives_the_same_value(
     check = Suite(language=language).build()[key].check
     *steps, command = check.replace("sacrebleu", "sacrebleu -b -w 4").split(";")
     files = "for file in OUT REF; do {} < $file > $file.tok; done".format
-    done = subprocess.run(
-        "\n".join([*map(files, steps), command]),
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-        env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"},
-    )
+    script = "\n".join([*map(files, steps), command])
+    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = run_program("sh", "-c", script, cwd=tmp_path, env=path)
     expected = values(lines[::-1], [lines], language)[key]
-    assert float(done.stdout) == pytest.approx(expected, abs=6e-5)
+    assert float(ok(done)) == pytest.approx(expected, abs=6e-5)

@@ -1,11 +1,11 @@
 """Suites of metrics, and the metrics of likelihoods and alignments."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from forked import ok
+from processes import run_python
 
 from t2t_repro import errors, registry
 from t2t_repro.metrics import metric, scores
@@ -67,10 +67,7 @@ def test_registry_does_not_import_metrics():
         "from t2t_repro.metrics import metric; registry.summary(); "
         "print([name for name in sys.modules if 'sacre' in name])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8"
-    )
-    assert done.stdout.strip() == "[]", done.stderr
+    assert ok(run_python("-c", code)) == "[]\n"
 
 
 def test_metric_that_is_not_a_class_is_user_error(mine):

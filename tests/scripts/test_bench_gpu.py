@@ -1,11 +1,10 @@
 """The benchmark of GPUs, on CPUs in processes of their own."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
+from processes import run_python
 
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -22,21 +21,13 @@ def test_bench_gpu_measures_each_part_once_on_a_cpu(tmp_path):
     without_packages.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     without_packages.chmod(0o755)
     command = [
-        *(sys.executable, "-m", "scripts.benchmarks.bench_gpu", "--tiny"),
+        *("-m", "scripts.benchmarks.bench_gpu", "--tiny"),
         *("--device=cpu", f"--results={tmp_path / 'stored.json'}"),
         *("--part=train", "--part=search"),
         f"--pytorch={without_packages}",
         f"--ctranslate2={without_packages}",
     ]
-    first, second = (
-        subprocess.run(
-            command,
-            env=os.environ | ENVIRONMENT,
-            capture_output=True,
-            text=True,
-        )
-        for _ in range(2)
-    )
+    first, second = (run_python(*command, env=ENVIRONMENT) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
     results = first.stdout.splitlines()[-1]
     measured = {one["name"]: one["value"] for one in json.loads(results)}

@@ -3,9 +3,9 @@
 import os
 import pathlib
 import re
-import subprocess
 
 import pytest
+from processes import run_program
 
 from scripts.paper import claims
 
@@ -22,12 +22,8 @@ def reproduce(tmp_path):
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
     def run(name, *arguments):
-        finished = subprocess.run(
-            [FOLDER / f"{name}.sh", *arguments],
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            encoding="utf-8",
-        )
+        script = FOLDER / f"{name}.sh"
+        finished = run_program(script, *arguments, env={"PATH": path})
         return finished, re.findall(r"^python -m (.*)", finished.stdout, re.M)
 
     return run

@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from forked import ok
+from processes import run_python
 
 from scripts.paper import (
     table1,
@@ -264,22 +263,7 @@ def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
     assert rates == pytest.approx(grid)
 
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-TIMEOUT_SECONDS = 600
 OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
-
-
-def run_program(name, *arguments):
-    """Run a program of scripts/paper in a new process."""
-    paths = filter(None, [os.environ.get("PYTHONPATH")])
-    return subprocess.run(
-        [sys.executable, "-m", f"scripts.paper.{name}", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT_SECONDS,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -321,9 +305,8 @@ def micro(number_words, folder):
 
 @pytest.mark.slow
 def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
-    call = ("table3_variations", "--rows=base", *micro(number_words, tmp_path))
-    done = run_program(*call)
-    assert done.returncode == 0, done.stderr
+    call = "-m", "scripts.paper.table3_variations", "--rows=base"
+    ok(run_python(*call, *micro(number_words, tmp_path)))
     results = tmp_path / "rows" / "results"
     row = files.read_json(results / "base-seed1.json")
     assert row["hparams"]["hidden_size"] == 16
