@@ -1,7 +1,6 @@
 """Mistakes of users, and the messages that explain them."""
 
 import pathlib
-import shutil
 
 import pytest
 from cases import read_cases
@@ -53,20 +52,6 @@ def test_wrong_names_and_settings_are_explained(run, tmp_path, case):
     message = error(run(*case.format_map(names).split()))
     assert CASES[case].format_map(names) in message
     assert not list(tmp_path.iterdir())
-
-
-def test_output_dir_of_another_run_is_refused(run, flags_of, trained):
-    flags = "--hparams_set=tiny", f"--output_dir={trained / 'run'}"
-    message = error(run("trainer", *flags_of(trained), *flags))
-    assert "holds another run" in message
-    assert message.startswith("hidden_size: 32 -> 128; ")
-
-
-def test_run_without_checkpoints_is_named(run, trained, tmp_path):
-    left_out = shutil.ignore_patterns("checkpoints", "averaged")
-    copy = shutil.copytree(trained / "run", tmp_path / "copy", ignore=left_out)
-    message = error(run("decoder", f"--output_dir={copy}"))
-    assert "There is no checkpoint" in message
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The page of runs: its parts, its layout, and its stored scores."""
 
 import html.parser
+import itertools
 import pathlib
 
 import pytest
@@ -118,35 +119,20 @@ class Reader(html.parser.HTMLParser):
             self.text += f" {data}"
 
 
-@pytest.fixture(
-    scope="module",
-    params=[[RUN], [NEW_RUN], [RUN, NEW_RUN]],
-    ids=["one", "new", "both"],
-)
-def reader(request):
-    return Reader(page.render(request.param))
+def text_of(*runs):
+    """Return the words of the page of runs."""
+    return " ".join(Reader(page.render(runs)).text.split())
 
 
-def words(reader):
-    return " ".join(reader.text.split())
-
-
-def test_page_closes_every_element(reader):
+@pytest.mark.parametrize("runs", [[RUN], [NEW_RUN], [RUN, NEW_RUN]])
+def test_page_is_well_formed_and_accessible(runs):
+    reader = Reader(page.render(runs))
     assert not reader.open
-
-
-def test_headings_skip_no_level(reader):
     assert reader.levels[0] == 1 and reader.levels.count(1) == 1
-    for above, level in zip(reader.levels, reader.levels[1:], strict=False):
+    for above, level in itertools.pairwise(reader.levels):
         assert level <= above + 1
-
-
-def test_links_have_targets(reader):
     assert reader.links
     assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
-
-
-def test_images_have_alternative_text(reader):
     for picture in reader.images:
         assert picture["alt"] == "Alt"
         assert picture["src"] == "data:image/png;base64,cG5n"
@@ -161,7 +147,7 @@ def test_page_runs_no_scripts_and_loads_nothing():
 
 
 def test_page_shows_everything_of_a_run():
-    text = words(Reader(page.render([RUN])))
+    text = text_of(RUN)
     for part in (
         "base on made_up one, trained for 20 steps.",
         "Parameters 63,045,632",
@@ -187,7 +173,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
     run = NEW_RUN._replace(
         settings=settings, cost=NEW_RUN.cost._replace(steps=steps)
     )
-    text = words(Reader(page.render([run])))
+    text = text_of(run)
     assert "The model was imported from marian: opus" in text
     assert "a.npz beef" in text and "missing or has changed" not in text
     trained = ", trained for 5 steps." if steps else "."
@@ -195,7 +181,7 @@ def test_page_of_an_import_says_where_the_model_is_from(steps):
 
 
 def test_page_states_what_is_missing():
-    text = words(Reader(page.render([NEW_RUN])))
+    text = text_of(NEW_RUN)
     for part in (
         "The data of the run is missing or has changed",
         "feed",
@@ -209,7 +195,7 @@ def test_page_states_what_is_missing():
 
 
 def test_several_runs_stand_side_by_side():
-    text = words(Reader(page.render([RUN, NEW_RUN])))
+    text = text_of(RUN, NEW_RUN)
     assert "2 runs side by side: one, two." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
@@ -217,7 +203,7 @@ def test_several_runs_stand_side_by_side():
 
 
 def test_differences_come_first_and_equal_facts_once():
-    text = words(Reader(page.render([RUN, NEW_RUN])))
+    text = text_of(RUN, NEW_RUN)
     glance = text[text.index("At a glance") : text.index("Training data")]
     differing, equal = glance.split("Equal in all runs: 4")
     assert "hidden_size 512 128" in differing
@@ -236,8 +222,7 @@ def with_seed(seed, bleu):
 
 
 def test_runs_that_differ_in_their_seed_share_a_column():
-    runs = [with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN]
-    text = words(Reader(page.render(runs)))
+    text = text_of(with_seed(1, 27.0), with_seed(2, 29.0), NEW_RUN)
     assert "3 runs side by side: base_seed (2 seeds), two." in text
     assert "Seed 1, 2 1" in text
     assert "sacreBLEU, test 28.00 (27.00 to 29.00) –" in text

@@ -188,6 +188,8 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
 
 
 def test_average_older_than_the_training_is_noted(tmp_path, capsys):
+    with pytest.raises(errors.UserError, match="no checkpoint in .*trainer fi"):
+        Run(tmp_path, {}, None, None).checkpoints()
     for folder, step in (
         ("averaged", 8),
         ("checkpoints", 4),
