@@ -9,7 +9,7 @@ from concurrent import futures
 import pytest
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import corpus, manifest
+from t2t_repro.data import manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run
@@ -204,30 +204,6 @@ def test_data_of_other_settings_is_user_error(prepared, old, new, message):
     message = f"(?s){data_dir / FOLDER}.*{message}.*--data_dir"
     with pytest.raises(errors.UserError, match=message):
         prepare.prepare(other, data_dir)
-
-
-@pytest.fixture
-def unfinished(tmp_path, monkeypatch):
-    """Return a data_dir in which datagen stopped after reading the text."""
-    write_raw(tmp_path / "raw")
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus, "encode_split", stop)
-        with pytest.raises(KeyboardInterrupt):
-            prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
-    return tmp_path / "data"
-
-
-def test_unfinished_data_is_continued(unfinished, prepared, capsys):
-    prepare.prepare(build(), unfinished, unfinished.parent / "raw")
-    shown = capsys.readouterr()
-    assert "Continuing the unfinished data" in shown.out
-    assert "read train" not in shown.err
-    finished = manifest.read(unfinished / FOLDER)
-    assert finished | {"sources": 0} == prepared[1] | {"sources": 0}
 
 
 def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
