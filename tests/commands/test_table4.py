@@ -24,19 +24,13 @@ def sentence(number):
     )
 
 
-@pytest.fixture(scope="module")
-def treebank(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("treebank")
-    for section in range(2, 24):
-        (folder / f"{section:02}").mkdir()
-        trees = map(sentence, range(section, 250, 22))
-        path = folder / f"{section:02}" / f"wsj_{section:02}00.mrg"
-        path.write_text("\n".join(trees))
-    return folder
-
-
 @pytest.mark.slow
-def test_table4_script_prints_the_row(treebank, tmp_path):
+def test_table4_script_prints_the_row(tmp_path):
+    treebank = tmp_path / "treebank"
+    for section in range(2, 24):
+        path = treebank / f"{section:02}" / f"wsj_{section:02}00.mrg"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(map(sentence, range(section, 250, 22))))
     here = pathlib.Path(sys.executable).parent  # of the script's `python`
     result = run_program(
         ROOT / "scripts" / "reproduce" / "table4.sh",
