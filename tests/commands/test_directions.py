@@ -71,12 +71,6 @@ def scores(run, digits):
     return json.loads(text.splitlines()[-1])
 
 
-@pytest.fixture(scope="module")
-def export_dir(run, digits, scores):
-    ok(run("exporter", f"--output_dir={digits / 'run'}"))
-    return digits / "run" / "export"
-
-
 @pytest.mark.slow
 def test_model_learns_each_direction(run, digits, scores):
     by_direction = scores["directions"]
@@ -127,9 +121,11 @@ def test_decoder_takes_a_language_or_tags(run, digits):
 
 
 @pytest.mark.slow
-def test_export_and_server_translate_into_the_language(run, digits, export_dir):
+def test_export_and_server_translate_into_the_language(run, digits):
+    export_dir = digits / "run" / "export"
     export = f"--export_dir={export_dir}"
     out = f"--output_dir={digits / 'run'}"
+    ok(run("exporter", out))
     lines = "one two three\nseven\n"
     german = ok(run("decoder", out, "--target_language=de", stdin=lines))
     query = run("query", export, "--target_language=de", stdin=lines)

@@ -130,21 +130,16 @@ def test_exporter_refuses_a_problem_that_normalizes(calm, run):
     assert "Translate with decoder" in result.stderr
 
 
-@pytest.fixture
-def parses(tmp_path):
-    """Return flags that name a file each."""
-    for name, line in {
+def test_parses_are_scored_by_bracketing_only(run, tmp_path):
+    texts = {
+        "baseline": "(S (NP XX )NP XX . )S",
         "sources": "It works .",
         "translations": "(S (NP XX )NP (VP XX )VP . )S",
         "references": "(S (NP XX )NP (ADVP XX )ADVP . )S",
-        "baseline": "(S (NP XX )NP XX . )S",
-    }.items():
+    }
+    for name, line in texts.items():
         (tmp_path / name).write_text(f"{line}\n")
-    return [f"--{path.name}={path}" for path in sorted(tmp_path.iterdir())]
-
-
-def test_parses_are_scored_by_bracketing_only(run, parses):
-    baseline, *others = parses
+    baseline, *others = [f"--{name}={tmp_path / name}" for name in texts]
     text = ok(run("evaluate", "--problem=wsj_parsing", *others))
     scores = json.loads(text.splitlines()[-1])
     assert scores["bracketing_f1"] == pytest.approx(200 / 3)
