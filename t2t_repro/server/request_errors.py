@@ -1,6 +1,6 @@
 """Errors that answer a request, with their codes in gRPC and HTTP.
 
-All but no_examples() are functions of a message.
+All but the last two are functions of a message.
 """
 
 import functools
@@ -58,6 +58,11 @@ not_found = functools.partial(RequestError, grpc.StatusCode.NOT_FOUND)
 unavailable = functools.partial(RequestError, grpc.StatusCode.UNAVAILABLE)
 # Of a failure that is not the client's.
 internal = functools.partial(RequestError, grpc.StatusCode.INTERNAL)
+
+
+def unknown_label(label: str) -> RequestError:
+    """Return the error of a label, which needs several versions in memory."""
+    return invalid(f"Unrecognized servable version label: {label}")
 
 
 def no_examples() -> RequestError:

@@ -11,14 +11,13 @@ error as JSON, its headers, its metric.
 
 import asyncio
 import concurrent.futures
-import contextlib
 import functools
 import html
 import pathlib
 import re
 import string
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from aiohttp import web
@@ -31,13 +30,12 @@ from t2t_repro.server import (
     json_predict,
     monitoring,
     request_errors,
-    versions,
 )
 from t2t_repro.server.connections import Connection
 from t2t_repro.server.json_predict import json_response
 from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.server.server_settings import Access
-from t2t_repro.server.service import Service
+from t2t_repro.server.service import Places, Service
 
 API_PREFIX = "/v1/"
 HEALTH_PATH = "/healthz"  # ours, for load balancers and probes
@@ -100,13 +98,10 @@ class Target(NamedTuple):
         """Return the name and the version.
 
         Raises:
-            RequestError: there is a label. Labels need several versions in
-                memory, and there is one.
+            RequestError: there is a label.
         """
         if self.label is not None:
-            raise request_errors.invalid(
-                f"Unrecognized servable version label: {self.label}"
-            )
+            raise request_errors.unknown_label(self.label)
         return self.name, self.version
 
 
@@ -158,7 +153,7 @@ class Handlers:
         self._parser = concurrent.futures.ThreadPoolExecutor(1)
         self._encoder = concurrent.futures.ThreadPoolExecutor(1)
         self._encoding = asyncio.Lock()
-        self._num_in_flight = 0
+        self._places = Places(service)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all handlers."""
@@ -197,23 +192,8 @@ class Handlers:
             return self._metadata(target)
         if target.method != "predict":
             raise request_errors.no_examples()
-        with self._in_flight():
+        with self._places.taken():
             return await self._predict(request, target)
-
-    @contextlib.contextmanager
-    def _in_flight(self) -> Iterator[None]:
-        """Count a request that has a body; refuse it if there are too many."""
-        if self._num_in_flight >= self._service.limits.max_in_flight:
-            self._service.metrics.refusals.labels("requests").inc()
-            raise request_errors.unavailable(
-                f"{self._num_in_flight} requests are in flight. Try again in a "
-                "moment."
-            )
-        self._num_in_flight += 1
-        try:
-            yield
-        finally:
-            self._num_in_flight -= 1
 
     async def _predict(self, request, target):
         with self._service.refusals_counted("rest"):
@@ -273,36 +253,23 @@ class Handlers:
         )
 
     def _status(self, target):
-        statuses = self._service.versions.statuses(target.name, target.version)
-        entries = [
-            {
-                "version": str(version),
-                "state": versions.State.Name(status.state),
-                "status": {
-                    "error_code": "UNKNOWN" if status.error else "OK",
-                    "error_message": status.error,
-                },
-            }
-            for version, status in statuses
-        ]
-        return json_response({"model_version_status": entries})
+        found = self._service.versions.statuses(target.name, target.version)
+        return json_response(_values(found))
 
     def _metadata(self, target):
         model = self._service.versions.find(*target.model())
         signatures = get_model_metadata_pb2.SignatureDefMap(
             signature_def=model.signature_defs
         )
-        definition = json_format.MessageToDict(
-            signatures,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-        )
         spec = {
             "name": self._service.name,
             "signature_name": "",
             "version": str(model.version),
         }
-        metadata = {"signature_def": definition, "model_card": model.card}
+        metadata = {
+            "signature_def": _values(signatures),
+            "model_card": model.card,
+        }
         return json_response({"model_spec": spec, "metadata": metadata})
 
     async def health(self, request: web.Request) -> web.Response:
@@ -320,6 +287,15 @@ class Handlers:
         page = string.Template((_STATIC / _PAGE).read_text("utf-8"))
         text = page.substitute(model=html.escape(self._service.name))
         return web.Response(text=text, content_type="text/html")
+
+
+def _values(message):
+    """Return a message as values of JSON, as TensorFlow Serving does."""
+    return json_format.MessageToDict(
+        message,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
 
 
 def _file_handler(path):

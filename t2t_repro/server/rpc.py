@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -28,10 +28,9 @@ from t2t_repro.server import (
 )
 from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.server.server_settings import Access
-from t2t_repro.server.service import DEFAULT_SIGNATURE, Service
+from t2t_repro.server.service import DEFAULT_SIGNATURE, Places, Service
 from t2t_repro.server.versions import Versions
 
-_UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 # TensorFlow Serving's limit. gRPC loses messages of more than about 8 KiB.
 _MAX_MESSAGE_BYTES = 1024
 _HANDSHAKE_MS = 10_000  # of TLS and HTTP/2
@@ -88,7 +87,7 @@ def build_server(
     return grpc_server
 
 
-class _Places:
+class _Places(Places):
     """Places of calls in flight.
 
     If all are taken, a new call takes that of the call for whose message the
@@ -96,32 +95,11 @@ class _Places:
     """
 
     def __init__(self, service: Service):
-        self._limit, self._num_taken = service.limits.max_in_flight, 0
-        self._shortages = service.metrics.refusals.labels("requests")
+        super().__init__(service)
         # {read of a message: its begin, by the event loop's clock}
         self._reads: dict[asyncio.Future, float] = {}
 
-    @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        """Take a place inside the context.
-
-        Raises:
-            RequestError: there is none.
-        """
-        if self._num_taken >= self._limit:
-            self._shortages.inc()  # of this call, or of the one that it ends
-            if not self._free_one():
-                raise request_errors.unavailable(
-                    f"{self._limit} requests are in flight. Try again in a "
-                    "moment."
-                )
-        self._num_taken += 1
-        try:
-            yield
-        finally:
-            self._num_taken -= 1
-
-    def _free_one(self):
+    def free_one(self) -> bool:
         now = asyncio.get_running_loop().time()
         read, since = next(iter(self._reads.items()), (None, now))
         if not read or now - since < _REPLACEABLE_SECS:
@@ -375,16 +353,7 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         spec = _spec(request)
         # Like TensorFlow Serving, without regard to a label.
         version = spec.version.value if spec.HasField("version") else None
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for number, status in self._service.versions.statuses(
-            spec.name, version
-        ):
-            entry = response.model_version_status.add()
-            entry.version, entry.state = number, status.state
-            if status.error:
-                entry.status.error_code = _UNKNOWN
-                entry.status.error_message = status.error
-        return response
+        return self._service.versions.statuses(spec.name, version)
 
     async def HandleReloadConfigRequest(
         self,
@@ -417,9 +386,7 @@ def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
     if not spec.name:
         raise request_errors.invalid("ModelSpec has no name specified.")
     if spec.HasField("version_label"):  # one version is loaded: no labels
-        raise request_errors.invalid(
-            f"Unrecognized servable version label: {spec.version_label}"
-        )
+        raise request_errors.unknown_label(spec.version_label)
     return spec.name, spec.version.value if spec.HasField("version") else None
 
 

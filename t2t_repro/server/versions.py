@@ -326,25 +326,31 @@ class Versions:
 
     def statuses(
         self, name: str, version: int | None
-    ) -> list[tuple[int, Status]]:
+    ) -> get_model_status_pb2.GetModelStatusResponse:
         """Return the known versions with their states, newest first.
 
         Raises:
             RequestError: there is no such version.
         """
-        statuses = [
-            (known, status)
-            for known, status in sorted(self._statuses.items(), reverse=True)
-            if version in (None, known)
-        ]
-        if name != self._name or not statuses:
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for known, status in sorted(self._statuses.items(), reverse=True):
+            if version in (None, known):
+                response.model_version_status.add(
+                    version=known,
+                    state=status.state,
+                    status={
+                        "error_code": "UNKNOWN" if status.error else "OK",
+                        "error_message": status.error,
+                    },
+                )
+        if name != self._name or not response.model_version_status:
             missing = (
                 "any versions" if version is None else f"version {version}"
             )
             raise request_errors.not_found(
                 f"Could not find {missing} of model {name}"
             )
-        return statuses
+        return response
 
     def _current(self):
         assert self._model, "start() comes first"
