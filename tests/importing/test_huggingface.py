@@ -10,21 +10,17 @@ import weakref
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 from imported_models import write_huggingface
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import score, search
 from t2t_repro.importing import (
     arrays,
     huggingface,
-    huggingface_vocabularies,
     imported,
     run_writer,
     weights,
 )
 from t2t_repro.layers.embedding import SinesThenCosines
-from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
@@ -33,75 +29,10 @@ SHARED = "model.shared.weight"
 
 
 @pytest.fixture(scope="module")
-def expected():
-    return json.loads((GOLDEN / "expected.json").read_text("utf-8"))
-
-
-@pytest.fixture(scope="module")
 def run(definitions, tmp_path_factory):
     folder = tmp_path_factory.mktemp("huggingface") / "run"
     run_writer.write(huggingface.read(GOLDEN), "huggingface", folder, "en-de")
     return Run.open(folder)
-
-
-@pytest.fixture(scope="module")
-def model(run):
-    (model,) = run.models()
-    return model
-
-
-@pytest.fixture(scope="module")
-def orders():
-    """Their id of each of our ids, on both sides."""
-    config = json.loads((GOLDEN / "config.json").read_text("utf-8"))
-    return huggingface_vocabularies.read_marian(GOLDEN, config, {}).orders
-
-
-@pytest.mark.parametrize("side", ["inputs", "targets"])
-def test_tokens_equal_those_of_transformers(run, orders, expected, side):
-    number = ("inputs", "targets").index(side)
-    vocabulary, order = run.vocabularies[number], orders[number]
-    ids = vocabulary.encode(expected["lines"])
-    assert [[order[i] for i in row] for row in ids] == expected[side]
-
-
-def test_logits_equal_those_of_transformers(model, orders, expected):
-    count = len(expected["logits"])
-    sources = expected["inputs"][:count]
-    targets = expected["targets"][count : 2 * count]
-    batch = seq2seq.one_sentence_per_row(
-        *(
-            tf.constant(
-                score.pad_rows([np.argsort(order)[row] for row in rows]),
-                tf.int32,
-            )
-            for order, rows in zip(orders, (sources, targets), strict=True)
-        )
-    )
-    found = np.asarray(model(batch))
-    for logits, theirs, target in zip(
-        found, expected["logits"], targets, strict=True
-    ):
-        theirs = np.array(theirs)[: len(target), orders[1]]
-        np.testing.assert_allclose(logits[: len(target)], theirs, atol=1e-4)
-
-
-@pytest.mark.parametrize(("name", "beams"), [("greedy", 1), ("beam", 4)])
-def test_outputs_equal_those_of_generate(
-    run, model, orders, expected, name, beams
-):
-    hparams = run.problem.search.override(
-        {"beam_size": beams, "extra_length": EXTRA_LENGTH}
-    )
-    # A batch of sentences whose searches end at different steps.
-    inputs = score.pad_rows(
-        [np.argsort(orders[0])[row] for row in expected["inputs"]]
-    )
-    found = search.search([model], tf.constant(inputs, tf.int32), hparams)
-    outputs = [
-        [orders[1][i] for i in row if i] for row in found.ids[:, 0].numpy()
-    ]
-    assert outputs == expected[name]
 
 
 def test_search_is_that_of_generation_config(run):
