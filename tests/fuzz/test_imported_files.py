@@ -3,8 +3,6 @@
 import functools
 import json
 import pathlib
-import runpy
-import shutil
 
 import fairseq_models
 import imported_models
@@ -15,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.importing import ctranslate2, huggingface, marian, run_writer
+from t2t_repro.importing import ctranslate2, marian, run_writer
 
 pytestmark = pytest.mark.usefixtures("kept_abstract_models")
-TESTS = pathlib.Path(__file__).parents[1]
 MARIAN_OPTIONS = marian_models.OPTIONS | {"enc-depth": 1}
 FILES = {
     "bart": ["vocab.json", "merges.txt"],
@@ -48,8 +45,9 @@ FILES = {
 
 def write_ctranslate2(folder):
     pytest.importorskip("ctranslate2")
-    helpers = runpy.run_path(str(TESTS / "importing" / "ctranslate2_specs.py"))
-    helpers["save"](helpers["build"](layers=1), folder, "int8")
+    import ctranslate2_specs
+
+    ctranslate2_specs.save(ctranslate2_specs.build(layers=1), folder, "int8")
     return lambda: ctranslate2.read(folder)
 
 
@@ -69,23 +67,17 @@ def write_marian(folder, name="model.npz"):
     return lambda: marian.read(folder / name)
 
 
-def copy_golden(folder, name):
-    shutil.copytree(TESTS / "golden" / name, folder, dirs_exist_ok=True)
-    return lambda: huggingface.read(folder)
-
-
 WRITERS = {
     "ctranslate2": write_ctranslate2,
     "fairseq": imported_models.write_fairseq,
-    "huggingface": imported_models.write_huggingface,
     "marian": write_marian,
     "marian_binary": functools.partial(write_marian, name="model.bin"),
     "opennmt_tf": imported_models.write_opennmt_tf,
-    "t5": functools.partial(copy_golden, name="t5"),
     "tensor2tensor": imported_models.write_tensor2tensor,
 } | {
-    name: functools.partial(copy_golden, name=name)
-    for name in ("bart", "fsmt", "m2m_100", "mbart50", "nllb")
+    name: functools.partial(imported_models.write_huggingface, golden=name)
+    for name in FILES
+    if (imported_models.GOLDEN / name).is_dir()
 }
 
 

@@ -1,8 +1,6 @@
 """The format of model.bin, and folders of CTranslate2 that are refused."""
 
 import json
-import pathlib
-import runpy
 import struct
 
 import numpy as np
@@ -15,11 +13,7 @@ from t2t_repro.importing.ctranslate2 import read
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
 )
-_SPECS = runpy.run_path(f"{pathlib.Path(__file__).parent}/ctranslate2_specs.py")
-TOKENS, SIZE, build, save = (
-    _SPECS[name] for name in ("TOKENS", "SIZE", "build", "save")
-)
-specs = ctranslate2.specs
+from ctranslate2_specs import TOKENS, build, save  # noqa: E402
 
 
 def refused(folder, message):

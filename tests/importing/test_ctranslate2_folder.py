@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
-import runpy
 
 import imported_models
 import numpy as np
@@ -26,13 +24,17 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
 )
+from ctranslate2_specs import (  # noqa: E402
+    SIZE,
+    TOKENS,
+    WIDTH,
+    build,
+    save,
+    specs,
+)
+
 import t2t_repro  # noqa: E402
 
-specs = ctranslate2.specs
-_SPECS = runpy.run_path(f"{pathlib.Path(__file__).parent}/ctranslate2_specs.py")
-TOKENS, SIZE, WIDTH, build, save = (
-    _SPECS[name] for name in ("TOKENS", "SIZE", "WIDTH", "build", "save")
-)
 SOURCES = ["a b c d", "b", "e d c b a a b c d", "x a"]
 TARGETS = ["d c b a", "e", "a a b", "b x c"]
 POSITIONS = 20

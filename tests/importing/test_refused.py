@@ -5,7 +5,6 @@ refused.yml has the rows: a system, what differs from a good model, the message.
 
 import inspect
 import pathlib
-import runpy
 
 import imported_models
 import numpy as np
@@ -22,15 +21,16 @@ def write_ctranslate2(folder, settings, files=(), change=None, config=()):
     pytest.importorskip(
         "ctranslate2", reason="the extra ctranslate2 is not installed"
     )
-    specs = runpy.run_path(f"{HERE}/ctranslate2_specs.py")
+    import ctranslate2_specs as specs
+
     sides = [settings.pop(side, {}) for side in ("encoder", "decoder")]
-    spec = specs["build"](layers=1, sides=sides, **settings)
+    spec = specs.build(layers=1, sides=sides, **settings)
     for name, value in dict(config).items():
         setattr(spec.config, name, value)
     if change:
         name, *arguments = change
         globals()[name](spec, *arguments)
-    specs["save"](spec, folder)
+    specs.save(spec, folder)
     imported_models.change_files(folder, files)
     return lambda: ctranslate2.read(folder)
 

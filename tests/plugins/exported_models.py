@@ -272,22 +272,24 @@ class Embedded:
             self._ready.set()
             await self._stop.wait()
 
+    def ask(self, method, path, body=None, port=None, **headers):
+        """Send a request; return the response and its content."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", port or self.ports.rest, timeout=SECONDS
+        )
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response, response.read()
+
     def http(self, method, path, body=None, **headers):
         """Send a request; return the status and the content, JSON parsed."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self.ports.rest, timeout=SECONDS
-        )
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            content = response.read()
-            if response.headers.get_content_type() == "application/json":
-                content = json.loads(content)
-            return response.status, content
-        finally:
-            connection.close()
+        response, content = self.ask(method, path, body, **headers)
+        if response.headers.get_content_type() == "application/json":
+            content = json.loads(content)
+        return response.status, content
 
     def predict(self, body, path="/v1/models/t2t:predict"):
         """Post a request for predictions."""
@@ -301,6 +303,12 @@ class Embedded:
             if name == line:
                 return float(value)
         return 0.0
+
+    def url(self, protocol, name="t2t"):
+        """Return the URL of a model, over "grpc" or "rest"."""
+        if protocol == "grpc":
+            return f"grpc://127.0.0.1:{self.ports.grpc}/{name}"
+        return f"http://127.0.0.1:{self.ports.rest}/v1/models/{name}"
 
     def channel(self, *options):
         """Return a channel of gRPC."""

@@ -24,7 +24,7 @@ from t2t_repro.importing import (
 from t2t_repro.models import building, seq2seq
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
-_GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 def few(names, count=2):
@@ -119,7 +119,7 @@ def write_fairseq(folder, settings=(), arrays=(), files=(), tokenizer="none"):
 def write_huggingface(
     folder, settings=(), arrays=(), files=(), golden="huggingface"
 ):
-    shutil.copytree(_GOLDEN / golden, folder, dirs_exist_ok=True)
+    shutil.copytree(GOLDEN / golden, folder, dirs_exist_ok=True)
     config = json.loads((folder / "config.json").read_text("utf-8"))
     (folder / "config.json").write_text(json.dumps(config | dict(settings)))
     path = folder / "model.safetensors"

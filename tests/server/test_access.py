@@ -107,16 +107,12 @@ def test_types_that_any_page_can_send_are_415(server, kind):
 
 
 def test_headers_protect_the_page(server):
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
     for path in ("/", "/page.js", "/v1/models/t2t", "/nowhere"):
-        connection.request("GET", path)
-        response = connection.getresponse()
-        response.read()
+        response, _ = server.ask("GET", path)
         policy = response.headers["Content-Security-Policy"]
         assert "frame-ancestors 'none'" in policy
         assert "connect-src *" in policy  # ?server=
         assert "img-src 'self' data:" in policy  # the icon
-    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -127,28 +123,19 @@ def test_cors_answers_the_question_before_a_request(serve, tokens, allowed):
     rights = server_settings.Access(cors=True, tokens=tokens)
     with serve(server={"access": rights}) as server:
         for origin, status in (("http://a", 200), ("null", 400)):
-            response, body = ask(server, "OPTIONS", PREDICT, Origin=origin)
+            response, body = server.ask("OPTIONS", PREDICT, Origin=origin)
             assert (response.status, body) == (status, b"")
             assert {
                 name.rpartition("-")[2]: value
                 for name, value in response.headers.items()
                 if name.startswith("Access-Control")
             } == {"Origin": "*", "Methods": "POST, GET", "Headers": allowed}
-        response, _ = ask(server, "POST", PREDICT, b"", Origin="http://a")
+        response, _ = server.ask("POST", PREDICT, b"", Origin="http://a")
         assert response.headers["Access-Control-Allow-Origin"] == "*"
-        response, _ = ask(server, "GET", "/metrics", Origin="http://a")
+        response, _ = server.ask("GET", "/metrics", Origin="http://a")
         assert "Access-Control-Allow-Origin" not in response.headers
         headers = {"Origin": "http://a", **(TOKEN if tokens else {})}
         assert server.http("POST", PREDICT, BODY, **headers)[0] == 200
-
-
-def ask(server, method, path, body=None, **headers):
-    """Send a request; return the response, and its content."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        return response, response.read()
 
 
 def test_tokens_are_required_for_each_path(serve):
@@ -210,22 +197,14 @@ def test_health_needs_no_token_host_or_tls(serve, monkeypatch):
                 assert server.http("GET", "/metrics")[0] == 403
             for expected in (200, 503):
                 for port in ports:
-                    assert health_answer(port) == (expected, b"")
+                    found, body = server.ask("GET", "/healthz", port=port)
+                    assert (found.status, body) == (expected, b"")
                 monkeypatch.setattr(
                     type(server.service.versions),
                     "is_answering",
                     lambda _: False,
                 )
             monkeypatch.undo()
-
-
-def health_answer(port):
-    """Return the status and the body of a health check."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    with contextlib.closing(connection):
-        connection.request("GET", "/healthz")
-        response = connection.getresponse()
-        return response.status, response.read()
 
 
 def silent(server):

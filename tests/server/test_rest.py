@@ -289,9 +289,7 @@ def test_malformed_path_is_400(method, path, message):
     ("path", "body", "status", "message"),
     [
         ("/v1/models/other", None, 404, "Could not find any versions of model"),
-        ("/v1/models/other/versions/9", None, 404, "version 9 of model other"),
         ("/v1/models/t2t/versions/9", None, 404, "version 9 of model t2t"),
-        ("/v1/models/other/labels/x", None, 404, "any versions of model other"),
         ("/v1/models/t2t/labels/x/metadata", None, 400, LABEL),
         ("/v1/models/other/metadata", None, 404, "Latest(other)"),
         ("/v1/models/other:predict", {}, 404, "Latest(other)"),
@@ -300,8 +298,6 @@ def test_malformed_path_is_400(method, path, message):
         ("/v1/models/t2t/labels/x:predict", b"", 400, "document is empty"),
         ("/v1/models/t2t:classify", {"examples": [{}]}, 501, "tf.Examples"),
         ("/v1/models/other:regress", b"", 501, "only predict is served"),
-        ("/v1/models/../../etc/passwd", None, 400, "Malformed request: GET"),
-        ("/v1/models/%2e%2e%2f%2e%2e", None, 404, "not find any versions"),
         ("/v1/x?y=z", None, 400, "Malformed request: GET /v1/x"),
         ("/v1", None, 404, "Malformed request"),
         ("/../setup.py", None, 404, "Malformed request"),

@@ -17,33 +17,16 @@ LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
 PROTOCOLS = pytest.mark.parametrize("protocol", ["grpc", "rest"])
 
 
-def connect(server, protocol, name="t2t", timeout=SECONDS, **options):
-    port = getattr(server.ports, protocol)
-    return connect_to(f"127.0.0.1:{port}", protocol, name, timeout, **options)
+def connect(url, timeout=SECONDS):
+    return t2t_repro.load(url, timeout_secs=timeout, wait_secs=timeout)
 
 
-def connect_to(server, protocol="rest", name="t2t", timeout=SECONDS, **options):
-    options = {"timeout_secs": timeout, "wait_secs": timeout} | options
-    return client.connect(
-        connection.Address(protocol, server, name),
-        connection.Options(**options),
-    )
-
-
-URLS = pytest.mark.parametrize(
-    "url", ["grpc://{}/t2t", "http://{}/v1/models/t2t"]
-)
-
-
-def url_of(server, url):
-    port = server.ports.grpc if url.startswith("grpc") else server.ports.rest
-    return url.format(f"127.0.0.1:{port}")
-
-
-@URLS
+@PROTOCOLS
 @pytest.mark.parametrize("version", ["", "/versions/2"])
-def test_model_at_a_url_works_like_a_loaded_one(server, loaded, url, version):
-    model = t2t_repro.load(url_of(server, url) + version)
+def test_model_at_a_url_works_like_a_loaded_one(
+    server, loaded, protocol, version
+):
+    model = t2t_repro.load(server.url(protocol) + version)
     lines = LINES[:4]
     for n_best in (1, 3):
         for ours, theirs in zip(
@@ -64,11 +47,11 @@ def test_model_at_a_url_works_like_a_loaded_one(server, loaded, url, version):
     )
 
 
-@URLS
-def test_version_that_the_server_lacks_is_an_error(server, url):
+@PROTOCOLS
+def test_version_that_the_server_lacks_is_an_error(server, protocol):
     for suffix in ("/versions/7", "/labels/stable"):
         with pytest.raises(errors.UserError, match="127.0.0.1:.* says "):
-            t2t_repro.load(url_of(server, url) + suffix).translate(["a"])
+            t2t_repro.load(server.url(protocol) + suffix).translate(["a"])
 
 
 @pytest.mark.parametrize(
@@ -127,26 +110,25 @@ def test_options_of_a_server_are_checked(tmp_path):
     ],
 )
 def test_server_error_reaches_the_user(server, protocol, name, lines, words):
-    remote = connect(server, protocol, name)
+    remote = connect(server.url(protocol, name))
     with pytest.raises(errors.UserError, match=f"127.0.0.1:.* says .*{words}"):
         remote.translate(lines)
 
 
 def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
     monkeypatch.setattr(client.time, "sleep", None)  # of the retries
-    for protocol, port, words in (
-        ("grpc", server.ports.rest, "does not speak gRPC but HTTP 1"),
-        ("rest", server.ports.grpc, "says no HTTP"),
+    for url, words in (
+        (f"grpc://127.0.0.1:{server.ports.rest}", "does not speak gRPC but"),
+        (f"http://127.0.0.1:{server.ports.grpc}", "says no HTTP"),
     ):
-        remote = connect_to(f"127.0.0.1:{port}", protocol)
         with pytest.raises(errors.UserError, match=words):
-            remote.translate(["a"])
+            connect(url).translate(["a"])
 
 
 @PROTOCOLS
 def test_timeout_is_an_error(serve, gate, protocol):
     with serve() as server, gate.hold():
-        remote = connect(server, protocol, timeout=0.3)
+        remote = connect(server.url(protocol), timeout=0.3)
         with pytest.raises(errors.UserError, match="127.0.0.1:"):
             remote.translate(["a"])
 
@@ -160,7 +142,7 @@ def test_client_retries_while_queue_is_full(serve, gate, protocol, monkeypatch):
         gate.open.set()
 
     with serve(max_waiting=1, batch_timeout_ms=0) as server:
-        remote = connect(server, protocol)
+        remote = connect(server.url(protocol))
         # One in the model, one in the queue, which is full for a third.
         with gate.hold(lambda: translate_one(remote)) as first:
             second = threading.Thread(target=translate_one, args=(remote,))
@@ -183,7 +165,7 @@ def translate_one(remote):
 def test_client_finds_a_restarted_server(serve, protocol):
     with serve() as first:
         ports = first.ports
-        remote = connect(first, protocol)
+        remote = connect(first.url(protocol))
         assert remote.translate(["a"])
     answers = []
     waiting = threading.Thread(
@@ -195,9 +177,9 @@ def test_client_finds_a_restarted_server(serve, protocol):
     assert len(answers) == 1
 
 
-@PROTOCOLS
-def test_missing_server_is_an_error_after_timeout(protocol):
-    remote = connect_to("127.0.0.1:1", protocol, timeout=0.3)
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_missing_server_is_an_error_after_timeout(scheme):
+    remote = connect(f"{scheme}://127.0.0.1:1", timeout=0.3)
     with pytest.raises(errors.UserError, match="unavailable for 0.3 s"):
         remote.translate(["a"])
 
@@ -207,7 +189,7 @@ def scripted():
     """Yield a function of answers (status, body) that returns a REST client."""
     servers = []
 
-    def make(*answers, timeout=SECONDS):
+    def make(*answers):
         answers = iter(answers)
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -229,8 +211,7 @@ def scripted():
             target=server.serve_forever, args=(0.01,), daemon=True
         ).start()
         servers.append(server)
-        address = f"127.0.0.1:{server.server_port}"
-        return connect_to(address, timeout=timeout)
+        return connect(f"http://127.0.0.1:{server.server_port}")
 
     yield make
     for server in servers:

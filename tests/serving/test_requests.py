@@ -21,10 +21,7 @@ PREFIXES = ["ZWEI", "DIE", "", "QUAKT DIE"]
 
 @pytest.fixture(scope="module", params=["grpc", "rest"])
 def remote(server, request):
-    port = getattr(server.ports, request.param)
-    path = {"grpc": "t2t", "rest": "v1/models/t2t"}[request.param]
-    scheme = {"grpc": "grpc", "rest": "http"}[request.param]
-    return t2t_repro.load(f"{scheme}://127.0.0.1:{port}/{path}")
+    return t2t_repro.load(server.url(request.param))
 
 
 def assert_same(found, expected):
@@ -259,7 +256,7 @@ def test_side_inputs_are_an_input_of_requests(
     lines, side = ["two birds", "", "a dog"], ["DIE\tZWEI", "", "QUAKT DIE\tX"]
     loaded = client.ExportedModel(tmp_path)
     with embedded(tmp_path) as server:
-        remote = t2t_repro.load(f"grpc://127.0.0.1:{server.ports.grpc}/t2t")
+        remote = t2t_repro.load(server.url("grpc"))
         for found in (loaded, remote):
             translations = found.translate(lines, side=side)
             assert [each.text for each in translations] == ["ZWEI", "", "X"]

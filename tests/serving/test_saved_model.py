@@ -7,8 +7,6 @@ import math
 import pathlib
 import queue
 import shutil
-import subprocess
-import sys
 import threading
 import types
 
@@ -28,7 +26,6 @@ from t2t_repro.serving import (
     version_folders,
 )
 
-SECONDS = 300  # timeout
 SIGNATURES = [
     "attention",
     "attention_heads",
@@ -45,15 +42,6 @@ TEXT_OPERATIONS = {  # TF Text's, which TensorFlow Serving contains
     "SentencepieceDetokenizeOp",
 }
 HOSTILE = [b"", b"\xff\xfe a dog", "🐶".encode(), b"\0", b"x" * 100_000]
-SCRIPT = """
-import sys
-import tensorflow as tf
-import tensorflow_text
-model = tf.saved_model.load(sys.argv[1])
-found = model.signatures["serving_default"](inputs=tf.constant(sys.argv[2:]))
-assert not {"t2t_repro", "sentencepiece"} & set(sys.modules)
-sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
-"""
 
 
 def test_all_operations_are_those_of_tensorflow_and_tf_text(exported):
@@ -84,20 +72,6 @@ def test_signature_is_traced_once(vocabularies, monkeypatch, tmp_path):
     monkeypatch.setattr(served_model, "ServedModel", lambda *_: Copy())
     saved_model.export([], vocabularies, hparam.DecodeHParams(), tmp_path, {})
     assert traces == ["translate"]
-
-
-@pytest.mark.slow
-def test_export_runs_without_this_package(exported, local, tmp_path):
-    texts = ["two birds sing", "", "the cat"]
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, exported / "2", *texts],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=SECONDS,
-    )
-    assert result.returncode == 0, result.stderr
-    expected = local("serving_default", inputs=texts)["outputs"]
-    assert result.stdout.split(b"\n") == expected.tolist()
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
