@@ -34,7 +34,10 @@ class BlockedModel:
 
 
 def run_with(run, test, **settings):
-    """Run the coroutine function `test` with a queue of the model `run`."""
+    """Run the coroutine function `test` with a queue of the model `run`.
+
+    Its second argument is the answer to a request that is in the model.
+    """
     defaults = {"max_batch_size": 4, "batch_timeout_ms": 0.0}
 
     async def main():
@@ -44,7 +47,9 @@ def run_with(run, test, **settings):
         queue_limits = connection.Limits(**defaults | settings)
         queue = batching.Queue(run, queue_limits, sizes=sizes, waiting=waiting)
         try:
-            await asyncio.wait_for(test(queue), SECONDS)
+            first = submit(queue, "a")
+            await run.entered.wait()
+            await asyncio.wait_for(test(queue, first), SECONDS)
         finally:
             run.go.set()
             await asyncio.wait_for(queue.close(), SECONDS)
@@ -90,9 +95,7 @@ def test_requests_that_arrive_during_a_batch_share_the_next(
     """Without a time limit, long requests do not let others pass."""
     model = BlockedModel()
 
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
+    async def test(queue, first):
         answers = [submit(queue, *request) for request in others]
         model.go.set()
         assert texts(await first) == ["a"]
@@ -108,10 +111,8 @@ def test_long_requests_leave_room_to_short_ones_and_let_them_pass():
     """They are refused by bytes: 7 x 100 of 800, of which each took half."""
     model = BlockedModel()
 
-    async def test(queue):
-        answers = [submit(queue, "a")]
-        await model.entered.wait()
-        answers += [submit(queue, "x" * 100) for _ in range(7)]
+    async def test(queue, first):
+        answers = [first, *(submit(queue, "x" * 100) for _ in range(7))]
         with pytest.raises(
             request_errors.RequestError, match="700 bytes wait, too m"
         ) as error:
@@ -130,9 +131,7 @@ def test_long_requests_leave_room_to_short_ones_and_let_them_pass():
 def test_full_queue_is_unavailable():
     model = BlockedModel()
 
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
+    async def test(queue, first):
         second = submit(queue, "b", "c")
         with pytest.raises(
             request_errors.RequestError, match="2 sentences wait"
@@ -149,9 +148,7 @@ def test_full_queue_is_unavailable():
 def test_cancelled_request_leaves_queue():
     model = BlockedModel()
 
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
+    async def test(queue, first):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(submit(queue, "b"), 0.001)
         third = submit(queue, "c")
@@ -170,9 +167,7 @@ def test_bad_request_fails_alone():
 
     model = BlockedModel(picky)
 
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
+    async def test(queue, first):
         others = [submit(queue, "b"), submit(queue, "bad"), submit(queue, "c")]
         model.go.set()
         await first
@@ -190,9 +185,7 @@ def test_bad_request_fails_alone():
 def test_close_answers_waiting_requests():
     model = BlockedModel()
 
-    async def test(queue):
-        first = submit(queue, "a")
-        await model.entered.wait()
+    async def test(queue, first):
         second = submit(queue, "b")
         closing = asyncio.ensure_future(queue.close())
         model.go.set()
