@@ -8,7 +8,6 @@ has a random model with 16-bit weights, the files of its tokenizer, and
 expected.json, as golden_languages.py writes it.
 """
 
-import itertools
 import json
 import pathlib
 import sys
@@ -18,11 +17,11 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers, trainers
 
-from tests.golden.golden_huggingface import generate
+from tests.golden.golden_huggingface import complete, store
 from tests.golden.golden_languages import settings, varied
 
 ROOT = pathlib.Path(__file__).parent
-EXTRA_LENGTH, EVERY, ROWS = 8, 7, 6
+ROWS = 6  # of logits that are stored
 _LINES = [
     "Two dogs aren't playing in the snow - I've seen 12.",
     "  a  tab\there,\u00a0two\u3000 spaces  ",
@@ -134,31 +133,15 @@ def write(folder, model, tokenizer, lines):
         model.load_state_dict(exact, strict=False)
     (folder / "model.safetensors").chmod(0o644)
     expected = {"lines": lines, "inputs": tokenizer(lines)["input_ids"]}
-    first, second = expected["inputs"][:2]
     top = getattr(model.config, "tgt_vocab_size", model.config.vocab_size)
-    second = [i % top for i in second[:ROWS]]
-    with torch.no_grad():
-        logits = model(
-            input_ids=torch.tensor([first]),
-            decoder_input_ids=torch.tensor([[2, *second[:-1]]]),
-            use_cache=False,  # FSMT has no causal mask with it
-        ).logits[0, :, ::EVERY]
-    expected["logits"] = [[round(x, 5) for x in row] for row in logits.tolist()]
-    for name, beams in (("greedy", 1), ("beam", 4)):
-        expected[name] = [
-            generate(model, ids, beams, EXTRA_LENGTH)
-            for ids in expected["inputs"]
-        ]
+    target = [i % top for i in expected["inputs"][1][:ROWS]]
+    complete(expected, model, target)
     expected["texts"] = tokenizer.batch_decode(
         expected["beam"],
         skip_special_tokens=True,
         clean_up_tokenization_spaces=False,
     )
-    (folder / "expected.json").write_text(
-        json.dumps(expected, ensure_ascii=False) + "\n", "utf-8"
-    )
-    found = [*itertools.chain(*expected["beam"])]
-    print(folder.name, [*map(len, expected["beam"])], len(set(found)))
+    store(folder, expected)
 
 
 if __name__ == "__main__":

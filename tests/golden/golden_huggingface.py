@@ -46,6 +46,7 @@ _SETTINGS = {
 }
 _PAIRS = 4
 _DIGITS = 5
+EVERY = 7  # logit that the other writers store
 
 
 def main():
@@ -75,11 +76,10 @@ def main():
     expected["logits"] = logits(model, expected)
     for name, beams in (("greedy", 1), ("beam", 4)):
         expected[name] = [
-            generate(model, ids, beams) for ids in expected["inputs"]
+            generate(model, ids, beams, EXTRA_LENGTH)
+            for ids in expected["inputs"]
         ]
-    text = json.dumps(expected, ensure_ascii=False)
-    (FOLDER / "expected.json").write_text(text + "\n", "utf-8")
-    print({name: sorted({len(x) for x in expected[name]}) for name in expected})
+    store(FOLDER, expected)
 
 
 def write_tokenizer(lines):
@@ -134,7 +134,7 @@ def logits(model, expected):
     ]
 
 
-def generate(model, ids, beams, extra_length=EXTRA_LENGTH, **settings):
+def generate(model, ids, beams, extra_length=8, **settings):
     """Return the ids of an output, with EOS, by generate() with settings."""
     with torch.no_grad():
         output = model.generate(
@@ -145,6 +145,41 @@ def generate(model, ids, beams, extra_length=EXTRA_LENGTH, **settings):
         )
     found = output[0].tolist()[1:]
     return found[: found.index(model.config.eos_token_id) + 1]
+
+
+def complete(expected, model, target, rows=None, **settings):
+    """Add logits of the first of the inputs, and outputs of all.
+
+    Args:
+        expected: lines, and their ids as inputs.
+        model: as it is stored.
+        target: ids of the output whose logits are stored.
+        rows: number of the logits; None: all.
+        **settings: of generate().
+    """
+    start = model.config.decoder_start_token_id
+    with torch.no_grad():
+        found = model(
+            input_ids=torch.tensor(expected["inputs"][:1]),
+            decoder_input_ids=torch.tensor([[start, *target[:-1]]]),
+            use_cache=False,  # FSMT has no causal mask with it
+        ).logits[0, :rows, ::EVERY]
+    expected["logits"] = [
+        [round(x, _DIGITS) for x in row] for row in found.tolist()
+    ]
+    for name, beams in (("greedy", 1), ("beam", 4)):
+        expected[name] = [
+            generate(model, ids, beams, **settings)
+            for ids in expected["inputs"]
+        ]
+
+
+def store(folder, expected):
+    """Write expected.json; print what shows whether outputs vary."""
+    text = json.dumps(expected, ensure_ascii=False)
+    (folder / "expected.json").write_text(text + "\n", "utf-8")
+    lengths = {name: [*map(len, expected[name])] for name in ("inputs", "beam")}
+    print(folder.name, lengths, [len(set(row)) for row in expected["beam"]])
 
 
 def random_model(vocab_size):
