@@ -56,6 +56,7 @@ LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
 # The sentences of each row.
 PADDED = ((0,), (1,), (2,), (3,), (4,))
 PACKED = ((0, 1), (2, 3, 4))
+BOTH = {"padded": PADDED, "packed": PACKED}
 
 
 def draw_sentences(random):
@@ -1113,7 +1114,7 @@ class Writer(NamedTuple):
     seed: int  # of the weights and the sentences
     models: dict[str, Callable]  # {folder in the file: builds a model}
     deviation: float  # of the weights
-    layouts: dict[str, tuple]
+    layouts: dict[str, tuple] = {"padded": PADDED}
     shared_weights: bool = False  # by all models, outside their folders
 
 
@@ -1126,37 +1127,20 @@ WRITERS = {
             "pre_norm/": lambda: Transformer(norm_first=True),
         },
         0.25,
-        {"padded": PADDED, "packed": PACKED},
+        BOTH,
         shared_weights=True,
     ),
-    "transformer_moe": Writer(
-        MOE,
-        20170612,
-        {"": TransformerMoe},
-        0.25,
-        {"padded": PADDED, "packed": PACKED},
-    ),
-    "transformer_llama": Writer(
-        LLAMA,
-        20210420,
-        {"": Llama},
-        0.25,
-        {"padded": PADDED, "packed": PACKED},
-    ),
+    "transformer_moe": Writer(MOE, 20170612, {"": TransformerMoe}, 0.25, BOTH),
+    "transformer_llama": Writer(LLAMA, 20210420, {"": Llama}, 0.25, BOTH),
     "recurrent": Writer(
         GNMT,
         20160926,
         {f"{cell}/": functools.partial(Gnmt, cell) for cell in CELLS},
         0.5,
-        {"padded": PADDED},
     ),
     # Fast-forward connections are linear: larger weights would make huge sums.
-    "deep_att": Writer(
-        DEEP_ATT, 20160926, {"deep_att/": DeepAtt}, 0.3, {"padded": PADDED}
-    ),
-    "convs2s": Writer(
-        CONVS2S, 20170508, {"": ConvS2S}, 0.5, {"padded": PADDED}
-    ),
+    "deep_att": Writer(DEEP_ATT, 20160926, {"deep_att/": DeepAtt}, 0.3),
+    "convs2s": Writer(CONVS2S, 20170508, {"": ConvS2S}, 0.5),
     "bytenet": Writer(
         BYTENET, 20161031, {"": ByteNet}, 0.25, {"batch": PADDED}
     ),

@@ -11,7 +11,6 @@ import pytest
 from t2t_repro import errors
 from t2t_repro.importing import arrays, fairseq
 
-SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
 PRE_NORM = models.both(normalize_before=True)
 VARIANTS = {
     "tied": ({}, "targets", False),
@@ -37,21 +36,13 @@ VARIANTS = {
 }
 
 
-def _write(folder, shared=False):
-    others = models.SUBWORDS if shared else models.OTHERS
-    for language, tokens in (("en", models.SUBWORDS), ("de", others)):
-        text = models.dictionary(tokens)
-        (folder / f"dict.{language}.txt").write_text(text)
-    (folder / "bpecodes").write_text(models.CODES)
-
-
 @pytest.mark.parametrize("name", imported_models.few(VARIANTS))
 def test_logits_equal_fairseqs_formulas(name, tmp_path):
     changes, tied, old = VARIANTS[name]
     args = models.arguments(**changes)
-    sizes = (SIZES[0],) * 2 if tied == "all" else SIZES
+    sizes = (models.SIZES[0],) * 2 if tied == "all" else models.SIZES
     state = models.state(args, sizes, tied, old)
-    _write(tmp_path, shared=tied == "all")
+    models.write_vocabularies(tmp_path, shared=tied == "all")
     checkpoint = {"args": args, "model": state}
     found = fairseq.convert(checkpoint, tmp_path / "model.pt", "none")
     (inputs,) = found.vocabularies.source.encode(["the cat on cats ☃."])
@@ -80,8 +71,8 @@ def test_settings_may_be_in_cfg(tmp_path):
         "task": {"source_lang": "en", "target_lang": "de"},
         "tokenizer": {"_name": "moses"},
     }
-    _write(tmp_path)
-    checkpoint = {"cfg": config, "model": models.state(args, SIZES)}
+    models.write_vocabularies(tmp_path)
+    checkpoint = {"cfg": config, "model": models.state(args, models.SIZES)}
     found = fairseq.convert(checkpoint, tmp_path / "model.pt")
     assert found.hparams["num_encoder_layers"] == 2
     assert found.languages == ("en", "de")
@@ -120,13 +111,13 @@ def saved(tmp_path):
 
     def save(**extra):
         args = argparse.Namespace(**models.arguments(tokenizer="moses"))
-        state = models.state(models.arguments(), SIZES)
+        state = models.state(models.arguments(), models.SIZES)
         checkpoint = {
             "args": args,
             "model": {k: torch.from_numpy(v) for k, v in state.items()},
             "extra_state": extra,
         }
-        _write(tmp_path)
+        models.write_vocabularies(tmp_path)
         torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
         return tmp_path
 
@@ -163,9 +154,9 @@ def test_file_that_is_no_checkpoint_is_called_unreadable(content, tmp_path):
 
 
 def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
-    _write(tmp_path)
+    models.write_vocabularies(tmp_path)
     args = models.arguments(source_lang=None, target_lang=None)
-    checkpoint = {"args": args, "model": models.state(args, SIZES)}
+    checkpoint = {"args": args, "model": models.state(args, models.SIZES)}
     file = tmp_path / "model.pt"
     found = fairseq.convert(checkpoint, file, "none", "en-de")
     assert found.languages == ("en", "de")

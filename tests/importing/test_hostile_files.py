@@ -10,7 +10,6 @@ import shutil
 import struct
 import zipfile
 
-import fairseq_models
 import numpy as np
 import opennmt_tf_models
 import pytest
@@ -242,7 +241,6 @@ def test_no_file_runs_code(tmp_path, name):
     assert (tmp_path / "made").exists()
 
 
-SIZES = 4 + len(fairseq_models.SUBWORDS), 4 + len(fairseq_models.OTHERS)
 RECURSIVE: dict = {}
 RECURSIVE["model"] = RECURSIVE["args"] = RECURSIVE
 

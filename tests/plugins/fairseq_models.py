@@ -22,10 +22,16 @@ SUBWORDS = [
     "on",
 ]
 OTHERS = [*SUBWORDS, "x", "madeupword0000"]
+SIZES = 4 + len(SUBWORDS), 4 + len(OTHERS)
 
 
-def dictionary(tokens):
-    return "".join(f"{token} 7\n" for token in tokens)
+def write_vocabularies(folder, shared=False):
+    """Write the dictionaries of both sides, and the codes."""
+    others = SUBWORDS if shared else OTHERS
+    for language, tokens in (("en", SUBWORDS), ("de", others)):
+        text = "".join(f"{token} 7\n" for token in tokens)
+        (folder / f"dict.{language}.txt").write_text(text)
+    (folder / "bpecodes").write_text(CODES)
 
 
 def arguments(**changes):

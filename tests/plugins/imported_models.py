@@ -100,14 +100,10 @@ def change_files(folder, changes):
 
 
 def write_fairseq(folder, settings=(), arrays=(), files=(), tokenizer="none"):
-    tokens = fairseq_models.SUBWORDS, fairseq_models.OTHERS
     state = fairseq_models.state(
-        fairseq_models.arguments(), [4 + len(side) for side in tokens]
+        fairseq_models.arguments(), fairseq_models.SIZES
     )
-    for language, side in zip(("en", "de"), tokens, strict=True):
-        text = fairseq_models.dictionary(side)
-        (folder / f"dict.{language}.txt").write_text(text)
-    (folder / "bpecodes").write_text(fairseq_models.CODES)
+    fairseq_models.write_vocabularies(folder)
     change_files(folder, files)
     checkpoint = {
         "args": fairseq_models.arguments(**dict(settings)),

@@ -35,9 +35,9 @@ BODY = {"instances": ["two birds sing"]}
 
 
 @contextlib.contextmanager
-def connected(server, text=b""):
+def connected(server, text=b"", protocol="rest"):
     """Yield a socket that has sent some bytes."""
-    address = "127.0.0.1", server.ports.rest
+    address = "127.0.0.1", getattr(server.ports, protocol)
     with socket.create_connection(address, SECONDS) as opened:
         opened.sendall(text)
         yield opened
@@ -313,15 +313,6 @@ def test_bodies_of_very_many_values_are_refused_before_parsing(
     assert ("far more values" in answer.get("error", "")) == refused
 
 
-@contextlib.contextmanager
-def http_2(server, text=b""):
-    """Yield a socket that has opened a connection of gRPC."""
-    address = "127.0.0.1", server.ports.grpc
-    with socket.create_connection(address, SECONDS) as opened:
-        opened.sendall(chaos_attacks.HTTP_2 + text)
-        yield opened
-
-
 def call(channel, **spec):
     """Translate one sentence over gRPC; return the outputs."""
     message = predict_request(**spec)
@@ -368,7 +359,10 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
     calls = b"".join(map(chaos_attacks.open_call, range(99)))
     with serve(max_in_flight=5) as server:
-        with http_2(server, calls), server.channel() as channel:
+        with (
+            connected(server, chaos_attacks.HTTP_2 + calls, "grpc"),
+            server.channel() as channel,
+        ):
             wait_for(lambda: server.metric(REFUSED_CALLS) >= 94)
             for _ in range(5):
                 assert call(channel)

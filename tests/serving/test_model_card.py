@@ -28,9 +28,9 @@ CARD = {
 }
 
 
-def parts(card, format="saved_model"):
-    """Return the header, parsed, and the text."""
-    data = build_problem(card["problem"]).card
+def parts(card, format="saved_model", **data):
+    """Return the header, parsed, and the text of a card with other data."""
+    data = build_problem(card["problem"]).card | data
     text = exporting.card_markdown(card | {"data": data}, format)
     _, header, body = text.split("---\n", 2)
     return yaml.safe_load(header), body
@@ -52,25 +52,19 @@ def test_header_has_languages_in_the_direction_and_results():
 
 
 def test_header_and_results_have_the_task():
-    data = build_problem(CARD["problem"]).card
-    card = CARD | {"data": data | {"task": "summarization"}}
-    header = yaml.safe_load(
-        exporting.card_markdown(card, "saved_model").split("---\n")[1]
-    )
+    header, _ = parts(CARD, task="summarization")
     assert header["pipeline_tag"] == header["tags"][0] == "summarization"
     (result,) = header["model-index"][0]["results"]
     assert result["task"]["type"] == "summarization"
 
 
 def test_header_has_only_names_of_languages_that_the_hub_admits():
-    data = dict.fromkeys(["page", "license", "citation"], "")
-    data |= {
-        "source_language": "no",  # false to YAML, without quotes
-        "target_language": "zh_Hans",
-        "target_languages": ["Zielsprache", "pt_BR", "x: [1"],
-    }
-    text = exporting.card_markdown(CARD | {"data": data}, "saved_model")
-    header = yaml.safe_load(text.split("---\n")[1])
+    header, _ = parts(
+        CARD,
+        source_language="no",  # false to YAML, without quotes
+        target_language="zh_Hans",
+        target_languages=["Zielsprache", "pt_BR", "x: [1"],
+    )
     assert header["language"] == ["no", "zh", "pt"]
     assert header["language_bcp47"] == ["zh-Hans", "pt-BR"]
 
@@ -108,7 +102,7 @@ def test_card_of_an_import_that_was_trained_on_says_both():
 
 def test_title_has_all_target_languages():
     data = build_problem("number_words_many", "directions=en-de:en-fr").card
-    text = exporting.card_markdown(CARD | {"data": data}, "saved_model")
+    _, text = parts(CARD, **data)
     assert "# multi30k_ende_rev: en to de, fr\n" in text
 
 
