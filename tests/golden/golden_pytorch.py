@@ -212,29 +212,21 @@ class Transformer(Model):
         super().__init__()
         size = TRANSFORMER["hidden_size"]
         layers = TRANSFORMER["num_hidden_layers"]
-        options = {
-            "d_model": size,
-            "nhead": TRANSFORMER["num_heads"],
-            "dim_feedforward": TRANSFORMER["filter_size"],
-            "dropout": 0.0,
-            "layer_norm_eps": EPSILON,
-            "batch_first": True,
-            "norm_first": norm_first,
-        }
-        norms = [
-            nn.LayerNorm(size, EPSILON) if norm_first else None
-            for _ in range(2)
-        ]
-        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, size))
-        self.encoder = nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(**options),
+        stacks = nn.Transformer(
+            size,
+            TRANSFORMER["num_heads"],
             layers,
-            norm=norms[0],
-            enable_nested_tensor=False,
+            layers,
+            TRANSFORMER["filter_size"],
+            dropout=0.0,
+            layer_norm_eps=EPSILON,
+            batch_first=True,
+            norm_first=norm_first,
         )
-        self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(**options), layers, norm=norms[1]
-        )
+        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, size))
+        self.encoder, self.decoder = stacks.encoder, stacks.decoder
+        if not norm_first:
+            self.encoder.norm = self.decoder.norm = None
 
     def forward(self, batch):
         is_packed = (batch["inputs_segment"] > 1).any()
@@ -262,13 +254,10 @@ class Transformer(Model):
 
     def positions(self, length):
         """Return the encodings [T, D] that are added to embeddings."""
-        table = np.empty((length, TRANSFORMER["hidden_size"]))
-        size = table.shape[1]
-        for column in range(0, size, 2):
-            angles = np.arange(length) / 10_000 ** (column / size)
-            table[:, column] = np.sin(angles)
-            table[:, column + 1] = np.cos(angles)
-        return torch.from_numpy(table)
+        size = TRANSFORMER["hidden_size"]
+        rates = 10_000 ** -(torch.arange(0, size, 2) / size)
+        angles = torch.arange(length)[:, None] * rates
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
     def arrays(self, array):
         yield "embedding/weight", array(self.embedding)
