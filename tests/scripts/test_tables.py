@@ -84,7 +84,7 @@ def table_3(folder, metric=SPLIT):
 
 
 def test_table_3_is_that_of_the_stored_rows_with_verdicts():
-    folder = "table3_multi30k_eighth"
+    folder = "claims/table3"
     rows, text, summary = stored(folder, published.TABLE_3)
     table = table_3(folder)
     found = table.summarize(rows)
@@ -112,7 +112,7 @@ def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
 
 
 def test_table_of_another_metric_has_its_name():
-    (result, *_), _, _ = stored("table3_multi30k_eighth", published.TABLE_3)
+    (result, *_), _, _ = stored("claims/table3", published.TABLE_3)
     figures = result["figures"]
     figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
     table = table_3("absent", "bracketing_f1")
