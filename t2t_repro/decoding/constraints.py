@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding.rules import FORBIDDEN, Rule, SearchStep, Sentences
+from t2t_repro.decoding.rules import (
+    FORBIDDEN,
+    Rule,
+    SearchStep,
+    Sentences,
+    scatter,
+)
 from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
@@ -179,7 +185,7 @@ class Require(Rule):
         values = tf.gather(logits, subwords, batch_dims=2)
         values = tf.where(out, FORBIDDEN, values)
         logits = tf.where(others_out[..., None], FORBIDDEN, logits)
-        return _replaced(logits, subwords, values)
+        return scatter(logits, subwords, values)
 
     def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
         return [tf.where(_is_bound(_need_of(state), _left(step)), EOS, PAD)]
@@ -303,13 +309,3 @@ def _need_after(state, subwords):
         phrases, state.begun[:, :, None], state.met[:, :, None], subwords
     )
     return _need(state.table, phrases, begun, met)
-
-
-def _replaced(logits, subwords, values):
-    """Return logits [B, W, V] with `values` [B, W, C] at `subwords`."""
-    flat = tf.reshape(logits, (-1, logits.shape[-1]))
-    shape = tf.stack([tf.shape(flat)[0], tf.shape(subwords)[2]])
-    rows = tf.broadcast_to(tf.range(shape[0])[:, None], shape)
-    indices = tf.stack([rows, tf.reshape(subwords, shape)], -1)
-    flat = tf.tensor_scatter_nd_update(flat, indices, tf.reshape(values, shape))
-    return tf.reshape(flat, tf.shape(logits))

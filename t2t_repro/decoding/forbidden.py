@@ -27,7 +27,13 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding.rules import FORBIDDEN, Rule, SearchStep, Sentences
+from t2t_repro.decoding.rules import (
+    FORBIDDEN,
+    Rule,
+    SearchStep,
+    Sentences,
+    scatter,
+)
 from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
@@ -128,23 +134,16 @@ class Forbid(Rule):
     def score(
         self, logits: tf.Tensor, step: SearchStep, state: Any
     ) -> tf.Tensor:
-        tables, size = self._tables, logits.shape[-1]
-        need = tf.gather(tables.need, tf.gather(tables.group, state))
-        flat = tf.reshape(need, (-1, size))
-        states = tf.reshape(state, [-1])
-        subwords = tf.gather(tables.subwords, states)  # [B * W, M]
-        rows = tf.broadcast_to(
-            tf.range(tf.size(states))[:, None], tf.shape(subwords)
-        )
-        flat = tf.tensor_scatter_nd_max(
-            flat,
-            tf.stack([rows, subwords], -1),
-            tf.gather(tables.needs, states),
+        tables = self._tables
+        need = scatter(
+            tf.gather(tables.need, tf.gather(tables.group, state)),
+            tf.gather(tables.subwords, state),
+            tf.gather(tables.needs, state),
+            tf.tensor_scatter_nd_max,
         )
         # The last subword is EOS, and this one takes a place, too.
         left = tf.maximum(step.sentences.limits - 2 - step.position, 0)
-        is_forbidden = tf.reshape(flat, tf.shape(need)) > left[:, None, None]
-        return tf.where(is_forbidden, FORBIDDEN, logits)
+        return tf.where(need > left[:, None, None], FORBIDDEN, logits)
 
 
 class _Words(NamedTuple):

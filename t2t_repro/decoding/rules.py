@@ -4,8 +4,9 @@ Beam search, greedy search and sampling call the same rules at every step. A
 user's rule is a subclass of Rule; docs/searching.md shows one.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -254,10 +255,7 @@ class CombinedRule(Rule):
         )
 
     def advance(self, step: SearchStep, state: Any) -> Any:
-        return tuple(
-            rule.advance(step, rule_state)
-            for rule, rule_state in self._pairs(state)
-        )
+        return tuple(self._results("advance", step, state))
 
     def score(
         self, logits: tf.Tensor, step: SearchStep, state: Any
@@ -267,16 +265,12 @@ class CombinedRule(Rule):
         return logits
 
     def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
-        return [
-            subword
-            for rule, rule_state in self._pairs(state)
-            for subword in rule.excluded(step, rule_state)
-        ]
+        found = self._results("excluded", step, state)
+        return [*itertools.chain.from_iterable(found)]
 
     def forced(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         first = None
-        for rule, rule_state in self._pairs(state):
-            subword = rule.forced(step, rule_state)
+        for subword in self._results("forced", step, state):
             if first is None:
                 first = subword
             elif subword is not None:
@@ -284,36 +278,23 @@ class CombinedRule(Rule):
         return first
 
     def wanted(self, step: SearchStep, state: Any) -> tf.Tensor | None:
-        wanted = [
-            subwords
-            for rule, rule_state in self._pairs(state)
-            if (subwords := rule.wanted(step, rule_state)) is not None
-        ]
+        wanted = _known(self._results("wanted", step, state))
         return tf.concat(wanted, -1) if wanted else None
 
     def bank(
         self, step: SearchStep, state: Any, subwords: tf.Tensor
     ) -> tf.Tensor | None:
-        return _sum(
-            rule.bank(step, rule_state, subwords)
-            for rule, rule_state in self._pairs(state)
-        )
+        return _sum(self._results("bank", step, state, subwords))
 
     def check(self, side: Sequence[str], limits: Sequence[int]) -> None:
         for rule in self.rules:
             rule.check(side, limits)
 
     def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
-        return _sum(
-            rule.final_score(step, rule_state)
-            for rule, rule_state in self._pairs(state)
-        )
+        return _sum(self._results("final_score", step, state))
 
     def upper_bound(self, step: SearchStep, state: Any) -> Bound:
-        return _sum(
-            rule.upper_bound(step, rule_state)
-            for rule, rule_state in self._pairs(state)
-        )
+        return _sum(self._results("upper_bound", step, state))
 
     def _pairs(self, state: Any) -> Iterator[tuple[Rule, Any]]:
         for rule, rule_state in zip(self.rules, state, strict=True):
@@ -322,11 +303,36 @@ class CombinedRule(Rule):
             with tf.name_scope(f"rule.{name}"):
                 yield rule, rule_state
 
+    def _results(
+        self, method: str, step: SearchStep, state: Any, *others: Any
+    ) -> Iterator:
+        for rule, rule_state in self._pairs(state):
+            yield getattr(rule, method)(step, rule_state, *others)
+
+
+def _known(values: Iterable) -> list:
+    return [value for value in values if value is not None]
+
 
 def _sum(values: Iterable) -> Any:
     """Return the sum of the values that are not None, or None."""
-    terms = [value for value in values if value is not None]
+    terms = _known(values)
     return sum(terms) if terms else None
+
+
+def scatter(
+    values: tf.Tensor,
+    subwords: tf.Tensor,
+    new: tf.Tensor,
+    update: Callable = tf.tensor_scatter_nd_update,
+) -> tf.Tensor:
+    """Return values [B, W, V] with `new` [B, W, C] at subwords [B, W, C]."""
+    flat = tf.reshape(values, (-1, values.shape[-1]))
+    shape = tf.stack([tf.shape(flat)[0], tf.shape(subwords)[2]])
+    rows = tf.broadcast_to(tf.range(shape[0])[:, None], shape)
+    indices = tf.stack([rows, tf.reshape(subwords, shape)], -1)
+    flat = update(flat, indices, tf.reshape(new, shape))
+    return tf.reshape(flat, tf.shape(values))
 
 
 # Rules that every search has, and those that its settings enable.
@@ -417,14 +423,7 @@ class NoRepeatNgrams(Rule):
         last = padded[:, :, size - 1 : size - 1 + length]
         # PAD stands for no subword: it is forbidden anyway.
         repeated = tf.where(same, last, PAD)
-        shape = (batch * beams, length)
-        rows = tf.broadcast_to(tf.range(batch * beams)[:, None], shape)
-        indices = tf.stack([rows, tf.reshape(repeated, shape)], axis=-1)
-        flat = tf.reshape(logits, (batch * beams, logits.shape[-1]))
-        flat = tf.tensor_scatter_nd_update(
-            flat, indices, tf.fill(shape, FORBIDDEN)
-        )
-        return tf.reshape(flat, tf.shape(logits))
+        return scatter(logits, repeated, tf.fill(tf.shape(repeated), FORBIDDEN))
 
 
 class CoveragePenalty(Rule):
