@@ -280,22 +280,21 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
             visible, step, self.hparams.restricted_attention
         )
         rows = cache.write_rows(step, beams)
-        keys, values, weights = [], [], []
+        recent, weights = [], []
         for layer, kernels, layer_cache in zip(
             self.decoder.layers,
             layer_kernels,
             cache.layers(distances, step),
             strict=True,
         ):
-            x, (key, value), layer_weights = layer.step(
+            x, key_value, layer_weights = layer.step(
                 x, kernels, layer_cache, rows, mask, cache.memory_mask
             )
-            keys.append(key)
-            values.append(value)
+            recent.append(key_value)
             weights.append(layer_weights)
         logits = self.softmax.logits(self.decoder.norm(x), softmax_kernel)
         logits = ops.reshape(logits, (-1, beams, self.vocab_size))
-        cache = cache._replace(keys=tuple(keys), values=tuple(values))
+        cache = cache._replace(recent=tuple(recent))
         # [layers, B, H, W, L] -> [B, W, L]
         attention = ops.mean(ops.stack(weights), axis=(0, 2))
         return seq2seq.StepOutputs(

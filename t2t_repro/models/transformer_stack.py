@@ -5,7 +5,6 @@ self-attention in decoding. Here `hparams` are a TransformerHParams of
 hparams/transformer.py.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -348,13 +347,11 @@ class Cache(NamedTuple):
     entries for each recent position.
     """
 
-    keys: tuple  # recent: one per decoder layer, [B, G, recent entries, K]
-    values: tuple  # the same
-    past_keys: tuple  # one per decoder layer, [B, G, past entries, K]
-    past_values: tuple  # the same
+    # Keys and values, a pair for each decoder layer:
+    recent: tuple  # [B, G, recent entries, K]
+    past: tuple  # [B, G, past entries, K]
+    memory: tuple  # of the source, [B, G, L, K]
     positions: Tensor  # [B, S] int32, position of each entry, from 0
-    memory_keys: tuple  # source: one per decoder layer, [B, G, L, K]
-    memory_values: tuple  # the same
     memory_mask: Tensor  # [B, 1, 1, L] bool
 
     @classmethod
@@ -376,23 +373,21 @@ class Cache(NamedTuple):
             dtype: dtype of keys and values.
         """
         batch = ops.shape(memory_mask)[0]
-        recent: list[tuple] = []
-        past: list[tuple] = []
-        for array in memory[0]:  # keys and values may differ in size
-            _, heads, _, size = ops.shape(array)
-            for arrays, count in ((recent, capacity * num_beams), (past, 0)):
-                zeros = ops.zeros((batch, heads, count, size), dtype)
-                arrays.append((zeros,) * len(memory))
+
+        def zeros(count):
+            shapes = map(ops.shape, memory[0])  # keys and values may differ
+            pair = (
+                ops.zeros((batch, heads, count, size), dtype)
+                for _, heads, _, size in shapes
+            )
+            return (tuple(pair),) * len(memory)
+
         first = ops.zeros((batch, 1), "int32")
-        memory_keys, memory_values = zip(*memory, strict=True)
         cache = cls(
-            keys=recent[0],
-            values=recent[1],
-            past_keys=past[0],
-            past_values=past[1],
+            recent=zeros(capacity * num_beams),
+            past=zeros(0),
+            memory=tuple(memory),
             positions=_entry_positions(first, capacity, num_beams),
-            memory_keys=memory_keys,
-            memory_values=memory_values,
             memory_mask=memory_mask,
         )
         visible = ops.zeros((batch, num_beams, capacity * num_beams), "bool")
@@ -401,7 +396,7 @@ class Cache(NamedTuple):
     def with_current(self, visible: Tensor, step: Tensor) -> Tensor:
         """Return visible entries [B, W, S] with each hypothesis's at `step`."""
         _, beams, count = ops.shape(visible)
-        past = ops.shape(self.past_keys[0])[2]
+        past = ops.shape(self.past[0][0])[2]
         current = (
             past + step % self._capacity(beams) * beams + ops.arange(beams)
         )
@@ -427,7 +422,7 @@ class Cache(NamedTuple):
 
         They are [B * G, 1] of an array [B * G * recent positions, W * K].
         """
-        batch, heads = ops.shape(self.keys[0])[:2]
+        batch, heads = ops.shape(self.recent[0][0])[:2]
         capacity = self._capacity(beams)
         return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
 
@@ -436,20 +431,17 @@ class Cache(NamedTuple):
 
         Distances are those of visible_mask().
         """
-        past, recent, source = (
-            ops.shape(arrays[0])[2]
-            for arrays in (self.past_keys, self.keys, self.memory_keys)
-        )
-        arrays = (
-            (self.past_keys, self.past_values, past, distances[:, :past]),
-            (self.keys, self.values, recent, distances[:, past:]),
-            (self.memory_keys, self.memory_values, source, None),
-        )
-        of_layers = (
-            [KeyValues(*pair, *rest) for pair in zip(keys, values, strict=True)]
-            for keys, values, *rest in arrays
-        )
-        return map(LayerCache, *of_layers, itertools.repeat(step))
+        groups = self.past, self.recent, self.memory
+        past, recent, source = (ops.shape(pairs[0][0])[2] for pairs in groups)
+        of_past = past, distances[:, :past]
+        of_recent = recent, distances[:, past:]
+        for old, new, memory in zip(*groups, strict=True):
+            yield LayerCache(
+                KeyValues(*old, *of_past),
+                KeyValues(*new, *of_recent),
+                KeyValues(*memory, source),
+                step,
+            )
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.
@@ -474,15 +466,20 @@ class Cache(NamedTuple):
         unseen = ops.zeros((batch, beams, capacity * beams), "bool")
         recent = _entry_positions(self.positions[:, -1:] + 1, capacity, beams)
         cache = self._replace(
-            past_keys=_append_and_take(self.past_keys, self.keys, order),
-            past_values=_append_and_take(self.past_values, self.values, order),
+            past=keras.tree.map_structure(
+                lambda *arrays: _take_entries(
+                    ops.concatenate(arrays, axis=2), order
+                ),
+                self.past,
+                self.recent,
+            ),
             positions=ops.concatenate([positions, recent], axis=1),
         )
         return cache, ops.concatenate([visible, unseen], axis=2)
 
     def _capacity(self, beams: int) -> Tensor | int:
         """Return the number of recent positions."""
-        return ops.shape(self.keys[0])[2] // beams
+        return ops.shape(self.recent[0][0])[2] // beams
 
 
 def _entry_positions(
@@ -490,14 +487,6 @@ def _entry_positions(
 ) -> Tensor:
     """Return positions of recent entries [B, S] from `first` [B, 1] on."""
     return first + ops.repeat(ops.arange(capacity), beams)
-
-
-def _append_and_take(past: tuple, recent: tuple, order: Tensor) -> tuple:
-    """Return the entries `order` of each layer's past and recent arrays."""
-    return tuple(
-        _take_entries(ops.concatenate(pair, axis=2), order)
-        for pair in zip(past, recent, strict=True)
-    )
 
 
 def _take_entries(array: Tensor, order: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tests of the decoding cache: visibility, positions and compaction."""
+"""Tests of the decoding cache: compaction, and how far a step sees."""
 
 import numpy as np
 import pytest
@@ -28,35 +28,20 @@ def _two_steps(cache, visible, parents, first):
     """Add positions `first` and the next, whose hypotheses have `parents`."""
     values = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
     keys = np.tile(np.float32(values)[None, None, :, None], (2, 1, 1, 1))
-    cache = cache._replace(keys=(keys,), values=(-keys,))
+    cache = cache._replace(recent=((keys, -keys),))
     visible = cache.with_current(visible, first)
     visible = gather_beams(visible, np.array(parents, "int32"))
     return cache, cache.with_current(visible, first + 1)
-
-
-def test_hypotheses_see_only_themselves_and_ancestors(state):
-    cache, visible = state
-    mask, distances = cache.visible_mask(visible, 1, reach=0)
-    np.testing.assert_array_equal(
-        mask[:, 0],
-        [[[0, 1, 1, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 1, 0, 1]]],
-    )
-    np.testing.assert_array_equal(distances, [[-1, -1, 0, 0]] * 2)
-
-
-def test_write_rows_alternate_between_recent_positions(state):
-    np.testing.assert_array_equal(state[0].write_rows(2, 2), [[0], [2]])
-    np.testing.assert_array_equal(state[0].write_rows(3, 2), [[1], [3]])
 
 
 def test_compact_drops_unseen_entries(state):
     """The second sentence sees all 4 entries, the first one 3 of them."""
     cache, visible = state
     compacted, visible = cache.compact(visible)
-    keys = ops.convert_to_numpy(compacted.past_keys[0])[:, 0, :, 0]
+    keys = ops.convert_to_numpy(compacted.past[0][0])[:, 0, :, 0]
     assert keys[0, :3].tolist() == [1, 10, 11]
     assert keys[1].tolist() == [0, 1, 10, 11]
-    values = ops.convert_to_numpy(compacted.past_values[0])[:, 0, :, 0]
+    values = ops.convert_to_numpy(compacted.past[0][1])[:, 0, :, 0]
     np.testing.assert_array_equal(values, -keys)
     mask = ops.convert_to_numpy(visible)
     assert mask.shape == (2, 2, 4 + 4)
@@ -72,9 +57,9 @@ def test_compact_keeps_one_entry_per_position_of_common_ancestor(state):
     cache, visible = state
     later = _two_steps(*cache.compact(visible), [[0, 0], [1, 1]], 2)
     compacted, visible = later[0].compact(later[1])
-    past = ops.shape(compacted.past_keys[0])[2]
+    past = ops.shape(compacted.past[0][0])[2]
     mask = ops.convert_to_numpy(visible)[..., :past]
-    keys = ops.convert_to_numpy(compacted.past_keys[0])[:, 0, :, 0]
+    keys = ops.convert_to_numpy(compacted.past[0][0])[:, 0, :, 0]
     for sentence, beam, expected in (
         (0, 0, [1, 10, 20, 30]),
         (0, 1, [1, 10, 20, 31]),
