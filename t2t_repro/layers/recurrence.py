@@ -364,12 +364,6 @@ class SourceAttention(dense.Parent, keras.layers.Layer):
         rounded = ops.cast(weights[:, 0], source.memory.dtype)
         return ops.matmul(rounded, source.memory), weights
 
-    def call(
-        self, queries: Tensor, memory: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Attend from queries [B, W, D] to memory [B, L, C]; see attend()."""
-        return self.attend(queries, self.project(memory, mask))
-
 
 class AttentiveLayer(dense.Parent, keras.layers.Layer):
     """A cell whose input is x and the context of its previous output.

@@ -412,29 +412,6 @@ class TrainingCost(NamedTuple):
         return self.counted_flops / self.seconds
 
 
-def training_cost(
-    model: Seq2Seq,
-    batch_tokens: int,
-    lengths: tuple[float, float] | None,
-    steps: int,
-    seconds: float | None,
-    sustained_flops_per_second: float | None,
-) -> TrainingCost:
-    """Return the cost of `steps` finished steps; None is an unknown figure.
-
-    A step has `batch_tokens` target tokens, `lengths` are the mean numbers of
-    subwords of a source and of a target, and the sustained rate is that of all
-    devices together.
-    """
-    counted = None
-    if lengths:
-        counted = training_flops(model, batch_tokens * steps, *lengths)
-    parameters = model.count_params()
-    return TrainingCost(
-        steps, parameters, counted, seconds, sustained_flops_per_second
-    )
-
-
 def training_flops(
     model: Seq2Seq, tokens: int, source_length: float, target_length: float
 ) -> float:

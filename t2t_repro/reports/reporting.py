@@ -117,14 +117,7 @@ def _summarize(run, name, options, bar):
         settings=run.settings,
         headline=run.problem.suite.headline,
         curves=read | _checkpoint_curves(run),
-        cost=seq2seq.training_cost(
-            building.build_abstract(run.hparams, **run.vocabularies.sizes),
-            run.hparams.batch_tokens,
-            _mean_lengths(run, data) if contents else None,
-            _steps(run, read),
-            curves.training_seconds(read),
-            options.flops_per_second,
-        ),
+        cost=_cost(run, data if contents else None, read, options),
         manifest=contents,
         scores=stored_scores,
         samples=ranked,
@@ -174,10 +167,22 @@ def _mean_lengths(run, data):
     return batch_plan.mean_lengths(lengths, max_length)
 
 
-def _steps(run, read):
-    """Return the number of finished steps, by events and checkpoints."""
-    kept = run.saved_checkpoints()
-    return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
+def _cost(run, data, read, options):
+    """Return the cost of the finished steps, by events and checkpoints."""
+    kept = map(checkpoint_files.step_of, run.saved_checkpoints())
+    steps = max(curves.steps_done(read), *kept)
+    model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
+    flops = None
+    if data is not None:
+        tokens = run.hparams.batch_tokens * steps
+        flops = seq2seq.training_flops(model, tokens, *_mean_lengths(run, data))
+    return seq2seq.TrainingCost(
+        steps,
+        model.count_params(),
+        flops,
+        curves.training_seconds(read),
+        options.flops_per_second,
+    )
 
 
 def _samples(run, data, split, stored):

@@ -10,6 +10,7 @@ import functools
 import html
 import re
 import unicodedata
+from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.text.languages import without_region
@@ -53,7 +54,7 @@ class PairFilter:
 
     def __init__(self, value: float | None, languages: tuple[str, str]):
         """Keep the given value, or the default, and the languages of a pair."""
-        self.value = value
+        self.value: Any = value
         self.languages = languages
 
     def keep(self, pair: Pair) -> bool:
@@ -64,13 +65,7 @@ class PairFilter:
         )
 
 
-class _Limit(PairFilter):
-    """Filter with a limit, above which pairs are dropped."""
-
-    value: float
-
-
-class MaxCharacters(_Limit):
+class MaxCharacters(PairFilter):
     """Drop pairs with a side of more than VALUE (1000) characters."""
 
     default = 1_000
@@ -79,7 +74,7 @@ class MaxCharacters(_Limit):
         return max(map(len, pair)) <= self.value
 
 
-class MaxWords(_Limit):
+class MaxWords(PairFilter):
     """Drop pairs with a side of more than VALUE (200) words between spaces."""
 
     default = 200
@@ -88,7 +83,7 @@ class MaxWords(_Limit):
         return max(len(line.split()) for line in pair) <= self.value
 
 
-class CharacterRatio(_Limit):
+class CharacterRatio(PairFilter):
     """Drop pairs with VALUE (3) times more characters on one side."""
 
     default = 3
@@ -98,7 +93,7 @@ class CharacterRatio(_Limit):
         return longer <= self.value * shorter
 
 
-class WordRatio(_Limit):
+class WordRatio(PairFilter):
     """Drop pairs with VALUE (3) times more words on one side."""
 
     default = 3
@@ -108,7 +103,7 @@ class WordRatio(_Limit):
         return longer <= self.value * shorter
 
 
-class Letters(_Limit):
+class Letters(PairFilter):
     """Drop pairs with a share of letters below VALUE (0.5) on one side.
 
     Spaces are not counted. Marks, such as vowel signs, are letters.
@@ -125,7 +120,7 @@ class Letters(_Limit):
         return True
 
 
-class Script(_Limit):
+class Script(PairFilter):
     """Drop pairs with a side below VALUE (0.5) of its language's script.
 
     It is the share of all letters. A side without letters is kept. A region in
@@ -163,7 +158,7 @@ class Different(PairFilter):
         return inputs != targets
 
 
-class Language(_Limit):
+class Language(PairFilter):
     """Drop pairs with a side in another language, by VALUE (0.9) or more.
 
     The language of a short sentence is uncertain, and such a side is kept.
