@@ -56,6 +56,22 @@ def forbid(folder, vocabulary, phrases, **settings):
     return forbidden.Forbid(vocabulary, str(file), **settings)
 
 
+def beam_search_all(table, rule, sentences):
+    """Search with as many beams as there are hypotheses."""
+    beams, count = 3**LIMIT, len(sentences.limits)
+    hparams = DecodeHParams(beams, 0.6, return_beams=True)
+    model = model_of(table, beams, count)
+    return beam_search.beam_search(model, sentences, rule, LIMIT, hparams)
+
+
+def check_all(found, sentence, allowed):
+    """Check that the outputs are those of {ids: score}."""
+    rows = dict(outputs(found, sentence))
+    assert rows.keys() == allowed.keys()
+    for ids, score in rows.items():
+        assert score == pytest.approx(allowed[ids], rel=1e-4)
+
+
 CASES = [
     # Texts of three subwords, phrases, whether they are whole words.
     ((" a", "b", " ab"), ["a", "abb"], True),
@@ -85,19 +101,8 @@ def test_outputs_are_the_best_without_phrases(
         for ids, score in every_output(table, LIMIT, 0.6).items()
         if not has_phrase(vocabulary.decode([ids])[0], phrases, whole_words)
     }
-    beams = 3**LIMIT  # all hypotheses
-    hparams = DecodeHParams(beams, 0.6, return_beams=True)
     sentences = rules.sentences(tf.constant([LIMIT]))
-    found = dict(
-        outputs(
-            beam_search.beam_search(
-                model_of(table, beams), sentences, rule, LIMIT, hparams
-            )
-        )
-    )
-    assert found.keys() == allowed.keys()
-    for ids, score in found.items():
-        assert score == pytest.approx(allowed[ids], rel=1e-4)
+    check_all(beam_search_all(table, rule, sentences), 0, allowed)
     for find, width in ((sampling.greedy_search, 1), (sampling.sample, 8)):
         hparams = DecodeHParams(
             width, return_beams=True, sampling_temp=2.0, sampling_seed=seed
@@ -124,24 +129,20 @@ def test_words_of_each_sentence_are_forbidden(texts, words):
     rule = rules.CombinedRule(
         [rules.LengthLimit(), forbidden.forbid(vocabulary)]
     )
-    table, beams = random_table(3), 3**LIMIT
+    table = random_table(3)
     subwords = [list(own.values()) for own in words]
     ids = tf.ragged.constant(subwords, tf.int32, ragged_rank=2).to_tensor()
     side = rules.SideInput(tf.fill((len(words),), ""), ids)
     sentences = rules.sentences(tf.fill([len(words)], LIMIT), side=side)
-    hparams = DecodeHParams(beams, 0.6, return_beams=True)
-    model = model_of(table, beams, len(words))
-    found = beam_search.beam_search(model, sentences, rule, LIMIT, hparams)
+    found = beam_search_all(table, rule, sentences)
     every = every_output(table, LIMIT, 0.6)
     for i, own in enumerate(words):
-        rows = dict(outputs(found, i))
-        assert rows.keys() == {
-            ids
-            for ids in every
+        allowed = {
+            ids: score
+            for ids, score in every.items()
             if not has_phrase(vocabulary.decode([ids])[0], own, True)
         }
-        for ids, score in rows.items():
-            assert score == pytest.approx(every[ids], rel=1e-4)
+        check_all(found, i, allowed)
 
 
 def allowed_at(rule, rows, limit=99):

@@ -1,4 +1,4 @@
-"""Tests of user-defined rules: masks, scores, states and bounds."""
+"""Tests of rules of one's own, and of GNMT's coverage penalty."""
 
 import hypothesis
 import numpy as np
@@ -7,8 +7,10 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from search_tables import (
     PREFIXES,
+    START,
     V,
     every_output,
+    extend_hash,
     log_prob,
     model_of,
     outputs,
@@ -21,7 +23,8 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS
 
 MAX_LENGTH = 5
-ALPHA = 0.6
+ALPHA, BETA = 0.6, 0.7
+INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
 GREEDY = DecodeHParams(1, ALPHA)
 
 examples = hypothesis.settings(max_examples=4, deadline=None)
@@ -90,14 +93,25 @@ class NoWordTwice(rules.Rule):
         return tf.where(state["used"], rules.FORBIDDEN, logits)
 
 
-def find(name, table, rule, limits, beams=3, block=None):
-    """Run the named search."""
+def find(
+    name, table, rule, limits, beams=3, block=None, attention=None, **settings
+):
+    """Run the named search; with attention, sentences have INPUTS."""
     beams = 1 if name == "greedy" else beams
-    model = model_of(table, beams, len(limits), block)
+    inputs = None
+    if attention is not None:
+        inputs = INPUTS[: len(limits)]
+        attention = tf.cast(attention, tf.float32)
+    model = model_of(table, beams, len(limits), block, attention)
     rule = rules.CombinedRule([rules.LengthLimit(), rule])
-    sentences = rules.sentences(tf.constant(limits))
+    sentences = rules.sentences(tf.constant(limits), inputs=inputs)
     hparams = DecodeHParams(
-        beams, ALPHA, return_beams=True, sampling_temp=1.5, sampling_seed=3
+        beams,
+        ALPHA,
+        return_beams=True,
+        sampling_temp=1.5,
+        sampling_seed=3,
+        **settings,
     )
     search = {
         "beam": beam_search.beam_search,
@@ -238,3 +252,48 @@ def test_final_score_without_upper_bound_is_refused():
     message = "search rule Reward has final_score.. and no upper_bound"
     with pytest.raises(errors.UserError, match=message):
         rules.CombinedRule([rules.LengthLimit(), Reward()])
+
+
+def coverage_penalty(attention, ids, source_length):
+    """Compute equation 14 in a loop."""
+    prefix, sums = START, np.zeros(source_length)
+    for subword in ids:
+        sums += attention[prefix][:source_length]
+        prefix = extend_hash(prefix, subword)
+    return BETA * sum(np.log(min(coverage, 1.0)) for coverage in sums)
+
+
+@every_search
+@pytest.mark.parametrize("raw_scores", [False, True])
+@examples
+@hypothesis.given(seed=st.integers(0, 2**32), block=st.sampled_from([None, 2]))
+def test_scores_of_every_search_include_coverage(name, raw_scores, seed, block):
+    table = random_table(seed)
+    random = np.random.default_rng(seed)  # padding has attention, too
+    attention = random.dirichlet([0.3] * 4, PREFIXES)
+    found = find(
+        name,
+        table,
+        rules.CoveragePenalty(BETA),
+        [7, 4],
+        block=block,
+        attention=attention,
+        raw_scores=raw_scores,
+    )
+    for sentence, source_length in enumerate((4, 2)):
+        for ids, score in outputs(found, sentence):
+            expected = log_prob(table, ids)
+            if not raw_scores:
+                coverage = coverage_penalty(attention, ids, source_length)
+                expected = expected / penalty(ids) + coverage
+            assert score == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1e30])
+def test_subword_without_attention_has_finite_penalty(beta):
+    """The output with the huge second penalty is still better than none."""
+    attention = np.tile([1.0, 0.0, 0.0, 0.0], (PREFIXES, 1))
+    rule = rules.CoveragePenalty(beta)
+    found = find("beam", random_table(0), rule, [4], 2, attention=attention)
+    assert np.isfinite(found.scores).all()
+    assert (found.ids.numpy() == EOS).any(-1).all()

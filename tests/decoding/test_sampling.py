@@ -1,92 +1,67 @@
 """Tests of sampling: frequencies, seeds and ends of outputs."""
 
+import functools
+
 import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from search_tables import (
+    START,
+    extend_hash,
+    log_prob,
+    model_of,
+    outputs,
+    random_table,
+)
 
 from t2t_repro import hparam
-from t2t_repro.decoding import decode_loop, rules, sampling, search
-from t2t_repro.runtime import graph
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.decoding import rules, sampling, search
+from t2t_repro.text.vocabulary import PAD
 
-V = 6
-
-# Quantile of 99.9% of chi-square with 4 degrees of freedom (PAD is impossible).
-CHI_SQUARE_999 = 18.47
+# Quantile of 99.9% of chi-square with 3 degrees of freedom (PAD is impossible).
+CHI_SQUARE_999 = 16.27
 
 examples = hypothesis.settings(max_examples=8, deadline=None)
 
 
-def random_table(seed):
-    """Return [V + 1, V] log-probabilities after each subword, or none."""
-    logits = np.random.default_rng(seed).normal(size=(V + 1, V))
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
-def run(tables, limits, num_samples, temperature, seed, *, keys=None, **other):
-    """Sample from a distribution that depends on the last two subwords.
-
-    The last but one comes from the state, which sampling must carry. `other`
-    are `calls`, `max_length` and settings of the search.
-    """
-    calls, max_length = other.pop("calls", None), other.pop("max_length", None)
+def run(
+    tables,
+    limits,
+    num_samples,
+    temperature,
+    seed,
+    *,
+    keys=None,
+    max_length=None,
+    **settings,
+):
+    """Sample outputs; random numbers are functions of the inputs, `keys`."""
     hparams = hparam.DecodeHParams(
         num_samples,
         alpha=0.0,
         return_beams=True,
         sampling_temp=temperature,
         sampling_seed=seed,
-        **other,
+        **settings,
     )
-    # Random numbers are functions of the inputs.
-    keys = 1 + np.arange(len(limits)) if keys is None else np.array(keys)
-    tables = tf.constant(np.stack(tables), tf.float32)
-
-    def step_fn(ids, position, state):
-        if calls is not None:
-            calls.append(int(position))
-        rows = tf.gather(tables, state["sentence"])
-        previous = tf.where(position > 0, ids, V)
-        log_probs = tf.gather(rows, previous, batch_dims=1)
-        log_probs += tf.gather(rows, state["before"], batch_dims=1)
-        return tf.nn.log_softmax(log_probs), None, state | {"before": previous}
-
-    state = {
-        "before": tf.fill((len(limits), num_samples), V),
-        "sentence": tf.range(len(limits)),
-    }
+    keys = tf.constant(keys or [*range(1, len(limits) + 1)])
     return sampling.sample(
-        decode_loop.SearchModel(step_fn, state),
-        rules.sentences(
-            tf.constant(limits), inputs=tf.cast(keys[:, None], tf.int32)
-        ),
+        model_of(np.stack(tables), num_samples, len(limits)),
+        rules.sentences(tf.constant(limits), inputs=keys[:, None]),
         search.build_rules(hparams),
         max_length or max(limits),
         hparams,
     )
 
 
-def next_log_probs(table, ids):
-    """Return the model's log-probabilities after `ids`, in numpy."""
-    context = [V, V, *ids][-2:]
-    logits = table[context[0]] + table[context[1]]
-    return logits - np.log(np.exp(logits).sum())
-
-
 def probabilities(table, ids, temperature):
     """Return the probabilities of sampling after `ids`, 0 for PAD."""
-    powered = np.exp(next_log_probs(table, ids) / temperature)
+    log_probs = table[functools.reduce(extend_hash, ids, START)]
+    powered = np.exp(log_probs / temperature)
     powered[PAD] = 0.0
     return powered / powered.sum()
-
-
-def until_eos(row):
-    ids = row.numpy().tolist()
-    end = ids.index(EOS) + 1
-    assert not any(ids[end:]), "only PAD may follow EOS"
-    return ids[:end]
 
 
 def chi_square(ids, expected):
@@ -129,17 +104,13 @@ def test_outputs_end_by_limit_and_scores_are_their_own(
     max_length = max(limits) + 2
     found = run(tables, limits, 4, temperature, seed, max_length=max_length)
     assert found.ids.shape == (len(limits), 4, max_length)
-    for table, limit, rows, scores in zip(
-        tables, limits, found.ids, found.scores, strict=True
-    ):
-        for row, score in zip(rows, scores, strict=True):
-            ids = until_eos(row)
+    for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
+        rows = outputs(found, sentence)
+        assert len(rows) == 4
+        for ids, score in rows:
             assert len(ids) <= limit
-            total = sum(
-                next_log_probs(table, ids[:i])[subword]
-                for i, subword in enumerate(ids)
-            )
-            assert float(score) == pytest.approx(total, rel=1e-4, abs=1e-5)
+            expected = log_prob(table, ids)
+            assert score == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_seed_determines_outputs():
@@ -158,14 +129,12 @@ def test_samples_come_best_first():
         for count in (4, 9)
     )
     for sentence in range(2):
-        scores = many.scores[sentence].numpy().tolist()
+        first, every = (outputs(found, sentence) for found in (few, many))
+        scores = [score for _, score in every]
         assert scores == sorted(scores, reverse=True)
         assert len(set(scores)) > 4
-        first, rows = (
-            [tuple(until_eos(row)) for row in found.ids[sentence]]
-            for found in (few, many)
-        )
-        assert set(first) <= set(rows)  # samples of the same numbers
+        # They are samples of the same numbers.
+        assert {ids for ids, _ in first} <= {ids for ids, _ in every}
 
 
 def test_outputs_are_independent_of_batch():
@@ -209,12 +178,3 @@ def test_top_k_and_top_p_truncate_the_distribution(settings):
     expected[order[count:]] = 0.0
     samples = found.ids.numpy()[0, :, 0]
     assert chi_square(samples, expected / expected.sum()) < CHI_SQUARE_999
-
-
-def test_graph_samples_equal_eager_ones():
-    def sample():
-        return run([random_table(1)], [6], 4, 1.0, seed=7)
-
-    traced, plain = graph.function(sample)(), sample()
-    np.testing.assert_array_equal(traced.ids, plain.ids)
-    np.testing.assert_allclose(traced.scores, plain.scores, rtol=1e-5)

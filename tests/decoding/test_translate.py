@@ -1,4 +1,7 @@
-"""Tests of translation of lines, with an echo and with a model."""
+"""Tests of translation of lines, with an echo and with a model.
+
+Lines may be too long, and have side inputs, which search rules read.
+"""
 
 import itertools
 
@@ -7,10 +10,18 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import errors, hparam
-from t2t_repro.decoding import score, search, translate
-from t2t_repro.decoding.translation import OUTPUT_FORMATS, Stopped, Translation
+from t2t_repro import errors, hparam, registry
+from t2t_repro.decoding import rules, score, search, translate
+from t2t_repro.decoding.translation import (
+    OUTPUT_FORMATS,
+    Stopped,
+    Translation,
+    refused_message,
+    too_long,
+)
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 LINES = [
     "two birds sing",
@@ -253,3 +264,161 @@ def test_log_probs_are_those_of_the_whole_references(translator_of, translator):
     ]
     with pytest.raises(errors.UserError, match="Reference 2 has .*more than"):
         translator_of(max_input_length=4).log_probs(["", ""], ["a", LINES[4]])
+
+
+@pytest.mark.parametrize("return_beams", [False, True])
+def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
+    """Lines are cut at ends of sentences."""
+    sentences = ["birds sing. ", "fish swim! ", "Do dogs? ", "cats sleep"]
+    limit = max(len(ids) for ids in vocabulary.encode(sentences))
+    translator = echo(
+        max_input_length=limit, return_beams=return_beams, beam_size=3
+    )
+    batches, unlimited = [], echo(return_beams=return_beams, beam_size=3)
+    translator._search = _record(translator._search, batches)
+    line = "".join(sentences)
+    joined, short = translator.translate([line, "birds"])
+    assert joined.texts == [line] * (3 if return_beams else 1)
+    assert short.texts == next(unlimited.translate(["birds"])).texts
+    rows = [vocabulary.decode([ids])[0] for batch in batches for ids in batch]
+    assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
+    assert joined.too_long == short.too_long == 0
+
+
+def _record(search, batches):
+    def recording_search(ids, starts, side):
+        batches.append(ids.numpy())
+        return search(ids, starts, side)
+
+    return recording_search
+
+
+def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
+    """With long_inputs=refuse; line numbers continue over windows."""
+    monkeypatch.setattr(translate, "SORT_WINDOW", 2)
+    translator = echo(max_input_length=10, long_inputs="refuse")
+    long = "birds " * 30
+    lines = ["birds", "", long, "fish", long]
+    found = list(translator.translate(lines))
+    assert [each.texts for each in found] == [
+        *(["birds"], [""], [""], ["fish"], [""])
+    ]
+    subwords = len(vocabulary.encode([long])[0])
+    refused = too_long(found)
+    assert refused == {3: subwords, 5: subwords}
+    message = refused_message(refused, 10)
+    assert f"(2 in all): line 3 ({subwords} subwords), line 5 (" in message
+
+
+def test_character_longer_than_limit_is_truncated(echo):
+    """The character has four subwords, more than the limit."""
+    assert len(list(echo(max_input_length=2).translate(["\U0001f984 ok"]))) == 1
+
+
+def test_sentences_are_translated_one_by_one_and_joined(echo, vocabularies):
+    """A sentence that is too long is split again, or refuses its line."""
+    echo()  # translations are the sources
+
+    def translator(**settings):
+        hparams = hparam.DecodeHParams(
+            beam_size=1, batch_tokens=1, max_input_length=9, **settings
+        )
+        return translate.BatchTranslator(
+            [], vocabularies, hparams, split=lambda line: line.split("|")
+        )
+
+    long = " ".join(["birds"] * 9)
+    lines = ["birds|fish", "", "|", f"fish|{long}|cats", "cats"]
+    expected = ["birds fish", "", "", f"fish {long} cats", "cats"]
+    found = list(translator().translate(lines))
+    assert [each.text for each in found] == expected
+    # Each sentence is a batch by itself, whose size is its score.
+    birds, fish = translator().translate(["birds", "fish"])
+    assert found[0].scores == [birds.scores[0] + fish.scores[0]]
+    strict = translator(long_inputs="refuse")
+    found = list(strict.translate(lines))
+    assert [each.text for each in found] == ["birds fish", "", "", "", "cats"]
+    assert list(too_long(found)) == [4]
+
+
+def test_each_fragment_begins_with_the_tag_of_the_line(echo):
+    sentences = ["birds sing.", "fish swim.", "cats sleep."]
+    tagged = Bpe.learn(sentences * 9, 300, tags=["<2de>"])
+    echo()  # translations are the sources
+    limit = max(map(len, tagged.encode([f"<2de> {s}" for s in sentences])))
+    translator = translate.BatchTranslator(
+        [],
+        Vocabularies.shared(tagged),
+        hparam.DecodeHParams(max_input_length=limit),
+    )
+    line = " ".join(sentences)
+    (found,) = translator.translate([f"<2de> {line}"])
+    assert found.text == " ".join(f"<2de> {s}" for s in sentences)
+    # Another tag is text.
+    (found,) = translator.translate([f"<2fr> {line}"])
+    assert found.text.count("fr") == 1
+    # SentencePiece reads a zero-width space as a space.
+    for blank in ("<2de>", "<2de> \u200b", "\u200b"):
+        (found,) = translator.translate([blank])
+        assert (found.text, found.scores) == ("", [0.0])
+
+
+SIDE_LINES = [
+    "two birds sing",
+    "",
+    "the cat sat on the mat",
+    "birds",
+    "a dog sat",
+]
+SIDE = ["a dog\tthe cat", "the", "a\ton", "birds\tsing\t", "\tdog"]
+
+
+class BeginWith(rules.Rule):
+    """First or second phrase of the side input, with which outputs begin."""
+
+    needs_side = True
+
+    def __init__(self, vocabulary, field=0):
+        self._field = field
+
+    def forced(self, step, state):
+        phrases = step.sentences.side.phrases  # [B, M, S]
+        ids = tf.pad(phrases, ((0, 0), (0, 2), (0, 1)))[:, self._field]
+        index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
+        return tf.gather(ids, index, axis=1)[:, None]
+
+
+@pytest.fixture
+def begin_with(monkeypatch):
+    entries = dict(registry.search_rules._entries)
+    monkeypatch.setattr(registry.search_rules, "_entries", entries)
+    registry.search_rules.register("begin_with")(BeginWith)
+
+
+def test_phrases_stay_beside_their_sentences(begin_with, translator_of):
+    """The second one of a line, if it has one; in batches by length."""
+    translator = translator_of(
+        rules="begin_with:field=1",
+        return_beams=True,
+        batch_tokens=60,
+        max_input_length=40,
+    )
+    lines, side = [*SIDE_LINES, "birds " * 40], [*SIDE, "birds\tbirds"]
+    *found, long = translator.translate(lines, side=side)
+    for each, text in zip(found, SIDE, strict=True):
+        prefix = f"{text}\t".split("\t")[1]
+        assert len(each.texts) == 2
+        assert all(output.startswith(prefix) for output in each.texts)
+    assert long.text == "" and long.too_long > 40
+
+
+def test_side_inputs_are_given_if_and_only_if_a_rule_reads_them(
+    begin_with, translator_of
+):
+    reading = translator_of(rules="begin_with")
+    with pytest.raises(errors.UserError, match="none: BeginWith. Give --deco"):
+        reading.translate(SIDE_LINES)
+    with pytest.raises(errors.UserError, match="need a side input"):
+        reading.attention("birds")
+    with pytest.raises(errors.UserError, match="no search rule reads them"):
+        translator_of().translate(SIDE_LINES, side=SIDE)
