@@ -136,13 +136,6 @@ def test_list_without_padding_gets_it(model, tokens):
     assert MappedSentencePiece(mapped.model).size == len(tokens)
 
 
-@pytest.mark.parametrize("name", ["</s>", "<unk>", "<pad>"])
-def test_list_without_special_token_is_refused(model, tokens, name):
-    others = [token for token in tokens if token != name]
-    with pytest.raises(errors.UserError, match=f"lacks '{name}'"):
-        sentence_piece.map_ids(model, others, SPECIAL)
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(50)])
 def test_file_that_is_no_model_is_refused(tokens, content):
     with pytest.raises(errors.UserError, match="not a SentencePiece model"):

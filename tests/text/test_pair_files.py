@@ -1,13 +1,20 @@
-"""Files with both sides of a text: what each reader yields and refuses."""
+"""Files with both sides of a text: formats, division, and weighted corpora."""
 
 import gzip
+import random
 import subprocess
 import sys
 
+import hypothesis
+import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
+from pyarrow import parquet
 
 from t2t_repro import errors
-from t2t_repro.text import pair_files
+from t2t_repro.text import pair_files, parallel_files
+
+LANGUAGES = ("en", "de")
 
 TMX = """<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><body>
@@ -27,7 +34,7 @@ def read(tmp_path, name, text, columns=()):
     path = tmp_path / name
     content = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    file = pair_files.PairFile(str(path), ("en", "de"), "", ":".join(columns))
+    file = pair_files.PairFile(str(path), LANGUAGES, "", ":".join(columns))
     return list(file.read())
 
 
@@ -120,3 +127,230 @@ def test_standard_input_is_tsv():
         command, input="a\tb\n", text=True, capture_output=True
     )
     assert done.stdout == "('a', 'b')\n"
+
+
+# Sentence i // 2 translates to i // 3: each has several translations.
+PAIRS = sorted({(f"source {i // 2}", f"target {i // 3}") for i in range(120)})
+
+
+def divide(folder, pairs, held_out=0):
+    """Return {split: pairs}, and the counts."""
+    folder.mkdir()
+    file = pair_files.PairFile(pair_files.STDIN, LANGUAGES)
+    counts = pair_files.Division(file, held_out).divide(pairs, folder)
+    assert len(list(folder.iterdir())) == 6
+    splits = {}
+    for split in ("train", "validation", "test"):
+        paths = (folder / f"{split}.{name}.zst" for name in LANGUAGES)
+        splits[split] = list(parallel_files.read_pairs(*paths))
+        assert counts[split] == len(splits[split])
+    return splits, counts
+
+
+def test_splits_share_no_sentence_and_each_pair_is_counted(tmp_path):
+    variants = [(f"  {s.upper()}", t) for s, t in PAIRS[::2]]
+    dirty = [*PAIRS, *PAIRS[:9], *variants, ("a", " "), ("", "b")]
+    splits, counts = divide(tmp_path / "a", dirty, held_out=7)
+    assert len(splits["validation"]) == len(splits["test"]) == 7
+    for side in range(2):
+        sentences = [
+            {p[side].strip().lower() for p in split}
+            for split in splits.values()
+        ]
+        assert len(set.union(*sentences)) == sum(map(len, sentences))
+    assert (counts["empty_side"], counts["repeated"]) == (2, 9)
+    assert counts["read"] == len(dirty) == sum(counts.values()) - counts["read"]
+    again, _ = divide(
+        tmp_path / "b", random.Random(1).sample(dirty, len(dirty)), 7
+    )
+    assert {key: set(part) for key, part in again.items()} == {
+        key: set(part) for key, part in splits.items()
+    }
+
+
+def test_every_pair_without_a_held_out_sentence_is_kept(tmp_path):
+    pairs = [(f"source {i}", f"target {i}") for i in range(60)]
+    splits, _ = divide(tmp_path / "a", pairs)
+    assert [len(split) for split in splits.values()] == [54, 3, 3]
+    assert splits["train"] == [p for p in pairs if p in splits["train"]]
+    assert sorted(sum(splits.values(), [])) == sorted(pairs)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "held_out", "message"),
+    [
+        (PAIRS, 60, "80 different pairs.*too few to hold out 60"),
+        (PAIRS[:9], 0, "9 different pairs.*too few to hold out 1 "),
+        ([("a", str(i)) for i in range(50)], 1, "too few to hold out 1 "),
+    ],
+)
+def test_text_that_is_too_small_is_refused(tmp_path, pairs, held_out, message):
+    with pytest.raises(errors.UserError, match=message):
+        divide(tmp_path / "a", pairs, held_out)
+
+
+def test_text_is_divided_again_if_its_file_changes(tmp_path):
+    path, text = (
+        tmp_path / "pairs.tsv",
+        "".join(f"{i}\t{i}\n" for i in range(40)),
+    )
+    file = pair_files.PairFile(str(path), LANGUAGES)
+
+    def count(held_out=0):
+        folder = pair_files.Division(file, held_out).folder(
+            tmp_path / "a" / "b"
+        )
+        return len(list(parallel_files.read_lines(folder / "train.de.zst")))
+
+    path.write_text(text)
+    assert count() == count() == 36
+    path.write_text(f"{text}new\tnew\n")
+    assert count() == 37
+    path.unlink()  # as standard input, which is read once
+    assert count() == 37
+    with pytest.raises(errors.UserError, match="pairs.tsv: it does not exist"):
+        count(held_out=3)
+
+
+def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):
+    pairs = [("", str(i)) for i in range(40)]
+    file = pair_files.PairFile(pair_files.STDIN, LANGUAGES)
+    counts = pair_files.Division(file, 2, True).divide(pairs, tmp_path)
+    assert (counts["train"], counts["test"], counts["shared"]) == (36, 2, 0)
+
+
+def read_corpora(text, folder):
+    corpora = pair_files.parse_corpora(text)
+    held_out = ["validation", "test"]
+    return list(pair_files.read_corpora(corpora, folder, LANGUAGES, held_out))
+
+
+def write_parquet(path, **columns):
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A folder with corpora of each kind of file."""
+    (tmp_path / "a.en").write_text("1\n2\n3\n4\n")
+    (tmp_path / "a.de").write_text("-1\n-2\n-3\n-4\n")
+    crawl = tmp_path / "crawl"
+    crawl.mkdir()
+    (crawl / "b.en.gz").write_bytes(gzip.compress(b"b\n"))
+    with pa.output_stream(crawl / "b.de.zst", compression="zstd") as file:
+        file.write(b"-b\n")
+    write_parquet(crawl / "c.parquet", de=["-c", None], en=["c\nc", "d"])
+    return tmp_path
+
+
+def test_files_of_a_pattern_are_read_in_the_order_of_names(raw):
+    expected = [("b", "-b"), ("c c", "-c"), ("d", "")]
+    assert read_corpora("crawl/*", raw) == expected
+    assert read_corpora("crawl/c:crawl/b", raw) == [*expected[1:], expected[0]]
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        ("1", "1234"),
+        ("2", "11223344"),
+        ("0.5", "24"),
+        ("1.5", "122344"),
+        ("0.3", "4"),
+        ("1e-3", ""),
+    ],
+)
+def test_weight_is_how_often_a_pair_is_taken(raw, weight, expected):
+    pairs = read_corpora(f"a={weight}", raw)
+    assert "".join(inputs for inputs, _ in pairs) == expected
+    assert all(targets == f"-{inputs}" for inputs, targets in pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a::a", "relative to --raw_dir.*got ''"),
+        ("=2", "relative to --raw_dir.*got ''"),
+        ("/a", "relative to --raw_dir.*got '/a'"),
+        ("a=0", "above 0 and at most 1000; got '0' in 'a=0'"),
+        ("a=-1", "above 0"),
+        ("a=nan", "above 0"),
+        ("a=", "above 0.*got ''"),
+        ("a=1e999999999", "above 0"),
+        ("a=two", "above 0"),
+    ],
+)
+def test_wrong_corpora_are_user_errors(text, message):
+    with pytest.raises(errors.UserError, match=message):
+        pair_files.parse_corpora(text)
+
+
+def test_pattern_of_a_held_out_split_is_user_error(raw):
+    (raw / "test.en.gz").write_bytes(gzip.compress(b"t\n"))
+    (raw / "crawl" / "test.en").write_text("t\n")
+    (raw / "crawl" / "test.de").write_text("-t\n")
+    with pytest.raises(
+        errors.UserError, match="'\\*' of corpora matches test.en"
+    ):
+        read_corpora("*", raw)
+    assert ("t", "-t") in read_corpora("a:crawl/*", raw)
+
+
+def test_pattern_that_cannot_be_one_is_user_error(raw):
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        read_corpora("crawl**", raw)
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        pair_files.corpus_paths("crawl**", raw, LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {
+            "en": pa.array(["a", "b"]).dictionary_encode(),
+            "de": pa.array(["-a", "-b"], pa.string_view()),
+        },
+        {
+            "id": [1, 2],
+            "translation": [{"de": "-a", "en": "a"}, {"de": "-b", "en": "b"}],
+        },
+    ],
+)
+def test_text_of_parquet_may_have_other_types(tmp_path, columns):
+    path = write_parquet(tmp_path / "a.parquet", **columns)
+    pairs = list(pair_files.read_parquet(path, LANGUAGES))
+    assert pairs == [("a", "-a"), ("b", "-b")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"en": ["a"]}, r"en \(string\)"),
+        ({"en": [1], "de": [2]}, r"en \(int64\), de \(int64\)"),
+        ({"both": [{"en": "a"}]}, r"both \(struct<en: string>\)"),
+    ],
+)
+def test_parquet_without_columns_of_text_is_user_error(
+    tmp_path, columns, found
+):
+    path = write_parquet(tmp_path / "a.parquet", **columns)
+    message = f"text named en and de, or a column .*; got {found}"
+    with pytest.raises(errors.UserError, match=message):
+        list(pair_files.read_parquet(path, LANGUAGES))
+
+
+@hypothesis.given(
+    st.lists(st.integers(1, 50_000_000), min_size=1, max_size=8),
+    st.integers(1, 12),
+)
+def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
+    """c = m (n/m)^(1/T), so c^T = n m^(T - 1) for the largest size m."""
+    counts = pair_files.mixed_counts(sizes, temperature)
+    largest = max(sizes)
+    for size, count in zip(sizes, counts, strict=True):
+        power = size * largest ** (temperature - 1)
+        # count is the nearest integer to the root.
+        assert (2 * count - 1) ** temperature <= 2**temperature * power
+        assert (2 * count + 1) ** temperature >= 2**temperature * power
+        assert size <= count <= largest

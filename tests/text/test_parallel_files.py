@@ -1,7 +1,12 @@
-"""Raw files: lines, pairs, and where they are found."""
+"""Raw files: lines and pairs, downloads from a local server, and archives."""
 
-import gzip
+import dataclasses
+import hashlib
+import http.server
+import io
 import os
+import tarfile
+import threading
 
 import pyarrow as pa
 import pytest
@@ -78,17 +83,6 @@ def test_file_missing_in_raw_dir_is_user_error_with_folder(tmp_path):
         parallel_files.locate(file, tmp_path, "unused")
 
 
-def test_file_put_into_download_folder_is_used(tmp_path):
-    folder = tmp_path / "downloads" / "toy"
-    folder.mkdir(parents=True)
-    put = write(folder / "train.en.gz", gzip.compress(b"a\nb\n"))
-    file = parallel_files.RawFile(
-        "train.en", "http://127.0.0.1:1/train.en.gz", "0"
-    )
-    assert parallel_files.locate(file, None, folder) == put
-    assert list(parallel_files.read_lines(put)) == ["a", "b"]
-
-
 @pytest.fixture
 def pipe():
     """Return the path of a pipe with two lines, as <(command) passes it."""
@@ -108,3 +102,266 @@ def test_copy_of_a_pipe_is_read_again_and_again(pipe):
         path = files.reread(pipe)
         assert list(parallel_files.read_lines(path)) == ["one", "two"]
     files.reread.cache_clear()  # the descriptor is given away again
+
+
+CONTENT = bytes(i * 7 % 256 for i in range(1000))
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Handler that serves CONTENT according to the server's settings."""
+
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.asked.append(asked)
+        if server.status is None:
+            self.wfile.write(b"no HTTP at all\r\n")
+            return
+        if server.status != 200:
+            self.send_error(server.status)
+            return
+        first = 0
+        same = self.headers.get("If-Range") in (None, *server.version.values())
+        continues = asked and server.ranges and same
+        if continues:
+            first = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(CONTENT):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(CONTENT)}")
+                self.end_headers()
+                return
+        body = CONTENT[first:]
+        self.send_response(206 if continues else 200)
+        for header in server.version.items():
+            self.send_header(*header)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: server.cut_after])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked = []  # the Range header of each request
+        server.status = 200
+        server.ranges = True  # Range is understood
+        server.version = {"ETag": '"v1"'}  # headers
+        server.cut_after = None  # bytes, then the connection breaks
+        server.url = f"http://127.0.0.1:{server.server_port}/a/train.en.gz"
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def file_at(server, sha256=SHA256):
+    return parallel_files.RawFile("train.en", server.url, sha256)
+
+
+CHECKED = pytest.mark.parametrize(
+    "sha256", [SHA256, None], ids=["checked", "unchecked"]
+)
+
+
+def test_file_is_downloaded_once(server, tmp_path):
+    path = parallel_files.locate(file_at(server), None, tmp_path / "downloads")
+    assert path == tmp_path / "downloads" / "train.en.gz"
+    assert path.read_bytes() == CONTENT
+    assert parallel_files.download(file_at(server), path.parent) == path
+    assert server.asked == [None]
+    assert set(path.parent.iterdir()) == {path, path.parent / files.LOCK}
+
+
+def test_download_with_wrong_checksum_is_removed(server, tmp_path):
+    with pytest.raises(errors.UserError) as raised:
+        parallel_files.download(file_at(server, sha256="0" * 64), tmp_path)
+    message = str(raised.value)
+    for fact in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
+        assert fact in message
+    assert list(tmp_path.iterdir()) == [tmp_path / files.LOCK]
+
+
+@CHECKED
+def test_broken_connection_is_user_error_and_continues(
+    server, tmp_path, sha256
+):
+    server.cut_after = 400
+    with pytest.raises(errors.UserError, match="Run again to continue"):
+        parallel_files.download(file_at(server, sha256), tmp_path)
+    part = tmp_path / "train.en.gz.part"
+    assert part.read_bytes() == CONTENT[:400]
+    server.cut_after = None
+    path = parallel_files.download(file_at(server, sha256), tmp_path)
+    assert server.asked == [None, "bytes=400-"]
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (404, "HTTP Error 404"),
+        (None, "no HTTP at all"),
+        ("closed", ".*refused"),
+    ],
+)
+def test_failed_download_is_user_error_with_path_to_use(
+    server, tmp_path, status, reason
+):
+    server.status = status
+    file = file_at(server)
+    if status == "closed":
+        file = dataclasses.replace(file, url="http://127.0.0.1:1/train.en.gz")
+    part = write(tmp_path / "train.en.gz.part", b"kept")
+    message = (
+        f"Cannot download {file.url}: {reason}(?s:.*)"
+        f"put it at {tmp_path / 'train.en.gz'}"
+    )
+    with pytest.raises(errors.UserError, match=message):
+        parallel_files.locate(file, None, tmp_path)
+    assert part.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        {"ETag": '"v2"'},
+        {"Last-Modified": "Thu, 26 Nov 2026 07:00:00 GMT"},
+        {"ETag": 'W/"v1"'},
+        {},
+    ],
+)
+def test_part_of_a_changed_file_is_not_continued(server, tmp_path, version):
+    server.cut_after = 400
+    with pytest.raises(errors.UserError, match="Run again to continue"):
+        parallel_files.download(file_at(server, None), tmp_path)
+    part = write(tmp_path / "train.en.gz.part", b"x" * 400)
+    server.cut_after, server.version = None, version
+    path = parallel_files.download(file_at(server, None), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert not part.exists()
+
+
+@CHECKED
+@pytest.mark.parametrize(
+    ("part", "ranges"),
+    [(CONTENT, True), (CONTENT + b"x", True), (b"x" * 300, False)],
+    ids=["complete", "too long", "of a server without ranges"],
+)
+def test_any_partial_file_becomes_the_whole_one(
+    server, tmp_path, sha256, part, ranges
+):
+    server.ranges = ranges
+    write(tmp_path / "train.en.gz.part", part)
+    path = parallel_files.download(file_at(server, sha256), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("name", ["train.en.xz", "train.tar.gz", "a.zip?x=1"])
+def test_url_of_another_format_is_user_error(server, tmp_path, name):
+    url = server.url.replace("train.en.gz", name)
+    file = dataclasses.replace(file_at(server), url=url)
+    with pytest.raises(errors.UserError, match="plain file, .gz or .zst"):
+        parallel_files.download(file, tmp_path)
+    assert not server.asked
+
+
+PAIRS = [
+    ("\ufeff\ufeffa b", "ä\r"),
+    ("", "\r\r"),
+    ("\ufeffc\u2028d\u0085", " e\t"),
+]
+TEXT_SHA256 = hashlib.sha256(b"text").hexdigest()
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive of the files of PAIRS and of a vocabulary."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    parallel_files.write_pairs(folder, ("train.en", "train.de"), PAIRS)
+    (folder / "vocab.model").write_bytes(bytes(range(256)))
+    parallel_files.pack(folder, tmp_path / "kit.tar")
+    return tmp_path / "kit.tar"
+
+
+def test_same_text_is_read_from_an_unpacked_archive(archive, tmp_path):
+    folder = parallel_files.unpack(archive, tmp_path / "downloads")
+    assert folder.parent == tmp_path / "downloads"
+    paths = (
+        parallel_files.find(f"train.{side}", folder) for side in ("en", "de")
+    )
+    assert list(parallel_files.read_pairs(*paths)) == PAIRS
+    assert (folder / "vocab.model").read_bytes() == bytes(range(256))
+
+
+def test_same_files_make_the_same_archive_which_is_unpacked_once(
+    archive, tmp_path
+):
+    again = tmp_path / "again.tar"
+    (tmp_path / "files" / "SHA256SUMS").unlink()
+    parallel_files.pack(tmp_path / "files", again)
+    assert again.read_bytes() == archive.read_bytes()
+    folder = parallel_files.unpack(archive, tmp_path / "downloads")
+    (folder / "vocab.model").unlink()
+    assert parallel_files.unpack(archive, tmp_path / "downloads") == folder
+    assert not (folder / "vocab.model").exists()
+
+
+def write_tar(path, *members):
+    """Write a tar file of (name, content) or TarInfo."""
+    with tarfile.open(path, "w:") as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+                continue
+            entry = tarfile.TarInfo(member[0])
+            entry.size = len(member[1])
+            tar.addfile(entry, io.BytesIO(member[1]))
+
+
+def sums(*names):
+    text = "".join(f"{TEXT_SHA256}  {name}\n" for name in names)
+    return "SHA256SUMS", text.encode()
+
+
+def link(name, kind, target):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+OTHERS = {
+    "no list": [("a", b"text")],
+    "is not a plain file": [sums("a"), link("a", tarfile.SYMTYPE, "/etc")],
+    "'a' is not a plain file": [sums("a"), link("a", tarfile.FIFOTYPE, "")],
+    "not a list of checksums": [sums("../a"), ("../a", b"text")],
+    "not a list": [sums("a", "a"), ("a", b"text")],
+    "does not list '../a'": [sums("a"), ("../a", b"text")],
+    "does not list '/tmp/a'": [sums("a"), ("/tmp/a", b"text")],
+    "does not list 'a'": [sums("a"), ("a", b"text"), ("a", b"text")],
+    "it lacks b": [sums("a", "b"), ("a", b"text")],
+    "a has another checksum": [sums("a"), ("a", b"texts")],
+}
+
+
+@pytest.mark.parametrize("message", OTHERS)
+def test_other_archives_are_refused_and_leave_nothing(tmp_path, message):
+    members = OTHERS[message]
+    message = message.replace("no list", "first member is not SHA256SUMS")
+    write_tar(tmp_path / "kit.tar", *members)
+    with pytest.raises(errors.UserError, match=message):
+        parallel_files.unpack(tmp_path / "kit.tar", tmp_path / "downloads")
+    left = tmp_path.rglob("*")
+    assert {path.suffix for path in left if path.is_file()} <= {".tar", ".lock"}
+
+
+def test_text_file_is_no_archive(tmp_path):
+    (tmp_path / "train.en").write_text("one\n" * 1000)
+    with pytest.raises(errors.UserError, match="is not an archive of raw text"):
+        parallel_files.unpack(tmp_path / "train.en", tmp_path / "downloads")
