@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from recurrent_variants import VARIANTS
 
 from t2t_repro import hparam
 from t2t_repro.decoding import rules, search
@@ -18,23 +19,15 @@ MIXTURE = {"num_experts": 4, "expert_filter_size": 6}
 CONVOLUTIONS = dict.fromkeys(
     ("encoder_convolutions", "decoder_convolutions"), "6x3"
 )
-GRU = {"cell": "gru", "num_bidirectional_layers": 0, "attention_hops": 3}
 MODELS = {  # name: an hparams set, and changes of it
-    "gru": ("gnmt_tiny", GRU | {"attention_size": 5}),
+    "gru": VARIANTS["gru"],
     "convs2s": ("convs2s_tiny", CONVOLUTIONS),
     "bytenet": ("bytenet_tiny", {"max_dilation": 2, "num_block_repeat": 1}),
     "neural_gpu": ("neural_gpu_tiny", {}),
     "transformer_moe": ("transformer_moe_tiny", MIXTURE),
 }
-SLOW = {
-    "lstm": ("gnmt_tiny", {"num_encoder_layers": 4, "num_decoder_layers": 3}),
-    "dot_product": (
-        "gnmt_tiny",
-        {"num_bidirectional_layers": 2, "attention_type": "dot_product"},
-    ),
-    "deep_att": ("deep_att_tiny", {"num_encoder_layers": 3}),
-    "moe": ("moe_tiny", MIXTURE),
-}
+SLOW = VARIANTS | {"moe": ("moe_tiny", MIXTURE)}
+del SLOW["gru"]
 
 
 def _every_output(model, inputs, limit):
