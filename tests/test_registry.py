@@ -85,6 +85,17 @@ def test_second_definition_of_a_name_is_refused(value, part):
     assert things["a"].value is first
 
 
+def test_what_is_no_subclass_is_refused():
+    things = registry.Registry("thing")
+    things.register("a")(errors.UserError)
+    things.register("b")(first)
+    assert things.subclass("a", Exception) is errors.UserError
+    for name, base in (("a", OSError), ("b", Exception)):
+        message = f"'{name}' of .* must be a subclass of .*{base.__name__}; got"
+        with pytest.raises(errors.UserError, match=message):
+            things.subclass(name, base)
+
+
 def test_unknown_name_suggests_near_names_and_lists_all():
     things = registry.Registry("thing")
     with pytest.raises(errors.UserError, match="Unknown thing 'a'. Known: non"):

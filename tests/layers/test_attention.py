@@ -1,12 +1,11 @@
-"""Tests of attention and its masks against loops in numpy and literals."""
+"""Tests of attention in 16 bits, of its dropout, and of masks and buckets.
 
-import math
+test_transformer.py of models compares each variant of attention with numpy.
+"""
 
-import hypothesis
 import keras
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from keras import ops
 from numpy_layers import normal
 
@@ -14,7 +13,6 @@ from t2t_repro.layers import attention, randomness
 
 B, T, L, D, H = 2, 3, 5, 8, 4
 KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
-MAX = 1  # the largest relative position
 SETTINGS = {
     "hidden_size": D,
     "num_heads": H,
@@ -23,9 +21,6 @@ SETTINGS = {
     "attention_type": "dot_product",
     "dropout_rate": 0.0,
 }
-NO_MASK = np.ones((1, 1, 1, 1), bool)
-LN3 = math.log(3)
-_SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
 def _mask():
@@ -41,41 +36,10 @@ def _layer(**changes):
     return layer
 
 
-def _relative(**changes):
-    layer = attention.RelativeAttention(MAX, **SETTINGS | changes)
-    layer(normal(B, T, D), NO_MASK)
-    return layer
-
-
 def _project_heads(outputs, layer):
     """Return [B, T, D] of the outputs [B, H, T, K] of all heads."""
     side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
     return side_by_side @ layer.output_projection.kernel.numpy()
-
-
-def test_step_equals_row_of_full_attention():
-    """A step of decoding attends to keys in two arrays."""
-    layer, x = _relative(), ops.convert_to_tensor(normal(B, L, D))
-    expected, weights = layer(x, NO_MASK)
-    key, value = layer.project_memory(x)
-    kernels = layer.step_kernels(with_memory=False)
-    for i in range(L):
-        distances = ops.broadcast_to(ops.arange(L) - i, (B, L))
-        key_values = [
-            attention.KeyValues(
-                key[:, :, part],
-                value[:, :, part],
-                part.stop - part.start,
-                distances[:, part],
-            )
-            for part in (slice(0, 2), slice(2, L))
-        ]
-        (query,) = layer.project_step(x[:, i], 1, kernels, False)
-        output, step_weights = layer.step(query, key_values, NO_MASK, kernels)
-        np.testing.assert_allclose(output, expected[:, i], atol=1e-5)
-        np.testing.assert_allclose(
-            step_weights[:, :, 0], weights[:, :, i], atol=1e-5
-        )
 
 
 def test_fully_masked_query_gives_finite_output(dtype):
@@ -113,72 +77,6 @@ def test_dropout_acts_on_attention_weights():
     outputs = (kept * np.asarray(weights)) @ np.asarray(value)
     expected = _project_heads(outputs, layer)
     np.testing.assert_allclose(output, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "query", "key", "expected"),
-    [
-        # (1·5 + 2·6 + 3·7 + 4·8) / sqrt(4)
-        ("dot_product", [1, 2, 3, 4], [5, 6, 7, 8], 35),
-        ("dot_product_unscaled", [1, 2, 3, 4], [5, 6, 7, 8], 70),
-        # tanh(ln 3 / 2) = 1/2 and tanh(ln 3) = 4/5: 1 · 1/2 + 10 · 4/5
-        ("additive", [LN3 / 2, LN3 / 4], [0, LN3 * 3 / 4], 8.5),
-    ],
-)
-def test_logit_equals_literal_value(name, query, key, expected):
-    layer = attention.COMPATIBILITIES[name]()
-    pair = [np.array([[[x]]], np.float32) for x in (query, key)]
-    layer(*pair)
-    if name == "additive":
-        layer.weight.assign([[1.0, 10.0]])
-    assert float(layer(*pair)[0, 0, 0, 0]) == pytest.approx(expected, rel=1e-5)
-
-
-def _assert_mask(mask, rows):
-    """Compare with rows of "#", where a query sees a key, and "."."""
-    mask = np.asarray(mask)
-    assert mask.dtype == bool
-    expected = np.array([list(row) for row in rows]) == "#"
-    np.testing.assert_array_equal(mask, expected[None, None])
-
-
-def test_causal_mask_is_lower_triangle():
-    mask = attention.causal_mask(np.arange(4), np.arange(4))
-    _assert_mask(mask, ["#...", "##..", "###.", "####"])
-    # A step of decoding has one query, here at index 2.
-    mask = attention.causal_mask(np.array([2]), np.arange(5))
-    _assert_mask(mask, ["###.."])
-
-
-@pytest.mark.parametrize(
-    ("reach", "expected"),
-    [
-        (1, ["#....", ".#...", "..#..", "...#.", "....#"]),
-        (3, ["###..", "####.", "#####", ".####", "..###"]),
-        (99, ["#####"] * 5),
-    ],
-)
-def test_restricted_mask_is_band(reach, expected):
-    """The mask is |i - j| < reach."""
-    mask = attention.restricted_mask(np.arange(5), np.arange(5), reach)
-    _assert_mask(mask, expected)
-    mask = attention.restricted_mask(np.array([2]), np.arange(5), reach)
-    _assert_mask(mask, expected[2:3])
-
-
-@hypothesis.given(
-    st.lists(st.tuples(_SEGMENTS, _SEGMENTS), min_size=1, max_size=3)
-)
-@hypothesis.settings(max_examples=25)
-def test_same_segment_is_equality_without_padding(rows):
-    queries, keys = (
-        np.array([row + [0] * (8 - len(row)) for row in side])
-        for side in zip(*rows, strict=True)
-    )
-    mask = np.asarray(attention.same_segment_mask(queries, keys))
-    assert mask.dtype == bool
-    equal = queries[:, :, None] == keys[:, None, :]
-    np.testing.assert_array_equal(mask[:, 0], equal & (keys > 0)[:, None, :])
 
 
 def test_queries_with_a_key_are_those_of_sentences():

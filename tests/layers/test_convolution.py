@@ -42,44 +42,6 @@ def test_convolution_equals_sum_over_taps(width, dilation, causal):
     assert tuple(empty.shape) == (0, 9, 4)
 
 
-@pytest.mark.parametrize(("width", "dilation"), [(1, 1), (3, 1), (5, 3)])
-def test_steps_with_a_ring_equal_causal_convolution(width, dilation):
-    """The ring of 12 slots, the largest, is passed once."""
-    layer, x = _layer(width, dilation), normal(4, 15, 3)
-    beams = x.reshape(2, 2, 15, 3)
-    ring = np.zeros((2, 2, layer.reach, 3), np.float32)
-    outputs = []
-    for step in range(15):
-        y, ring = layer.step(
-            ops.convert_to_tensor(beams[:, :, step]),
-            ops.convert_to_tensor(ring),
-            ops.convert_to_tensor(step, "int32"),
-        )
-        outputs.append(np.asarray(y))
-    actual = np.stack(outputs, 2).reshape(4, 15, 4)
-    np.testing.assert_allclose(actual, layer(x), atol=1e-5)
-
-
-def _dense(dtype="float32"):
-    layer = convolution.WeightNormDense(4, 3, name="dense", dtype=dtype)
-    layer.build()
-    return layer
-
-
-def test_weight_norm_equals_formula():
-    layer, x = _dense(), normal(2, 5, 4)
-    direction, gain, bias = normal(3, 4), np.array([2.0, -0.5, 0.1]), normal(3)
-    layer.set_weights([direction, gain, bias])
-    norms = np.linalg.norm(direction, axis=1)
-    weight = direction * (gain / norms)[:, None]
-    np.testing.assert_allclose(layer.weight, weight, rtol=1e-5)
-    kernels = {layer.path: layer.kernel()}
-    for function in (layer, layer.logits):
-        outputs = np.asarray(function(x))
-        np.testing.assert_allclose(outputs, x @ weight.T + bias, atol=1e-5)
-        np.testing.assert_array_equal(function(x, kernels), outputs)
-
-
 def test_initial_weight_is_direction_of_given_variance():
     layer = convolution.WeightNormDense(64, 2_000, initial_variance=3.2)
     layer.build()

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from numpy_layers import normal
 
 from t2t_repro.layers import embedding
 
@@ -17,28 +16,6 @@ SINUSOIDS = [
     embedding.SinesThenCosines,
     embedding.TimingSignal,
 ]
-
-
-def _embedding():
-    layer = embedding.Embedding(V, D, name="embedding")
-    layer.build(None)
-    return layer
-
-
-@pytest.mark.tensorflow
-def test_gradients_of_lookup_and_logits_are_summed():
-    import tensorflow as tf
-
-    layer = _embedding()
-    with tf.GradientTape() as tape:
-        looked_up = tf.reduce_sum(layer(IDS))
-        logits = tf.reduce_sum(layer.logits(tf.ones((1, 1, D))))
-        total = looked_up + logits
-    gradient = tape.gradient(total, layer.weight.value)
-    counts = np.bincount(IDS.ravel(), minlength=V)
-    # 4 = sqrt(D) for each look-up, and 1 as a column of the softmax.
-    expected = np.repeat((4.0 * counts + 1)[:, None], D, axis=1)
-    np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected)
 
 
 def test_looked_up_vectors_are_rows_and_last_row_beyond_the_table():
@@ -85,25 +62,3 @@ def test_positions_above_256_differ_under_every_policy(layer_class, dtype):
     np.testing.assert_allclose(table[257, 0], math.sin(257), atol=1e-4)
     output = ops.convert_to_numpy(ops.cast(output, "float32"))
     np.testing.assert_allclose(output[0], table, atol=0.01)
-
-
-@pytest.mark.parametrize(
-    ("layer_class", "arguments"),
-    [
-        (embedding.Sinusoids, ()),
-        (embedding.TimingSignal, ()),
-        (embedding.LearnedPositions, (4,)),
-    ],
-)
-def test_encodings_are_those_of_given_positions_and_steps(
-    layer_class, arguments
-):
-    layer, x = layer_class(*arguments), normal(2, 4, 6)
-    table = _table(layer, 4, 6)
-    positions = np.array([[0, 1, 0, 1], [3, 2, 1, 0]])
-    np.testing.assert_allclose(
-        layer(x, positions), x + table[positions], atol=1e-5
-    )
-    for pos in range(4):
-        output = layer.step(x, ops.convert_to_tensor(pos))
-        np.testing.assert_allclose(output, x + table[pos], atol=1e-5)

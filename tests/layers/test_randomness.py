@@ -82,21 +82,6 @@ def test_scale_is_representable_in_dtype(rate, dtype):
     assert abs((1 - 1 / scale) - rate) < 0.004
 
 
-def test_patterns_of_eight_neighbours_are_uniform():
-    kept = _kept(0.5).astype(int).reshape(-1, 8)
-    counts = np.bincount(kept @ (1 << np.arange(8)), minlength=256)
-    expected = len(kept) / 256
-    chi_squared = ((counts - expected) ** 2 / expected).sum()
-    assert abs(chi_squared - 255) < SIGMAS * math.sqrt(2 * 255)
-
-
-@pytest.mark.parametrize(("offset", "rows"), [(1, 1), (8, 7), (1024, 32)])
-def test_neighbouring_offsets_and_rows_are_independent(offset, rows):
-    kept = _kept(0.3)
-    _assert_uncorrelated(kept[:, offset:], kept[:, :-offset])
-    _assert_uncorrelated(kept[rows:], kept[:-rows])
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"step": 3}, {"seed": 2}, {"seed": 2, "step": 1}, {"name": "dropout_1"}],

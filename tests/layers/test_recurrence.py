@@ -11,14 +11,6 @@ from t2t_repro.layers import recurrence
 B, T, E, D = 3, 5, 4, 6
 MASK = np.arange(T) < np.array([[5], [2], [4]])
 X = normal(B, T, E, seed=9)
-ATTENTIVE = {
-    "cell_type": "lstm",
-    "size": D,
-    "attention_size": 7,
-    "attention_type": "additive",
-    "hops": 2,
-    "dropout_rate": 0.0,
-}
 every_cell = pytest.mark.parametrize("cell_type", recurrence.CELLS)
 
 
