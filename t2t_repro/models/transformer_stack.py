@@ -336,6 +336,9 @@ def _rematerialize(
     return keras.remat(run)(x, *floats)
 
 
+_KeyValuePairs = tuple[tuple[Tensor, Tensor], ...]  # of each decoder layer
+
+
 class Cache(NamedTuple):
     """Keys and values of all beams of a sentence, [B, …] each.
 
@@ -347,10 +350,9 @@ class Cache(NamedTuple):
     entries for each recent position.
     """
 
-    # Keys and values, a pair for each decoder layer:
-    recent: tuple  # [B, G, recent entries, K]
-    past: tuple  # [B, G, past entries, K]
-    memory: tuple  # of the source, [B, G, L, K]
+    recent: _KeyValuePairs  # [B, G, recent entries, K]
+    past: _KeyValuePairs  # [B, G, past entries, K]
+    memory: _KeyValuePairs  # of the source, [B, G, L, K]
     positions: Tensor  # [B, S] int32, position of each entry, from 0
     memory_mask: Tensor  # [B, 1, 1, L] bool
 
@@ -375,12 +377,11 @@ class Cache(NamedTuple):
         batch = ops.shape(memory_mask)[0]
 
         def zeros(count):
-            shapes = map(ops.shape, memory[0])  # keys and values may differ
-            pair = (
+            key, value = (  # which may differ in size
                 ops.zeros((batch, heads, count, size), dtype)
-                for _, heads, _, size in shapes
+                for _, heads, _, size in map(ops.shape, memory[0])
             )
-            return (tuple(pair),) * len(memory)
+            return ((key, value),) * len(memory)
 
         first = ops.zeros((batch, 1), "int32")
         cache = cls(
