@@ -332,9 +332,11 @@ class ParallelTextMultilingual(ParallelTextMany):
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ParallelTextMultilingual":
-        """Return the problem of a direction; "" is any target, or `source`.
+        """Return the problem of a direction.
 
-        `target_language` may be "en-de", for both.
+        Args:
+            target_language: language, or "en-de" for both; "": any.
+            source_language: language; "": `source`.
         """
         source, _, target = target_language.rpartition("-")
         direction = source_language or source, target

@@ -44,7 +44,12 @@ class Model(Translator):
     """
 
     def __init__(self, run: Run, checkpoint_path: Checkpoints = None):
-        """Load the weights of an opened run, from run.checkpoints(…)."""
+        """Load the weights.
+
+        Args:
+            run: result of Run.open().
+            checkpoint_path: argument of Run.checkpoints().
+        """
         self.run = run
         self._checkpoints = run.checkpoints(checkpoint_path)
         self.keras_models = models = run.models(self._checkpoints)

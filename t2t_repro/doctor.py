@@ -185,8 +185,10 @@ class Diagnosis(NamedTuple):
 def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
     """Check packages, CPU, memory, GPUs, and the disks of folders.
 
-    The folders may be future ones. Short products of matrices are measured,
-    which takes half a second.
+    Short products of matrices are measured, which takes half a second.
+
+    Args:
+        folders: folders, or future ones, whose disks are examined.
     """
     problems = [
         f"{name} is not installed. Install t2t_repro again."

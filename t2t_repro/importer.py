@@ -20,6 +20,7 @@ from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
 
+# System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = (  # modules of importing/
     "huggingface",
     "marian",

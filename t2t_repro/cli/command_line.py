@@ -104,7 +104,9 @@ def run(
 def _report(error, closed):
     """Explain an error, and return the exit status; None: it is a bug.
 
-    The caller has closed the standard streams that `closed` names.
+    Args:
+        error: an exception other than UserError.
+        closed: names of the standard streams that the caller has closed.
     """
     if isinstance(error, BrokenPipeError) and error.filename is None:
         # The reader of standard output has ended, as `| head` does.

@@ -60,7 +60,12 @@ def flag(
 ) -> Any:
     """Declare a field of a class of options(), which is a flag of its name.
 
-    Numbers may have bounds, a text `choices`; (): any. --help prints `help`.
+    Args:
+        default: value if the flag is absent.
+        help: sentences that --help prints.
+        at_least: lower bound of a number.
+        at_most: upper bound of a number.
+        choices: all values of a text; (): any.
     """
     constraints = [
         *([fields.at_least(at_least)] if at_least is not None else ()),
@@ -409,8 +414,12 @@ def trained_model() -> TrainedModel:
 def print_next(command: str, *more: str, of_run: bool = True) -> None:
     """Print the command that usually follows a finished one.
 
-    With T2T_NEXT=0 in the environment, it is not printed. Before its flags
-    `more` come, if it is `of_run`, those that name the run, or its data.
+    With T2T_NEXT=0 in the environment, it is not printed.
+
+    Args:
+        command: its name.
+        more: its flags.
+        of_run: whether the flags that name the run, or its data, come first.
     """
     if os.environ.get("T2T_NEXT") == "0":
         return

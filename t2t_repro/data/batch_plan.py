@@ -67,7 +67,10 @@ def usable_pairs(
 ) -> np.ndarray:
     """Return indices of the pairs whose sides have at most `max_length`.
 
-    Of more than `limit` pairs so many are returned, evenly spaced.
+    Args:
+        lengths: subwords of each sentence of the corpus.
+        max_length: longest side.
+        limit: number of pairs, evenly spaced, if there are more; None: all.
     """
     longest = np.maximum(lengths["inputs"], lengths["targets"])
     usable = np.flatnonzero(longest <= max_length).astype(np.int32)
@@ -286,11 +289,14 @@ Plan: TypeAlias = PackedPlan | BucketedPlan
 
 
 def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
-    """Build the plan of a training run; `seed` is that of every permutation.
+    """Build the plan of a training run.
 
-    The hparams max_length, batching, batch_tokens, batch_unit,
-    reshuffle_buckets, proportional_rows, separate_row_lengths and num_buckets
-    determine the batches.
+    Args:
+        lengths: subwords of each sentence of the corpus.
+        hparams: settings; max_length, batching, batch_tokens, batch_unit,
+            reshuffle_buckets, proportional_rows, separate_row_lengths and
+            num_buckets determine the batches.
+        seed: seed of every permutation.
 
     Raises:
         UserError: no pair is short enough.

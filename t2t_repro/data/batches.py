@@ -113,7 +113,12 @@ def split_rows(
     replicas: int,
     microbatches: Microbatches = ONE_MICROBATCH,
 ) -> dict[str, np.ndarray]:
-    """Split the rows of assemble()'s arrays among replicas and microbatches.
+    """Split the rows of a batch among replicas and microbatches.
+
+    Args:
+        arrays: result of assemble(), [rows, …] each.
+        replicas: number of replicas.
+        microbatches: those of a replica.
 
     Returns:
         Arrays, each [replicas, accumulation, microbatch rows, …],

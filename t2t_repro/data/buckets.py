@@ -106,8 +106,11 @@ def fill(
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Cut pairs, longest first, into batches of one bucket each.
 
-    The longer sides of pairs have `sorted_lengths` [N], at most `max_length`.
-    The `sizes` [N] of a batch have the mean sum `batch_tokens`.
+    Args:
+        sorted_lengths: [N], length of the longer side of each pair, descending.
+        sizes: [N], tokens that each pair counts as.
+        batch_tokens: mean sum of the sizes of a batch.
+        max_length: upper boundary of the last bucket.
 
     Returns:
         [batches + 1] starts, and [(rows, row length)] of each batch.

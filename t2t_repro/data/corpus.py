@@ -387,8 +387,14 @@ def encode_split(
 ) -> dict[str, Any]:
     """Write the missing shards of a split; return its entry in the manifest.
 
-    `pairs` are all of the split, in order. `text` has "read" and "text_sha256"
-    of the first reading. Each shard is made of `shard_pairs` of raw text.
+    Args:
+        folder: folder of the corpus.
+        split: name of the split.
+        pairs: all pairs of the split, in order.
+        text: "read" and "text_sha256" of the first reading.
+        encoder: encoder of the pairs, which the engine calls.
+        engine: as for generate().
+        shard_pairs: S, the pairs of raw text of each shard.
 
     Raises:
         UserError: the text has changed; shards of other text are removed.

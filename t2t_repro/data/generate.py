@@ -38,9 +38,13 @@ class LineSample:
     """
 
     def __init__(self, size: int, longest: float = math.inf, seed: int = 0):
-        """Create an empty sample of lines of at most `longest` bytes in UTF-8.
+        """Create an empty sample.
 
-        Longer ones are ignored.
+        Args:
+            size: maximum number of lines to keep.
+            longest: maximum number of bytes of a line in UTF-8; longer lines
+                are ignored.
+            seed: seed of the random numbers.
         """
         self.lines: list[str] = []
         self.num_seen = 0  # without those that are ignored

@@ -104,9 +104,11 @@ def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
 
 
 def check(values: Any, noun: str) -> None:
-    """Check the type and the constraints of every field of an instance.
+    """Check the type and the constraints of every field of a dataclass.
 
-    Errors call it a `noun`, such as "hparam".
+    Args:
+        values: an instance.
+        noun: kind of setting that errors name, such as "hparam".
 
     Raises:
         UserError: names the first field that is wrong, its constraint and its
@@ -125,8 +127,12 @@ def require(
 ) -> None:
     """Raise a UserError unless the field `name` meets a constraint.
 
-    `holds` is a function of its value, or whether the constraint is met; the
-    text `constraint` completes "must be …". `noun` is that of check().
+    Args:
+        values: an instance of a settings dataclass.
+        noun: as for check().
+        name: name of the field.
+        holds: function of its value, or whether the constraint is met.
+        constraint: text that completes "must be …".
     """
     value = getattr(values, name)
     if not (holds(value) if callable(holds) else holds):

@@ -126,8 +126,15 @@ def score(
 ) -> dict[str, Score]:
     """Score a system's output in every metric of a suite.
 
-    The lines and errors are those of count(). Bootstrap `samples` give
-    intervals; 1: there are none.
+    Args:
+        suite: the metrics and the language of the text.
+        hypotheses: [N] lines.
+        references: one or more lists of [N] lines.
+        sources: [N] lines; None: unknown.
+        samples: bootstrap samples that give intervals; 1: no intervals.
+
+    Raises:
+        UserError: as in count().
     """
     metrics = suite.build()
     statistics = count(metrics, hypotheses, references, sources)

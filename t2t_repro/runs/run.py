@@ -235,7 +235,8 @@ class Run:
     def best_checkpoints(self, number: int | None = None) -> list[pathlib.Path]:
         """Return the paths of the best checkpoints, oldest first; print values.
 
-        Without a number, they are as many as the hparams set says.
+        Args:
+            number: how many; None: as many as the hparams set says.
 
         Raises:
             UserError: the run has fewer validations, or not their checkpoints.
@@ -266,10 +267,13 @@ class Run:
     # Models, which import TensorFlow.
 
     def models(self, checkpoint_path: Checkpoints = None) -> list["Seq2Seq"]:
-        """Load a model of checkpoints(…), or several of an ensemble.
+        """Load a model with its weights, or several of an ensemble.
 
         A path may lie in another run with the same vocabularies; its model then
         has that run's hparams.
+
+        Args:
+            checkpoint_path: argument of checkpoints().
 
         Raises:
             UserError: there is no such checkpoint, or it does not fit.

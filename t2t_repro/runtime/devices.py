@@ -501,9 +501,10 @@ def _fault(text):
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f"it is not JSON ({error}): {text!r}"
-    if not isinstance(config, dict):
-        config = {}
-    cluster, task = config.get("cluster"), config.get("task")
+    cluster, task = (
+        config.get(key) if isinstance(config, dict) else None
+        for key in ("cluster", "task")
+    )
     if not isinstance(cluster, dict) or not cluster:
         return f"it has no cluster: {text!r}"
     for hosts in cluster.values():

@@ -31,6 +31,10 @@ def run(tasks: Mapping[str, Callable[[], None]], processes: int) -> None:
     processes of the others. (Ctrl-C reaches them by itself, since they belong
     to the same terminal.)
 
+    Args:
+        tasks: {name: function}.
+        processes: tasks at a time.
+
     Raises:
         UserError: tasks failed; names each with its error.
     """
@@ -170,7 +174,12 @@ class Commands(NamedTuple):
     def run(
         self, command: str, *arguments: str, budget: Budget | None = None
     ) -> None:
-        """Run a command with flags, within a budget if there is one.
+        """Run a command.
+
+        Args:
+            command: its name.
+            arguments: its flags.
+            budget: minutes that it may take; None: no limit.
 
         Raises:
             CommandError: it failed.

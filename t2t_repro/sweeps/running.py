@@ -194,7 +194,14 @@ def run_rows(
     measure: Callable = measure_training,
     after_each: Callable[[], Any] = lambda: None,
 ) -> None:
-    """Call run_row() for each in a queue, and after each, one at a time."""
+    """Run rows in a queue.
+
+    Args:
+        rows: the trainings to run.
+        job: settings that all rows share.
+        measure: of run_row().
+        after_each: a function that is called after each row, one at a time.
+    """
     lock = threading.Lock()
     if job.averaged:
         require_enough_checkpoints(rows, job)
@@ -220,9 +227,16 @@ def run_all(
 ) -> None:
     """Run rows, and write the table after each.
 
-    The table has all finished rows, including those that are not in `rows`:
-    write(results) writes its files and returns its text. paired_tests.json has
-    bootstrap tests between rows and base.
+    The table has all finished rows, including those that are not in `rows`.
+    paired_tests.json has bootstrap tests between rows and base.
+
+    Args:
+        rows: the trainings to run.
+        table: all of its rows.
+        job: settings that all rows share.
+        write: a function of the results that writes the table's files and
+            returns its text.
+        measure: of run_row().
     """
     run_rows(rows, job, measure, lambda: write(finished_rows(table, job)))
     results = finished_rows(table, job)

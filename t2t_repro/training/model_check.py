@@ -98,10 +98,12 @@ class _Subject(NamedTuple):
 def check(
     hparams: HParams, dtype: str = "float32", separate: bool = False
 ) -> None:
-    """Check the rules of the model of hparams in about a second, on the CPU.
+    """Check a model's rules in about a second, on the CPU.
 
-    `dtype` is Keras's policy; `separate`, whether each side has a vocabulary of
-    its own.
+    Args:
+        hparams: settings of the model.
+        dtype: Keras dtype policy of the run.
+        separate: whether the two sides have vocabularies of their own.
 
     Raises:
         UserError: the model breaks a rule of docs/models.md. The message has

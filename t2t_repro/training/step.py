@@ -181,11 +181,16 @@ def batch_loss(
     objective: Objective,
     counts: Mapping[str, Any] | None = None,
 ) -> Sums:
-    """Run the model on the row features of a batch, and sum its losses.
+    """Run the model on a batch and sum its losses.
 
-    `rng` is None at inference. `counts` {name: [] float32} of the whole batch
-    are the denominators of the objective's own loss and of auxiliary losses;
-    without them, only the cross-entropy is computed.
+    Args:
+        model: the model.
+        batch: row features of data/batches.py.
+        rng: state of random numbers; None at inference.
+        objective: the loss.
+        counts: {name: [] float32} of the whole batch, the denominators of the
+            objective's own loss and of auxiliary losses; None: only the
+            cross-entropy is computed.
 
     Raises:
         UserError: a loss names another denominator, or is not as
