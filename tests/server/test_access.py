@@ -16,6 +16,8 @@ from t2t_repro.server import connections, server_settings
 from t2t_repro.serving import client, connection
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
+SERVER = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
+MUTUAL = SERVER._replace(client_ca=TLS / "ca.pem")
 BODY = {"instances": ["a"]}
 PREDICT = "/v1/models/t2t:predict"
 TOKEN = {"Authorization": "Bearer right"}
@@ -171,9 +173,8 @@ def secure_channel(server, *pair):
 
 
 def test_tls_encrypts_both_protocols(serve):
-    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
     trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
-    with serve(server={"tls": tls}) as server:
+    with serve(server={"tls": SERVER}) as server:
         assert https_status(server, trusting) == 200
         with pytest.raises(ssl.SSLCertVerificationError):
             https_status(server, ssl.create_default_context())
@@ -182,13 +183,10 @@ def test_tls_encrypts_both_protocols(serve):
 
 
 def test_health_needs_no_token_host_or_tls(serve, monkeypatch):
-    tls = server_settings.Tls(
-        TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
-    )
     protected = server_settings.Access(
         frozenset({"example.org"}), tokens=("right",)
     )
-    for settings in ({}, {"tls": tls}):
+    for settings in ({}, {"tls": MUTUAL}):
         settings["access"] = protected
         with serve((0, 0, 0), server=settings) as server:
             ports = [server.ports.health]
@@ -218,10 +216,9 @@ def test_connections_count_before_their_handshake(
 ):
     """Beyond the limit the oldest one is closed, or else the newest."""
     monkeypatch.setattr(connections, "_REPLACEABLE_SECS", replaceable_secs)
-    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
     trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
     with (
-        serve(server={"tls": tls}, max_connections=2) as server,
+        serve(server={"tls": SERVER}, max_connections=2) as server,
         silent(server) as first,
         silent(server) as second,
         silent(server) as third,
@@ -246,9 +243,7 @@ def test_our_clients_send_tokens_and_certificates(serve, protocol, tmp_path):
     wrong.write_text("wrong\n")
     settings = {
         "access": server_settings.Access(tokens=("right",)),
-        "tls": server_settings.Tls(
-            TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
-        ),
+        "tls": MUTUAL,
     }
     pair = TLS / "client.pem", TLS / "client.key"
     with serve(server=settings) as server:
