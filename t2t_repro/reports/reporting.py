@@ -170,7 +170,7 @@ def _mean_lengths(run, data):
 def _cost(run, data, read, options):
     """Return the cost of the finished steps, by events and checkpoints."""
     kept = map(checkpoint_files.step_of, run.saved_checkpoints())
-    steps = max(curves.steps_done(read), *kept)
+    steps = max([curves.steps_done(read), *kept])
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
     flops = None
     if data is not None:
