@@ -4,7 +4,6 @@ import html
 import io
 import math
 import pathlib
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -52,16 +51,16 @@ PLOTS = (
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     """Read all scalars of a run by name, such as train/loss, in order of steps.
 
-    Their files are in the folders train and validation; those of earlier
-    versions are in the folder of the run, with names that have these prefixes.
-    A resumed run repeats steps. The records of its new session replace all
-    older ones from the first step of that session on.
+    Their files are in the folders train and validation. A resumed run repeats
+    steps. The records of its new session replace all older ones from the first
+    step of that session on.
     """
     curves: dict[str, dict[int, float]] = defaultdict(dict)
-    sessions: dict[Any, list[tuple[str, int, float]]] = defaultdict(list)
-    for prefix in ("", "train/", "validation/"):
-        for path in (output_dir / prefix).glob("events.out.tfevents.*"):
-            sessions[_session(path)] += _scalars(path, prefix)
+    sessions: dict[int, list[tuple[str, int, float]]] = defaultdict(list)
+    for folder in ("train", "validation"):
+        for path in (output_dir / folder).glob("events.*.session-*[0-9]"):
+            number = int(path.name.rpartition("-")[2])
+            sessions[number] += _scalars(path, f"{folder}/")
     for _, session in sorted(sessions.items()):
         first = min((step for _, step, _ in session), default=math.inf)
         for curve in curves.values():
@@ -72,12 +71,6 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     return {
         name: sorted(curve.items()) for name, curve in curves.items() if curve
     }
-
-
-def _session(path):
-    """Return a sort key: the number of the session, or 0 and the name."""
-    number = re.search(r"\.session-(\d+)$", path.name)
-    return (int(number[1]), "") if number else (0, path.name)
 
 
 def _scalars(path, prefix):

@@ -14,18 +14,20 @@ from t2t_repro.reports import curves
 @pytest.fixture
 def events(tmp_path):
     """Return the event file of a run of three steps."""
-    writer = tf.summary.create_file_writer(str(tmp_path))
+    writer = tf.summary.create_file_writer(
+        str(tmp_path / "train"), filename_suffix=".session-1"
+    )
     for step in (1, 2, 3):
         with writer.as_default(step):
-            tf.summary.scalar("train/loss", 10.0 / step)
+            tf.summary.scalar("loss", 10.0 / step)
             tf.summary.text("note", "not a number")
     writer.close()
-    (path,) = tmp_path.glob("events.out.tfevents.*")
+    (path,) = tmp_path.glob("train/events.out.tfevents.*")
     return path
 
 
 def test_read_returns_scalars_by_step(events):
-    read = curves.read(events.parent)
+    read = curves.read(events.parents[1])
     assert set(read) == {"train/loss"}
     assert read["train/loss"] == [
         (1, 10.0),
@@ -34,20 +36,20 @@ def test_read_returns_scalars_by_step(events):
     ]
 
 
-def test_folders_of_later_sessions_continue_a_run_that_had_one_file(tmp_path):
+def test_later_session_replaces_the_steps_from_its_first_one_on(tmp_path):
     """Session 2 resumes from step 2; its first event is the validation's."""
-    for number, folder, tag, steps in (
-        (1, "", "train/loss", (1, 2, 3, 4)),
-        (1, "", "validation/loss", (2, 4)),
-        (2, "train", "loss", (4, 5)),
-        (2, "validation", "loss", (3,)),
+    for number, folder, steps in (
+        (1, "train", (1, 2, 3, 4)),
+        (1, "validation", (2, 4)),
+        (2, "train", (4, 5)),
+        (2, "validation", (3,)),
     ):
         writer = tf.summary.create_file_writer(
             str(tmp_path / folder), filename_suffix=f".session-{number}"
         )
         with writer.as_default():
             for step in steps:
-                tf.summary.scalar(tag, 10.0 * number + step, step)
+                tf.summary.scalar("loss", 10.0 * number + step, step)
         writer.close()
     assert curves.read(tmp_path) == {
         "train/loss": [(1, 11.0), (2, 12.0), (4, 24.0), (5, 25.0)],
@@ -57,7 +59,7 @@ def test_folders_of_later_sessions_continue_a_run_that_had_one_file(tmp_path):
 
 def test_truncated_file_keeps_its_whole_records(events):
     events.write_bytes(events.read_bytes()[:-20])
-    read = curves.read(events.parent)["train/loss"]
+    read = curves.read(events.parents[1])["train/loss"]
     assert read[:2] == [(1, 10.0), (2, 5.0)]
 
 
@@ -70,7 +72,7 @@ def test_damaged_file_gives_numbers_by_step(events, data):
     whole = events.read_bytes()
     events.write_bytes(data.draw(edited_bytes(whole)))
     try:
-        for curve in curves.read(events.parent).values():
+        for curve in curves.read(events.parents[1]).values():
             assert all(type(number) is float for _, number in curve)
             assert [step for step, _ in curve] == sorted(dict(curve))
     finally:
