@@ -59,8 +59,8 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     sessions: dict[int, list[tuple[str, int, float]]] = defaultdict(list)
     for folder in ("train", "validation"):
         for path in (output_dir / folder).glob("events.*.session-*[0-9]"):
-            number = int(path.name.rpartition("-")[2])
-            sessions[number] += _scalars(path, f"{folder}/")
+            index = int(path.name.rpartition("-")[2])
+            sessions[index] += _scalars(path, f"{folder}/")
     for _, session in sorted(sessions.items()):
         first = min((step for _, step, _ in session), default=math.inf)
         for curve in curves.values():
