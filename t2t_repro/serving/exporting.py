@@ -126,9 +126,16 @@ def export_ctranslate2(
 
     The folder is written under another name and renamed when it is complete.
 
-    The arguments are those of saved_model.export(), but `models` has one model,
-    the lengths in `decode_hparams` give the number of positions, and
-    `export_dir` is the folder itself, which is absent or empty.
+    Args:
+        models: one model; CTranslate2 has no ensembles.
+        vocabularies: vocabularies of source and target.
+        decode_hparams: settings whose lengths give the number of positions.
+        export_dir: the folder, which is absent or empty.
+        card: entries of the model card.
+        weights_dtype: float32; CTranslate2 rounds weights on loading.
+
+    Returns:
+        The folder.
 
     Raises:
         UserError: the folder is not empty, another process writes to it, the

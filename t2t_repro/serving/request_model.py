@@ -57,8 +57,12 @@ class RequestModel(ServedModel):
     ):
         """Build the model; see ServedModel.
 
-        `max_beam_size` is the most beams that a request may name. Those that
-        name no setting have the decode_hparams.
+        Args:
+            models: one model, or an ensemble.
+            vocabularies: vocabularies of source and target.
+            decode_hparams: settings of requests that name none.
+            weights_dtype: dtype of the copied weights.
+            max_beam_size: most beams that a request may name.
 
         Raises:
             UserError: as of ServedModel; the search has more beams, or is one
