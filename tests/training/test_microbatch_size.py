@@ -82,47 +82,31 @@ def trained(runs):
 
 
 @pytest.fixture
-def fitting_steps(monkeypatch):
-    """Return a function that decides which training steps fit in memory.
+def little_memory(monkeypatch):
+    """Return a function of slots, beyond which a step runs out of memory.
 
-    It takes a function of a batch and the chunks of its logits. Steps that fit
-    do nothing, or, with `real`, what they do.
+    It returns the list of shapes that steps receive. With `fake`, a step that
+    fits does nothing.
     """
     build_train_step = train_session.step.build_train_step
 
-    def limit(fits, real=False):
+    def shrink(slots, fake=False):
+        shapes = []
+
         def build(*args):
             outcome = types.SimpleNamespace(gradient_norm=tf.constant(1.0))
-            run = build_train_step(*args) if real else lambda _: outcome
+            real = (lambda _: outcome) if fake else build_train_step(*args)
 
             def train_step(batch):
-                if not fits(batch, args[4].num_chunks):
+                shapes.append(tuple(batch["targets"].shape))
+                if math.prod(shapes[-1][1:]) > slots:
                     # TensorFlow would raise it after 10 seconds of retries.
                     raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-                return run(batch)
+                return real(batch)
 
             return train_step
 
         monkeypatch.setattr(train_session.step, "build_train_step", build)
-
-    return limit
-
-
-@pytest.fixture
-def little_memory(fitting_steps):
-    """Return a function of slots, beyond which a step runs out of memory.
-
-    It returns the list of shapes that steps receive.
-    """
-
-    def shrink(slots, real=False):
-        shapes = []
-
-        def fits(batch, _):
-            shapes.append(tuple(batch["targets"].shape))
-            return math.prod(shapes[-1][1:]) <= slots
-
-        fitting_steps(fits, real)
         return shapes
 
     return shrink
@@ -132,7 +116,7 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
     runs, strategy_of, on_gpus, little_memory, capsys
 ):
     """A replica's share of 8 rows is 4, of which 2 fit at once."""
-    shapes = little_memory(64, real=True)
+    shapes = little_memory(64)
     strategy = strategy_of(2)
     with strategy.scope():
         model = building.build(runs.hparams, **runs.vocabularies.sizes)
@@ -157,29 +141,25 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
     ids=["all logits", "chunks", "chunks of half the rows", "without XLA"],
 )
 def test_search_tries_all_logits_at_once_before_chunks(
-    runs,
-    trained,
-    on_gpus,
-    fitting_steps,
-    monkeypatch,
-    xla,
-    fitting,
-    tried,
-    found,
+    runs, trained, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
 ):
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
 
-    def fits(batch, num_chunks):
-        sizes.append((batch["targets"].shape[1], num_chunks))
-        return sizes[-1] in fitting
+    def build(*args):
+        def train_step(batch):
+            sizes.append((batch["targets"].shape[1], args[4].num_chunks))
+            if sizes[-1] not in fitting:
+                raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
 
-    fitting_steps(fits)
+        return train_step
+
+    monkeypatch.setattr(train_session.step, "build_train_step", build)
     monkeypatch.setattr(
         train_session.step, "MAX_LOGITS", 64 * trained[0].vocab_size
     )
-    strategy = tf.distribute.get_strategy()
-    actual = on_gpus(*trained, runs.plan, strategy, xla)
+    actual = on_gpus(*trained, runs.plan, strategy_of(1), xla)
     assert (sizes, actual) == (tried, found)
 
 
@@ -187,7 +167,7 @@ def test_search_tries_all_logits_at_once_before_chunks(
 def test_search_counts_slots_of_the_longer_rows(
     runs, trained, strategy_of, on_gpus, little_memory, row_lengths
 ):
-    shapes = little_memory(200)
+    shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     usable = batch_plan.usable_pairs(lengths, 32)
     plan = batch_plan.PackedPlan(
@@ -202,18 +182,23 @@ def test_search_counts_slots_of_the_longer_rows(
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_search_has_alignments_only_where_batches_have(
-    runs, trained, strategy_of, on_gpus, fitting_steps, aligned
+    runs, trained, strategy_of, on_gpus, monkeypatch, aligned
 ):
-    found = []
-    fitting_steps(lambda batch, _: found.append("alignments" in batch) or True)
+    def build(*args):
+        def train_step(batch):
+            assert ("alignments" in batch) == aligned
+            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
+
+        return train_step
+
+    monkeypatch.setattr(train_session.step, "build_train_step", build)
     assert on_gpus(*trained, runs.plan, strategy_of(1), False, aligned)
-    assert found == [aligned]
 
 
 def test_workers_agree_on_the_smallest_result(
     runs, trained, strategy_of, on_gpus, little_memory, monkeypatch
 ):
-    little_memory(256)
+    little_memory(256, fake=True)
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
         train_session.devices, "Worker", lambda strategy: others
