@@ -376,7 +376,7 @@ class Uploads(Callback):
         self._running = self._executor.submit(storage.upload, self._folder)
 
     def on_train_end(self) -> None:
-        self._executor.shutdown()  # at_the_end() reports errors
+        self._executor.shutdown()  # upload_at_the_end() reports errors
 
 
 @contextlib.contextmanager

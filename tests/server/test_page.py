@@ -11,7 +11,7 @@ import types
 import pytest
 from chromium import needs_chromium, visit
 
-from t2t_repro.server import rest
+from t2t_repro.server import monitoring, rest
 from t2t_repro.serving import connection
 
 SECONDS = 60  # timeout
@@ -32,7 +32,11 @@ def test_page_has_the_models_name(server):
 
 def test_page_escapes_the_models_name():
     handlers = rest.Handlers(
-        types.SimpleNamespace(name='"><b>', limits=connection.Limits())
+        types.SimpleNamespace(
+            name='"><b>',
+            limits=connection.Limits(),
+            metrics=monitoring.Metrics(),
+        )
     )
     page = asyncio.run(handlers.page(None)).text
     assert '<meta name="model" content="&quot;&gt;&lt;b&gt;">' in page

@@ -132,14 +132,8 @@ def test_export_with_own_vocabulary_equals_decoder(
     assert not any("Sentencepiece" in name for name in card["operations"])
 
 
-def test_vocabulary_without_graph_class_is_refused_by_name(toys, tmp_path):
-    words = toys["words"].value.learn(LINES, 90)
-    message = "The vocabulary Words has no graph_class.* Translate with decoder"
-    with pytest.raises(errors.UserError, match=message):
-        saved_model.export(
-            [], Vocabularies.shared(words), SEARCH, tmp_path / "export", {}
-        )
-    assert not (tmp_path / "export").exists()
+class NoGraphClass(Vocabulary):
+    """Vocabulary that no graph can use."""
 
 
 class WrongGraphClass(Vocabulary):
@@ -148,9 +142,17 @@ class WrongGraphClass(Vocabulary):
     graph_class = "pathlib.Path"
 
 
-def test_graph_class_of_wrong_type_is_refused():
-    vocabularies = Vocabularies.shared(WrongGraphClass(b""))
-    message = "graph_class of the vocabulary WrongGraphClass.*'pathlib.Path'"
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        (NoGraphClass, "NoGraphClass has no graph_class.* with decoder"),
+        (WrongGraphClass, "of the vocabulary WrongGraphClass.*'pathlib.Path'"),
+    ],
+)
+def test_vocabulary_without_a_graph_class_is_refused_by_name(
+    vocabulary, message
+):
+    vocabularies = Vocabularies.shared(vocabulary(b""))
     with pytest.raises(errors.UserError, match=message):
         served_model.ServedModel([], vocabularies, SEARCH, "float32")
 
