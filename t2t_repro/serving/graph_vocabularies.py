@@ -129,15 +129,38 @@ class MappedPieceGraph(SentencePieceGraph):
         super().__init__(vocabulary)
         self._size, self._unknown = vocabulary.size, vocabulary.unknown
         self._reads_codes = vocabulary.reads_codes
+        self._is_unread = None
+        if vocabulary.unread:
+            ids = range(vocabulary.num_pieces)
+            self._is_unread = tf.constant([i in vocabulary.unread for i in ids])
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
         if self._reads_codes:
             pieces = self._with_codes(lines)
         else:
-            pieces = super().encode(lines)
+            pieces = self._segment(lines)
         ids = self.tokenizer.string_to_id(pieces.flat_values)
         known = tf.where(ids < self._size, ids, self._unknown)
         return pieces.with_flat_values(known)
+
+    def _segment(self, lines):
+        """Return pieces, of which runs of unknown text are one."""
+        pieces = super().encode(lines)
+        if self._is_unread is None:
+            return pieces
+        texts, rows = pieces.flat_values, pieces.value_rowids()
+        ids = self.tokenizer.string_to_id(texts)
+        is_unread = tf.gather(self._is_unread, ids)
+        joins = is_unread[1:] & is_unread[:-1] & (rows[1:] == rows[:-1])
+        begins = tf.concat([tf.ones_like(is_unread[:1]), ~joins], axis=0)
+        runs = tf.RaggedTensor.from_value_rowids(
+            texts, tf.cumsum(tf.cast(begins, tf.int64)) - 1
+        )
+        return tf.RaggedTensor.from_value_rowids(
+            tf.strings.reduce_join(runs, axis=1),
+            tf.boolean_mask(rows, begins),
+            pieces.nrows(),
+        )
 
     def _with_codes(self, lines):
         """Return pieces: the code at the beginning of a line, then its text."""
@@ -152,7 +175,7 @@ class MappedPieceGraph(SentencePieceGraph):
                 tf.RaggedTensor.from_row_lengths(
                     codes, tf.cast(has_code, tf.int64)
                 ),
-                super().encode(texts),
+                self._segment(texts),
             ],
             axis=1,
         )

@@ -16,11 +16,13 @@ model, so that its pieces have our ids: PAD, EOS, then the others in the
 list's order. The number of ids is V, the model's trainer_spec.vocab_size.
 Pieces of the model that the list lacks come after them. They take part in the
 segmentation as before, and become unknown. Text that is unknown to the model
-may still be a token of the list: "z", of a list for both languages.
+may still be a token of the list: "z", of a list for both languages, if no other
+unknown character is beside it.
 """
 
 import functools
 import io
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -267,6 +269,21 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
         names = self.pieces(range(self._size))
         return frozenset(name for name in names if _CODE.fullmatch(name))
 
+    @functools.cached_property
+    def unread(self) -> frozenset[int]:
+        """Ids of text that is unknown to the model; a run of them is one piece.
+
+        SentencePiece joins unknown characters, but TF Text and some of its
+        releases leave apart those that the list has, if the model is of byte
+        pairs. Empty where the list has none.
+        """
+        algorithm = _algorithm_of(_Proto.FromString(self.model).trainer_spec)
+        ids = {*filter(self._processor.IsUnused, range(self.num_pieces))}
+        has_characters = any(len(piece) == 1 for piece in self.pieces([*ids]))
+        if algorithm == "unigram" or not has_characters:
+            return frozenset()
+        return frozenset({*ids, self.unknown})
+
     def split_tag(self, line: str) -> tuple[str, str]:
         if not self.reads_codes:
             return super().split_tag(line)
@@ -284,8 +301,20 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
                 for i in self._processor.PieceToId([code] * bool(code) + row)
             ]
             + [EOS]
-            for (code, _), row in zip(parts, rows, strict=True)
+            for (code, _), row in zip(parts, map(self._join, rows), strict=True)
         ]
+
+    def _join(self, row):
+        """Return pieces, of which runs of unknown text are one."""
+        if not self.unread:
+            return row
+        ids, joined = self._processor.PieceToId(row), []
+        for is_unread, run in itertools.groupby(
+            zip(ids, row, strict=True), lambda pair: pair[0] in self.unread
+        ):
+            texts = [piece for _, piece in run]
+            joined += ["".join(texts)] if is_unread else texts
+        return joined
 
     def _split_code(self, line):
         """Split a line into a code, known or not, and the text after it."""
@@ -377,7 +406,7 @@ def map_ids(
     order = vocabulary.order_tokens(tokens, special)
     known = {piece.piece: piece for piece in proto.pieces}
     spec = proto.trainer_spec
-    if spec.model_type == spec.BPE or spec.byte_fallback:
+    if spec.byte_fallback:
         _refuse_characters(tokens, {*known, *control})
     pieces = [_piece(tokens[i], known, special, control) for i in order[1:]]
     for piece in pieces:
@@ -542,15 +571,15 @@ def _piece(token, known, special, control):
 
 
 def _refuse_characters(tokens, known):
-    """Refuse characters of the list that the model lacks.
+    """Refuse characters of the list that a model with bytes lacks.
 
-    With byte pairs or bytes, releases of SentencePiece differ in whether a
-    character is read as an unused piece.
+    Releases of SentencePiece differ in whether such a character is read as an
+    unused piece, or as bytes.
     """
     others = [t for t in tokens if len(t) == 1 and t not in known]
     if others:
         raise errors.UserError(
-            "The vocabulary has characters that the SentencePiece model, of "
-            "byte pairs or with bytes, lacks: "
-            f"{' '.join(others[:10])}. Only a unigram model may lack them."
+            "The vocabulary has characters that the SentencePiece model "
+            f"spells by bytes: {' '.join(others[:10])}. Only a model without "
+            "pieces for bytes may lack them."
         )
