@@ -5,8 +5,8 @@
                                              NAME.index.json, with their parts
     generation_config.json                   search, if there is one
 
-huggingface_vocabularies.py has the files of tokens, and huggingface_t5.py all
-that T5 and mT5 have of their own.
+huggingface_vocabularies.py has the files of tokens, and huggingface_t5.py the
+settings and arrays of T5 and mT5.
 
 Hugging Face's code of Marian (transformers/models/marian/modeling_marian.py)
 computes positions by the paper's formula with all sines first, while Marian, by
@@ -323,6 +323,12 @@ _FAMILIES: dict[str, Any] = {
         dict.fromkeys(_UNREAD, False) | {"normalize_embedding": True} | _OFFSET,
         True,
     ),
+    "pegasus": _Family(
+        huggingface_vocabularies.read_pegasus,
+        {"pos": "sines_then_cosines"} | _PRE_NORM,
+        {"vocab_size": Setting(50_265)},
+        dict.fromkeys(_UNREAD, True) | {"normalize_embedding": False},
+    ),
     **dict.fromkeys(("t5", "mt5"), huggingface_t5),
 }
 
@@ -394,10 +400,9 @@ def _read_search(folder, stored, config, family):
     most extra_length subwords more than its input.
     """
     file, files = folder / CONFIG, []
-    if (folder / GENERATION).is_file():
+    if (folder / GENERATION).is_file():  # then generate() reads it alone
         file = folder / GENERATION
-        files = [file]
-        stored = stored | model_files.read_json(file, dict)
+        files, stored = [file], model_files.read_json(file, dict)
     stored = model_files.without_null(stored)
     model_files.require(
         file,

@@ -1,12 +1,4 @@
-"""T5 in Hugging Face's format: versions 1.0 and 1.1, mT5 and MADLAD-400.
-
-    spiece.model             segments text, and has the ids of its pieces
-    tokenizer_config.json    the class of the tokenizer, and `extra_ids`
-
-After the pieces come T5's sentinels, <extra_id_99> to <extra_id_0>. They are
-read where SentencePieceVocabulary of T5's own code reads them, with the space
-before them. Further rows of the embedding round its size up.
-"""
+"""T5 in Hugging Face's format: versions 1.0 and 1.1, mT5 and MADLAD-400."""
 
 import pathlib
 from collections.abc import Mapping
@@ -14,19 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors
-from t2t_repro.importing import imported, model_files, weights
+from t2t_repro.importing import (
+    huggingface_vocabularies,
+    imported,
+    model_files,
+    weights,
+)
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
-from t2t_repro.io import files
-from t2t_repro.text import sentence_piece
-from t2t_repro.text.sentence_piece import (
-    LANGUAGE,
-    SPACE,
-    MappedSentencePiece,
-)
-from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Settings of T5Config, with its defaults.
 _SETTINGS = {
@@ -105,8 +93,8 @@ _NAMES = weights.Names(
     has_all_biases=False,
 )
 _TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-_TOKENIZERS = "T5Tokenizer", "MT5Tokenizer"
 forces_first = False  # no language begins an output
+read_vocabularies = huggingface_vocabularies.read_t5
 
 
 def read_settings(
@@ -184,79 +172,3 @@ def read_weights(
     if config["scale_decoder_outputs"]:  # the norm's only reader is the softmax
         result["decoder/norm/scale"] = result["decoder/norm/scale"] * size**-0.5
     return result
-
-
-def read_vocabularies(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabulary of both sides, and MADLAD's languages.
-
-    Args:
-        folder: has the files.
-        config: settings of config.json.
-        settings: those of tokenizer_config.json.
-
-    Raises:
-        UserError: a file is missing or damaged, or the tokenizer is another.
-    """
-    model = _find_model(folder, settings)
-    content = files.read_bytes(model)
-    pieces = imported.named(str(model), sentence_piece.piece_names, content)
-    count, size = len(pieces), config["vocab_size"]
-    rule = f"at least {count:,}, the number of pieces"
-    file = folder / "config.json"
-    model_files.require(file, config, ("vocab_size", size >= count, rule))
-    special = imported.special_tokens(pieces, config, file)
-    codes = {
-        piece: match[1]
-        for piece in pieces
-        if (match := LANGUAGE.fullmatch(piece.removeprefix(SPACE)))
-    }
-    # MADLAD's embedding has no rows for sentinels.
-    tokens = (pieces + _sentinels(folder, settings, pieces))[:size]
-    words = {*tokens[count:], *codes}
-    unused = imported.with_rows(tokens, size)[len(tokens) :]
-    tokens += unused
-    imported.check_added(folder, settings, tokens)
-    mapped = imported.named(
-        str(model),
-        sentence_piece.map_ids,
-        content,
-        tokens,
-        special,
-        False,
-        unused,
-        words,
-    )
-    return FoundVocabularies(
-        Vocabularies.shared(MappedSentencePiece(mapped.model)),
-        [mapped.order] * 2,
-        [model],
-        "mapped_sentence_piece",
-        ("", "") if codes else imported.SIDES,
-        tuple(codes.values()),
-    )
-
-
-def _find_model(folder, settings):
-    """Return the file of the SentencePiece model of a T5Tokenizer."""
-    imported.require_tokenizer(folder, settings, _TOKENIZERS, _TOKENIZERS[0])
-    model = folder / "spiece.model"
-    if not model.is_file():  # transformers 5 does not save it
-        raise errors.UserError(
-            f"{folder} has no {model.name}. Put that of the model that was "
-            "trained further there: the vocabulary is the same."
-        )
-    return model
-
-
-def _sentinels(folder, settings, pieces):
-    """Return the names of T5's sentinels; mT5's are pieces."""
-    table = {"extra_ids": Setting(100)}
-    file = folder / "tokenizer_config.json"
-    given, _ = model_files.read_settings(settings, table, file)
-    last = given["extra_ids"] - 1
-    names = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]
-    return [] if names[-1:] == pieces[-1:] else names

@@ -7,19 +7,27 @@
     merges.txt                         pairs of pieces of BART; fastBPE's codes
                                        of FSMT, without counts
     vocab-src.json, vocab-tgt.json     FSMT: {token: id} of both sides
+    spiece.model                       segments text of T5 and Pegasus
     tokenizer.json                     NLLB-200: all tokens with their ids; of
                                        mBART-50 and BART newer versions have it
     tokenizer_config.json              the class of the tokenizer, and languages
 
 The token of a language, __de__, deu_Latn or de_DE, is <2de>, <2deu_Latn> or
-<2de_DE> here. huggingface_t5.py has the files of T5 and mT5.
+<2de_DE> here.
+
+The ids of T5's pieces are those of its SentencePiece model. After them come
+sentinels, <extra_id_99> to <extra_id_0>, which are read where
+SentencePieceVocabulary of T5's own code reads them, with the space before them.
+Pegasus has the tokens of its pre-training between EOS and the others. Further
+rows of an embedding round its size up.
 """
 
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from t2t_repro import errors
 from t2t_repro.importing import fairseq, imported, model_files
 from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.importing.model_files import Setting
@@ -27,7 +35,12 @@ from t2t_repro.io import files
 from t2t_repro.text import byte_pair_encoding, sentence_piece
 from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL, ByteLevel
 from t2t_repro.text.languages import tag_of
-from t2t_repro.text.sentence_piece import MultilingualPieces
+from t2t_repro.text.sentence_piece import (
+    LANGUAGE,
+    SPACE,
+    MappedSentencePiece,
+    MultilingualPieces,
+)
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
@@ -180,20 +193,20 @@ def _read_tokenizers(folder, shape):
     Its vocabulary has the shape {token: id}, or [[token, score]].
     """
     listing = model_files.find_file(folder, _TOKENIZER)
-    stored = model_files.read_json(
-        listing,
-        {
-            "model": {"vocab": shape},
-            "added_tokens": [{"id": int, "content": str}],
-        },
-    )
+    stored, added = _read_json(listing, {"model": {"vocab": shape}})
     ids = stored["model"]["vocab"]
     if isinstance(ids, list):
         ids = {str([*pair, ""][0]): i for i, pair in enumerate(ids)}
-    ids |= {token["content"]: token["id"] for token in stored["added_tokens"]}
-    tokens = model_files.tokens_by_id(ids, listing)
+    tokens = model_files.tokens_by_id(ids | added, listing)
     tags = {code: tag_of(code) for code in tokens if _CODE.fullmatch(code)}
     return listing, [tags.get(token, token) for token in tokens], [*tags]
+
+
+def _read_json(file, shape):
+    """Return a tokenizer.json, and the ids of the tokens added in it."""
+    shape = {**shape, "added_tokens": [{"id": int, "content": str}]}
+    stored = model_files.read_json(file, shape)
+    return stored, {x["content"]: x["id"] for x in stored["added_tokens"]}
 
 
 def _read_mbart50(folder, settings, model):
@@ -245,7 +258,7 @@ def read_bart(
     tokens, merges, sources = _read_byte_pairs(folder)
     # bart-large-cnn has no row of <mask>, the last token.
     tokens = imported.with_rows(tokens, config["vocab_size"])
-    imported.check_added(folder, settings, tokens)
+    _check_added(folder, settings, tokens)
     name, first = "forced_bos_token_id", config["forced_bos_token_id"]
     is_right = first is None or (type(first), first) == (int, 0)
     model_files.require(
@@ -336,14 +349,12 @@ def _read_byte_level(file):
     shape = {
         "model": {"vocab": {str: int}, "merges": list},
         "pre_tokenizer": dict,
-        "added_tokens": [{"id": int, "content": str}],
     }
-    stored = model_files.read_json(file, shape)
+    stored, added = _read_json(file, shape)
     model = stored["model"]
     model_files.require_fixed(file, model, _MODEL, [None])
     model_files.require_fixed(file, stored["pre_tokenizer"], _WORDS)
     model_files.require_fixed(file, stored, {"normalizer": None})
-    added = {token["content"]: token["id"] for token in stored["added_tokens"]}
     if others := sorted(added.keys() - {*BYTE_LEVEL_SPECIAL}):
         rule = model_files.one_of(BYTE_LEVEL_SPECIAL)
         raise model_files.refuse(file, "added_tokens", rule, others)
@@ -362,3 +373,147 @@ def _pairs(merges: Sequence[Any], file: pathlib.Path) -> list[tuple[str, str]]:
             rule = "two pieces on each line"
             raise model_files.refuse(file, "the merges", rule, pair)
     return [(left, right) for left, right in merges]
+
+
+def read_t5(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabulary of both sides, and MADLAD's languages.
+
+    Args:
+        folder: has the files.
+        config: settings of config.json.
+        settings: those of tokenizer_config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or the tokenizer is another.
+    """
+    model = _read_model(folder, settings, "T5", "MT5")
+    pieces, size = model.pieces, config["vocab_size"]
+    special = _special_tokens(folder, config, pieces)
+    codes = {
+        piece: match[1]
+        for piece in pieces
+        if (match := LANGUAGE.fullmatch(piece.removeprefix(SPACE)))
+    }
+    # MADLAD's embedding has no rows for sentinels.
+    tokens = (pieces + _sentinels(folder, settings, pieces))[:size]
+    words = {*tokens[len(pieces) :], *codes}
+    found = _map_pieces(model, settings, tokens, special, size, words)
+    if not codes:
+        return found
+    return found._replace(languages=("", ""), codes=tuple(codes.values()))
+
+
+def read_pegasus(
+    folder: pathlib.Path,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> FoundVocabularies:
+    """Read the vocabulary of a Pegasus, as read_t5()."""
+    model = _read_model(folder, settings, "Pegasus")
+    file = folder / "tokenizer_config.json"
+    table = {"offset": Setting(103, lowest=2)}
+    given, _ = model_files.read_settings(settings, table, file)
+    masks = ["<mask_1>", "<mask_2>"]
+    masks += [f"<unk_{i}>" for i in range(2, given["offset"])]
+    tokens = [*model.pieces[:2], *masks, *model.pieces[2:]]
+    special = _special_tokens(folder, config, tokens)
+    return _map_pieces(model, settings, tokens, special, config["vocab_size"])
+
+
+class _Model(NamedTuple):
+    """SentencePiece model of a folder."""
+
+    file: pathlib.Path
+    content: bytes
+    pieces: list[str]
+
+
+def _read_model(folder, settings, *families):
+    classes = [f"{family}Tokenizer" for family in families]
+    imported.require_tokenizer(folder, settings, classes, classes[0])
+    model = folder / "spiece.model"
+    if not model.is_file():  # transformers 5 does not save it
+        raise errors.UserError(
+            f"{folder} has no {model.name}. Put that of the model that was "
+            "trained further there: the vocabulary is the same."
+        )
+    content = files.read_bytes(model)
+    pieces = imported.named(str(model), sentence_piece.piece_names, content)
+    return _Model(model, content, pieces)
+
+
+def _special_tokens(folder, config, tokens):
+    """Return the special ones of tokens, for which there must be rows."""
+    count, size = len(tokens), config["vocab_size"]
+    rule = f"at least {count:,}, the number of tokens"
+    file = folder / "config.json"
+    model_files.require(file, config, ("vocab_size", size >= count, rule))
+    return imported.special_tokens(tokens, config, file)
+
+
+def _map_pieces(model, settings, tokens, special, size, words=()):
+    """Return the vocabulary of a model's pieces with the ids of tokens.
+
+    `words` are tokens that are read whole. The others that are no pieces, and
+    rows without a token, are never read.
+    """
+    tokens, folder = imported.with_rows(tokens, size), model.file.parent
+    file = folder / _TOKENIZER
+    listed = _read_json(file, {})[1] if file.is_file() else {}
+    _check_added(folder, settings, tokens, listed)
+    mapped = imported.named(
+        str(model.file),
+        sentence_piece.map_ids,
+        model.content,
+        tokens,
+        special,
+        False,
+        {*tokens} - {*model.pieces, *words},
+        words,
+    )
+    return FoundVocabularies(
+        Vocabularies.shared(MappedSentencePiece(mapped.model)),
+        [mapped.order] * 2,
+        [model.file],
+        "mapped_sentence_piece",
+        imported.SIDES,
+    )
+
+
+def _sentinels(folder, settings, pieces):
+    """Return the names of T5's sentinels; mT5's are pieces."""
+    table = {"extra_ids": Setting(100)}
+    file = folder / "tokenizer_config.json"
+    given, _ = model_files.read_settings(settings, table, file)
+    last = given["extra_ids"] - 1
+    names = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]
+    return [] if names[-1:] == pieces[-1:] else names
+
+
+def _check_added(folder, settings, tokens, listed=()):
+    """Refuse tokens that were added to those of a tokenizer.
+
+    Args:
+        folder: may have a file of them.
+        settings: those of tokenizer_config.json, which may have them.
+        tokens: those of the tokenizer, by their ids.
+        listed: {token: id} of a tokenizer.json that is not read otherwise.
+    """
+    added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
+    file = folder / "tokenizer_config.json"
+    files.require_json_shape(file, added, {str: shape})
+    names = {i: token["content"] for i, token in added.items()}
+    if (file := folder / "added_tokens.json").is_file():
+        ids = model_files.read_json(file, {str: int})
+        names |= {str(i): name for name, i in ids.items()}
+    names |= {str(i): name for name, i in dict(listed).items()}
+    where = f"the tokens of {folder}"
+    for i, token in enumerate(tokens):
+        name = names.get(str(i), token)
+        is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
+        rule = f"{token!r}, a token of the original"
+        model_files.require(where, names, (str(i), is_right, rule))

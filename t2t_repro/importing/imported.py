@@ -25,7 +25,6 @@ from t2t_repro.text import (
 )
 from t2t_repro.text.byte_pair_encoding import BpeCodes, ByteLevel
 from t2t_repro.text.sentence_piece import (
-    SPACE,
     MappedModel,
     MappedSentencePiece,
     SentencePiece,
@@ -231,38 +230,6 @@ def require_tokenizer(
         ("tokenizer_class", kind in known, model_files.one_of(known)),
     )
     return kind
-
-
-def check_added(
-    folder: pathlib.Path, settings: Mapping[str, Any], tokens: Sequence[str]
-) -> None:
-    """Refuse tokens that were added to those of a tokenizer of Hugging Face.
-
-    Args:
-        folder: may have files of them.
-        settings: those of tokenizer_config.json, which may have them.
-        tokens: those of the tokenizer, by their ids.
-
-    Raises:
-        UserError: a token is another.
-    """
-    added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
-    file = folder / "tokenizer_config.json"
-    files.require_json_shape(file, added, {str: shape})
-    names = {i: token["content"] for i, token in added.items()}
-    if (file := folder / "added_tokens.json").is_file():
-        ids = model_files.read_json(file, {str: int})
-        names |= {str(i): name for name, i in ids.items()}
-    if (file := folder / "tokenizer.json").is_file():
-        listed = {"added_tokens": [{"id": int, "content": str}]}
-        listed = model_files.read_json(file, listed)
-        names |= {str(x["id"]): x["content"] for x in listed["added_tokens"]}
-    where = f"the tokens of {folder}"
-    for i, token in enumerate(tokens):
-        name = names.get(str(i), token)
-        is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
-        rule = f"{token!r}, a token of the original"
-        model_files.require(where, names, (str(i), is_right, rule))
 
 
 def map_tokens(

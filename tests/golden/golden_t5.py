@@ -1,15 +1,15 @@
-"""Writer of tests/golden/t5 and madlad, computed with transformers.
+"""Writer of tests/golden/t5, madlad and pegasus, by transformers.
 
     pip install torch==2.13.0 transformers sentencepiece protobuf
     python -m tests.golden.golden_t5 FILE…
 
-FILE… are lines of text, from which small SentencePiece models are learned. Each
-folder has a random T5ForConditionalGeneration, of version 1.0 and 1.1, with a
-vocabulary of its family, and expected.json:
+FILE… are lines of text, from which small SentencePiece models are learned. The
+folders have a random T5ForConditionalGeneration, of version 1.0 and 1.1, or a
+Pegasus, with a vocabulary of its family, and expected.json:
 
     lines       sentences in several scripts; MADLAD's begin with a tag
-    inputs      ids by T5Tokenizer; by SentencePiece of MADLAD, whose spaces,
-                bytes and unknown text that class reads in another way
+    inputs      ids by the family's tokenizer; by SentencePiece of MADLAD, whose
+                spaces, bytes and unknown text T5Tokenizer reads otherwise
     logits      [T, V / 7] of the first sentence and the second as a target
     greedy, beam    ids of generate() with 1 and 4 beams
 """
@@ -25,6 +25,7 @@ import transformers
 
 from tests.golden.golden_huggingface import generate
 from tests.golden.golden_languages import LINES as SENTENCES
+from tests.golden.golden_languages import settings, varied
 
 ROOT = pathlib.Path(__file__).parent
 EXTRA_LENGTH = 8
@@ -44,6 +45,7 @@ _VOCABULARIES = {
     | {"user_defined_symbols": MADLAD, "byte_fallback": True}
     | {"remove_extra_whitespaces": False},
 }
+_VOCABULARIES["pegasus"] = _VOCABULARIES["t5"]
 _CONFIGS = {
     # 100 sentinels, and 28 rows without tokens
     "t5": {"vocab_size": 428, "d_model": 16, "d_kv": 6, "num_heads": 3},
@@ -55,20 +57,11 @@ _CONFIGS = {
 
 def main(paths):
     text = [line for path in paths for line in open(path, encoding="utf-8")]
-    for family in _CONFIGS:
+    for family in _VOCABULARIES:
         folder = ROOT / family
         folder.mkdir(exist_ok=True)
         learn(text, folder, _VOCABULARIES[family])
-        config = transformers.T5Config(
-            num_layers=2,
-            num_decoder_layers=1,
-            d_ff=20,
-            decoder_start_token_id=0,
-            relative_attention_num_buckets=8,
-            relative_attention_max_distance=12,
-            **_CONFIGS[family],
-        )
-        write(family, folder, config)
+        write(family, folder, random_model(family))
 
 
 def learn(text, folder, settings):
@@ -83,21 +76,23 @@ def learn(text, folder, settings):
     (folder / "spiece.model").write_bytes(model.getvalue())
 
 
-def write(family, folder, config):
+def write(family, folder, model):
     """Write the model, and what it gives."""
-    lines, path = LINES, folder / "spiece.model"
-    if family == "t5":
-        tokenizer = transformers.T5Tokenizer.from_pretrained(folder)
-        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 100}
-        inputs = tokenizer(lines)["input_ids"]
-    else:
+    lines, path, config = LINES, folder / "spiece.model", model.config
+    stored = {"tokenizer_class": "T5Tokenizer", "extra_ids": 100}
+    if family == "madlad":
         lines = [f"<2de> {line}" for line in lines]
         tokenizer = sentencepiece.SentencePieceProcessor(str(path))
-        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
+        stored["extra_ids"] = 0
         inputs = tokenizer.Encode(lines, add_eos=True)
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+    else:
+        if family == "pegasus":  # SentencePiece alone removes such spaces
+            lines = [" ".join(line.split()) for line in lines]
+            stored = {"tokenizer_class": "PegasusTokenizer", "offset": 103}
+        kind = getattr(transformers, stored["tokenizer_class"])
+        inputs = kind.from_pretrained(folder)(lines)["input_ids"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(stored) + "\n")
     expected = {"lines": lines, "inputs": inputs}
-    model = random_model(config)
     model.save_pretrained(folder)
     expected["logits"] = logits(model, *inputs[:2])
     for name, beams in (("greedy", 1), ("beam", 4)):
@@ -131,9 +126,31 @@ def logits(model, source, target):
     return [[round(x, 5) for x in row] for row in found.tolist()]
 
 
-def random_model(config):
+def random_model(family):
     """Return a model whose outputs vary."""
     torch.manual_seed(SEED)
+    if family == "pegasus":  # 103 tokens of pre-training, 2 rows without any
+        config = transformers.PegasusConfig(
+            scale_embedding=True, activation_function="relu", **settings(405)
+        )
+        model = transformers.PegasusForConditionalGeneration(config)
+        model.final_logits_bias.normal_(0, 0.5)
+        model.final_logits_bias[0, 1] = 3.0  # outputs differ in length
+        with torch.no_grad():
+            model.model.shared.weight.mul_(0.6)
+            for path, weight in model.named_parameters():
+                if "attn" in path and path.endswith("proj.weight"):
+                    weight.mul_(1.8)
+        return varied(model)
+    config = transformers.T5Config(
+        num_layers=2,
+        num_decoder_layers=1,
+        d_ff=20,
+        decoder_start_token_id=0,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=12,
+        **_CONFIGS[family],
+    )
     model = transformers.T5ForConditionalGeneration(config).eval()
     with torch.no_grad():
         if config.scale_decoder_outputs:  # version 1.0

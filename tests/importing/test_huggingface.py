@@ -51,13 +51,14 @@ def test_search_is_that_of_generation_config(run):
         ({"min_new_tokens": 5}, 6),  # five before EOS
         ({"min_length": 7, "min_new_tokens": 5, "bad_words_ids": [[42]]}, 7),
         ({"do_sample": False, "suppress_tokens": []}, 0),
+        (None, 9),  # of config.json, which is not read otherwise
     ],
 )
 def test_shortest_output_is_that_of_generation_config(
     tmp_path, stored, shortest
 ):
     files = {"generation_config.json": stored}
-    found = write_huggingface(tmp_path, files=files)()
+    found = write_huggingface(tmp_path, {"min_length": 9}, files=files)()
     assert found.search["min_length"] == shortest
 
 

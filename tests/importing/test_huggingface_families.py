@@ -44,10 +44,11 @@ FAMILIES = {
     "nllb": "eng_Latn-deu_Latn",
     "t5": "",
     "madlad": "de",
+    "pegasus": "",
 }
 MULTILINGUAL = "mbart50", "m2m_100", "nllb"
 WITH_GRAPH = [name for name in FAMILIES if name != "fsmt"]
-SLOW = "m2m_100", "nllb", "madlad"
+SLOW = "m2m_100", "nllb", "madlad", "pegasus"
 
 
 def families(*names):
