@@ -163,17 +163,22 @@ def add_greedy(folders, results: pathlib.Path) -> None:
             continue  # unfinished, or has it
         run = Run.open(folder)
         search = dataclasses.replace(run.problem.search, beam_size=1, alpha=0.0)
-        row["figures"]["greedy"] = _bleu([run], row["split"], search)
+        test_set = _test_set(run, row["split"])
+        row["figures"]["greedy"] = _bleu([run], test_set, search)
         print(f"{path.stem}: {row['figures']['greedy']:.2f}", flush=True)
         files.write_json(path, row)
 
 
-def _bleu(runs, split, search, checkpoints=None) -> float:
-    """Return BLEU of an ensemble on the text of a split."""
-    corpus = running.open_corpus(runs[0], split)
+def _test_set(run, split) -> TestSet:
+    corpus = running.open_corpus(run, split)
+    return TestSet(corpus.text("inputs"), [corpus.text("targets")])
+
+
+def _bleu(runs, test_set, search, checkpoints=None) -> float:
+    """Return BLEU of an ensemble."""
     return evaluation.evaluate(
         runs[0],
-        TestSet(corpus.text("inputs"), [corpus.text("targets")]),
+        test_set,
         checkpoint_path=checkpoints,
         decode_hparams=search,
         samples=1,
@@ -188,6 +193,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     stored = files.read_json(path) if path.exists() else {}
     found = stored.setdefault("BLEU", {})
     trainings = list(map(Run.open, folders))
+    test_set = _test_set(trainings[0], "validation")
 
     def bleu(seed, averages, beam=4, alpha=0.6, ensemble=1):
         key = f"seed {seed}, {averages} checkpoints, beam {beam}, alpha {alpha}"
@@ -198,7 +204,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
                 members[0].problem.search, beam_size=beam, alpha=alpha
             )
             paths = [average(run, averages) for run in members]
-            found[key] = _bleu(members, "validation", search, paths)
+            found[key] = _bleu(members, test_set, search, paths)
             print(f"{key}: {found[key]:.2f}", flush=True)
             files.write_json(path, stored)
         return found[key]
