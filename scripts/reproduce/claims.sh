@@ -80,11 +80,11 @@ attention() {
 heads() { figures heads; }
 search() { figures search; }
 smoothing() { rows d_smoothing0,d_smoothing02 "1 2 3"; }
-heads_and_keys() { rows a_h1,b_dk16,d_dropout0 "1 2 3"; }
+heads_and_keys() { rows a_h1,b_dk16 "1 2 3"; }
 # The paper's differences are so small that each needs more than 10 seeds:
 # docs/claims.md. This part runs by its name alone.
 small_differences() {
-  rows a_h4,a_h16,a_h32,b_dk32,d_dropout02,e_learned_positions "1 2 3"
+  rows a_h4,a_h16,a_h32,b_dk32,e_learned_positions "1 2 3"
   tune table3_c_n8 "0.25|0.5|1.0" "0.0|0.1" 6
   rows c_n8 "1 2 3"
 }
