@@ -19,6 +19,7 @@ experiment with a picture names it and its caption.
 import functools
 import math
 import pathlib
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,7 +56,13 @@ that can be trained on a CPU. `python -m scripts.paper.claims` writes it from
 [stored rows](../scripts/results/claims/). [Reproducing the
 paper](reproducing.md) has the commands for the paper's own sizes.
 
-{count} claims: {counts}.
+{overview}
+
+Claims with the verdict "no":
+
+{contradicted}
+
+## The rule
 
 - [The list](../scripts/paper/claims.json) with all margins, and [the
   rule](../scripts/paper/verdicts.py), are older than the results, but for four
@@ -333,13 +340,42 @@ def lay_out(
     judged: Mapping[Experiment, Sequence[Judged]], results: pathlib.Path
 ) -> str:
     """Format the page of {experiment: its claims}, with the stored tables."""
-    words = [_word(each) for group in judged.values() for each in group]
-    counts = ", ".join(
-        f"{words.count(word)} {word}" for word in (*WORDS.values(), NOT_RUN)
+    links = {each: _link(each.title) for each in judged}
+    contradicted = [
+        f"- {links[experiment]}: {each.claim.text}"
+        for experiment, group in judged.items()
+        for each in group
+        if _word(each) == WORDS[verdicts.CONTRADICTS]
+    ]
+    head = INTRODUCTION.format(
+        overview=_overview(judged, links),
+        contradicted="\n".join(contradicted) or "None.",
     )
-    head = INTRODUCTION.format(count=len(words), counts=counts)
     sections = [_section(*item, results) for item in judged.items()]
     return "\n\n".join([head, *sections]) + "\n"
+
+
+def _overview(judged, links) -> str:
+    """Format the number of claims with each verdict, by experiment."""
+    columns = (*WORDS.values(), NOT_RUN)
+    words = {
+        links[experiment]: [_word(each) for each in group]
+        for experiment, group in judged.items()
+    }
+    words["all"] = [word for each in words.values() for word in each]
+    return tables.markdown(
+        ("experiment", "claims", *columns),
+        [
+            (name, *map(str, (len(found), *map(found.count, columns))))
+            for name, found in words.items()
+        ],
+    )
+
+
+def _link(title) -> str:
+    """Return a link to the section of an experiment."""
+    anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+    return f"[{title}](#{anchor})"
 
 
 def _section(experiment, group, results):
