@@ -34,6 +34,7 @@ from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.layers import embedding
+from t2t_repro.text.vocabulary import PAD
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 # The first that is there has the weights, or names the files that have them.
@@ -96,6 +97,7 @@ _SEARCH = {
     "no_repeat_ngram_size": Setting(0, "no_repeat_ngram_size"),
     "min_length": Setting(0),
     "min_new_tokens": Setting(0),
+    "renormalize_logits": Setting(False),
     "early_stopping": Setting(
         False,
         "beam_search",
@@ -139,15 +141,20 @@ def read(folder: pathlib.Path) -> Imported:
     config, hparams = family.read_settings(stored, file)
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
-    search, first, search_files = _read_search(folder, stored, config, family)
+    search, output, search_files = _read_search(folder, stored, config, family)
     tokenizer = folder / "tokenizer_config.json"
     is_there = tokenizer.is_file()
     settings = model_files.read_json(tokenizer, dict) if is_there else {}
     settings = {"tokenizer_class": stored.get("tokenizer_class")} | settings
     found = family.read_vocabularies(
-        folder, config | {_FORCED: first}, settings
+        folder, config | {_FORCED: output.first}, settings
     )
     model_weights = family.read_weights(tensors, config, hparams, found)
+    if output.is_normalized_without_pad:
+        count = len(model_weights["softmax/weight"])
+        zeros = np.zeros(count, np.float32)
+        model_weights.setdefault("softmax/bias", zeros)[PAD] = imported.PAD_BIAS
+        hparams["softmax_bias"] = True
     return Imported(
         hparams,
         model_weights,
@@ -390,10 +397,19 @@ def _positions(tensors, hparams, size):
     return {}
 
 
+class _Output(NamedTuple):
+    """What generate() does to outputs that is no setting of a search here."""
+
+    first: int | None  # token that begins all of them, if it is known
+    # Whether PAD has no share of the probabilities. In OPUS-MT its logit is 0,
+    # which may be the greatest.
+    is_normalized_without_pad: bool
+
+
 def _read_search(folder, stored, config, family):
     """Return the settings of generate() as DecodeHParams, and their files.
 
-    The second result is the token that begins all outputs, if it is known.
+    The second result is an _Output.
 
     generate() divides a log-probability by length^length_penalty, and counts
     EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
@@ -425,4 +441,9 @@ def _read_search(folder, stored, config, family):
     new = settings["min_new_tokens"]  # without EOS
     shortest = max(settings["min_length"], new + 1 if new else 0)
     search |= {"length_penalty_offset": 0, "min_length": shortest}
-    return search, stored.get(_FORCED), files
+    normalizes = settings[name := "renormalize_logits"]
+    is_right = not (normalizes and (shortest or search["no_repeat_ngram_size"]))
+    rule = "false with min_length, min_new_tokens or no_repeat_ngram_size"
+    model_files.require(file, settings, (name, is_right, rule))
+    is_without_pad = normalizes and bool(stored.get("bad_words_ids"))
+    return search, _Output(stored.get(_FORCED), is_without_pad), files

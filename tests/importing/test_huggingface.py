@@ -63,6 +63,24 @@ def test_shortest_output_is_that_of_generation_config(
 
 
 @pytest.mark.parametrize(
+    ("stored", "has_none"),
+    [
+        ({"bad_words_ids": [[42]], "renormalize_logits": True}, True),
+        ({"bad_words_ids": [[42]]}, False),
+        ({"renormalize_logits": True}, False),
+    ],
+)
+def test_pad_has_no_probability_where_generate_gives_it_none(
+    tmp_path, stored, has_none
+):
+    files = {"generation_config.json": stored}
+    found = write_huggingface(tmp_path, files=files)()
+    biases = huggingface.read(GOLDEN).weights["softmax/bias"]
+    biases[0] = imported.PAD_BIAS if has_none else biases[0]
+    np.testing.assert_array_equal(found.weights["softmax/bias"], biases)
+
+
+@pytest.mark.parametrize(
     ("stored", "message"),
     [
         ({"source_lang": "en", "target_lang": "zh-Hans"}, "and 'zh-Hans'"),
