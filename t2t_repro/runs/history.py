@@ -56,12 +56,16 @@ class History:
     def ranking_metric(self, suite: Suite) -> str:
         """Return the metric that ranks checkpoints.
 
-        It is the headline metric of the suite, or the loss if the last
-        validation lacks the headline, or neither of its directions is better.
+        It is the headline metric of the suite, or what the last validation has
+        in its place, of a session with other metrics. It is the loss if nothing
+        was translated, or neither of the metric's directions is better.
         """
-        name = suite.headline
-        is_measured = bool(self.entries) and name in self.entries[-1]
-        return name if is_measured and _has_direction(name) else LOSS
+        last, name = self.entries[-1] if self.entries else {}, suite.headline
+        if name not in last:
+            signed = (key for key in last if key.endswith("_signature"))
+            name = next(signed, LOSS).removesuffix("_signature")
+        ranks = name in registry.metrics and _has_direction(name)
+        return name if ranks else LOSS
 
     def ranking(self, suite: Suite) -> list[int]:
         """Return the steps of comparable validations, the best one first.
@@ -74,13 +78,16 @@ class History:
     def rankings(self, suite: Suite) -> list[list[int]]:
         """Return a ranking for each measure that sessions have ranked by.
 
-        A session may translate another number of sentences, or none. What the
-        earlier validations ranked is ranked as it was when the measure changed.
+        A session may have other metrics, and translate another number of
+        sentences, or none. What the earlier validations ranked is ranked as it
+        was when the measure changed.
         """
         ends = {}
         for count, entry in enumerate(self.entries, 1):
-            metric = self._first(count).ranking_metric(suite)
-            ends[metric, str(entry.get(f"{metric}_sentences"))] = count
+            first = self._first(count)
+            metric = first.ranking_metric(suite)
+            sentences = entry.get(f"{first.key(metric)}_sentences")
+            ends[metric, str(sentences)] = count
         return [self._first(count).ranking(suite) for count in ends.values()]
 
     def _first(self, count):

@@ -154,17 +154,30 @@ def test_validations_of_other_numbers_of_sentences_are_not_ranked(tmp_path):
     assert ranked(tmp_path / "none", Suite(), []) == ("loss", [])
 
 
+def measured(bleu, sentences):
+    """Return the entries of a validation whose headline is BLEU."""
+    return {"bleu": bleu, "bleu_sentences": sentences, "bleu_signature": ""}
+
+
+@pytest.mark.parametrize("headline", ["bleu", "ter"])
 @pytest.mark.parametrize(
     ("later", "expected"),
     [
-        ({"bleu": 50.0, "bleu_sentences": 9}, [[2, 3, 1], [4]]),
+        (measured(50.0, 9), [[2, 3, 1], [4]]),
         ({}, [[2, 3, 1], [4, 3, 2, 1]]),  # the loss
-        ({"bleu": 35.0, "bleu_sentences": 50}, [[2, 3, 4, 1]]),
+        (measured(35.0, 50), [[2, 3, 4, 1]]),
+        ({"ter": 9.0, "ter_signature": ""}, [[2, 3, 1], [4]]),
     ],
 )
-def test_every_measure_has_its_ranking(tmp_path, later, expected):
-    entries = [
-        {"bleu": bleu, "bleu_sentences": 50} for bleu in (30.0, 41.0, 40.0)
-    ]
-    ranked(tmp_path, Suite(), [*entries, later])
-    assert history.History(tmp_path).rankings(Suite()) == expected
+def test_every_measure_has_its_ranking(tmp_path, headline, later, expected):
+    """A run that resumes with another headline ranks by both."""
+    entries = [measured(bleu, 50) for bleu in (30.0, 41.0, 40.0)]
+    suite = Suite((headline,))
+    ranked(tmp_path, suite, [*entries, later])
+    assert history.History(tmp_path).rankings(suite) == expected
+
+
+def test_losses_of_other_pairs_have_their_ranking(tmp_path):
+    entries = [{"perplexity_sentences": count} for count in (10, 10, 20, 20)]
+    ranked(tmp_path, Suite(), entries)
+    assert history.History(tmp_path).rankings(Suite()) == [[2, 1], [4, 3]]
