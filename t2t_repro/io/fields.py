@@ -148,9 +148,10 @@ def check_types(values: Any) -> None:
     """
     hints = typing.get_type_hints(type(values))
     for name in (field.name for field in dataclasses.fields(values)):
-        value, kind = getattr(values, name), hints[name]
-        if kind not in _KINDS:
+        value, kinds = getattr(values, name), _kinds(hints[name])
+        if len(kinds) != 1 or (value is None and hints[name] not in kinds):
             continue
+        (kind,) = kinds
         if type(value) is not kind and (kind, type(value)) != (float, int):
             constraint = f"of type {kind.__name__}"
         elif kind is int and not -(1 << 31) <= value < 1 << 31:
@@ -231,14 +232,16 @@ def check_keys(cls: type, keys: Iterable[str]) -> None:
             )
 
 
+def _kinds(declared):
+    """Return those of _KINDS that a type allows, such as int | None."""
+    is_union = typing.get_origin(declared) in (types.UnionType, typing.Union)
+    parts = typing.get_args(declared) if is_union else [declared]
+    return [part for part in parts if part in _KINDS]
+
+
 def _convert(key, value, kind):
     """Convert text to one of _KINDS, or of `kind | None`."""
-    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
-    declared = [
-        each
-        for each in (typing.get_args(kind) if is_union else [kind])
-        if each in _KINDS
-    ]
+    declared = _kinds(kind)
     if len(declared) != 1:
         raise errors.UserError(
             f"{key} cannot be given as text: its type is {kind}, and must be "

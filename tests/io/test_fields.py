@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from t2t_repro import errors
@@ -109,6 +110,13 @@ def test_text_of_an_optional_field_has_the_type_of_its_values():
         fields.parse(Optional, "width=none")
     with pytest.raises(errors.UserError, match="sizes cannot be given as text"):
         fields.parse(Optional, "sizes=3")
+
+
+@pytest.mark.parametrize("value", [1e5, "5", np.int64(5)])
+def test_types_are_checked_where_none_is_allowed_too(value):
+    fields.check_types(Optional())
+    with pytest.raises(errors.UserError, match="width must be of type int"):
+        fields.check_types(Optional(value))
 
 
 def test_tuple_does_not_differ_from_the_list_that_json_has():
