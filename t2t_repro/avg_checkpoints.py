@@ -52,11 +52,12 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
 def _choose():
     """Return the run, and its checkpoints that the flags choose."""
     options = common_flags.field_values(Options)
-    if options.checkpoints and options.best:
-        raise errors.UserError(
-            "--best chooses the checkpoints; got --checkpoints="
-            f"{','.join(map(str, options.checkpoints))}, too. Omit one of them."
-        )
+    for name in ("best", "num_last_checkpoints"):
+        if options.checkpoints and getattr(options, name):
+            raise errors.UserError(
+                f"--checkpoints names the checkpoints; got --{name}, too. Omit "
+                "one of them."
+            )
     run = common_flags.open_run()
     if options.checkpoints:
         return run, run.checkpoints(options.checkpoints)
