@@ -98,6 +98,7 @@ class Callbacks:
         """
         try:
             for callback in self._callbacks:
+                callback.stop_reason = None  # that of an earlier session
                 try:
                     callback.on_train_begin(output_dir, step)
                 except Exception as error:

@@ -90,8 +90,10 @@ def _nothing_to_do(session):
         return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
     metric = session.stopping_metric
-    # An earlier session may have stopped early.
-    if History(session.output_dir, step).stopped_improving(patience, metric):
+    # An earlier session may have stopped early. The chief wrote its file, which
+    # others may see as it was before.
+    history = History(session.output_dir, step)
+    if session.worker.broadcast(history.stopped_improving(patience, metric)):
         return (
             f"after {step:,} steps the validation {metric} had not improved "
             f"for {patience} evaluations. To train on, leave out "

@@ -65,15 +65,17 @@ class CountedStep:
     def __init__(self, train_step: Any, xla: bool):
         """Wrap a tf.function of a batch, which XLA may compile."""
         self._train_step, self._xla = train_step, xla
-        self._shapes: set[tuple[int, ...]] = set()
+        self._shapes: set[tuple] = set()
         self.compilations = 0
         # A line, if the last call compiled again for a known shape.
         self.retrace_notice: str | None = None
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         """Run the step on an element of a distributed dataset."""
-        copies = tf.nest.flatten(batch["targets"], expand_composites=True)
-        shape = tuple(copies[0].shape)  # the same for every replica
+        shape = tuple(  # the same for every replica
+            tuple(tf.nest.flatten(batch[side], expand_composites=True)[0].shape)
+            for side in SIDES
+        )
         is_new = shape not in self._shapes
         self._shapes.add(shape)
         traces = self._train_step.experimental_get_tracing_count()
@@ -84,7 +86,7 @@ class CountedStep:
         if traced and not is_new:
             self.retrace_notice = (
                 f"compiled again (number {self.compilations}) for a known "
-                f"shape, {' x '.join(map(str, shape))}"
+                f"shape, {' x '.join(map(str, shape[-1]))}"
             )
         return outcome
 

@@ -186,7 +186,9 @@ class ValidationSample:
         } or {"": (range(len(chosen)), suite.build())}
         self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
-        greedy = dataclasses.replace(task.search, beam_size=1, rerank="")
+        greedy = dataclasses.replace(
+            task.search, beam_size=1, sampling_temp=0.0, rerank=""
+        )
         self._translator = translate.BatchTranslator(
             [model], task.vocabularies, greedy
         )

@@ -147,8 +147,8 @@ def test_requested_stop_saves_and_says_why(
         step for kind, step, *_ in observer.calls[:-1] if kind == "validation"
     ] == validated
     assert "callback Stopping: the budget is spent" in caplog.text
-    # The same command trains on.
-    runs.train(tmp_path, train_steps=8, **settings)
+    # The same command trains on, or the same call.
+    runs.train(tmp_path, callbacks=[observer], train_steps=8, **settings)
     assert runs.saved_steps(tmp_path)[-1] == 8
 
 

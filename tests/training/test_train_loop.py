@@ -362,6 +362,35 @@ def test_compilations_are_counted_and_retracing_is_reported(
     assert read_events(tmp_path)["train/compilations"] == {6: 2}
 
 
+def test_batches_that_differ_in_their_inputs_have_other_shapes():
+    """Each batch is traced, of which the last has a known shape."""
+    traces = []
+
+    def train_step(batch):
+        traces.append(batch)
+
+    train_step.experimental_get_tracing_count = lambda: len(traces)
+    counted = train_session.CountedStep(train_step, xla=False)
+    notices = []
+    for length in (8, 16, 16):
+        shapes = {"inputs": (1, 8, length), "targets": (1, 8, 24)}
+        counted({side: tf.zeros(shape) for side, shape in shapes.items()})
+        notices.append(counted.retrace_notice)
+    assert notices[:2] == [None, None] and "1 x 8 x 24" in notices[2]
+
+
+def test_early_stop_of_an_earlier_session_is_told_by_the_chief(tmp_path):
+    """Another worker may see the folder as it was before."""
+    session = types.SimpleNamespace(
+        options=Options(train_steps=9, early_stopping_evals=2),
+        state=types.SimpleNamespace(step=5),
+        stopping_metric="loss",
+        output_dir=tmp_path,
+        worker=types.SimpleNamespace(broadcast=lambda own: True),
+    )
+    assert "had not improved" in train_loop._nothing_to_do(session)
+
+
 def during_validation(monkeypatch, function):
     """Call `function` in each validation, whose losses stay those of before."""
     build = train_session.step.build_eval_step

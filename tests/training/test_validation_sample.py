@@ -22,7 +22,8 @@ TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
 LONG = "the " * 40
 BLEU = Suite(("bleu",))
 EXACT = Suite(("exact_match",))
-SEARCH = hparam.DecodeHParams(beam_size=21, extra_length=5)
+GREEDY = hparam.DecodeHParams(beam_size=1, extra_length=5)
+SEARCH = dataclasses.replace(GREEDY, beam_size=21, sampling_temp=0.8)
 
 
 def _sentence(number):
@@ -91,6 +92,7 @@ def test_bleu_is_cased(echo, corpus_of, hparams):
     inputs = [TARGET] * 5 + [LONG]
     corpus = corpus_of("echo", inputs, TARGET.upper())
     sample = _sample(corpus, hparams, 3)
+    assert sample._translator.decode_hparams == GREEDY
     scores = sample.measure()
     results = sample.results(scores)
     assert results["bleu"] == pytest.approx(100.0)
