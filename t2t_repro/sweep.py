@@ -60,9 +60,10 @@ class Options:
         """Return the seeds, each once."""
         seeds = dict.fromkeys(self.seeds or ("1",))
         for seed in seeds:
-            if not (seed.isascii() and seed.isdigit()):
+            is_whole = seed.isascii() and seed.isdigit() and len(seed) < 11
+            if not is_whole or int(seed) >= 2**31:
                 raise errors.UserError(
-                    f"A seed is a whole number; got --seeds={seed}."
+                    f"A seed is a whole number below 2^31; got --seeds={seed}."
                 )
         return list(map(int, seeds))
 

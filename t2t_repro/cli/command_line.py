@@ -146,7 +146,10 @@ def _print_help(arguments, description, groups):
             modules = ("absl.app", "absl.logging")
             print("", *map(flags.FLAGS.module_help, modules), sep="\n\n")
     elif rest:
-        raise errors.UserError(f"Unexpected arguments: {rest}.")
+        raise errors.UserError(
+            f"Unexpected arguments: {rest}. Write flags as --NAME=VALUE, or as "
+            "--NAME and --noNAME for true and false; --help lists them."
+        )
     elif _REGISTRY_HELP.value:
         print(registry.summary(), flush=True)
     return bool(help_requests or _REGISTRY_HELP.value)

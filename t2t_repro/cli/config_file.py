@@ -75,6 +75,11 @@ def apply(
         values = {flag: repeated[flag] for flag in repeated if flag in known}
     else:
         values = _read(path)
+    if "config" in values:
+        raise errors.UserError(
+            f"{path} names another file, by `config`, which is not read. Copy "
+            "the flags of that file into this one."
+        )
     for flag in values:
         if flag not in known:
             hint = errors.hint(flag, list(known))
@@ -166,7 +171,15 @@ class _Loader(yaml.BaseLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict:
         if key := _repeated_name([key.value for key, _ in node.value]):
             raise yaml.YAMLError(f"{key!r} is given twice{node.start_mark}.")
-        return super().construct_mapping(node, deep)
+        nulls = {
+            key.value: None for key, value in node.value if _is_null(value)
+        }
+        return super().construct_mapping(node, deep) | nulls
+
+
+def _is_null(node):
+    is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    return is_plain and node.value in ("", "~", "null")
 
 
 def _repeated(path, run):

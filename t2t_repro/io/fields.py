@@ -253,8 +253,9 @@ def _convert(key, value, kind):
             return {"true": True, "false": False}[value.lower()]
         return kind(value)
     except (KeyError, ValueError):
+        wanted = "true or false" if kind is bool else f"of type {kind.__name__}"
         raise errors.UserError(
-            f"{key} must be of type {kind.__name__}; got {value!r}."
+            f"{key} must be {wanted}; got {value!r}."
         ) from None
 
 

@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -222,8 +223,11 @@ def without_wildcards(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def is_url(name: str | os.PathLike) -> bool:
-    """Return whether a user wrote a URL instead of a path."""
-    return re.match(r"[A-Za-z][\w+.-]*://", str(name)) is not None
+    """Return whether a user wrote a URL instead of a path.
+
+    pathlib.Path("s3://BUCKET") is s3:/BUCKET, which is taken for a URL, too.
+    """
+    return re.match(r"[A-Za-z][\w+.-]*://|(s3|gs):/", str(name)) is not None
 
 
 def expand_path(name: str | os.PathLike) -> pathlib.Path:
@@ -501,7 +505,9 @@ def _acquire(file, folder, wait):
                     "that ends, or name another folder.",
                     see="it-does-not-resume",
                 ) from None
-            print(f"Waiting for {holder}, which writes to {folder}.")
+            # Not among the translations on standard output.
+            text = f"Waiting for {holder}, which writes to {folder}."
+            print(text, file=sys.stderr, flush=True)
             portalocker.lock(file, LockFlags.EXCLUSIVE)
     except portalocker.LockException as error:
         raise errors.UserError(

@@ -53,15 +53,16 @@ def test_values_have_the_types_of_their_flags(command, tmp_path):
     }
 
 
-def test_command_line_overrides_file(command, tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(
-        json.dumps({"steps": 300, "hparams": {"a": 1, "b": True, "c": None}})
-    )
+@pytest.mark.parametrize("write", [json.dumps, config_file.dump])
+def test_command_line_overrides_file(command, tmp_path, write):
+    """A value that is null is not given."""
+    path = tmp_path / f"mine.{'json' if write is json.dumps else 'yaml'}"
+    hparams = {"a": 1, "b": True, "c": None, "e": "null"}
+    path.write_text(write({"problem": None, "steps": 300, "hparams": hparams}))
     known = command("--steps=7", "--hparams=a=2,d=3")
     config_file.apply(path, known)
-    assert known.steps == 7
-    assert known.hparams == "a=2,b=true,d=3"
+    assert (known.problem, known.steps) == (None, 7)
+    assert known.hparams == "a=2,b=true,e=null,d=3"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ def test_run_is_repeated_with_its_data_if_it_has_any(
         ("problem: {a: 1}", "Expected one value"),
         ("steps: 1\nsteps: 2", "'steps' is given twice"),
         ("- steps", "lines `flag: value`"),
+        ("config: other.yaml", "names another file, by `config`"),
         ("a: [", "Cannot read"),
     ],
 )

@@ -40,7 +40,7 @@ CASES = read_cases("""
 trainr
     Unknown command 'trainr'. Did you mean trainer or train?
 trainer surprise
-    Unexpected arguments: ['surprise']
+    Unexpected arguments: ['surprise']. Write flags as --NAME=VALUE, or
 trainer --problm=x
     'problm'. Did you mean: problem, problem_args ? t2t trainer --help
 trainer --hidden_size=64

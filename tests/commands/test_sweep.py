@@ -42,7 +42,8 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--seeds=1,b", "whole number; got --seeds=b"),
+        ("--seeds=1,b", "whole number below 2^31; got --seeds=b"),
+        ("--seeds=2147483648", "got --seeds=2147483648"),
         ("--metric=blue", "Did you mean bleu"),
         ("--baseline=tin", "Unknown rows tin; known: tiny. Did you mean tiny"),
         ("--row=2", "There are 1 rows; got --row=2. --list"),

@@ -52,7 +52,7 @@ def test_parse_converts_values_to_the_types_of_fields(text, values):
         ("size=3.0", "size must be of type int; got '3.0'."),
         ("size=", "size must be of type int; got ''."),
         ("rate=fast", "rate must be of type float; got 'fast'."),
-        ("loud=1", "loud must be of type bool; got '1'."),
+        ("loud=1", "loud must be true or false; got '1'."),
         ("size=3,size=4", "size is given twice in 'size=3,size=4'."),
         (
             "size=3,loud",

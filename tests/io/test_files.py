@@ -246,8 +246,13 @@ def test_killed_process_releases_the_lock(tmp_path, holder):
 def test_waiting_process_enters_when_the_other_ends(
     tmp_path, holder, monkeypatch
 ):
+    """It says so on standard error: the output may be translations."""
     entered, printed = threading.Event(), queue.Queue()
-    monkeypatch.setattr(files, "print", printed.put, raising=False)
+
+    def put(text, file, flush):
+        printed.put((text, file))
+
+    monkeypatch.setattr(files, "print", put, raising=False)
 
     def enter():
         with files.locked(tmp_path, wait=True):
@@ -255,7 +260,9 @@ def test_waiting_process_enters_when_the_other_ends(
 
     thread = threading.Thread(target=enter)
     thread.start()
-    assert f"Waiting for process {holder.pid} on " in printed.get(timeout=60)
+    text, stream = printed.get(timeout=60)
+    assert f"Waiting for process {holder.pid} on " in text
+    assert stream is sys.stderr
     assert not entered.is_set()
     holder.communicate()
     assert entered.wait(60)
@@ -267,7 +274,9 @@ def test_folder_that_was_removed_meanwhile_is_locked_anew(
 ):
     """Otherwise the next process would lock another file."""
     printed, refused = queue.Queue(), threading.Event()
-    monkeypatch.setattr(files, "print", printed.put, raising=False)
+    monkeypatch.setattr(
+        files, "print", lambda text, **_: printed.put(text), raising=False
+    )
 
     def enter():
         with files.locked(tmp_path, wait=True):

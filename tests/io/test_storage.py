@@ -104,6 +104,7 @@ def test_folder_whose_name_is_not_utf8_is_refused():
     [
         "s3://",
         "s3:///run",
+        pathlib.Path("s3://b/run"),  # s3:/b/run
         "gs://b//x",
         "s3://b/../x",
         "ftp://b/x",
