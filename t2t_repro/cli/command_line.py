@@ -108,15 +108,17 @@ def _report(error, closed):
         error: an exception other than UserError.
         closed: names of the standard streams that the caller has closed.
     """
+    try:
+        sys.stdout.flush()
+    except OSError:  # of which Python would print a traceback at the end
+        progress.discard(sys.stdout)
     if isinstance(error, BrokenPipeError) and error.filename is None:
         # The reader of standard output has ended, as `| head` does.
-        progress.discard(sys.stdout)
         return 128 + signal.SIGPIPE
     if isinstance(error.__cause__, KeyboardInterrupt):
         # The import of an extension was interrupted: an ImportError.
         return _report_interrupt()
     if closed and getattr(error, "errno", None) == errno.EBADF:
-        progress.discard(sys.stdout)
         explained = (
             f"this command uses {' and '.join(closed)}, which the caller has "
             "closed. Redirect it to a file, or name one with a flag."
