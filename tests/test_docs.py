@@ -120,6 +120,15 @@ def defines(module, name):
     return bool(found)
 
 
+def test_definitions_of_the_paper_page_exist():
+    text = (ROOT / "docs/paper.md").read_text("utf-8")
+    named = re.findall(r"`([a-z_]+)\.([A-Za-z_.]+)`", text)
+    assert len(named) > 4
+    for module, name in named:
+        files = PACKAGE.rglob(f"{module}.py")
+        assert any(defines(file, name) for file in files), (module, name)
+
+
 def test_stops_of_each_journey_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     section = text.partition("## Four journeys")[2].partition("\n## ")[0]
