@@ -72,7 +72,19 @@ class ManyToMany(Problem):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_directions()
-        self._check_arguments()
+        self._check_tags()
+        if self.filters:
+            raise errors.UserError(
+                "Filters are for pairs of two languages; got "
+                f"filters={self.filters} for several directions. Filter the "
+                "text of each beforehand."
+            )
+        if self.normalizes:
+            raise errors.UserError(
+                f"{type(self).__name__} is many-to-many, and cannot have "
+                "normalize(): the languages of a line are not known. Change "
+                "the text beforehand."
+            )
 
     @functools.cached_property
     def _trained(self):
@@ -119,24 +131,12 @@ class ManyToMany(Problem):
                     f"directions={self.directions}."
                 )
 
-    def _check_arguments(self):
+    def _check_tags(self):
         if self.separate_vocabularies or not self.learns_tags:
             raise errors.UserError(
                 "Languages share a vocabulary with tags: vocabulary_type must "
                 "be bpe, unigram or char, and separate_vocabularies false; got "
                 f"{self.vocabulary_type} and {self.separate_vocabularies}."
-            )
-        if self.filters:
-            raise errors.UserError(
-                "Filters are for pairs of two languages; got "
-                f"filters={self.filters} for several directions. Filter the "
-                "text of each beforehand."
-            )
-        if self.normalizes:
-            raise errors.UserError(
-                f"{type(self).__name__} is many-to-many, and cannot have "
-                "normalize(): the languages of a line are not known. Change "
-                "the text beforehand."
             )
 
     # The languages of the chosen direction; "" if there are several.

@@ -371,5 +371,5 @@ class ParallelTextMultilingual(ParallelTextMany):
         for direction in (default, *self._trained, *self._untrained):
             check_direction(direction, self.target_languages)
 
-    def _check_arguments(self):
+    def _check_tags(self):
         """Check nothing: the vocabulary has the tags."""

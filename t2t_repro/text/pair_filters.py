@@ -13,36 +13,37 @@ import unicodedata
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.text.languages import without_region
 from t2t_repro.text.parallel_files import Pair
 
-# Scripts as in Unicode's names of letters; other languages have Latin letters.
+# Scripts as in Unicode's names of letters, by languages and by their own codes
+# (ISO 15924); other languages have Latin letters.
 _SCRIPTS = {
-    "ARABIC": "ar ary arz azb ckb fa pnb ps sd sdh ug ur uzs",
-    "ARMENIAN": "hy",
-    "BENGALI": "as bn",
-    "CJK": "wuu yue zh",
-    "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja",
-    "CYRILLIC": "ba be bg ce cv kk ky mk mn ru sah sr tg tt uk",
-    "DEVANAGARI": "bho gom hi mai mr ne sa",
-    "ETHIOPIC": "am ti",
-    "GEORGIAN": "ka",
-    "GREEK": "el grc",
-    "GUJARATI": "gu",
-    "GURMUKHI": "pa",
-    "HANGUL": "ko",
-    "HEBREW": "hbo he yi",
-    "KANNADA": "kn",
-    "KHMER": "km",
-    "LAO": "lo",
-    "MALAYALAM": "ml",
-    "MYANMAR": "my",
-    "ORIYA": "or",
-    "SINHALA": "si",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "THAI": "th",
-    "TIBETAN": "bo dz",
+    "ARABIC": "ar ary arz azb ckb fa pnb ps sd sdh ug ur uzs arab",
+    "ARMENIAN": "hy armn",
+    "BENGALI": "as bn beng",
+    "CJK": "wuu yue zh hani hans hant",
+    "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja jpan",
+    "CYRILLIC": "ba be bg ce cv kk ky mk mn ru sah sr tg tt uk cyrl",
+    "DEVANAGARI": "bho gom hi mai mr ne sa deva",
+    "ETHIOPIC": "am ti ethi",
+    "GEORGIAN": "ka geor",
+    "GREEK": "el grc grek",
+    "GUJARATI": "gu gujr",
+    "GURMUKHI": "pa guru",
+    "HANGUL": "ko hang kore",
+    "HEBREW": "hbo he yi hebr",
+    "KANNADA": "kn knda",
+    "KHMER": "km khmr",
+    "LAO": "lo laoo",
+    "LATIN": "latn",
+    "MALAYALAM": "ml mlym",
+    "MYANMAR": "my mymr",
+    "ORIYA": "or orya",
+    "SINHALA": "si sinh",
+    "TAMIL": "ta taml",
+    "TELUGU": "te telu",
+    "THAI": "th thai",
+    "TIBETAN": "bo dz tibt",
 }
 
 
@@ -123,8 +124,8 @@ class Letters(PairFilter):
 class Script(PairFilter):
     """Drop pairs with a side below VALUE (0.5) of its language's script.
 
-    It is the share of all letters. A side without letters is kept. A region in
-    a language's code, as in zh_TW, is ignored.
+    It is the share of all letters. A side without letters is kept. A script in
+    a language's code is taken, as in sr_Latn; a region, as in zh_TW, is not.
     """
 
     default = 0.5
@@ -138,7 +139,7 @@ class Script(PairFilter):
         }
         self._scripts = [
             frozenset(scripts.get(code, ["LATIN"]))
-            for code in map(without_region, languages)
+            for code in map(_script_code, languages)
         ]
 
     def keep(self, pair: Pair) -> bool:
@@ -229,6 +230,12 @@ class Unique(PairFilter):
 
     def keep(self, pair: Pair) -> bool:
         return True
+
+
+def _script_code(language):
+    """Return the script in a language's code, or else the language alone."""
+    first, *others = re.split("[_-]", language.lower())
+    return next((code for code in others if len(code) == 4), first)
 
 
 @functools.lru_cache(1 << 16)

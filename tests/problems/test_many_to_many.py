@@ -160,6 +160,13 @@ def test_wrong_arguments_are_user_errors(arguments, message):
         build(**arguments)
 
 
+def test_filters_of_an_imported_model_are_refused():
+    """Its sources have tags, which filters would take for text."""
+    arguments = {"name": "mine", "languages": "en:de", "filters": "different"}
+    with pytest.raises(errors.UserError, match="Filters are for pairs of two"):
+        build_problem("parallel_text_multilingual", arguments)
+
+
 def test_normalize_of_a_subclass_is_refused():
     class Lower(many_to_many.ManyToMany):
         """Text in lower case."""
