@@ -9,7 +9,6 @@ print(model.translate(["Two dogs play in the snow."])[0].text)
 import dataclasses
 import functools
 import pathlib
-import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -50,8 +49,11 @@ class Model(Translator):
             run: result of Run.open().
             checkpoint_path: argument of Run.checkpoints().
         """
-        self.run = run
-        self._checkpoints = run.checkpoints(checkpoint_path)
+        # The working directory may change.
+        output_dir = run.output_dir.absolute()
+        self.run = run = dataclasses.replace(run, output_dir=output_dir)
+        paths = run.checkpoints(checkpoint_path)
+        self._checkpoints = [path.absolute() for path in paths]
         self.keras_models = models = run.models(self._checkpoints)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
@@ -86,7 +88,8 @@ class Model(Translator):
         """
         lines = translation.require_lines(lines)
         source, target = self._normalizers(target_language)
-        hparams = self._search(search | {"return_beams": n_best > 1}, n_best)
+        search["return_beams"] = bool(n_best != 1)
+        hparams = self._search(search, n_best)
         translator = self._translator_of(hparams, len(self.keras_models))
         starts = [""] * len(lines)
         if prefixes is not None:
@@ -167,16 +170,10 @@ class Model(Translator):
         definitions = [entry.value for entry in registry.of_search(hparams)]
         # What a rule or a reranker may have read: a file, or a run, whose
         # folders have another time when a checkpoint is added.
-        values = [
-            files.expand_path(value)
-            for text in (*hparams.rule_texts, hparams.rerank)
-            for value in re.findall("=([^:]+)", text)
-        ]
         versions = [
             path.stat().st_mtime_ns
-            for value in values
-            for path in (value, *value.glob("*/"))
-            if path.exists()
+            for named in hparams.paths.values()
+            for path in (named, *named.glob("*/"))
         ]
         return self._translator(hparams, num_models, (*definitions, *versions))
 

@@ -5,10 +5,11 @@ hparams/, each with its source; this module has meaning, unit and rules.
 """
 
 import dataclasses
+import pathlib
 import re
 from typing import Any, ClassVar, TypeVar
 
-from t2t_repro.io import arguments, fields
+from t2t_repro.io import arguments, fields, files
 from t2t_repro.io.fields import (
     above,
     at_least,
@@ -389,6 +390,25 @@ class DecodeHParams(fields.Settings):
     def rule_texts(self) -> list[str]:
         """Name and arguments of each search rule: "name:key=value"."""
         return arguments.split(self.rules)
+
+    @property
+    def paths(self) -> dict[str, pathlib.Path]:
+        """Files and folders that arguments of rules and reranker name."""
+        found = {
+            value: files.expand_path(value)
+            for text in (*self.rule_texts, self.rerank)
+            for value in re.findall("=([^:]+)", text)
+        }
+        return {name: path for name, path in found.items() if path.exists()}
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """{name: sha256} of the files among `paths`."""
+        return {
+            name: files.sha256(path)
+            for name, path in self.paths.items()
+            if path.is_file()
+        }
 
     @property
     def search_name(self) -> str:

@@ -195,6 +195,10 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             lambda model: model.translate(["two"], n_best=9),
             "n_best must be from 1 to beam_size=.; got 9",
         ),
+        (
+            lambda model: model.translate(["two"], n_best="2"),
+            "n_best must be from 1 to beam_size=.; got '2'",
+        ),
         (lambda model: model.translate([None]), "line 1 is None"),
         (
             lambda model: model.translate(["ok", "\ud83d"]),
@@ -211,6 +215,24 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
 def test_mistakes(model, call, message):
     with pytest.raises(errors.UserError, match=message):
         call(model)
+
+
+def test_model_remains_when_the_working_directory_changes(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    model = t2t_repro.load("run/checkpoints/ckpt-300")
+    monkeypatch.chdir(tmp_path)
+    lines = test_sets.TestSet(SOURCES[:1], [TARGETS[:1]], "files/lines")
+    assert "bleu" in model.evaluate(lines, samples=1).scores
+    assert (folder / "run" / "translations" / "files" / "lines.txt").exists()
+
+
+def test_unknown_formats_and_dtypes_of_an_export_are_refused(run):
+    with pytest.raises(errors.UserError, match="format must be one of saved_"):
+        run.export(format="onnx")
+    with pytest.raises(errors.UserError, match="float16, .*; got 'int8'"):
+        run.export(weights_dtype="int8")
 
 
 def test_model_and_package_show_what_they_have(run):

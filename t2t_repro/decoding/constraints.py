@@ -177,9 +177,10 @@ class Require(Rule):
         no_phrase = _need_of(state._replace(begun=tf.zeros_like(state.begun)))
         others_out = is_bound & (no_phrase > left)
         out = is_bound[..., None] & (after > left[..., None])
-        if logits.shape[1] == 1:
+        if logits.shape[1] == 1 or step.sentences.settings:
             # Greedy search goes on with a phrase where it would end.
-            ends = is_bound & (tf.argmax(logits, -1, tf.int32) == EOS)
+            ends = is_bound & (_beams(step) == 1)
+            ends &= tf.argmax(logits, -1, tf.int32) == EOS
             others_out |= ends
             out |= ends[..., None] & (after >= need[..., None])
         values = tf.gather(logits, subwords, batch_dims=2)
@@ -201,15 +202,21 @@ class Require(Rule):
     ) -> tf.Tensor | None:
         """Return the need after subwords, in at most as many banks as beams."""
         after = tf.cast(_need_after(state, subwords), tf.float32)
-        total = state.total[..., None]
-        banks = tf.minimum(total, tf.shape(subwords)[1] - 1)
+        total, beams = state.total[..., None], _beams(step)[..., None]
+        banks = tf.minimum(total, beams - 1)
         share = after / tf.cast(tf.maximum(total, 1), tf.float32)
         bank = 1 + tf.cast(
             tf.math.ceil(share * tf.cast(banks, tf.float32)), tf.int32
         )
         bank = tf.where(subwords == EOS, 0, bank)
         is_free = (state.total == 0) | (_need_of(state) > _left(step) + 1)
-        return tf.where(is_free[..., None], 0, bank)
+        return tf.where(is_free[..., None] | (beams == 1), 0, bank)
+
+
+def _beams(step):
+    """Return the beams of each sentence, [B, 1], or [] of all."""
+    settings = step.sentences.settings
+    return settings.beam_sizes[:, None] if settings else tf.shape(step.ids)[1]
 
 
 def _left(step):

@@ -85,6 +85,9 @@ def _extend(logits, step, state, rule, hparams, strength):
             for x in (logits, step.attention)
         )
         own_step = step._replace(ids=own.live_ids, attention=attention)
+        if penalty is not None and rule.leads_outputs:
+            # The first subword is given, at no cost.
+            penalty *= tf.cast(step.position > 0, tf.float32)
         found = _candidates(own_logits, penalty, own_step, own, rule, hparams)
         own, own_parents = beam_search.extend(
             found, own_step, own, rule, hparams

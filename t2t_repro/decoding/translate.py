@@ -341,7 +341,8 @@ class BatchTranslator:
         if self._reranker:
             texts = self._target.decode(found[0].numpy())
             beams = Translation.of_beams(texts, scores[0].numpy().tolist())
-            best = self._reranker.order([line], [beams])[0][0][0]
+            _, text = self._source.split_tag(line)
+            best = self._reranker.order([text], [beams])[0][0][0]
         targets = tf.boolean_mask(found[0, best], found[0, best] != PAD)[None]
         if self._source.leads_outputs:
             ids, inputs = ids[1:], inputs[:, 1:]

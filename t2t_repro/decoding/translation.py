@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -186,9 +187,9 @@ class Translator(Protocol):
 
 def require_beams(n_best: int, beam_size: int) -> None:
     """Require that a search has `n_best` outputs."""
-    if not 1 <= n_best <= beam_size:
+    if not (isinstance(n_best, numbers.Integral) and 1 <= n_best <= beam_size):
         raise errors.UserError(
-            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
+            f"n_best must be from 1 to beam_size={beam_size}; got {n_best!r}. "
             "Say beam_size=…, too, or export with more beams."
         )
 

@@ -222,7 +222,11 @@ def _settings_of_scores(problem, test_set, hparams, side):
         if isinstance(entry, registry.Entry):  # else it is built in
             code |= registry.checksums_of_class(entry.value)
     reranker = reranking.build(hparams)
-    others = {"definitions": code, "reranker": reranker and reranker.settings}
+    others = {
+        "definitions": code,
+        "reranker": reranker and reranker.settings,
+        "files_sha256": hparams.checksums,
+    }
     return settings | {name: dict(x) for name, x in others.items() if x}
 
 

@@ -63,6 +63,7 @@ class RunModel(NamedTuple):
         """Checkpoints, and all that changes their outputs."""
         paths = list(self.checkpoint_paths)
         reranker = reranking.build(self.decode_hparams)
+        checksums = self.decode_hparams.checksums
         return {
             "model": "run",
             "checkpoints": checkpoint_files.names(paths),
@@ -72,6 +73,7 @@ class RunModel(NamedTuple):
             "target_language": self.target_language,
             # Absent, as in earlier versions, if there are none.
             **({"reranker": dict(reranker.settings)} if reranker else {}),
+            **({"files_sha256": checksums} if checksums else {}),
             **({"usr_dir": dict(self.definitions)} if self.definitions else {}),
         }
 

@@ -116,7 +116,7 @@ class SignatureTranslator(Translator):
         """
         lines = translation.require_lines(lines)
         columns: Columns = {"inputs": self.add_tags(lines, target_language)}
-        signature = "n_best" if n_best > 1 else "serving_default"
+        signature = "n_best" if n_best != 1 else "serving_default"
         texts = {"prefixes": prefixes, "side": side}
         if subwords or search or any(x is not None for x in texts.values()):
             signature = "subwords" if subwords else "translate"

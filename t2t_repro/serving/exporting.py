@@ -16,7 +16,7 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
 from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
-from t2t_repro.serving import saved_model
+from t2t_repro.serving import saved_model, served_model
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -48,9 +48,18 @@ def write(
         The folder of the model.
 
     Raises:
-        UserError: the problem, the model or the vocabulary cannot be exported,
-            or the format needs a package that is not installed.
+        UserError: an argument is unknown; the problem, the model or the
+            vocabulary cannot be exported; or the format needs a package that is
+            not installed.
     """
+    for name, value, known in (
+        ("format", format, FORMATS),
+        ("weights_dtype", weights_dtype, served_model.WEIGHTS_DTYPES),
+    ):
+        if value not in known:
+            raise errors.UserError(
+                f"{name} must be one of {', '.join(known)}; got {value!r}."
+            )
     hparams = decode_hparams or run.search
     _require_exportable(run, hparams, format, max_beam_size)
     paths = run.checkpoints(checkpoint_path)

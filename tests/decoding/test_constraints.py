@@ -126,6 +126,27 @@ def test_improbable_phrase_has_a_share_of_the_beams(name):
     assert best[0] == 2
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_sentences_with_more_beams_beside_it_change_nothing(beams):
+    table, required = random_table(5), [[2, 3], [4], [3, 3]]
+    sizes = tf.constant([beams, 4])
+    found = beam_search.beam_search(
+        model_of(table, 4, 2),
+        rules.sentences(
+            tf.constant([8, 8]),
+            settings=rules.Settings(sizes, sizes, tf.zeros(2)),
+            side=side([required] * 2),
+        ),
+        rules.CombinedRule(
+            [rules.LengthLimit(), constraints.Require(None, side=True)]
+        ),
+        8,
+        hparam.DecodeHParams(4, return_beams=True),
+    )
+    (alone,) = find(table, 8, [required], beams)
+    assert [ids for ids, _ in outputs(found)] == [ids for ids, _ in alone]
+
+
 @pytest.fixture
 def phrase_file(tmp_path):
     path = tmp_path / "phrases.txt"

@@ -9,6 +9,7 @@ from search_tables import (
     START,
     V,
     extend_hash,
+    log_prob,
     model_of,
     outputs,
     random_table,
@@ -81,6 +82,20 @@ def test_outputs_of_groups_equal_those_of_lists(
     for sentence, table in enumerate(tables):
         expected = of_lists(table, limit, width, groups, strength)
         check(found, sentence, expected)
+
+
+def test_the_given_language_costs_nothing_in_any_group():
+    table, given = random_table(3), (rules.Prefix(), rules.TargetLanguage())
+    found = diverse.diverse_beam_search(
+        model_of(table, 4),
+        rules.sentences(tf.constant([5]), tf.constant([[3]])),
+        rules.CombinedRule([rules.LengthLimit(), *given]),
+        5,
+        DecodeHParams(4, 0.0, return_beams=True),
+    )
+    for ids, score in outputs(found):
+        own = log_prob(table, ids) - log_prob(table, ids[:1])
+        assert score == pytest.approx(own, rel=1e-4)
 
 
 def find(models, setting, **settings):

@@ -132,6 +132,14 @@ def test_scores_with_other_side_inputs_are_others(run, restored):
         evaluation.evaluate_checkpoints(run, TEXT, side=[])
 
 
+def test_scores_with_other_words_of_a_rule_are_others(run, restored, tmp_path):
+    search = DecodeHParams(rules=f"forbid:file={tmp_path / 'words'}")
+    for text in "aab":
+        (tmp_path / "words").write_text(text)
+        evaluation.evaluate_checkpoints(run, TEXT, decode_hparams=search)
+    assert restored == 2 * ["ckpt-1", "ckpt-2"]
+
+
 def test_scores_of_tokens_are_others_than_of_text(run, restored, monkeypatch):
     evaluation.evaluate_checkpoints(run, TEXT, samples=1)
     monkeypatch.setitem(vars(run.problem), "tokenized", True)

@@ -88,6 +88,15 @@ def test_export_is_the_same_beside_other_files(tmp_path):
     assert bulk_decoding.of_export(tmp_path / "export") == before
 
 
+def test_text_of_a_file_that_a_rule_reads_is_a_setting(tmp_path):
+    (words := tmp_path / "words").write_text("a")
+    search = DecodeHParams(rules=f"forbid:file={words}:ignore_case=true")
+    model = bulk_decoding.RunModel(RUN, (), (), search, False, "")
+    before = model.settings
+    words.write_text("b")
+    assert before["files_sha256"] != model.settings["files_sha256"]
+
+
 def test_definitions_and_target_language_are_settings():
     registry.load_definitions()
     model = bulk_decoding.of_run(Run.open(RUN))
