@@ -329,16 +329,18 @@ def text(number: int, source: str, translation: Translation) -> str:
     Tabs are between them, so those of a text with its tabs become spaces.
     """
     texts = translation.texts
-    if len(texts) > 1:
-        texts = [output.replace("\t", " ") for output in texts]
-    return "\t".join(texts)
+    return "\t".join(map(_without_tabs, texts) if len(texts) > 1 else texts)
+
+
+def _without_tabs(text):
+    return text.replace("\t", " ")
 
 
 def tsv(number: int, source: str, translation: Translation) -> str:
     """Return a line for each output: sentence, rank, score, text."""
     pairs = zip(translation.texts, translation.scores, strict=True)
     return "\n".join(
-        f"{number}\t{rank}\t{score:.{_DIGITS}f}\t{output}"
+        f"{number}\t{rank}\t{score:.{_DIGITS}f}\t{_without_tabs(output)}"
         for rank, (output, score) in enumerate(pairs, 1)
     )
 

@@ -213,6 +213,9 @@ def test_phrases_that_cannot_be_met_are_refused(
     phrase_file.write_text("\n".join("123456789"))
     with pytest.raises(errors.UserError, match="must have 1 to 8 phrases; got"):
         build(f"require:file={phrase_file}")
+    phrase_file.write_text("7")
+    both = build(f"require:file={phrase_file}+forbid:file={phrase_file}")
+    assert both.rules[-1].name == "require"
     with pytest.raises(errors.UserError, match="has no phrases. Add file="):
         build("require:side=false")
     with pytest.raises(errors.UserError, match="require needs a search; got"):

@@ -183,13 +183,13 @@ def test_score_has_log_prob_of_each_subword(translator, vocabulary):
         (
             "jsonl",
             '{"sentence": 3, "source": "x", "translations": '
-            '[{"text": "ä b", "score": -1.234568}, '
+            r'[{"text": "ä\tb", "score": -1.234568}, '
             '{"text": "c", "score": -2.0}]}',
         ),
     ],
 )
 def test_format_has_all_outputs_of_a_line(name, expected):
-    found = Translation(["ä b", "c"], [-1.23456789, -2.0])
+    found = Translation(["ä\tb", "c"], [-1.23456789, -2.0])
     assert OUTPUT_FORMATS[name](3, "x", found) == expected
 
 
