@@ -1,6 +1,7 @@
 """Settings as text, and the rules of fields."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_rule_of_a_field_is_checked(name, good, bad, rule):
 @dataclasses.dataclass
 class Optional:
     width: int | None = None
+    path: str | None = None
     sizes: tuple[int, ...] = (3, 5)
 
 
@@ -114,7 +116,7 @@ def test_text_of_an_optional_field_has_the_type_of_its_values():
 
 @pytest.mark.parametrize("value", [1e5, "5", np.int64(5)])
 def test_types_are_checked_where_none_is_allowed_too(value):
-    fields.check_types(Optional())
+    fields.check_types(Optional(path=pathlib.Path("a")))
     with pytest.raises(errors.UserError, match="width must be of type int"):
         fields.check_types(Optional(value))
 
