@@ -15,7 +15,7 @@ from typing import Any
 from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.data.corpus import Corpus
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
@@ -70,7 +70,7 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
 
 def _trainer_flags(row, job):
     options = job.options
-    overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
+    overrides = fields.join({k: str(v) for k, v in row.changes.items()})
     stopping = (
         f"--early_stopping_evals={options.early_stopping_evals}",
         f"--early_stopping_metric={options.early_stopping_metric}",

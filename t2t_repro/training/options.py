@@ -1,6 +1,7 @@
 """Options of a training run, and its task: a model's settings and data."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -151,11 +152,11 @@ class Options(fields.Settings):
     )
 
     def given(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults."""
+        """Return the options that differ from their defaults, for run.json."""
         return {
-            field.name: getattr(self, field.name)
+            field.name: str(value) if isinstance(value, os.PathLike) else value
             for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
+            if (value := getattr(self, field.name)) != field.default
         }
 
     def resolved(self, hparams: hparam.HParams) -> "ResolvedOptions":

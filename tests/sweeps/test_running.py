@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from t2t_repro import errors
-from t2t_repro.io import files
+from t2t_repro import errors, registry
+from t2t_repro.io import fields, files
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, rows, running
@@ -93,6 +93,15 @@ def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
     assert (row["ended_by"], row["converged"]) == ("steps", False)
     with pytest.raises(errors.UserError, match="patience is 2 there and None"):
         running.run_row(table.row("base", 1), job, lambda *_: {})
+
+
+def test_trainer_gets_the_hparams_of_a_row(micro_table):
+    changes = {"loss": "own:words=a,b", "proportional_rows": False}
+    row = rows.Row("own", "tiny", changes, seed=1)
+    flags = running._trainer_flags(row, micro_table[1])
+    (given,) = (flag for flag in flags if flag.startswith("--hparams="))
+    cls = type(registry.build_hparams("tiny"))
+    assert fields.parse(cls, given.removeprefix("--hparams=")) == changes
 
 
 def test_commands_share_the_cores(monkeypatch, tmp_path):

@@ -41,6 +41,12 @@ def test_resumed_run_keeps_its_best_checkpoints_unless_told(
     assert ("continues with --keep_best_checkpoints=2" in printed) is continues
 
 
+def test_given_options_are_json(tmp_path):
+    given = Options(warm_start_from=tmp_path, keep_best_checkpoints=0).given()
+    path, number = "warm_start_from", "keep_best_checkpoints"
+    assert given == {path: str(tmp_path), number: 0}
+
+
 @pytest.mark.parametrize(
     ("hparams", "options", "pairs", "length", "note"),
     [
