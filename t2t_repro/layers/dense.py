@@ -119,7 +119,9 @@ class Dense(keras.layers.Dense):
         shape = (*ops.shape(inputs)[:-1], self.units)
         y = ops.reshape(_product(flat, kernel), shape)
         if self.use_bias:
-            y = ops.add(y, self.bias)
+            in_bfloat16 = self.compute_dtype == "bfloat16"
+            add = _add_in_bfloat16 if in_bfloat16 else ops.add
+            y = add(y, ops.cast(self.bias, y.dtype))
         return y if self.activation is None else self.activation(y)
 
 
@@ -135,6 +137,22 @@ def _product(x, kernel):
         )
 
     return ops.matmul(x, kernel), gradients
+
+
+@ops.custom_gradient
+def _add_in_bfloat16(y, bias):
+    """Add a bias [N] to y [..., N]; sum its gradient in float32.
+
+    On CPUs, TensorFlow 2.21 sums that of BiasAdd, which Keras takes, in
+    bfloat16, where no more is added when the sum is 256 times the addend.
+    """
+
+    def gradients(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        rows = ops.reshape(ops.cast(upstream, "float32"), (-1, bias.shape[0]))
+        return upstream, ops.cast(ops.sum(rows, axis=0), bias.dtype)
+
+    return ops.add(y, bias), gradients
 
 
 class Projection(NamedTuple):

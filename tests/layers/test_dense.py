@@ -68,6 +68,18 @@ def test_output_and_gradients_equal_keras(
         )
 
 
+@pytest.mark.tensorflow
+def test_gradient_of_a_bias_is_the_sum_of_many_rows():
+    """An addend is less than half of the last bit of the sum."""
+    layer = dense.Dense(2, dtype="mixed_bfloat16")
+    layer.build((None, None, 3))
+    with tf.GradientTape() as tape:
+        y = layer(tf.zeros((64, 128, 3)))
+        loss = 1e-3 * tf.reduce_sum(tf.cast(y, tf.float32))
+    gradient = tape.gradient(loss, layer.bias.value)
+    np.testing.assert_allclose(gradient, [8.192] * 2, rtol=5e-3)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "blocks"),
     [
