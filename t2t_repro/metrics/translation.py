@@ -172,6 +172,8 @@ class BleuTok(Bleu):
 
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
+        # Moses would take the rules of English for fr_XX.
+        self._moses = languages.two_letters(language)
         self._prepare_line, note = self._preparation()
         self.note += note
 
@@ -193,13 +195,13 @@ class BleuTok(Bleu):
         if self.tokenized:
             return []
         space_out = [long_lines.SPACE_OUT_COMMAND] * self.of_characters
-        return [*space_out, f"tokenizer.perl -l {self.language}"]
+        return [*space_out, f"tokenizer.perl -l {self._moses}"]
 
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         """Return a function of a line, and its note in the signature."""
         if self.tokenized:
             return str, "|text:tokenized"
-        return moses.tokenizer(self.language), _moses_note(self.language)
+        return moses.tokenizer(self._moses), _moses_note(self._moses)
 
 
 class BleuCompoundSplit(BleuTok):
@@ -214,8 +216,8 @@ class BleuCompoundSplit(BleuTok):
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         if self.tokenized:
             return moses.split_hyphens, "|text:tokenized|hyphens:split"
-        note = _moses_note(self.language)
-        return moses.compound_splitter(self.language), f"{note}|hyphens:split"
+        note = f"{_moses_note(self._moses)}|hyphens:split"
+        return moses.compound_splitter(self._moses), note
 
 
 class LengthRatio(Bleu):

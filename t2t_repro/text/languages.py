@@ -29,6 +29,17 @@ DIRECTED = r"(?s)^[ \t\n\r]*<([A-Za-z_]*)2([A-Za-z_]+)>(?:[ \t\n\r]+(.*))?$"
 # Inputs of an export that name the languages of each sentence.
 SOURCE, TARGET = "source_language", "target_language"
 _DIRECTED = re.compile(DIRECTED)
+# Codes of ISO 639-3, which NLLB's languages have, and those of two letters.
+_TWO_LETTERS = dict(
+    pair.split(":")
+    for pair in """
+    amh:am arb:ar asm:as ben:bn bul:bg cat:ca ces:cs dan:da deu:de ell:el eng:en
+    est:et fin:fi fra:fr gle:ga guj:gu heb:he hin:hi hun:hu hye:hy isl:is ita:it
+    jpn:ja kan:kn kat:ka kaz:kk kor:ko lit:lt lvs:lv mal:ml mar:mr mya:my nld:nl
+    ory:or pan:pa pes:fa pol:pl por:pt ron:ro rus:ru slk:sk slv:sl spa:es swe:sv
+    tam:ta tel:te tha:th ukr:uk urd:ur zho:zh
+    """.split()
+)
 
 
 def parse_direction(name: str, text: str) -> tuple[Direction, ...]:
@@ -63,6 +74,12 @@ def matches_direction(direction: Direction, given: Direction) -> bool:
 def without_region(language: str) -> str:
     """Return the first part of a language's code: "zh" of "zh_TW"."""
     return re.split("[_-]", language.lower())[0]
+
+
+def two_letters(language: str) -> str:
+    """Return the code by which rules are known: "de" of de_DE and deu_Latn."""
+    code = without_region(language)
+    return _TWO_LETTERS.get(code, code)
 
 
 def only_direction(languages: Iterable[str]) -> str:

@@ -127,8 +127,8 @@ def sentence_splitter(
     White space around sentences is removed; a blank line has no sentence.
 
     Args:
-        language: code, such as "de". Languages without rules of their own have
-            those of a related language, or of English.
+        language: code, such as "de" or "deu_Latn". Languages without rules of
+            their own have those of a related language, or of English.
         normalize: function of each sentence. It may tokenize, which would hide
             the ends of sentences.
         split_tag: function that splits a line into its tag, or "", and its
@@ -142,13 +142,14 @@ def sentence_splitter(
     """
     with errors.needed("sentences", "--split_sentences"):
         import sentencex
+    code = languages.two_letters(language)
 
     def split(line: str) -> list[str]:
         if adds_tag:
             line = normalize(line)
         tag, text = split_tag(line)
         finish = str if adds_tag else normalize
-        sentences = map(str.strip, sentencex.segment(language, text))
+        sentences = map(str.strip, sentencex.segment(code, text))
         return [
             languages.join_tag(tag, finish(sentence))
             for sentence in sentences

@@ -13,6 +13,7 @@ import unicodedata
 from typing import Any
 
 from t2t_repro import errors
+from t2t_repro.text.languages import two_letters
 from t2t_repro.text.parallel_files import Pair
 
 # Scripts as in Unicode's names of letters, by languages and by their own codes
@@ -234,8 +235,8 @@ class Unique(PairFilter):
 
 def _script_code(language):
     """Return the script in a language's code, or else the language alone."""
-    first, *others = re.split("[_-]", language.lower())
-    return next((code for code in others if len(code) == 4), first)
+    found = re.search("[_-]([a-z]{4})(?![a-z])", language.lower())
+    return found[1] if found else two_letters(language)
 
 
 @functools.lru_cache(1 << 16)

@@ -122,6 +122,13 @@ def test_signature_of_each_metric_has_its_settings():
     assert split.endswith(f"{moses}|hyphens:split")
 
 
+@pytest.mark.parametrize("language", ["fr", "fr_XX", "fra_Latn"])
+def test_tokens_of_moses_are_those_of_the_language_whatever_its_code(language):
+    metric = Suite(("bleu_tok",), language).build()["bleu_tok"]
+    assert metric.prepare("L'été.") == "L&apos; été ."  # English: L &apos;été
+    assert metric.check.startswith("tokenizer.perl -l fr;")
+
+
 def test_tokenized_text_is_not_tokenized_again():
     # Tokenized anew, "&apos;s" would be three tokens and "Nr." two.
     hypotheses, references = (

@@ -37,9 +37,10 @@ def test_split_prefers_ends_of_sentences_then_clauses_then_words(
     assert long_lines.split(text, at_most(length)) == expected
 
 
-def test_line_is_split_into_sentences_without_loss():
+@pytest.mark.parametrize("language", ["de", "de_DE", "deu_Latn"])
+def test_line_is_split_into_sentences_without_loss(language):
     pytest.importorskip("sentencex")
-    split = long_lines.sentence_splitter("de")
+    split = long_lines.sentence_splitter(language)
     line = " Es war z. B. am 3. Mai so.  Dr. Maier kam! Ende"
     parts = ["Es war z. B. am 3. Mai so.", "Dr. Maier kam!", "Ende"]
     assert split(line) == parts

@@ -43,8 +43,9 @@ def test_script_is_that_of_the_language_and_ignores_other_signs():
     assert not built.keep(("day", "日本"))
     assert not built.keep(("день", "day"))
     assert build("script", 1).keep(("cafe\u0301", "12"))
-    with_codes = build("script", 1, ("rus_Cyrl", "sr-Latn-RS"))
+    with_codes = build("script", 1, ("rus", "sr-Latn-RS"))
     assert with_codes.keep(("день", "dan"))
+    assert build("script", 1, ("srp_Cyrl", "en")).keep(("дан", "day"))
     assert not with_codes.keep(("day", "dan"))
     assert not with_codes.keep(("день", "дан"))
 
