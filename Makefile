@@ -59,7 +59,7 @@ define install
 	@echo "Installing into $(VENV): TensorFlow and more, about $(2)."
 	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 14), \
 	  f"Python 3.10 to 3.13 is needed, this is {sys.version}: make PYTHON=python3.11"'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip  # pip of Python 3.10 resolves slowly
 	$(BIN)/python -m pip install --progress-bar off --editable '.[$(1)]'
 endef

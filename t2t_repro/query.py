@@ -68,6 +68,7 @@ class Options:
 
 
 _OF_LINES = "prefixes", "side"  # one for each line
+_OF_SERVERS = ("protocol", "servable_name", "timeout_secs", "wait_secs")
 common_flags.define_fields(connection.Options)
 
 
@@ -117,8 +118,8 @@ def _read_inputs():
         version = version_folders.find_version(
             version_folders.open_folder(options.export_dir)
         )
-    for name in connection.FILES:
-        if version and getattr(settings, name):
+    for name in (*connection.FILES, *_OF_SERVERS):
+        if version and common_flags.given(name):
             raise errors.UserError(
                 f"--{name} is for a --server. Omit it for --export_dir."
             )

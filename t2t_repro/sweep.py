@@ -58,14 +58,14 @@ class Options:
 
     def read_seeds(self) -> list[int]:
         """Return the seeds, each once."""
-        seeds = dict.fromkeys(self.seeds or ("1",))
+        seeds = self.seeds or ("1",)
         for seed in seeds:
             is_whole = seed.isascii() and seed.isdigit() and len(seed) < 11
             if not is_whole or int(seed) >= 2**31:
                 raise errors.UserError(
                     f"A seed is a whole number below 2^31; got --seeds={seed}."
                 )
-        return list(map(int, seeds))
+        return list(dict.fromkeys(map(int, seeds)))
 
 
 common_flags.define_fields(Data, ("raw_dir", "num_workers"))

@@ -176,6 +176,7 @@ _HELP = (
 _SETTINGS = "NAME=VALUE,…"
 _REPEAT = re.compile(r";\s+repeat this option.*", re.DOTALL)  # absl's
 _PLACEHOLDERS = {
+    "config": "FILE",
     "problem": "NAME",
     "hparams_set": "NAME",
     "problem_args": _SETTINGS,

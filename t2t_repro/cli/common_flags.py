@@ -247,7 +247,8 @@ _PROBLEM_ARGS = define_items(
 _HPARAMS_SET = flags.DEFINE_string(
     "hparams_set",
     None,
-    "Name of the hparams set: model and training. --registry_help lists all.",
+    "Name of the hparams set: model and training; of a sweep several, "
+    "comma-separated. --registry_help lists all.",
 )
 _HPARAMS = define_items(
     "hparams",
@@ -264,7 +265,8 @@ _DATA_DIR = flags.DEFINE_string(
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder of the run; by default ~/t2t_train/PROBLEM/HPARAMS_SET.",
+    "Folder of the run, or of the runs of a sweep. The default for a run is "
+    "~/t2t_train/PROBLEM/HPARAMS_SET.",
 )
 # The functions below define flags of the command that calls them.
 flags.disclaim_key_flags()

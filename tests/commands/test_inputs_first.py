@@ -190,6 +190,10 @@ serve --export_dir={here} --port=8501
     --rest_port and --grpc_port (alias --port) are both 8501.
 query --export_dir={here}/export/1 --token_file={here}/one
     --token_file is for a --server.
+query --export_dir={here}/export/1 --protocol=rest
+    --protocol is for a --server.
+show --runs_dir={here} --hparams_set=small
+    --runs_dir ignores --hparams_set=small.
 """)
 
 
