@@ -403,6 +403,17 @@ class SubwordSampler:
         return both[concatenate_ranges(starts, lengths)], lengths
 
 
+def training_lengths(
+    hparams: hparam.HParams,
+    vocabularies: Vocabularies,
+    seed: int,
+    corpus: Corpus,
+) -> Lengths:
+    """Return planned_lengths() of a training with these settings."""
+    sampler = build(hparams, vocabularies, seed)
+    return planned_lengths(sampler, corpus, hparams.max_length)
+
+
 def planned_lengths(
     sampler: SubwordSampler | None, corpus: Corpus, max_length: int
 ) -> Lengths:

@@ -159,12 +159,10 @@ def _open_data(run, data_dir):
 def _mean_lengths(run, data):
     """Return mean subwords of the inputs and targets in training."""
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    sampler = subword_sampling.build(
-        run.hparams, run.vocabularies, run.settings["random_seed"]
+    lengths = subword_sampling.training_lengths(
+        run.hparams, run.vocabularies, run.settings["random_seed"], corpus
     )
-    max_length = run.hparams.max_length
-    lengths = subword_sampling.planned_lengths(sampler, corpus, max_length)
-    return batch_plan.mean_lengths(lengths, max_length)
+    return batch_plan.mean_lengths(lengths, run.hparams.max_length)
 
 
 def _cost(run, data, read, options):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from t2t_repro import errors, hparam, prepare, registry
-from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.io import fields, files
 from t2t_repro.metrics import scores
@@ -102,11 +102,12 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
     if scores are of averaged weights or another split. Padding is a share of
     tokens and padding, of both sides.
     """
-    hparams, corpus = run.hparams, open_corpus(run, "train")
-    lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
-    plan = batch_plan.build(
-        corpus.lengths, hparams, run.settings["random_seed"]
+    hparams, seed = run.hparams, run.settings["random_seed"]
+    lengths = subword_sampling.training_lengths(
+        hparams, run.vocabularies, seed, open_corpus(run, "train")
     )
+    means = batch_plan.mean_lengths(lengths, hparams.max_length)
+    plan = batch_plan.build(lengths, hparams, seed)
     model = building.build_abstract(hparams, **run.vocabularies.sizes)
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
@@ -120,8 +121,8 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
         "signatures": stored["signatures"],
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
-        "training_flops": seq2seq.training_flops(model, tokens, *lengths),
-        "padding": 1 - sum(plan.tokens.values()) / plan.padded_tokens,
+        "training_flops": seq2seq.training_flops(model, tokens, *means),
+        "padding": batch_plan.padding(plan),
         "curve": curve,
     }
 

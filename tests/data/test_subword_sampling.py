@@ -242,7 +242,7 @@ def vocabulary():
 
 
 @pytest.mark.parametrize("sides", ["both", "inputs", "targets"])
-def test_hparams_choose_the_sides(tiny, sides):
+def test_hparams_choose_the_sides(tiny, pairs, sides):
     hparams = dataclasses.replace(
         tiny, unigram_alpha=0.2, subword_sampling_sides=sides
     )
@@ -251,6 +251,12 @@ def test_hparams_choose_the_sides(tiny, sides):
     assert tuple(built.methods) == (
         corpus.SIDES if sides == "both" else (sides,)
     )
+    lengths = subword_sampling.training_lengths(hparams, pair, 1, pairs)
+    assert [*built.methods] == [
+        side
+        for side in corpus.SIDES
+        if lengths[side].sum() > pairs.lengths[side].sum()
+    ]
 
 
 @pytest.mark.parametrize(
