@@ -73,6 +73,7 @@ def apply(
             )
         repeated = _repeated(path, run)
         values = {flag: repeated[flag] for flag in repeated if flag in known}
+        _refuse_other_set(known, values)
     else:
         values = _read(path)
     if "config" in values:
@@ -87,8 +88,6 @@ def apply(
                 f"{path} has {flag!r}, which is not a flag of this command."
                 f"{hint} --help lists the flags."
             )
-    if path.name == _RUN_JSON:
-        _refuse_other_set(known, values)
     settings = [(_original(known, name), values[name]) for name in values]
     if name := _repeated_name([flag.name for flag, _ in settings]):
         raise errors.UserError(

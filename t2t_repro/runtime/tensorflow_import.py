@@ -257,7 +257,7 @@ def _silent_stderr() -> Iterator[None]:
         os.dup2(messages.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:  # no interruption
             messages.seek(0)
             os.write(stderr, messages.read())
             raise
