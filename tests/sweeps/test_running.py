@@ -39,7 +39,6 @@ def trainer(monkeypatch, micro_table):
 
     def run(self, name, *arguments, budget=None):
         trainer.commands.append(name)
-        trainer.arguments = arguments  # of the last command
         folder = micro_table[1].output_dir / "base-seed1-float32"
         (folder / "translations").mkdir(parents=True, exist_ok=True)
         if name == "trainer":
@@ -54,15 +53,6 @@ def trainer(monkeypatch, micro_table):
     monkeypatch.setattr(Run, "open", lambda folder: Run(folder, {}, None, None))
     monkeypatch.setattr(Run, "stored_scores", lambda _: {"validation": {}})
     return trainer
-
-
-def test_hparam_with_a_comma_reaches_the_trainer(micro_table, trainer):
-    table, job = micro_table
-    changes = {"train_steps": 10, "optimizer_arguments": "names=a,b"}
-    row = table.row("base", 1)._replace(changes=changes)
-    running.train_row(row, job, queue.Commands())
-    (given,) = (text for text in trainer.arguments if "--hparams=" in text)
-    assert given == '--hparams=train_steps=10,optimizer_arguments="names=a,b"'
 
 
 def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
