@@ -87,6 +87,7 @@ class CheckpointReader:
         A variable can share its memory.
 
         Raises:
+            UserError: the checkpoint was removed since it was opened.
             DamagedCheckpointError: it cannot be read.
         """
         name += _SUFFIX
@@ -100,6 +101,7 @@ class CheckpointReader:
                     dtypes=[dtype],
                 )
         except _UNREADABLE as error:
+            checkpoint_files.require(self.path)  # a training may remove it
             raise DamagedCheckpointError(self.path, error) from error
         return value
 

@@ -262,6 +262,17 @@ def test_absent_checkpoint_is_a_user_error(target, tmp_path):
         restore_weights(target.model, path, VOCABULARY)
 
 
+def test_checkpoint_that_is_removed_while_it_is_read_is_not_damaged(tmp_path):
+    """A training removes old ones, which avg_checkpoints may be reading."""
+    path = tmp_path / "ckpt-5"
+    tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(path))
+    reader = checkpoints.CheckpointReader(path)
+    for file in checkpoint_files.list_files(tmp_path):
+        file.unlink()
+    with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
+        reader.tensor("x")
+
+
 def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
     for name, size in (("ckpt-1", 3), ("ckpt-2", 4)):
         weights = {"layer": {"kernel": tf.Variable(tf.zeros([size]))}}
