@@ -403,10 +403,12 @@ class DecodeHParams(fields.Settings):
 
     @property
     def checksums(self) -> dict[str, str]:
-        """{name: sha256} of the files among `paths`."""
+        """{name: sha256} of the files that arguments of rules name."""
+        # Those of rerankers, such as language=de, may be files by chance.
+        rules_alone = dataclasses.replace(self, rerank="")
         return {
             name: files.sha256(path)
-            for name, path in self.paths.items()
+            for name, path in rules_alone.paths.items()
             if path.is_file()
         }
 

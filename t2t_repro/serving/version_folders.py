@@ -70,8 +70,13 @@ def newest_version(export_dir: pathlib.Path) -> int:
     A killed copy, and a version that was removed at the URL, leave a folder.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or the folder is that of a version.
     """
+    if is_saved_model(export_dir):
+        raise errors.UserError(
+            f"{storage.name_of(export_dir)} is a version of an export. Name "
+            "the folder of all its versions, which has this one."
+        )
     numbers = list_versions(export_dir) if export_dir.is_dir() else []
     complete = [n for n in numbers if is_saved_model(export_dir / str(n))]
     if not complete:

@@ -98,8 +98,8 @@ def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
         f"Lines longer than max_input_length={limit:,} subwords have an empty "
         f"translation ({count:,} in all): {', '.join(shown)}"
         f"{', …' if count > len(shown) else ''}. All other lines are "
-        "translated. With --decode_hparams=long_inputs=split these are "
-        "split and translated."
+        "translated. --decode_hparams=max_input_length=… allows longer ones, "
+        "and without side inputs long_inputs=split translates their parts."
     )
 
 

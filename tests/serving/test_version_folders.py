@@ -25,6 +25,8 @@ def test_newest_complete_version_is_copied(memory, machine):
         memory.pipe(f"/bucket/export/{name}", b"content")
     version_folders.open_folder(URL)
     assert version_folders.newest_version(folder) == 10
+    with pytest.raises(errors.UserError, match="/10 is a version of an export"):
+        version_folders.newest_version(folder / "10")
     assert version_folders.list_versions(folder) == [10]
     assert len(list(folder.glob("10/**/*.*"))) >= 2
     assert version_folders.list_uploaded(folder) == [2, 10, 11]
