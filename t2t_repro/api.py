@@ -144,9 +144,11 @@ class Model(Translator):
         Args:
             test_set: a split of the problem, or a test set of sacreBLEU.
             **settings: other arguments of evaluation.evaluate().
+                decode_hparams may be changes of the problem's, such as
+                {"beam_size": 8}.
         """
         return evaluation.evaluate(
-            self.run, test_set, checkpoint_path=self._checkpoints, **settings
+            self.run, test_set, **self._settings(settings)
         )
 
     def export(
@@ -156,11 +158,16 @@ class Model(Translator):
 
         Args:
             export_dir: folder of versions; None: `export` in the run.
-            **settings: other arguments of exporting.write().
+            **settings: other arguments of exporting.write(); decode_hparams as
+                in evaluate().
         """
-        return exporting.write(
-            self.run, export_dir, checkpoint_path=self._checkpoints, **settings
-        )
+        return exporting.write(self.run, export_dir, **self._settings(settings))
+
+    def _settings(self, given):
+        changes = given.get("decode_hparams")
+        if isinstance(changes, str | Mapping):
+            given["decode_hparams"] = self.run.search.override(changes)
+        return {"checkpoint_path": self._checkpoints, **given}
 
     def _normalizers(self, target_language):
         return self.run.problem.toward(target_language).normalizers

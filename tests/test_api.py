@@ -224,7 +224,9 @@ def test_model_remains_when_the_working_directory_changes(
     model = t2t_repro.load("run/checkpoints/ckpt-300")
     monkeypatch.chdir(tmp_path)
     lines = test_sets.TestSet(SOURCES[:1], [TARGETS[:1]], "files/lines")
-    assert "bleu" in model.evaluate(lines, samples=1).scores
+    search = {"beam_size": 1}
+    found = model.evaluate(lines, samples=1, decode_hparams=search)
+    assert found.details["decode_hparams"]["beam_size"] == 1
     assert (folder / "run" / "translations" / "files" / "lines.txt").exists()
 
 
