@@ -299,7 +299,7 @@ class Options:
         return _open(self.alignments, lambda line: None)
 
     def check_outputs(self) -> None:
-        """Check that files to write differ from each other and the inputs."""
+        """Check names of files to write, beside each other and the inputs."""
 
         def paths(*names):
             given = filter(None, (getattr(self, name) for name in names))
@@ -309,6 +309,11 @@ class Options:
         inputs = paths("decode_from_file", "score_file", *_BESIDE_LINES)
         for path in outputs:
             files.require_replaceable(path)
+            if path.suffix in parallel_files.SUFFIXES[1:]:
+                raise errors.UserError(
+                    f"{path} would be plain text. Omit {path.suffix}, or "
+                    "compress what the command writes to standard output."
+                )
             if path.resolve() in {each.resolve() for each in inputs}:
                 raise errors.UserError(
                     f"{path} is also a file to read, and would be lost. Name "

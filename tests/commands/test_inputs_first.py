@@ -105,6 +105,8 @@ report --output_dir={run},{here}
     --alignment_layer must be from 1 to 2, the number of
 {decoder} --alignments={here}/out --decode_to_file={here}/out
     --decode_to_file and --alignments are the same file
+{decoder} --decode_to_file={here}/out.gz
+    {here}/out.gz would be plain text. Omit .gz,
 {decoder} --decode_to_dir={here}/out
     --decode_to_dir needs --decode_from_file.
 {decoder} --decode_from_file={here}/two --shard_lines=7
