@@ -540,6 +540,9 @@ class BatchTranslator:
             rows = self._score(*arrays).numpy()
             alignments: list = [None] * len(batch)
             if self._aligner:
+                if self._source.leads_outputs:  # as outputs of a search have it
+                    _, first = rules.split_language(arrays[0])
+                    arrays = arrays[0], tf.concat([first, arrays[1]], 1)
                 alignments = self._aligner.align(*arrays)
             for i, row, alignment in zip(batch, rows, alignments, strict=True):
                 ids = targets[i]

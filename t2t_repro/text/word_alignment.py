@@ -58,11 +58,12 @@ def align_words(
 
     Args:
         links: (source subword, target subword).
-        source_words: word of each source subword, by word_indices().
+        source_words: word of each source subword, by words().
         target_words: the same for the target.
     """
+    pairs = ((source_words[i], target_words[j]) for i, j in links)
     return Alignment(
-        frozenset((source_words[i], target_words[j]) for i, j in links),
+        frozenset(pair for pair in pairs if min(pair) >= 0),
         max(source_words, default=-1) + 1,
         max(target_words, default=-1) + 1,
     )

@@ -134,13 +134,15 @@ def test_tag_is_no_word_of_an_alignment():
     )
     table = translate.Aligner([Table(0)], Vocabularies.shared(tagged))
 
-    def align(sources):
-        targets = [target for _, target in PAIRS]
+    def align(sources, tag=""):
+        targets = [tag + target for _, target in PAIRS]
         rows = [score.pad_rows(tagged.encode(x)) for x in (sources, targets)]
         return table.align(*rows)
 
     sources = [source for source, _ in PAIRS]
-    assert align([f"<2de> {source}" for source in sources]) == align(sources)
+    expected = align(sources)
+    assert align([f"<2de> {source}" for source in sources]) == expected
+    assert align(sources, "<2de> ") == expected
 
 
 @pytest.mark.parametrize(("layer", "is_guided"), [(None, True), (3, False)])
@@ -160,3 +162,23 @@ def test_trained_head_aligns_unless_a_layer_is_named(
     aligner = translate.Aligner([Table(0, loss)], vocabularies, layer)
     found = aligner._best_sources(*rows).numpy()[0, :3]
     assert found.tolist() == best(heads).tolist()
+
+
+def test_given_targets_begin_with_the_language_as_outputs_do(
+    vocabulary, vocabularies, monkeypatch
+):
+    class Rows:
+        def align(self, inputs, outputs):
+            self.outputs = outputs.numpy().tolist()
+            return [None]
+
+    monkeypatch.setattr(type(vocabulary), "leads_outputs", True)
+    translator = translate.BatchTranslator(
+        [], vocabularies, hparam.DecodeHParams(), rows := Rows()
+    )
+    monkeypatch.setattr(
+        translator, "_score", lambda _, ids: tf.zeros(ids.shape)
+    )
+    assert len(list(translator.score([("birds", "a dog")]))) == 1
+    (source,), (target,) = map(vocabulary.encode, (["birds"], ["a dog"]))
+    assert rows.outputs == [[source[0], *target]]
