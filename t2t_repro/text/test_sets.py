@@ -11,6 +11,7 @@ from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
+from t2t_repro.text.languages import two_letters
 from t2t_repro.text.parallel_files import Pair, read_lines, require_text
 
 _TIMEOUT_SECS = 20
@@ -155,12 +156,16 @@ def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
     """Return a test set of sacreBLEU, which downloads it on first use.
 
     It is stored in ~/.sacrebleu, or in the folder that $SACREBLEU names.
+    Languages may be codes such as de_DE and deu_Latn.
 
     Raises:
         UserError: it is unknown, has other languages, or cannot be downloaded.
     """
-    known, pair = language_pairs(name), "-".join(languages)
-    dataset = DATASETS[name]
+    known, dataset = language_pairs(name), DATASETS[name]
+    if languages not in known:  # such as those of NLLB
+        source, target = map(two_letters, languages)
+        languages = source, target
+    pair = "-".join(languages)
     if languages not in known:
         raise errors.UserError(
             f"sacreBLEU's test set {name} is not of {pair}, but of "

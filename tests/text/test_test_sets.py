@@ -31,6 +31,10 @@ def test_stored_set_of_sacrebleu_is_read(store):
         ["one", "two"], [["eins", "zwei"]], name
     )
     assert list(test_set.pairs()) == [("one", "eins"), ("two", "zwei")]
+    for codes in (("eng_Latn", "deu_Latn"), ("en_XX", "de_DE")):
+        assert test_sets.from_sacrebleu("wmt14/full", codes) == test_set
+    with pytest.raises(errors.UserError, match="is not of en-it, but of cs-en"):
+        test_sets.from_sacrebleu("wmt14/full", ("eng_Latn", "ita_Latn"))
 
 
 def test_failed_download_is_user_error_with_alternatives(store, monkeypatch):
