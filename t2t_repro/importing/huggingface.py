@@ -141,16 +141,18 @@ def read(folder: pathlib.Path) -> Imported:
     config, hparams = family.read_settings(stored, file)
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
-    search, output, search_files = _read_search(folder, stored, config, family)
+    search, first, is_without_pad, search_files = _read_search(
+        folder, stored, config, family
+    )
     tokenizer = folder / "tokenizer_config.json"
     is_there = tokenizer.is_file()
     settings = model_files.read_json(tokenizer, dict) if is_there else {}
     settings = {"tokenizer_class": stored.get("tokenizer_class")} | settings
     found = family.read_vocabularies(
-        folder, config | {_FORCED: output.first}, settings
+        folder, config | {_FORCED: first}, settings
     )
     model_weights = family.read_weights(tensors, config, hparams, found)
-    if output.is_normalized_without_pad:
+    if is_without_pad:
         count = len(model_weights["softmax/weight"])
         zeros = np.zeros(count, np.float32)
         model_weights.setdefault("softmax/bias", zeros)[PAD] = imported.PAD_BIAS
@@ -397,19 +399,11 @@ def _positions(tensors, hparams, size):
     return {}
 
 
-class _Output(NamedTuple):
-    """What generate() does to outputs that is no setting of a search here."""
-
-    first: int | None  # token that begins all of them, if it is known
-    # Whether PAD has no share of the probabilities. In OPUS-MT its logit is 0,
-    # which may be the greatest.
-    is_normalized_without_pad: bool
-
-
 def _read_search(folder, stored, config, family):
-    """Return the settings of generate() as DecodeHParams, and their files.
+    """Return the settings of generate() as DecodeHParams, and more of it.
 
-    The second result is an _Output.
+    The others are the token that begins all outputs, if it is known, whether
+    PAD, whose logit is 0 in OPUS-MT, has no probability, and the files.
 
     generate() divides a log-probability by length^length_penalty, and counts
     EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
@@ -446,4 +440,4 @@ def _read_search(folder, stored, config, family):
     rule = "false with min_length, min_new_tokens or no_repeat_ngram_size"
     model_files.require(file, settings, (name, is_right, rule))
     is_without_pad = normalizes and bool(stored.get("bad_words_ids"))
-    return search, _Output(stored.get(_FORCED), is_without_pad), files
+    return search, stored.get(_FORCED), is_without_pad, files
