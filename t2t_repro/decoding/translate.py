@@ -131,8 +131,9 @@ class Aligner:
             )
             has_text = max(source_words, default=-1) >= 0
             # The positions of EOS and PAD are not read.
-            columns = range(len(target_words) if has_text else 0)
-            links = zip(positions, columns, strict=False)
+            first = int(self._source.leads_outputs)  # which is no word
+            columns = range(first, len(target_words) if has_text else 0)
+            links = zip(positions[first:], columns, strict=False)
             alignments.append(
                 word_alignment.align_words(links, source_words, target_words)
             )

@@ -182,3 +182,15 @@ def test_given_targets_begin_with_the_language_as_outputs_do(
     assert len(list(translator.score([("birds", "a dog")]))) == 1
     (source,), (target,) = map(vocabulary.encode, (["birds"], ["a dog"]))
     assert rows.outputs == [[source[0], *target]]
+
+
+def test_first_id_of_an_output_is_not_linked(vocabulary):
+    (source,), (target,) = map(vocabulary.encode, (["birds"], ["a dog"]))
+    first = vocabulary.encode(["a"])[0][:-1]
+    leading = type(vocabulary)(vocabulary.model)
+    vars(leading).update(leads_outputs=True, tag_ids=frozenset(first))
+    pair = Vocabularies(leading, vocabulary)
+    rows = map(score.pad_rows, ([first + source], [first + target]))
+    (found,) = translate.Aligner([Table(0)], pair).align(*rows)
+    links = expected_links(vocabulary, "birds", "a dog", 1, [0])
+    assert found.links == {(i, j + 1) for i, j in links}
