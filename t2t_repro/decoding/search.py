@@ -120,7 +120,9 @@ def decoding_constants(
 
 
 def build_rules(
-    decode_hparams: DecodeHParams, vocabulary: Vocabulary | None = None
+    decode_hparams: DecodeHParams,
+    vocabulary: Vocabulary | None = None,
+    leads_outputs: bool = False,
 ) -> rules.CombinedRule:
     """Build all rules of a search, combined in one.
 
@@ -128,13 +130,14 @@ def build_rules(
         decode_hparams: settings of the search.
         vocabulary: vocabulary of the outputs, the argument of registered
             rules.
+        leads_outputs: whether the vocabulary of the sources says so.
 
     Raises:
         UserError: a name or an argument is unknown or wrong, or the object
             of a name is not a rule.
     """
     result = rules.enabled(decode_hparams)
-    if vocabulary is not None and vocabulary.leads_outputs:
+    if leads_outputs:
         result.append(rules.TargetLanguage())
     setting = f"{decode_hparams.NOUN} rules"
     for text in decode_hparams.rule_texts:

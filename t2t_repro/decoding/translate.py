@@ -232,7 +232,9 @@ class BatchTranslator:
         self._reranker = reranking.build(decode_hparams, bool(aligner))
         search_hparams = reranking.search_of(self._reranker, decode_hparams)
         self._aligner, self._split = aligner, split
-        self._rule = search.build_rules(decode_hparams, self._target)
+        self._rule = search.build_rules(
+            decode_hparams, self._target, self._source.leads_outputs
+        )
         search.require_attention(models, self._rule)
         self._search = compiled.Search(
             models, search_hparams, self._rule, num_shards, one_sentence

@@ -93,7 +93,10 @@ class ServedModel(tf.Module):
         # The models are in closures: SavedModel would export the functions of
         # Keras models in attributes, and it needs the variables only.
         call = _with_weights(models, self.weights)
-        rule = search.build_rules(decode_hparams, vocabularies.target)
+        self._leads = vocabularies.source.leads_outputs
+        rule = search.build_rules(
+            decode_hparams, vocabularies.target, self._leads
+        )
         search.require_attention(models, rule)
         self._needs_side = rule.needs_side
         if rule.needs_side and not self.takes_side:
@@ -107,7 +110,6 @@ class ServedModel(tf.Module):
         # attributes.
         searches = _searches(call, self._find, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
-        self._leads = vocabularies.source.leads_outputs
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):

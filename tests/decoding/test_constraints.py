@@ -195,7 +195,7 @@ def test_phrases_that_cannot_be_met_are_refused(
     translator_of, phrase_file, vocabulary
 ):
     class Unknown:
-        unknown, leads_outputs = 2, False
+        unknown = 2
 
         def encode(self, lines):
             return [[self.unknown, 1] for _ in lines]

@@ -190,11 +190,12 @@ def test_outputs_equal_those_of_generate(family, model, name, beams):
     hparams = family.run.search.override(
         {"beam_size": beams, "extra_length": extra_length}
     )
+    translator = BatchTranslator([model], family.run.vocabularies, hparams)
     found = search.search(
         [model],
         score.pad_rows(family.sources),
         hparams,
-        rule=search.build_rules(hparams, family.source),
+        rule=translator._rule,
     )
     rows = [[i for i in row if i] for row in found.ids[:, 0].numpy()]
     assert family.theirs(rows, 1) == family.expected[name]
