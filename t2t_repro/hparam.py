@@ -5,6 +5,7 @@ hparams/, each with its source; this module has meaning, unit and rules.
 """
 
 import dataclasses
+import os
 import pathlib
 import re
 from typing import Any, ClassVar, TypeVar
@@ -399,7 +400,8 @@ class DecodeHParams(fields.Settings):
             for text in (*self.rule_texts, self.rerank)
             for value in re.findall("=([^:]+)", text)
         }
-        return {name: path for name, path in found.items() if path.exists()}
+        # pathlib's exists() raises an error for texts too long for a name.
+        return {n: path for n, path in found.items() if os.path.exists(path)}
 
     @property
     def checksums(self) -> dict[str, str]:
