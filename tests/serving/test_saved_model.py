@@ -263,7 +263,9 @@ def test_two_exports_into_one_folder_become_two_versions(
 ):
     export, pause = slow_export
     printed = queue.Queue()
-    monkeypatch.setattr(files, "print", printed.put, raising=False)
+    monkeypatch.setattr(
+        files, "print", lambda text, **_: printed.put(text), raising=False
+    )
     threads = [threading.Thread(target=export, args=run) for run in "ab"]
     for thread in threads:
         thread.start()
