@@ -171,6 +171,8 @@ evaluate --output_dir={run} --sources={here}/two --references={here}/two \
     or a test set that sacreBLEU knows, such as wmt14/full; got
 {evaluate} --problem=multi30k_many --references={here}/two
     multi30k_many has several directions. Name that of the text
+evaluate --output_dir={run} --verbose=maybe
+    flag --verbose=maybe: expected true or false. t2t evaluate --help lists
 evaluate --output_dir={run} --decode_hparams=beam=5
     Did you mean beam_size?
 evaluate --output_dir={run} --data_dir={here}
