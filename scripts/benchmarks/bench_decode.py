@@ -152,7 +152,7 @@ def measure_search(settings):
             [Endless(model)], inputs, hparams, constants=constants
         ),
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
-    )
+    ).get_concrete_function()
     rows = (tf.constant(harness.random_inputs(settings)),)
     return harness.time_and_memory(
         lambda: devices.map_shards(

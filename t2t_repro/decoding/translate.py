@@ -115,7 +115,8 @@ class Aligner:
             outputs: [B, T] int32, translations, the same. Without text on
                 both sides there are no links.
         """
-        best = devices.map_shards(self._best_sources, (inputs, outputs)).numpy()
+        traced = self._best_sources.get_concrete_function()
+        best = devices.map_shards(traced, (inputs, outputs)).numpy()
         alignments = []
         for source, target, positions in zip(
             inputs.numpy(), outputs.numpy(), best, strict=True

@@ -10,6 +10,7 @@ default that means "as before", so that older stored settings can be read.
 """
 
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -26,6 +27,9 @@ _ITEM = re.compile(rf"(?:=\s*{_STRING}|[^,])+", re.DOTALL)
 _QUOTED = re.compile(_STRING, re.DOTALL)
 _KINDS = (bool, int, float, str)  # of fields that are given as text
 _Settings = typing.TypeVar("_Settings", bound="Settings")
+
+# A call of the interface for Python checks its settings.
+_type_hints: Callable[[type], dict] = functools.cache(typing.get_type_hints)
 
 
 class Constraint(typing.NamedTuple):
@@ -146,7 +150,7 @@ def check_types(values: Any) -> None:
 
     TensorFlow counts with 32 bits.
     """
-    hints = typing.get_type_hints(type(values))
+    hints = _type_hints(type(values))
     for name in (field.name for field in dataclasses.fields(values)):
         value, kinds = getattr(values, name), _kinds(hints[name])
         kind = kinds[0] if len(kinds) == 1 else str
@@ -178,7 +182,7 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     if isinstance(text, Mapping):
         check_keys(cls, text)
         return text
-    hints = typing.get_type_hints(cls)  # types may be written as strings
+    hints = _type_hints(cls)  # types may be written as strings
     kinds = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     given = items(text)
     check_keys(cls, given)

@@ -249,15 +249,14 @@ def map_shards(
     """Apply a traced function to each shard, and concatenate the results.
 
     Each shard is a call from a thread of its own: copies of a search in one
-    graph would take seconds to trace and to optimize. The graph.function has an
-    input signature; it takes the tensors of a shard [b, …] and the `shared`
-    ones, and returns a nest of tensors [b, …].
+    graph would take seconds to trace and to optimize. The concrete function is
+    traced before, since a part of Keras's state belongs to a thread. It takes
+    the tensors of a shard [b, …] and the `shared` ones, and returns a nest of
+    tensors [b, …].
     """
     shards = split_batch(len(rows[0]), num_shards)
     if len(shards) < 2:
         return function(*rows, *shared)
-    # Traced here: a part of Keras's state belongs to a thread.
-    function.get_concrete_function()
     results = call_in_threads(
         lambda shard: function(*(row[shard] for row in rows), *shared), shards
     )
@@ -269,8 +268,9 @@ def split_batch(batch: int, num_shards: int | None = None) -> list[slice]:
 
     A smaller batch is one shard. The default maximum is default_num_shards().
     """
-    count = min(num_shards or default_num_shards(), batch // MIN_SENTENCES)
-    count = max(count, 1)
+    count = max(batch // MIN_SENTENCES, 1)
+    if count > 1:  # else the number of cores is not looked up
+        count = min(count, num_shards or default_num_shards())
     ends = [i * batch // count for i in range(count + 1)]
     return list(map(slice, ends, ends[1:]))
 

@@ -85,7 +85,7 @@ def test_map_shards_keeps_order_of_rows(num_shards):
 
     function = graph.function(
         halve, input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2
-    )
+    ).get_concrete_function()
     for batch in (0, 1, 7, 8, 15, 16, 17, 41):
         sizes.clear()
         rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
