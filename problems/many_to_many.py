@@ -73,17 +73,24 @@ class ManyToMany(Problem):
         super().__post_init__()
         self._check_directions()
         self._check_tags()
-        if self.filters:
-            raise errors.UserError(
-                "Filters are for pairs of two languages; got "
-                f"filters={self.filters} for several directions. Filter the "
-                "text of each beforehand."
-            )
         if self.normalizes:
             raise errors.UserError(
                 f"{type(self).__name__} is many-to-many, and cannot have "
                 "normalize(): the languages of a line are not known. Change "
                 "the text beforehand."
+            )
+
+    @property
+    def pair_filters(self) -> None:
+        """None; filters are refused when data are generated.
+
+        A stored run with filters, as older versions wrote them, opens.
+        """
+        if self.filters:
+            raise errors.UserError(
+                "Filters are for pairs of two languages; got "
+                f"filters={self.filters} for several directions. Filter the "
+                "text of each beforehand."
             )
 
     @functools.cached_property
