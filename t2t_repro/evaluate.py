@@ -28,6 +28,18 @@ _LANGUAGE = (
     "sacreBLEU's test set; of a many-to-many problem all languages."
 )
 
+# {flag: what it does, and the flags that it would ignore}
+_EXCLUDED = {
+    "all_checkpoints": (
+        "translates with each checkpoint of the run",
+        ("translations", "baseline", "checkpoint_path"),
+    ),
+    "translations": (
+        "scores text that is translated already",
+        ("checkpoint_path", "decode_hparams", "decode_side_file"),
+    ),
+}
+
 
 @common_flags.options
 class TextOptions:
@@ -149,12 +161,13 @@ def _read_texts() -> Texts:
 def _check_options(options):
     if options.scores_file:
         files.require_replaceable(files.expand_path(options.scores_file))
-    for name in ("translations", "baseline", "checkpoint_path"):
-        if options.all_checkpoints and (value := flags.FLAGS[name].value):
-            raise errors.UserError(
-                "--all_checkpoints translates with each checkpoint of the run; "
-                f"got --{name}={value}, too. Omit one of them."
-            )
+    for chosen, (what_it_does, others) in _EXCLUDED.items():
+        for name in others:
+            if flags.FLAGS[chosen].value and (value := flags.FLAGS[name].value):
+                raise errors.UserError(
+                    f"--{chosen} {what_it_does}; got --{name}={value}, too. "
+                    "Omit one of them."
+                )
 
 
 def _problem(test_set, options):

@@ -174,6 +174,8 @@ def _units(path):
         try:
             for event, element in ElementTree.iterparse(file, ("start", "end")):
                 if event == "start":
+                    # Some programs write a namespace, which TMX has not.
+                    element.tag = element.tag.rpartition("}")[2]
                     body = element if element.tag == "body" else body
                 elif element.tag == "tu":
                     yield dict(map(_variant, reversed(element.findall("tuv"))))

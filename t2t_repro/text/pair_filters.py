@@ -169,13 +169,17 @@ class Language(PairFilter):
     default = 0.9
 
     @functools.cached_property
+    def _expected(self):
+        return list(map(two_letters, self.languages))
+
+    @functools.cached_property
     def _classify(self):
         with errors.needed("langid", "The filter 'language'"):
             from py3langid import langid
         identifier = langid.LanguageIdentifier.from_model_file(
             langid.MODEL_FILE, norm_probs=True
         )
-        unknown = set(self.languages) - set(identifier.labels)
+        unknown = set(self._expected) - set(identifier.labels)
         if unknown:
             raise errors.UserError(
                 "The filter 'language' needs languages that py3langid knows; "
@@ -189,7 +193,7 @@ class Language(PairFilter):
         return all(
             language == expected or probability < self.value
             for (language, probability), expected in zip(
-                found, self.languages, strict=True
+                found, self._expected, strict=True
             )
         )
 

@@ -146,6 +146,8 @@ evaluate --translations={here}/none --references={here}/two
     such as wmt14/full
 evaluate --output_dir={run} --all_checkpoints --baseline={here}/one
     got --baseline={here}/one, too. Omit one of them.
+{evaluate} --references={here}/two --decode_hparams=beam_size=1
+    already; got --decode_hparams=beam_size=1, too. Omit one of them.
 evaluate --output_dir={run} --references={here}/two
     --sources with --references
 evaluate --output_dir={run} --sources={here}/two --references={here}/two \

@@ -65,7 +65,7 @@ def read(tmp_path, name, text, columns=()):
         ),
         (
             "a.tmx.gz",
-            TMX.encode("utf-16"),
+            TMX.replace("tmx v", 'tmx xmlns="x:tmx" v').encode("utf-16"),
             ("en-US", "fr"),
             [("A red d&og.", "x")],
         ),

@@ -52,7 +52,7 @@ def test_script_is_that_of_the_language_and_ignores_other_signs():
 
 def test_language_drops_certain_other_languages_only():
     pytest.importorskip("py3langid")
-    built = build("language")
+    built = build("language", None, ("en", "deu_Latn"))
     french = "Les enfants jouent dans le jardin de leur grand-mère."
     german = "Die Kinder spielen im Garten ihrer Großmutter."
     english = "The children are playing in their grandmother's garden."
