@@ -25,6 +25,7 @@ Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
 """
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -160,10 +161,11 @@ class Registry:
 
     def _enter(self, name: str, value: Any, **attributes: Any) -> Any:
         """Enter a class or function; refuse another one of the same name."""
-        try:
-            file = inspect.getsourcefile(value)
-        except (OSError, TypeError):  # of a notebook
-            file = value.__module__
+        file = value.__module__
+        # That of a notebook, each cell of which is a file, has none.
+        if hasattr(sys.modules.get(file), "__file__"):
+            with contextlib.suppress(OSError, TypeError):
+                file = inspect.getsourcefile(value)
         known = self._entries.get(name)
         # The same definition again comes from a module that is reloaded.
         if known is not None and (known.file, known.value.__qualname__) != (

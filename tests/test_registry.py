@@ -1,6 +1,7 @@
 """Names: duplicates, misses, parents, and the definitions of --usr_dir."""
 
 import importlib.util
+import linecache
 import pathlib
 import re
 import sys
@@ -214,3 +215,10 @@ def test_definition_of_a_notebook_has_its_module_as_file(monkeypatch):
     typed = type("Typed", (), {"__module__": "__main__", "__doc__": "Mine."})
     registry.metrics.register("typed")(typed)
     assert registry.metrics["typed"].file == "__main__"
+    for cell in ("1.py", "2.py"):  # a function that is defined again
+        lines = ["def mine():\n", "    pass\n"]
+        monkeypatch.setitem(linecache.cache, cell, (24, None, lines, cell))
+        names = {"__name__": "__main__"}
+        exec(compile("".join(lines), cell, "exec"), names)
+        registry.metrics.register("mine")(names["mine"])
+    assert registry.metrics["mine"].file == "__main__"
