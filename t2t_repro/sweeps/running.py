@@ -33,6 +33,7 @@ from t2t_repro.sweeps.rows import (
     write_paired_tests,
 )
 from t2t_repro.text import parallel_files
+from t2t_repro.text.test_sets import TestSet
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 SAMPLES = 1_000  # of a paired test
@@ -247,7 +248,7 @@ def run_all(
         table.base_row,
         job.problem.suite,
         job.score,
-        corpus.text("targets"),
+        TestSet(corpus.text("inputs"), [corpus.text("targets")]),
         job.results_dir,
     )
     write_paired_tests(job.results_dir, tests)
@@ -287,7 +288,7 @@ def compare_with_base(
     base: str,
     suite: Suite,
     metric: str,
-    references: Sequence[str],
+    test_set: TestSet,
     results_dir: pathlib.Path,
 ) -> Tests:
     """Test the difference of each row from base, for each seed of both.
@@ -303,14 +304,15 @@ def compare_with_base(
         UserError: translations are not those that a row was scored with.
     """
     scorer = Suite((metric,), *suite[1:]).build()
-    counts = scores.resample(len(references), SAMPLES)
+    sources, references = test_set.sources, test_set.references
+    counts = scores.resample(len(references[0]), SAMPLES)
     counted = {}
     for result in results:
         path = translations_path(results_dir, result)
         if _has_translations(result, path):
             lines = list(parallel_files.read_lines(path))
-            of_metric = scores.count(scorer, lines, [references])[metric]
-            counted[result["row"], result["seed"]] = of_metric
+            found = scores.count(scorer, lines, references, sources)
+            counted[result["row"], result["seed"]] = found[metric]
     tests: Tests = {}
     for (row, seed), statistics in counted.items():
         if row == base or (base, seed) not in counted:

@@ -9,9 +9,10 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.io import fields, files
-from t2t_repro.metrics.metric import Suite
+from t2t_repro.metrics.metric import PARSING, Suite
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, rows, running
+from t2t_repro.text import test_sets
 
 
 def test_too_few_checkpoints_to_average_are_an_error_before_training(
@@ -126,6 +127,7 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
 
 
 REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
+TEST_SET = test_sets.TestSet(REFERENCES, [REFERENCES])
 
 
 def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
@@ -144,7 +146,7 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
             path = tmp_path / f"{row}-seed{seed}.txt"
             path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     tests = running.compare_with_base(
-        results, "base", Suite(("bleu", "chrf")), "bleu", REFERENCES, tmp_path
+        results, "base", Suite(("bleu", "chrf")), "bleu", TEST_SET, tmp_path
     )
     assert list(tests) == ["one"]
     first, second = tests["one"]
@@ -152,6 +154,19 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     assert first["difference"] < -20
     assert first["p_value"] == pytest.approx(1 / 1_001)
     assert (second["difference"], second["p_value"]) == (0, 1)
+
+
+def test_parses_are_compared_with_their_sentences(tmp_path):
+    gold, flat = "(S (NP XX )NP (VP XX )VP )S", "(S XX XX )S"
+    test_set = test_sets.TestSet(["dogs bark"] * 9, [[gold] * 9])
+    for row, line in (("base", gold), ("flat", flat)):
+        text = f"{line}\n" * 9
+        (tmp_path / f"{row}-seed1.txt").write_text(text, "utf-8")
+    results = [{"row": row, "seed": 1} for row in ("base", "flat")]
+    tests = running.compare_with_base(
+        results, "base", Suite(PARSING), PARSING[0], test_set, tmp_path
+    )
+    assert tests["flat"][0]["difference"] == pytest.approx(-50)
 
 
 def test_absent_translations_keep_their_test_and_say_how_to_make_them(
@@ -162,7 +177,7 @@ def test_absent_translations_keep_their_test_and_say_how_to_make_them(
     rows.write_paired_tests(tmp_path, {"one": [second]})
     row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
     tests = running.compare_with_base(
-        [row], "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+        [row], "base", Suite(("bleu",)), "bleu", TEST_SET, tmp_path
     )
     assert tests == {}
     assert row["command"] in capsys.readouterr().out
@@ -176,7 +191,7 @@ def test_translations_of_other_sha256_are_refused(tmp_path):
     path.write_text("\n".join(REFERENCES) + "\n", "utf-8")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     row = {"row": "base", "seed": 1, "translations_sha256": digest}
-    arguments = "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    arguments = "base", Suite(("bleu",)), "bleu", TEST_SET, tmp_path
     assert running.compare_with_base([row], *arguments) == {}
     path.write_text("others\n", "utf-8")
     with pytest.raises(errors.UserError, match="base-seed1"):
