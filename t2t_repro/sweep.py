@@ -106,6 +106,12 @@ def _read_inputs():
     )
     sets = common_flags.required("hparams_set").split(",")
     variants = rows.cross(sets, options.variant, flags.FLAGS.hparams)
+    splits = [name for name in problem.splits if name != "train"]
+    if options.split not in splits:
+        raise errors.UserError(
+            f"--split is one of {', '.join(splits)}; got {options.split}."
+            f"{errors.hint(options.split, splits)}"
+        )
     base = options.baseline or next(iter(variants))
     rows.select(variants, [base])
     count = len(variants) * len(options.read_seeds())

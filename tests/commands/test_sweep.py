@@ -46,6 +46,7 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
         ("--seeds=2147483648", "got --seeds=2147483648"),
         ("--metric=blue", "Did you mean bleu"),
         ("--baseline=tin", "Unknown rows tin; known: tiny. Did you mean tiny"),
+        ("--split=tset", "is one of validation, test; got tset. Did you mean"),
         ("--row=2", "There are 1 rows; got --row=2. --list"),
         ("--trainer_flags=--random_seed=3", "Use the seeds"),
         ("--output_dir=s3://b/x", "needs a folder of this machine; got"),
