@@ -171,7 +171,10 @@ class Queue:
             self._requests, key=lambda request: abs(request.longest - length)
         ):
             new_longest = max(longest, request.longest)
-            if self._limits.allow(size + request.size, new_longest):
+            # The first in any case: tags may have made it longer than that.
+            if not batch or self._limits.allow(
+                size + request.size, new_longest
+            ):
                 batch.append(request)
                 size, longest = size + request.size, new_longest
         for request in batch:

@@ -86,8 +86,14 @@ def words(*lengths):
             {"timeout_secs": 0.0, "max_batch_bytes": 15},
             [[6, 6], [1, 1, 5]],
         ),
+        # As tags make it, which are added after the check of the limits.
+        (
+            words(1, 16, 1),
+            {"timeout_secs": 0.0, "max_batch_bytes": 15},
+            [[1, 1], [16]],
+        ),
     ],
-    ids=["shared", "never split", "similar lengths", "fewer long ones"],
+    ids=["shared", "never split", "similar lengths", "fewer", "longer"],
 )
 def test_requests_that_arrive_during_a_batch_share_the_next(
     others, settings, batches
