@@ -71,6 +71,8 @@ _AXES = {
         "source_pieces": "BL",
         "target_pieces": "BT",
         "weights": "BNTL",
+        "source_lengths": "B",
+        "target_lengths": "B",
     },
 }
 _TEXTS = "outputs", "pieces", "source_pieces", "target_pieces"
@@ -153,15 +155,17 @@ class SignatureTranslator(Translator):
         lines = translation.require_lines([line])
         (line,) = self.add_tags(lines, target_language)
         outputs = self.run("attention", {"inputs": [line]})
-        text, source, target, weights = (
+        text, source, target, weights, *lengths = (
             outputs[name][0] for name in _AXES["attention"]
         )
+        # A server pads to the longest of the sentences of its batch.
+        num_source, num_target = map(int, lengths)
         return AttentionTrace(
             line,
             text,
-            source.tolist(),
-            target.tolist(),
-            AttentionWeights(cross=weights[:, None]),
+            source[:num_source].tolist(),
+            target[:num_target].tolist(),
+            AttentionWeights(cross=weights[:, None, :num_target, :num_source]),
         )
 
     def _run(self, signature, columns):

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import threading
 
 import numpy as np
@@ -217,6 +218,22 @@ def scripted():
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+def test_attention_has_no_padding_of_a_server(scripted):
+    """It pads to the longest of the sentences that share a batch."""
+    outputs = {
+        "outputs": ["x"],
+        "source_pieces": [["a", "b", "</s>", ""]],
+        "source_lengths": [3],
+        "target_pieces": [["x", "</s>", "", ""]],
+        "target_lengths": [2],
+        "weights": np.zeros([1, 5, 4, 4]).tolist(),
+    }
+    body = json.dumps({"outputs": outputs}).encode()
+    found = scripted((200, body)).attention("ab")
+    assert found.source == ["a", "b", "</s>"] and found.target == ["x", "</s>"]
+    assert found.weights.cross.shape == (5, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
