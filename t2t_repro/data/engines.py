@@ -14,7 +14,9 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
+import types
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -81,6 +83,11 @@ class SentFunction:
         self._definitions = registry.imported()
         self._function: Callable[[Any], Any] | None = None
 
+    @property
+    def is_of_main(self) -> bool:
+        """Whether it needs what a script or a notebook defines itself."""
+        return b"__main__" in self._pickled
+
     def __call__(self, chunk: Any) -> Any:
         """Call the function of a chunk, in another process."""
         with _loading:
@@ -125,6 +132,28 @@ class ThreadEngine(Engine):
             )
 
 
+class _Process(multiprocessing.context.SpawnProcess):
+    """A new process that does not run the script which starts it.
+
+    Python would, and a script without ``if __name__ == "__main__":`` would then
+    start processes again, or wait for the lock that its first process holds.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            return multiprocessing.context.SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(multiprocessing.context.SpawnContext):
+    # A fork of a process that has used TensorFlow would hang.
+    Process = _Process
+
+
 @dataclasses.dataclass(frozen=True)
 class ProcessEngine(Engine):
     """Processes on this machine, each with libraries of its own."""
@@ -138,14 +167,17 @@ class ProcessEngine(Engine):
         Raises:
             UserError: a process has ended.
         """
-        # A fork of a process that has used TensorFlow would hang.
-        context = multiprocessing.get_context("spawn")
+        sent, context = SentFunction(function), _Context()
+        if sent.is_of_main:  # which other processes do not have
+            with INLINE.start(function) as calls:
+                yield calls
+            return
         receiver, sender = context.Pipe(duplex=False)
         pool = concurrent.futures.ProcessPoolExecutor(
             self.num_workers,
             context,
             _start_process,
-            (receiver, context.Value("i", 0), SentFunction(function)),
+            (receiver, context.Value("i", 0), sent),
         )
         try:
             yield Calls(

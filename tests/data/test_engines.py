@@ -204,6 +204,33 @@ def test_processes_filter_as_one_thread_does(
     assert expected["dropped"]["no_fads"] > 0
 
 
+# A script without a guard against its second run by processes.
+UNGUARDED = f"""
+from t2t_repro.data import engines, filtering
+{NO_FADS}
+for name in ("max_words=1", "no_fads"):
+    filters = filtering.PairFilters(name, ("en", "xx"))
+    chunk = [("a b", "c"), ("fad fad", "d")]
+    calls = engines.in_order(
+        engines.ProcessEngine(2), filters.apply, [(name, chunk)]
+    )
+    print(*((name, *found.reasons) for name, found in calls))
+"""
+
+
+def test_script_filters_also_by_a_filter_of_its_own(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    expected = "('max_words=1', 1, 1)\n('no_fads', 0, 1)\n"
+    assert done.stdout == expected, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_cluster_with_killed_workers_writes_the_files_of_threads(
