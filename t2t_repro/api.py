@@ -284,6 +284,12 @@ def train(
     options = Options().override(settings)
     if isinstance(problem, str):
         problem = build_problem(problem, problem_args or {})
+    elif problem_args:
+        raise errors.UserError(
+            f"problem_args are of a problem's name; got {problem_args!r} and "
+            f"the built problem {problem.requested_name!r}. Give them to "
+            "build_problem(), or name the problem."
+        )
     status = job.train(
         problem,
         registry.build_hparams(hparams_set).override(hparams),

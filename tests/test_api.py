@@ -13,7 +13,7 @@ import t2t_repro
 from t2t_repro import errors, registry
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Problem, build_problem
 from t2t_repro.text import test_sets
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
@@ -61,6 +61,13 @@ def test_scores_are_log_probabilities(model):
 def test_problem_without_a_name_is_not_trained(tmp_path):
     with pytest.raises(errors.UserError, match="by name; got a Problem"):
         t2t_repro.train(Problem(vocab_size=9), "tiny", tmp_path / "run")
+    with pytest.raises(errors.UserError, match="'vocab_size': 8.* build_prob"):
+        t2t_repro.train(
+            build_problem("number_words_ende"),
+            "tiny",
+            tmp_path / "run",
+            problem_args={"vocab_size": 8},
+        )
     assert not (tmp_path / "run").exists()
 
 
