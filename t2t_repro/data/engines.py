@@ -301,7 +301,8 @@ class DaskEngine(Engine):
                 )
             client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
             return client
-        except (OSError, TimeoutError, ValueError) as error:
+        # TypeError: of tls:// without certificates in the settings of Dask.
+        except (OSError, TimeoutError, TypeError, ValueError) as error:
             raise errors.UserError(
                 f"There is no Dask cluster with a worker at {self.address}: "
                 f"{error}. Start `dask scheduler` and, on each machine, `dask "

@@ -61,6 +61,9 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
         engine.require_workers()
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         list(engines.in_order(engine, len, [("a", ["x"])]))
+    engine = engines.create("dask:tls://127.0.0.1:1", engines.INLINE)
+    with pytest.raises(errors.UserError, match="no Dask cluster.*TLS"):
+        engine.require_workers()  # without certificates
 
 
 class FakeClient(contextlib.nullcontext):
