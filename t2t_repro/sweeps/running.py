@@ -19,7 +19,7 @@ from t2t_repro.io import fields, files
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models import building, seq2seq
-from t2t_repro.runs import history
+from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, tables
 from t2t_repro.sweeps.rows import (
@@ -44,6 +44,8 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     folder = job.training_folder(row)
     options = job.options
     budget = queue.Budget(folder, options.budget_minutes)
+    if job.averaged:
+        _require_kept_checkpoints(row, job)
     if not budget.exhausted:
         commands.run("trainer", *_trainer_flags(row, job), budget=budget)
     steps = history.History(folder).steps
@@ -67,6 +69,26 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
         == (PATIENCE if options.early_stopping_evals else STEPS),
         "minutes": round(budget.used, 1),
     }
+
+
+def _require_kept_checkpoints(row, job):
+    """Refuse to average a training that keeps its last checkpoint alone."""
+    folder = job.training_folder(row)
+    stored = run_json.read_resumable(folder) or {}
+    kept = stored.get("options", {}).get("keep_checkpoint_max")
+    wanted = job.settings(row)["hparams"]["num_averaged_checkpoints"]
+    if len(_checkpoints(folder)) == kept == 1 < wanted:
+        raise errors.UserError(
+            f"The training in {folder} has begun without --average, and keeps "
+            f"1 checkpoint; {wanted} are to be averaged. Name another "
+            "--output_dir."
+        )
+
+
+def _checkpoints(folder):
+    return checkpoint_files.list_checkpoints(
+        folder / checkpoint_files.CHECKPOINTS
+    )
 
 
 def _trainer_flags(row, job):
@@ -145,7 +167,10 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
     commands = queue.Commands(log, options.processes)
     ended = train_row(row, job, commands)
-    where = f"--output_dir={folder}", f"--split={job.split}"
+    where = [f"--output_dir={folder}", f"--split={job.split}"]
+    if not job.averaged and (folder / checkpoint_files.AVERAGED).exists():
+        # The average that an earlier table of this training has scored.
+        where.append(f"--checkpoint_path={_checkpoints(folder)[-1]}")
     commands.run("evaluate", *job.problem_flags, *where)
     run = Run.open(folder)
     translations = run.translations_file(job.split)

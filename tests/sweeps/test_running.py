@@ -40,6 +40,7 @@ def trainer(monkeypatch, micro_table):
 
     def run(self, name, *arguments, budget=None):
         trainer.commands.append(name)
+        trainer.flags = arguments
         folder = micro_table[1].output_dir / "base-seed1-float32"
         (folder / "translations").mkdir(parents=True, exist_ok=True)
         if name == "trainer":
@@ -94,6 +95,31 @@ def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
     assert (row["ended_by"], row["converged"]) == ("steps", False)
     with pytest.raises(errors.UserError, match="patience is 2 there and None"):
         running.run_row(table.row("base", 1), job, lambda *_: {})
+
+
+def test_average_and_last_checkpoint_are_not_taken_for_each_other(
+    micro_table, trainer
+):
+    table, job = micro_table
+    row, trainer.step = table.row("base", 1), 10
+    folder = job.training_folder(row)
+    names = "checkpoints", "averaged"
+    checkpoints = [folder / name / "ckpt-10" for name in names]
+    for path in checkpoints:
+        path.parent.mkdir(parents=True)
+        path.with_suffix(".index").touch()
+    run_json = {"hparams": {}, "options": {"keep_checkpoint_max": 1}}
+    files.write_json(folder / "run.json", run_json)
+    with pytest.raises(errors.UserError, match="keeps 1 checkpoint; 5 are"):
+        running.run_row(row, job._replace(averaged=True), lambda *_: {})
+    assert not trainer.commands
+    (folder / "run.json").unlink()
+    running.run_row(row, job._replace(averaged=True), lambda *_: {})
+    assert trainer.commands == ["trainer", "avg_checkpoints", "evaluate"]
+    assert not any("checkpoint_path" in flag for flag in trainer.flags)
+    (job.results_dir / "base-seed1.json").unlink()
+    running.run_row(row, job, lambda *_: {})
+    assert f"--checkpoint_path={checkpoints[0]}" in trainer.flags
 
 
 def test_trainer_gets_the_hparams_of_a_row(micro_table):
