@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 
@@ -171,11 +170,6 @@ async def _bind(
             port = grpc_server.add_insecure_port(address)
         return Ports(rest_port, port, health_port)
     except (OSError, RuntimeError) as error:
-        if tls and isinstance(error, ssl.SSLError | FileNotFoundError):
-            raise errors.UserError(
-                f"Cannot use the certificate {tls.certificate} with the key "
-                f"{tls.key}: {error}."
-            ) from error
         ports = settings.ports
         health = "" if ports.health is None else f", {ports.health} (health)"
         raise errors.UserError(

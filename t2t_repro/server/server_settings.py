@@ -35,12 +35,25 @@ class Tls(NamedTuple):
     client_ca: pathlib.Path | None = None  # None: clients need no certificate
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings of HTTPS."""
+        """Return the settings of HTTPS.
+
+        Raises:
+            UserError: names the files that cannot be used.
+        """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self.certificate, self.key)
-        if self.client_ca:
-            context.load_verify_locations(self.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
+        what = f"the certificate {self.certificate} with the key {self.key}"
+        try:
+            # gRPC cannot read an encrypted key; the password is not asked for.
+            context.load_cert_chain(self.certificate, self.key, password="")
+            if self.client_ca:
+                what = f"the certificates {self.client_ca} of --tls_client_ca"
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:  # SSLError is one
+            raise errors.UserError(
+                f"Cannot use {what}: {error}. They must be readable, in PEM, "
+                "and without a password."
+            ) from error
         return context
 
     def credentials(self) -> grpc.ServerCredentials:

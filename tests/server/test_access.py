@@ -277,7 +277,11 @@ def test_our_clients_send_tokens_and_certificates(serve, protocol, tmp_path):
 
 def test_wrong_certificate_is_named(serve, tmp_path):
     (tmp_path / "no.pem").write_text("nonsense")
-    for certificate in (tmp_path / "no.pem", tmp_path / "missing.pem"):
-        tls = server_settings.Tls(certificate, TLS / "server.key")
-        with pytest.raises(errors.UserError, match="Cannot use the certif"):
-            serve(server={"tls": tls})._run()
+    for path in (tmp_path / "no.pem", tmp_path / "missing.pem", tmp_path):
+        for wrong, words in (
+            ({"certificate": path}, "the certificate {path} with the key"),
+            ({"client_ca": path}, "the certificates {path} of --tls_client_ca"),
+        ):
+            message = f"Cannot use {words.format(path=path)}"
+            with pytest.raises(errors.UserError, match=message):
+                serve(server={"tls": SERVER._replace(**wrong)})._run()
