@@ -10,7 +10,7 @@ from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.serving import connection, version_folders
-from t2t_repro.text import parallel_files
+from t2t_repro.text import long_lines, parallel_files
 
 
 @common_flags.options
@@ -83,14 +83,22 @@ def main(inputs: tuple) -> None:
     }
     if options.word_scores:
         asked["subwords"] = True
+    truncated = []
     for batch in model.batches(lines):
         for name in _OF_LINES:
             if texts := getattr(options, name):
                 asked[name] = [texts[i] for i in batch]
-        for found in model.translate(
+        translations = model.translate(
             [lines[i] for i in batch], options.n_best, **asked
-        ):
+        )
+        for i, found in zip(batch, translations, strict=True):
             print("\t".join(_columns(found)), flush=True)
+            if found.too_long:
+                truncated.append(f"line {i + 1:,} ({found.too_long:,} bytes)")
+    if truncated:
+        shown = truncated[: long_lines.NUM_SHOWN]
+        message = long_lines.truncated_message(shown, len(truncated))
+        print(message, file=sys.stderr)
 
 
 def _columns(found):

@@ -156,16 +156,11 @@ class ExportModel(NamedTuple):
         self, lines: Sequence[tuple[str, int, int]], count: int
     ) -> str:
         """Return a message about lines that were truncated, as RunModel."""
-        shown = ", ".join(
+        shown = [
             f"{name} line {number:,} ({length:,} bytes)"
             for name, number, length in lines
-        )
-        return (
-            "Lines longer than the max_input_length of the export are "
-            f"truncated ({count:,} in all): {shown}"
-            f"{', …' if count > len(lines) else ''}. Split them, or export "
-            "with a greater max_input_length."
-        )
+        ]
+        return long_lines.truncated_message(shown, count)
 
 
 Model: TypeAlias = RunModel | ExportModel

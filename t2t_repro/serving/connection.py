@@ -210,7 +210,7 @@ class Options(fields.Settings):
     )
 
     def __post_init__(self) -> None:
-        """Check the values, and that the files exist."""
+        """Check the values, and that the files can be used."""
         super().__post_init__()
         _ = self.header  # reads the token
         ca, certificate, key = self.certificates
@@ -219,11 +219,8 @@ class Options(fields.Settings):
                 "A client certificate needs --tls_ca, --tls_certificate and "
                 "--tls_key; got some of them."
             )
-        for path in filter(None, self.certificates):
-            if not path.is_file():
-                raise errors.UserError(
-                    f"There is no certificate or key {path}."
-                )
+        if ca:
+            self.context()
 
     @property
     def limits(self) -> Limits:
@@ -246,11 +243,24 @@ class Options(fields.Settings):
         ]
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings of HTTPS."""
+        """Return the settings of HTTPS.
+
+        Raises:
+            UserError: names the files that cannot be used.
+        """
         ca, certificate, key = self.certificates
-        context = ssl.create_default_context(cafile=ca)
-        if certificate:
-            context.load_cert_chain(certificate, key)
+        what = f"the certificates {ca} of --tls_ca"
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            if certificate:
+                what = f"the certificate {certificate} with the key {key}"
+                # gRPC cannot read an encrypted key; do not ask for a password.
+                context.load_cert_chain(certificate, key, password="")
+        except OSError as error:  # SSLError is one
+            raise errors.UserError(
+                f"Cannot use {what}: {error}. They must be readable, in PEM, "
+                "and without a password."
+            ) from error
         return context
 
 

@@ -103,6 +103,19 @@ def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
     )
 
 
+def truncated_message(shown: Sequence[str], count: int) -> str:
+    """Return a message about lines that an export truncated, `count` in all.
+
+    The first NUM_SHOWN are shown, as "line 3 (1,200 bytes)".
+    """
+    return (
+        "Lines longer than the max_input_length of the export are truncated "
+        f"({count:,} in all): {', '.join(shown)}"
+        f"{', …' if count > len(shown) else ''}. Split them, or export with a "
+        "greater max_input_length."
+    )
+
+
 def space_out(line: str) -> str:
     """Put spaces around the characters of scripts without spaces.
 

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import pathlib
 import threading
 
 import numpy as np
@@ -12,6 +13,8 @@ from exported_models import wait_for
 import t2t_repro
 from t2t_repro import errors
 from t2t_repro.serving import client, connection
+
+TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
 
 SECONDS = 60  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
@@ -89,11 +92,17 @@ def test_other_url_is_an_error(url, message):
 
 
 def test_options_of_a_server_are_checked(tmp_path):
+    no_pem = tmp_path / "no.pem"
+    no_pem.write_text("nonsense")
+    pair = {"tls_ca": TLS / "ca.pem", "tls_certificate": TLS / "client.pem"}
+    pair["tls_key"] = TLS / "client.key"
     for options, message in (
         ({"token": "x"}, "Did you mean token_file"),
         ({"timeout_secs": 0.0}, "timeout_secs must be at least 0.001"),
         ({"token_file": tmp_path / "none"}, "Cannot read the tokens"),
-        ({"tls_ca": tmp_path / "none"}, "There is no certificate or key"),
+        ({"tls_ca": tmp_path / "none"}, "Cannot use the certificates .*tls_ca"),
+        (pair | {"tls_ca": no_pem}, "Cannot use the certificates .*no.pem"),
+        (pair | {"tls_key": no_pem}, "client.pem with the key .*no.pem"),
         ({"tls_key": tmp_path / "none"}, "A client certificate needs"),
     ):
         with pytest.raises(errors.UserError, match=message):
