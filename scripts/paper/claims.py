@@ -305,21 +305,21 @@ def _verdict(experiment, claim, row, base, noise):
 
 def _judge_order(claim, rows):
     """Judge the rank correlation with Table 3, by samples of seeds."""
-    names = [name for name in TABLE_3 if name in rows]  # base is the first
-    if "base" not in names or len(names) <= ROWS_IN_ORDER:
+    if "base" not in rows or len(rows) <= ROWS_IN_ORDER:
         return Judged(claim, None)
     draws = np.random.default_rng(1)
-    values = [
-        [value_of("perplexity", result) for result in rows[name]]
-        for name in names
-    ]
-    published = [TABLE_3[name].perplexity for name in names]
 
-    def correlation(means):
-        return float(stats.spearmanr(means[1:], published[1:]).statistic)
+    def correlation(rows):
+        differences = [*_differences(rows).values()]
+        return float(stats.spearmanr(differences).statistic)
 
     samples = [
-        correlation([draws.choice(v, len(v)).mean() for v in values])
+        correlation(
+            {
+                name: draws.choice(of_row, len(of_row))
+                for name, of_row in rows.items()
+            }
+        )
         for _ in range(SAMPLES)
     ]
     low, high = map(float, np.quantile(samples, [0.025, 0.975]))
@@ -327,13 +327,33 @@ def _judge_order(claim, rows):
         verdicts.decide(
             low, high, verdicts.Expected(claim.direction, claim.margin)
         ),
-        correlation([statistics.fmean(v) for v in values]),
+        correlation(rows),
         (low, high),
         claim.direction,
         None,
         None,
     )
     return Judged(claim, verdict)
+
+
+def _differences(rows) -> dict[str, tuple[float, float]]:
+    """Return {row: our mean difference from base, and the paper's} in order."""
+    means = {
+        name: statistics.fmean(value_of("perplexity", r) for r in rows[name])
+        for name in TABLE_3
+        if name in rows
+    }
+    published = {
+        name: 100 * math.log(TABLE_3[name].perplexity) for name in means
+    }
+    return {
+        name: (
+            means[name] - means["base"],
+            published[name] - published["base"],
+        )
+        for name in means
+        if name != "base"
+    }
 
 
 def lay_out(
@@ -389,7 +409,10 @@ def _section(experiment, group, results):
         table,
     ]
     if path.suffix != ".json":
-        parts += filter(None, [_describe_rows(experiment, path)])
+        rows = _read_rows(experiment, path)
+        is_order = experiment.claims[0].quantity == "correlation"
+        describe = _describe_order if is_order else _describe_rows
+        parts += filter(None, [describe(group, rows)])
     elif path.exists():
         parts += filter(None, [files.read_json(path).get("table")])
     if experiment.picture:
@@ -397,12 +420,45 @@ def _section(experiment, group, results):
     return "\n\n".join(parts)
 
 
-def _describe_rows(experiment, folder) -> str:
+def _describe_order(group, rows) -> str:
+    """Describe the differences whose order is judged, and its chance."""
+    (judged,) = group
+    if not judged.verdict:
+        return ""
+    differences = _differences(rows)
+    ours, published = stats.rankdata([*differences.values()], axis=0).T
+    weights = published - published.mean()
+    chance = stats.permutation_test(
+        (ours,),
+        # It is the larger, the larger the correlation is.
+        lambda ranks, axis: np.sum(ranks * weights, axis),
+        permutation_type="pairings",
+        alternative="greater",
+        n_resamples=50_000,  # all of 8 rows
+        vectorized=True,
+    ).pvalue
+    table = tables.markdown(
+        ("row", "ours", "paper"),
+        [
+            (name, *(tables.number(value, 1, "+") for value in of_row))
+            for name, of_row in sorted(
+                differences.items(), key=lambda item: item[1]
+            )
+        ],
+    )
+    low, high = judged.verdict.interval
+    return (
+        f"Differences in % of perplexity:\n\n{table}\n\nSamples of the seeds "
+        f"have correlations of {low:.2f} to {high:.2f}. Of random orders of "
+        f"as many rows, {chance:.1%} have one as large."
+    )
+
+
+def _describe_rows(group, rows) -> str:
     """Describe noise, hours, machine and dates of the rows that exist."""
-    rows = _read_rows(experiment, folder)
     results = [result for each in rows.values() for result in each]
-    quantities = dict.fromkeys(claim.quantity for claim in experiment.claims)
-    if not results or "correlation" in quantities:
+    quantities = dict.fromkeys(judged.claim.quantity for judged in group)
+    if not results:
         return ""
     text = ""
     if len(results) > len(rows):

@@ -1,6 +1,7 @@
 """Tests of the claims: their list, verdicts from stored rows, and the page."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -132,9 +133,14 @@ def test_order_of_rows_is_judged_when_enough_rows_are_there(tmp_path):
         for name, row in list(claims.TABLE_3.items())[:9]  # base is the first
     }
     write_rows(tmp_path / "table3", perplexities)
-    (order,) = claims.judge(BY_TITLE["Table 3 as a whole"], tmp_path)
+    experiment = BY_TITLE["Table 3 as a whole"]
+    (order,) = claims.judge(experiment, tmp_path)
     assert order.verdict.verdict == "agrees"
     assert order.verdict.difference == pytest.approx(1)
+    page = claims.lay_out({experiment: [order]}, tmp_path)
+    a_h1 = f"{100 * math.log(5.29 / 4.92):+.1f}"
+    assert f"| a_h1 | {a_h1} | {a_h1} |" in page
+    assert "to 1.00. Of random orders of as many rows, 0.0%" in page
 
 
 def test_trainings_of_claims_are_those_that_the_list_names():
