@@ -282,6 +282,11 @@ def train(
         if field.name in settings
     }
     options = Options().override(settings)
+    if options.dry_run:
+        raise errors.UserError(
+            "train() returns a model, and dry_run=True trains none. Say "
+            "t2t trainer --dry_run."
+        )
     if isinstance(problem, str):
         problem = build_problem(problem, problem_args or {})
     elif problem_args:

@@ -68,6 +68,8 @@ def test_problem_without_a_name_is_not_trained(tmp_path):
             tmp_path / "run",
             problem_args={"vocab_size": 8},
         )
+    with pytest.raises(errors.UserError, match="t2t trainer --dry_run"):
+        t2t_repro.train("number_words_ende", "tiny", tmp_path, dry_run=True)
     assert not (tmp_path / "run").exists()
 
 
