@@ -82,7 +82,7 @@ class ManyToMany(Problem):
 
     @property
     def pair_filters(self) -> None:
-        """None; filters are refused when data are generated.
+        """No filters: they are refused when data are generated.
 
         A stored run with filters, as older versions wrote them, opens.
         """

@@ -114,6 +114,11 @@ class Experiment(NamedTuple):
     pooled: bool  # figures are about as noisy as each other
     picture: tuple[str, ...]  # its caption and its path from docs/
 
+    @property
+    def is_order(self) -> bool:
+        """Whether its claim is about the order of all rows."""
+        return self.claims[0].quantity == "correlation"
+
 
 class Plan(NamedTuple):
     """Power of trainings that were not run."""
@@ -194,7 +199,7 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
         figures = files.read_json(path) if path.exists() else {}
         return _judge_figures(experiment, figures)
     rows = _read_rows(experiment, path)
-    if experiment.claims[0].quantity == "correlation":
+    if experiment.is_order:
         return [_judge_order(experiment.claims[0], rows)]
     return [
         _judge_rows(claim, experiment, rows)
@@ -206,7 +211,7 @@ def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
 def _read_rows(experiment, folder) -> dict[str, list[dict]]:
     """Return {row: results of its seeds} of an experiment."""
     used = {n for claim in experiment.claims for n in (claim.row, claim.base)}
-    if experiment.claims[0].quantity == "correlation":
+    if experiment.is_order:
         used = set(TABLE_3)
     return _read_folder(folder, used)
 
@@ -410,8 +415,7 @@ def _section(experiment, group, results):
     ]
     if path.suffix != ".json":
         rows = _read_rows(experiment, path)
-        is_order = experiment.claims[0].quantity == "correlation"
-        describe = _describe_order if is_order else _describe_rows
+        describe = _describe_order if experiment.is_order else _describe_rows
         parts += filter(None, [describe(group, rows)])
     elif path.exists():
         parts += filter(None, [files.read_json(path).get("table")])

@@ -13,6 +13,7 @@ import grpc
 
 from t2t_repro import errors
 from t2t_repro.server import request_errors
+from t2t_repro.serving import connection
 
 GrpcOptions = tuple[tuple[str, int | str], ...]
 LOOPBACK_NAMES = "localhost", "127.0.0.1", "::1"
@@ -41,19 +42,12 @@ class Tls(NamedTuple):
             UserError: names the files that cannot be used.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        what = f"the certificate {self.certificate} with the key {self.key}"
-        try:
-            # gRPC cannot read an encrypted key; the password is not asked for.
-            context.load_cert_chain(self.certificate, self.key, password="")
-            if self.client_ca:
-                what = f"the certificates {self.client_ca} of --tls_client_ca"
+        connection.load_pair(context, self.certificate, self.key)
+        if self.client_ca:
+            what = f"the certificates {self.client_ca} of --tls_client_ca"
+            with connection.tls_files(what):
                 context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except OSError as error:  # SSLError is one
-            raise errors.UserError(
-                f"Cannot use {what}: {error}. They must be readable, in PEM, "
-                "and without a password."
-            ) from error
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
     def credentials(self) -> grpc.ServerCredentials:

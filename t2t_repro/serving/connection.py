@@ -1,5 +1,6 @@
 """Servers of exported models: limits, addresses, and what requests may have."""
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -249,19 +250,36 @@ class Options(fields.Settings):
             UserError: names the files that cannot be used.
         """
         ca, certificate, key = self.certificates
-        what = f"the certificates {ca} of --tls_ca"
-        try:
+        with tls_files(f"the certificates {ca} of --tls_ca"):
             context = ssl.create_default_context(cafile=ca)
-            if certificate:
-                what = f"the certificate {certificate} with the key {key}"
-                # gRPC cannot read an encrypted key; do not ask for a password.
-                context.load_cert_chain(certificate, key, password="")
-        except OSError as error:  # SSLError is one
-            raise errors.UserError(
-                f"Cannot use {what}: {error}. They must be readable, in PEM, "
-                "and without a password."
-            ) from error
+        if certificate and key:  # or neither
+            load_pair(context, certificate, key)
         return context
+
+
+@contextlib.contextmanager
+def tls_files(what: str) -> Iterator[None]:
+    """Turn errors of reading files of TLS into one that names `what`."""
+    try:
+        yield
+    except OSError as error:  # SSLError is one
+        raise errors.UserError(
+            f"Cannot use {what}: {error}. They must be readable, in PEM, and "
+            "without a password."
+        ) from error
+
+
+def load_pair(
+    context: ssl.SSLContext, certificate: pathlib.Path, key: pathlib.Path
+) -> None:
+    """Load a certificate and its key.
+
+    Raises:
+        UserError: they cannot be used; an encrypted key is none for gRPC, so
+            that no password is asked for.
+    """
+    with tls_files(f"the certificate {certificate} with the key {key}"):
+        context.load_cert_chain(certificate, key, password="")
 
 
 def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
