@@ -119,24 +119,27 @@ def _read_inputs():
         raise errors.UserError(
             f"There are {count} rows; got --row={options.row}. --list has them."
         )
+    shared = common_flags.field_values(rows.Options)
     output_dir = storage.local_path(common_flags.required("output_dir"))
-    if url := storage.url_of(output_dir):
-        raise errors.UserError(
-            f"A sweep needs a folder of this machine; got --output_dir={url}."
-        )
+    results_dir = storage.local_path(shared.results_dir or "")
+    for name, folder in ("output", output_dir), ("results", results_dir):
+        if url := storage.url_of(folder):
+            raise errors.UserError(
+                f"A sweep needs local folders; got --{name}_dir={url}."
+            )
     job = rows.Job(
         problem,
         options.split,
         options.average,
         prepare.data_folder(common_flags.data_dir(), problem),
         output_dir.absolute(),
-        common_flags.field_values(rows.Options),
+        shared,
         rows.require_metric(problem, options.metric),
         common_flags.given("problem", "problem_args", "usr_dir", "data_dir"),
         common_flags.given("raw_dir", "num_workers"),
         f"t2t sweep {common_flags.portable('config', 'list', 'row')}",
     )
-    job.options.split_trainer_flags()  # refuses
+    shared.split_trainer_flags()  # refuses
     return rows.Table(variants, base), job
 
 

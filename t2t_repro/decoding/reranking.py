@@ -65,12 +65,17 @@ class Reranker(abc.ABC):
         orders = []
         found = self.score_all(sources, candidates)
         for sentence, values in zip(candidates, found, strict=True):
-            row = np.array(list(values), np.float64)
+            if isinstance(values, Iterable):
+                values = list(values)
+            try:
+                row = np.array(values, np.float64)
+            except (TypeError, ValueError):
+                row = np.array(np.nan)
             if row.shape != (len(sentence.texts),) or np.isnan(row).any():
                 raise errors.UserError(
                     f"The reranker {type(self).__name__} must return a number "
                     f"for each of {len(sentence.texts)} candidates; got "
-                    f"{row.tolist()!r:.200}."
+                    f"{values!r:.200}."
                 )
             best = np.argsort(-row, kind="stable")
             orders.append([(int(k), float(row[k])) for k in best])

@@ -15,7 +15,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.decoding.translation import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 Bound: TypeAlias = tf.Tensor | float | None  # result of Rule.upper_bound()
 
@@ -124,6 +124,9 @@ class Rule:
 
     # Whether outputs begin with the first subword of the source, at no cost.
     leads_outputs = False
+
+    def __init__(self, vocabulary: Vocabulary | None = None) -> None:
+        """Take what a registered rule is given; a rule may take more."""
 
     @property
     def name(self) -> str:

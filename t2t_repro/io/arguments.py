@@ -7,6 +7,7 @@ default, or else of the annotation. "focal:gamma=2+cross_entropy" is two items.
 import functools
 import inspect
 import math
+import pathlib
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -19,9 +20,9 @@ _LISTS = ("boundaries", "values", "exclude_layers")
 # A value of the type of a parameter that has an annotation and no default.
 _OF_ANNOTATIONS = {
     annotation: kind()
-    for kind in (bool, int, float, str)
+    for kind in (bool, int, float, str, pathlib.Path)
     for annotation in (kind, kind.__name__)
-}
+} | {"pathlib.Path": pathlib.Path()}
 
 
 def snake_case(name: str) -> str:
@@ -207,8 +208,8 @@ def _convert(setting, name, value, parameter):
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[value.lower()]
-        if isinstance(default, str):
-            return value
+        if isinstance(default, (str, pathlib.Path)):
+            return type(default)(value)
         if isinstance(default, float):
             return _finite(value)
         # Keras writes 1 for some floats, and gives numbers no default.

@@ -19,6 +19,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from t2t_repro import errors
 
 _CONSTRAINTS, HELP = "constraints", "help"  # keys of a field's metadata
@@ -173,7 +175,8 @@ def check_types(values: Any) -> None:
 def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Convert "a=1,b=x" to {"a": 1, "b": "x"}, typed by the dataclass `cls`.
 
-    A mapping has values of the right types already; its keys are checked.
+    A mapping has values of the right types already, or NumPy's scalars; its
+    keys are checked.
 
     Raises:
         UserError: a key that `cls` lacks (near names are suggested), a value
@@ -181,7 +184,10 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """
     if isinstance(text, Mapping):
         check_keys(cls, text)
-        return text
+        return {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in text.items()
+        }
     hints = _type_hints(cls)  # types may be written as strings
     kinds = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     given = items(text)

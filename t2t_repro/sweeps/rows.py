@@ -189,8 +189,8 @@ class Options(fields.Settings):
         """Return --trainer_flags as a list.
 
         Raises:
-            UserError: they have a setting that a row's file fixes, or a quote
-                that is not closed.
+            UserError: they have a setting that a row's file fixes, one that
+                leaves nothing to compare, or a quote that is not closed.
         """
         try:
             trainer_flags = shlex.split(self.trainer_flags)
@@ -206,11 +206,19 @@ class Options(fields.Settings):
                     f"A row's file records {name}. Use {instead}; "
                     f"got --trainer_flags={self.trainer_flags}."
                 )
-        if "warm_start_from" in given:
-            raise errors.UserError(
-                "A row starts from new weights; omit warm_start_from from "
-                f"--trainer_flags={self.trainer_flags}."
-            )
+        for reason, unwanted, found in (
+            ("starts from new weights", "warm_start_from", given),
+            (
+                "has the perplexity of its last validation",
+                "--eval_every=0",
+                trainer_flags,
+            ),
+        ):
+            if unwanted in found:
+                raise errors.UserError(
+                    f"A row {reason}; omit {unwanted} from "
+                    f"--trainer_flags={self.trainer_flags}."
+                )
         return trainer_flags
 
 

@@ -49,7 +49,9 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
         ("--split=tset", "is one of validation, test; got tset. Did you mean"),
         ("--row=2", "There are 1 rows; got --row=2. --list"),
         ("--trainer_flags=--random_seed=3", "Use the seeds"),
-        ("--output_dir=s3://b/x", "needs a folder of this machine; got"),
+        ("--trainer_flags=--eval_every=0", "perplexity of its last validation"),
+        ("--output_dir=s3://b/x", "needs local folders; got --output_dir"),
+        ("--results_dir=s3://b/x", "local folders; got --results_dir=s3://b/x"),
     ],
 )
 def test_wrong_flag_is_refused(run, tmp_path, flag, message):

@@ -143,7 +143,9 @@ def test_attention_is_that_of_the_reranked_translation(longest, translator_of):
     assert translator.attention(LINES[0]).outputs == expected.text
 
 
-@pytest.mark.parametrize("values", [[1.0], [1.0, np.nan, 0.0, 0.0]])
+@pytest.mark.parametrize(
+    "values", [[1.0], [1.0, np.nan, 0.0, 0.0], None, ["a", "b", "c", "d"]]
+)
 def test_scores_of_another_number_or_none_are_refused(values):
     class Wrong(Reranker):
         def score(self, source, candidates):

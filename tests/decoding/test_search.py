@@ -195,12 +195,11 @@ def test_registered_rules_are_enabled_by_name(models, settings, register):
             return tf.where(in_source, logits, rules.FORBIDDEN)
 
     @register("at_most_four")
-    def at_most_four(vocabulary):
-        class AtMostFour(rules.Rule):
-            def forced(self, step, state):
-                return tf.where(step.position < 3, PAD, EOS)
+    class AtMostFour(rules.Rule):
+        """Restriction of outputs to four subwords; it needs no vocabulary."""
 
-        return AtMostFour()
+        def forced(self, step, state):
+            return tf.where(step.position < 3, PAD, EOS)
 
     settings = settings | {"return_beams": True}
     found = find(

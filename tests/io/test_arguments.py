@@ -1,5 +1,7 @@
 """Library classes by name, and their arguments as text."""
 
+import pathlib
+
 import pytest
 
 from t2t_repro import errors
@@ -67,6 +69,16 @@ def test_unknown_name_is_refused_with_near_and_known_names():
         "hparam toy has no 'warmup'. Did you mean warm_up? "
         "Known: base, warm_up."
     )
+
+
+@pytest.mark.parametrize("kind", [pathlib.Path, "pathlib.Path", "Path"])
+def test_path_is_an_annotation(kind):
+    def read(words): ...
+
+    read.__annotations__["words"] = kind
+    assert arguments.parse(read, "words=7", "rules") == {
+        "words": pathlib.Path("7")
+    }
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,13 @@ def test_parse_refuses_bad_text(text, message):
     assert str(raised.value) == message
 
 
+def test_numbers_of_numpy_become_pythons():
+    given = {"size": np.int64(3), "rate": np.float32(0.5), "loud": np.bool_(1)}
+    parsed = fields.parse(Toy, given)
+    assert parsed == {"size": 3, "rate": 0.5, "loud": True}
+    assert [type(value) for value in parsed.values()] == [int, float, bool]
+
+
 def test_parse_reads_postponed_annotations():
     postponed = [("size", "int", 1), ("loud", "bool", False)]
     cls = dataclasses.make_dataclass("Postponed", postponed)
