@@ -65,6 +65,7 @@ def main():
     values = flags.FLAGS
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     job = table_rows.job(split="test", averaged=True)
+    rows.require_metric(job.problem, "bleu")  # a column of the table
     job.datagen()
     names = rows.select(SYSTEMS, values.rows)
     if values.decoding_speed:

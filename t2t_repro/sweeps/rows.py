@@ -307,7 +307,7 @@ def require_metric(problem: Problem, name: str | None) -> str:
     ]
     if name not in known:
         raise errors.UserError(
-            f"--metric is one of {', '.join(known)}; got {name}."
+            f"The metric to compare is one of {', '.join(known)}; got {name}."
             f"{errors.hint(name, known)}"
         )
     return name

@@ -273,7 +273,11 @@ def run_all(
         table.base_row,
         job.problem.suite,
         job.score,
-        TestSet(corpus.text("inputs"), [corpus.text("targets")]),
+        TestSet(
+            corpus.text("inputs"),
+            [corpus.text("targets")],
+            directions=manifest.directions(job.data, job.split),
+        ),
         job.results_dir,
     )
     write_paired_tests(job.results_dir, tests)
@@ -323,12 +327,15 @@ def compare_with_base(
 
     Returns:
         {row: [{"seed": …, "difference": …, "p_value": …}]}. Seeds without
-        translations are left out, and how to make them again is printed.
+        translations are left out, and how to make them again is printed. {}
+        where scores are means of several directions.
 
     Raises:
         UserError: translations are not those that a row was scored with.
     """
     scorer = Suite((metric,), *suite[1:]).build()
+    if test_set.directions:
+        return {}
     sources, references = test_set.sources, test_set.references
     counts = scores.resample(len(references[0]), SAMPLES)
     counted = {}

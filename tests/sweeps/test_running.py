@@ -180,6 +180,10 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     assert first["difference"] < -20
     assert first["p_value"] == pytest.approx(1 / 1_001)
     assert (second["difference"], second["p_value"]) == (0, 1)
+    mixed = TEST_SET._replace(directions={"en-de": 20, "de-en": 20})
+    assert not running.compare_with_base(
+        results, "base", Suite(("bleu",)), "bleu", mixed, tmp_path
+    )
 
 
 def test_parses_are_compared_with_their_sentences(tmp_path):
