@@ -184,16 +184,21 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """
     if isinstance(text, Mapping):
         check_keys(cls, text)
-        return {
-            key: value.item() if isinstance(value, np.generic) else value
-            for key, value in text.items()
-        }
+        return python_values(text)
     hints = _type_hints(cls)  # types may be written as strings
     kinds = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     given = items(text)
     check_keys(cls, given)
     return {
         key: _convert(key, value, kinds[key]) for key, value in given.items()
+    }
+
+
+def python_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same values, with Python's numbers in place of NumPy's."""
+    return {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in values.items()
     }
 
 

@@ -6,6 +6,8 @@ these limits are connections, and the memory of answers that they do not read.
 
 import asyncio
 import contextlib
+import gzip
+import io
 import json
 import os
 import resource
@@ -40,7 +42,6 @@ _LAST_READ_SECS = 1.0  # for a body when the server stops
 _SMALL = 64 << 10  # bytes that aiohttp buffers anyway
 _LARGE_BYTES = 64 << 20  # of all larger bodies that are read at a time
 IDENTITY = "identity"
-_GZIP = 16 + zlib.MAX_WBITS
 
 
 class Connections:
@@ -328,17 +329,15 @@ class BodyReader:
             raise request_errors.unsupported(
                 f"Content-Encoding must be gzip or identity; got {encoding}."
             )
-        decompressor = zlib.decompressobj(_GZIP)
         try:
-            text = decompressor.decompress(body, self._max_bytes + 1)
-        except zlib.error as error:
+            with gzip.open(io.BytesIO(body)) as stream:
+                text = stream.read(self._max_bytes + 1)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise request_errors.invalid(
                 f"The body cannot be read as gzip: {error}."
             ) from error
         if len(text) > self._max_bytes:
             raise self._too_large()
-        if not decompressor.eof:
-            raise request_errors.invalid("The gzip body is not complete.")
         return text
 
     def _too_large(self):

@@ -35,7 +35,7 @@ from t2t_repro.decoding.translation import (
     Translation,
     Translator,
 )
-from t2t_repro.io import files
+from t2t_repro.io import fields, files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import connection, saved_model, version_folders
 from t2t_repro.serving.connection import Address, Options
@@ -206,6 +206,7 @@ class SignatureTranslator(Translator):
 
 def _optional_columns(lines, texts, search):
     """Return a column for each optional input, as TensorFlow Serving needs."""
+    search = fields.python_values(search)
     for name, value in search.items():
         kind = _SETTINGS.get(name, int)
         if name not in connection.OPTIONAL:
@@ -213,8 +214,9 @@ def _optional_columns(lines, texts, search):
                 f"A request to an export may name {' and '.join(_SETTINGS)}; "
                 f"got {name}. Its other settings are fixed: load the run."
             )
-        if not isinstance(value, kind) or isinstance(value, bool):
-            what = "an integer" if kind is int else "a number"
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        if not (is_number and abs(value) < 1 << 31):
+            what = f"{'an integer' if kind is int else 'a number'} of 32 bits"
             raise errors.UserError(f"{name} must be {what}; got {value!r}.")
     values = {
         name: [search.get(name, each.default)] * len(lines)
@@ -297,9 +299,10 @@ class ExportedModel(SignatureTranslator):
         if tagger := languages.tagger_of(data, target_language):
             return list(map(tagger, lines))
         own = data.get("target_language")
-        if own and target_language not in ("", own):
+        if target_language not in ("", own):
             raise errors.UserError(
-                f"The model in {self.folder} translates into {own}; got "
+                f"The model in {self.folder} translates into "
+                f"{own or 'one language that its card does not name'}; got "
                 f"target_language={target_language}. Omit it."
             )
         return lines

@@ -32,6 +32,7 @@ METRICS = (
 RPC = "/tensorflow.serving.PredictionService/Predict"
 REFUSED_CALLS = 't2t_refusals_total{reason="requests"}'
 BODY = {"instances": ["two birds sing"]}
+DOCUMENT = json.dumps(BODY).encode()
 
 
 @contextlib.contextmanager
@@ -60,14 +61,15 @@ def post(length, part):
 @pytest.mark.parametrize(
     ("body", "encoding", "status", "message"),
     [
-        (gzip.compress(json.dumps(BODY).encode()), "gzip", 200, None),
+        (gzip.compress(DOCUMENT), "gzip", 200, None),
         (gzip.compress(b" " * (4 << 20)), "gzip", 413, "at most 851,968"),
         (b" " * (1 << 20), "identity", 413, "at most 851,968 bytes"),
-        (gzip.compress(b" " * 100)[:-9], "gzip", 400, "not complete"),
+        (gzip.compress(DOCUMENT) + gzip.compress(b" "), "gzip", 200, None),
+        (gzip.compress(b" " * 100)[:-9], "gzip", 400, "ended before"),
         (b"no gzip", "gzip", 400, "cannot be read as gzip"),
         (b"{}", "br", 415, "must be gzip or identity; got br"),
     ],
-    ids=["gzip", "bomb", "large", "cut", "false", "unknown"],
+    ids=["gzip", "bomb", "large", "members", "cut", "false", "unknown"],
 )
 def test_encoded_body_is_read_or_refused(
     server, body, encoding, status, message
