@@ -246,11 +246,11 @@ def _configure_devices():
 
 
 def _similar_lengths(lines):
-    """Yield indices of lines of similar length, without blank lines."""
+    """Yield indices of lines of similar length."""
     from t2t_repro.decoding.score import length_sorted
 
     return length_sorted(
-        (i for i, line in enumerate(lines) if line.strip()),
+        range(len(lines)),
         [len(line.encode()) + _ROOM_BYTES for line in lines],
         _BATCH_BYTES,
     )
