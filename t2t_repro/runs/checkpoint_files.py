@@ -54,9 +54,13 @@ def require(name: pathlib.Path | str) -> pathlib.Path:
     if files.is_url(name):
         open_folder(path.parent.parent)  # of its run
     if not pathlib.Path(f"{path}.index").is_file():
+        # A user may name the run, or the folder of its checkpoints.
+        # A user may have named a run, or its folder.
+        found = list_checkpoints(path / CHECKPOINTS) or list_checkpoints(path)
+        example = found[-1] if found else "…/ckpt-1500"
         raise errors.UserError(
-            f"There is no checkpoint {name}. Name one as …/ckpt-1500, "
-            "without an ending."
+            f"There is no checkpoint {name}. Name one as {example}, without an "
+            "ending."
         )
     return path
 

@@ -340,7 +340,9 @@ def restore_weights(
     if reader.vocabulary != vocabulary_sha256:
         raise errors.UserError(
             f"The checkpoint {path} was trained on another vocabulary: its "
-            f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} here."
+            f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} "
+            "here. Encode the text with that of its run: "
+            "--problem_args=vocabulary=RUN/vocab.model."
         )
     weights = {}
     for name, weight in building.by_path(model.weights).items():

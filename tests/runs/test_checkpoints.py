@@ -256,6 +256,14 @@ def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):
         restore_weights(target.model, path, VOCABULARY)
 
 
+def test_error_of_a_folder_names_its_last_checkpoint(saved, tmp_path):
+    folder = tmp_path / checkpoint_files.CHECKPOINTS
+    shutil.copytree(saved[0], folder)
+    for name in (tmp_path, folder):
+        with pytest.raises(errors.UserError, match=f"as {folder}/ckpt-1000, "):
+            checkpoint_files.require(name)
+
+
 def test_absent_checkpoint_is_a_user_error(target, tmp_path):
     path = tmp_path / "ckpt-5"
     with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
