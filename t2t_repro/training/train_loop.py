@@ -453,6 +453,11 @@ def _checkpoint_space(session):
     options = session.options
     # One is written before another is removed.
     count = options.keep_checkpoint_max + options.keep_best_checkpoints + 1
+    if not options.save_checkpoints_secs:
+        count = min(
+            count,
+            math.ceil(options.train_steps / options.save_checkpoints_steps),
+        )
     size = sum(
         math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
         for variable in session.state.variables

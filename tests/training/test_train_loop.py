@@ -1,6 +1,7 @@
 """The loop around fake steps: when it saves, stops, and what it reports."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import re
@@ -113,7 +114,12 @@ def test_summary_compares_checkpoints_with_the_free_space(
     tmp_path, monkeypatch
 ):
     session = types.SimpleNamespace(
-        options=Options(keep_checkpoint_max=3, keep_best_checkpoints=2),
+        options=Options(
+            keep_checkpoint_max=3,
+            keep_best_checkpoints=2,
+            train_steps=100,
+            save_checkpoints_steps=10,
+        ),
         state=types.SimpleNamespace(
             variables=[tf.zeros([1000, 500]), tf.zeros([7], tf.int64)]
         ),
@@ -128,6 +134,8 @@ def test_summary_compares_checkpoints_with_the_free_space(
     assert "too few" not in train_loop._checkpoint_space(session)
     free = free._replace(free=free.free - 1)
     assert "too few: make room" in train_loop._checkpoint_space(session)
+    session.options = dataclasses.replace(session.options, train_steps=21)
+    assert "at most 3, of" in train_loop._checkpoint_space(session)
 
 
 def test_weights_are_checked_once_at_a_step(
