@@ -14,8 +14,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
@@ -137,7 +135,8 @@ _VALUES = (bool, int, float, str, list, dict, type(None))
 _NESTED = "encoder", "decoder", "quant_noise"
 # The first ids.
 FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
-_PAD_ID, _EOS_ID = 1, 2
+_EOS_ID = 2
+FIRST_POSITION = 2  # after the id of padding
 SPECIAL = SpecialTokens("</s>", "<unk>", "<pad>")
 _OVERWRITE = "#fairseq:overwrite"
 _CODES = "bpecodes", "code", "codes"
@@ -218,12 +217,10 @@ def _weights(
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # fairseq refuses positions beyond its tables.
-        size = settings["encoder_embed_dim"]
-        tables = (
-            take_positions(tensors, f"{side}.embed_positions.weight", size)
-            for side in weights.SIDES
+        names = [f"{side}.embed_positions.weight" for side in weights.SIDES]
+        result |= weights.take_positions(
+            tensors, names, FIRST_POSITION, hparams
         )
-        result |= weights.learned_positions(hparams, *tables)
     if settings["encoder_normalize_before"]:
         _require_final_norms(tensors)
     return result | weights.read_stacks(tensors, NAMES, hparams)
@@ -253,16 +250,6 @@ def _matrices(tensors, settings, orders):
         reason = "their use: both are the softmax"
         softmax = tensors.take_one(heads, reason, rows[1], size)
     return source, target, softmax
-
-
-def take_positions(tensors: Tensors, name: str, size: int) -> np.ndarray:
-    """Return learned positions [N, size], from that of the first token on."""
-    table = tensors.take(name, -1, size)
-    first = _PAD_ID + 1
-    if len(table) <= first:
-        rule = f"of more than {first} rows"
-        raise model_files.refuse("the weights", name, rule, len(table))
-    return table[first:]
 
 
 def _require_final_norms(tensors):
@@ -309,8 +296,7 @@ def _read_settings(found, file):
         "norm_epsilon": 1e-5,  # of torch.nn.LayerNorm
         "learned_start": True,  # fairseq starts with </s>
         "pos": positions,
-        # Positions begin with the id after that of padding.
-        "first_position": 2 if positions == "timing" else 0,
+        "first_position": FIRST_POSITION if positions == "timing" else 0,
         "relu_dropout": settings["activation_dropout"]
         or settings["relu_dropout"],
     }

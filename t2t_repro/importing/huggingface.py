@@ -382,8 +382,8 @@ def _positions(tensors, hparams, size):
     """
     names = [f"model.{side}.embed_positions.weight" for side in weights.SIDES]
     if hparams["pos"] == "emb":
-        tables = (fairseq.take_positions(tensors, name, size) for name in names)
-        return weights.learned_positions(hparams, *tables)
+        first = fairseq.FIRST_POSITION
+        return weights.take_positions(tensors, names, first, hparams)
     for name in names:
         stored = tensors.take_if_present(name, -1, size)
         if stored is None:

@@ -41,6 +41,7 @@ from t2t_repro.text.sentence_piece import (
     MappedSentencePiece,
     MultilingualPieces,
 )
+from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
@@ -92,7 +93,8 @@ def read_marian(
         settings: those of tokenizer_config.json.
 
     Raises:
-        UserError: a file is missing or damaged, or lacks a special token.
+        UserError: a file is missing or damaged, lacks a special token, or the
+            tokenizer is another.
     """
     lists = [model_files.find_file(folder, "vocab.json")] * 2
     if (folder / "target_vocab.json").is_file():
@@ -102,11 +104,60 @@ def read_marian(
     ]
     tokens = [model_files.read_tokens(file) for file in lists]
     file = folder / "config.json"
-    special = [imported.special_tokens(names, config, file) for names in tokens]
+    special = [_named_tokens(names, config, file) for names in tokens]
     found = imported.map_pieces(models, tokens, special, lists, True)
     return found._replace(
-        languages=imported.side_names(settings, "source_lang", "target_lang")
+        languages=_side_names(settings, "source_lang", "target_lang")
     )
+
+
+def _named_tokens(tokens, config, file):
+    """Return the names of the tokens that have ids in the settings of a file.
+
+    An id that is not one of the tokens' is refused.
+    """
+    rule = f"below the number of tokens ({len(tokens):,})"
+    names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
+    model_files.require(
+        file,
+        config,
+        *((name, config[name] < len(tokens), rule) for name in names),
+    )
+    eos, pad = (tokens[config[name]] for name in names[1:])
+    return SpecialTokens(eos, "<unk>", pad)
+
+
+def _side_names(settings, *names):
+    """Return the languages of both sides by the names of their settings."""
+    source, target = (str(settings.get(name) or "") for name in names)
+    return source, target
+
+
+def _with_rows(tokens, count):
+    """Return as many tokens as an embedding has rows.
+
+    Rows without a token get names that no text has, since tokens have no
+    spaces.
+    """
+    others = [f"<unused {i}>" for i in range(len(tokens), count)]
+    return [*tokens[:count], *others]
+
+
+def _require_tokenizer(folder, settings, known, off=None, default=None):
+    """Return the class of a tokenizer, one of those known, without "Fast".
+
+    The setting `off` must be false. Settings without a class mean `default`.
+    """
+    file = folder / "tokenizer_config.json"
+    kind = str(settings.get("tokenizer_class") or default)
+    kind = kind.removesuffix("Fast")
+    rule = model_files.one_of(known)
+    model_files.require(
+        file, settings, ("tokenizer_class", kind in known, rule)
+    )
+    if off:
+        model_files.require_off(file, settings, [off])
+    return kind
 
 
 def read_languages(
@@ -114,26 +165,17 @@ def read_languages(
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> FoundVocabularies:
-    """Read the vocabulary of both sides, and the codes of its languages.
+    """Read the vocabulary of both sides, and languages, as read_marian().
 
-    Args:
-        folder: has the files.
-        config: settings of config.json: rows of the embedding, and perhaps the
-            token of a target language. Tokens that the tokenizer lacks are
-            never read, and nothing in an output.
-        settings: those of tokenizer_config.json.
-
-    Raises:
-        UserError: a file is missing or damaged, or the tokenizer is another.
+    `config` may have the token of a target language. Tokens that the tokenizer
+    lacks are never read, and nothing in an output.
     """
-    kind = imported.require_tokenizer(folder, settings, _READERS)
-    file = folder / "tokenizer_config.json"
-    model_files.require_off(file, settings, ["legacy_behaviour"])
+    kind = _require_tokenizer(folder, settings, _READERS, "legacy_behaviour")
     model = model_files.find_file(folder, "sentencepiece.bpe.model")
     content = files.read_bytes(model)
     listing, tokens, codes = _READERS[kind](folder, settings, content)
     count = max(len(tokens), config["vocab_size"])
-    every = imported.with_rows(tokens, count)
+    every = _with_rows(tokens, count)
     control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
     mapped = imported.named(
         f"{model} with {listing}",
@@ -144,7 +186,7 @@ def read_languages(
         False,
         control,
     )
-    source, target = imported.side_names(settings, "src_lang", "tgt_lang")
+    source, target = _side_names(settings, "src_lang", "tgt_lang")
     return FoundVocabularies(
         Vocabularies.shared(MultilingualPieces(mapped.model)),
         [mapped.order] * 2,
@@ -180,11 +222,6 @@ def _read_m2m100(folder, settings, model):
     listing = model_files.find_file(folder, "vocab.json")
     tokens = model_files.read_tokens(listing)
     return listing, [*tokens, *map(tag_of, codes)], codes
-
-
-def _read_nllb(folder, settings, model):
-    """Return the same as _read_m2m100()."""
-    return _read_tokenizers(folder, {str: int})
 
 
 def _read_tokenizers(folder, shape):
@@ -230,7 +267,7 @@ def _read_mbart50(folder, settings, model):
 
 _READERS = {
     "M2M100Tokenizer": _read_m2m100,
-    "NllbTokenizer": _read_nllb,
+    "NllbTokenizer": lambda folder, *_: _read_tokenizers(folder, {str: int}),
     "MBart50Tokenizer": _read_mbart50,
 }
 
@@ -240,24 +277,17 @@ def read_bart(
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> FoundVocabularies:
-    """Read the vocabularies of a BART.
+    """Read the vocabularies of a BART, as read_marian().
 
-    Args:
-        folder: has the files.
-        config: settings of config.json: rows of the embedding, and perhaps the
-            token that begins all outputs, `<s>`.
-        settings: those of tokenizer_config.json.
-
-    Raises:
-        UserError: a file is missing or damaged, or the tokenizer is another.
+    `config` may have the token that begins all outputs, `<s>`.
     """
     classes = "BartTokenizer", "RobertaTokenizer"
-    imported.require_tokenizer(folder, settings, classes, classes[0])
-    file = folder / "tokenizer_config.json"
-    model_files.require_off(file, settings, ["add_prefix_space"])
+    _require_tokenizer(
+        folder, settings, classes, "add_prefix_space", classes[0]
+    )
     tokens, merges, sources = _read_byte_pairs(folder)
     # bart-large-cnn has no row of <mask>, the last token.
-    tokens = imported.with_rows(tokens, config["vocab_size"])
+    tokens = _with_rows(tokens, config["vocab_size"])
     _check_added(folder, settings, tokens)
     name, first = "forced_bos_token_id", config["forced_bos_token_id"]
     is_right = first is None or (type(first), first) == (int, 0)
@@ -292,9 +322,8 @@ def read_fsmt(
 ) -> FoundVocabularies:
     """Read the vocabularies of an FSMT, as read_marian()."""
     name = "FSMTTokenizer"
-    imported.require_tokenizer(folder, settings, [name], name)
+    _require_tokenizer(folder, settings, [name], "do_lower_case", name)
     file = folder / "tokenizer_config.json"
-    model_files.require_off(file, settings, ["do_lower_case"])
     model_files.require_same(file, settings, config, {"langs": "langs"})
     languages = config["langs"]
     is_pair = [*map(type, languages)] == [str, str]
@@ -380,16 +409,7 @@ def read_t5(
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> FoundVocabularies:
-    """Read the vocabulary of both sides, and MADLAD's languages.
-
-    Args:
-        folder: has the files.
-        config: settings of config.json.
-        settings: those of tokenizer_config.json.
-
-    Raises:
-        UserError: a file is missing or damaged, or the tokenizer is another.
-    """
+    """Read the vocabulary of both sides, and MADLAD's languages, alike."""
     model = _read_model(folder, settings, "T5", "MT5")
     pieces, size = model.pieces, config["vocab_size"]
     special = _special_tokens(folder, config, pieces)
@@ -412,7 +432,7 @@ def read_pegasus(
     config: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> FoundVocabularies:
-    """Read the vocabulary of a Pegasus, as read_t5()."""
+    """Read the vocabulary of a Pegasus, as read_marian()."""
     model = _read_model(folder, settings, "Pegasus")
     file = folder / "tokenizer_config.json"
     table = {"offset": Setting(103, lowest=2)}
@@ -434,7 +454,7 @@ class _Model(NamedTuple):
 
 def _read_model(folder, settings, *families):
     classes = [f"{family}Tokenizer" for family in families]
-    imported.require_tokenizer(folder, settings, classes, classes[0])
+    _require_tokenizer(folder, settings, classes, default=classes[0])
     model = folder / "spiece.model"
     if not model.is_file():  # transformers 5 does not save it
         raise errors.UserError(
@@ -452,7 +472,7 @@ def _special_tokens(folder, config, tokens):
     rule = f"at least {count:,}, the number of tokens"
     file = folder / "config.json"
     model_files.require(file, config, ("vocab_size", size >= count, rule))
-    return imported.special_tokens(tokens, config, file)
+    return _named_tokens(tokens, config, file)
 
 
 def _map_pieces(model, settings, tokens, special, size, words=()):
@@ -461,7 +481,7 @@ def _map_pieces(model, settings, tokens, special, size, words=()):
     `words` are tokens that are read whole. The others that are no pieces, and
     rows without a token, are never read.
     """
-    tokens, folder = imported.with_rows(tokens, size), model.file.parent
+    tokens, folder = _with_rows(tokens, size), model.file.parent
     file = folder / _TOKENIZER
     listed = _read_json(file, {})[1] if file.is_file() else {}
     _check_added(folder, settings, tokens, listed)

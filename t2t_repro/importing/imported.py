@@ -3,19 +3,13 @@
 import itertools
 import pathlib
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.importing import arrays, model_files
+from t2t_repro.importing import arrays
 from t2t_repro.io import files
 from t2t_repro.text import (
     byte_pair_encoding,
@@ -166,70 +160,6 @@ class FoundVocabularies(NamedTuple):
     kind: str  # name in registry.vocabularies
     languages: tuple[str, str] = ("", "")  # as of Imported
     codes: tuple[str, ...] = ()  # the same
-
-
-def side_names(
-    settings: Mapping[str, Any], source: str, target: str
-) -> tuple[str, str]:
-    """Return the languages of both sides by the names of their settings."""
-    first, second = (str(settings.get(x) or "") for x in (source, target))
-    return first, second
-
-
-def special_tokens(
-    tokens: Sequence[str], config: Mapping[str, Any], file: pathlib.Path
-) -> SpecialTokens:
-    """Return the names of the tokens that have ids in Hugging Face's settings.
-
-    Raises:
-        UserError: an id is not one of the tokens'; names the file.
-    """
-    rule = f"below the number of tokens ({len(tokens):,})"
-    names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
-    model_files.require(
-        file,
-        config,
-        *((name, config[name] < len(tokens), rule) for name in names),
-    )
-    eos, pad = (tokens[config[name]] for name in names[1:])
-    return SpecialTokens(eos, "<unk>", pad)
-
-
-def with_rows(tokens: Sequence[str], count: int) -> list[str]:
-    """Return as many tokens as an embedding has rows.
-
-    Rows without a token get names that no text has, since tokens have no
-    spaces.
-    """
-    others = [f"<unused {i}>" for i in range(len(tokens), count)]
-    return [*tokens[:count], *others]
-
-
-def require_tokenizer(
-    folder: pathlib.Path,
-    settings: Mapping[str, Any],
-    known: Collection[str],
-    default: str | None = None,
-) -> str:
-    """Return the class of a tokenizer of Hugging Face, without "Fast".
-
-    Args:
-        folder: has tokenizer_config.json.
-        settings: those in it.
-        known: classes that are read.
-        default: that of settings without a class; None: there is none.
-
-    Raises:
-        UserError: the class is another.
-    """
-    kind = str(settings.get("tokenizer_class") or default)
-    kind = kind.removesuffix("Fast")
-    model_files.require(
-        folder / "tokenizer_config.json",
-        settings,
-        ("tokenizer_class", kind in known, model_files.one_of(known)),
-    )
-    return kind
 
 
 def map_tokens(

@@ -550,8 +550,7 @@ def _read_weights(
     )
     if positions == "emb":  # one table for both sides
         # Positions beyond the table have its last row, there as here.
-        table = tensors.take("Wpos", -1, hparams["hidden_size"])
-        result |= weights.learned_positions(hparams, table, table)
+        result |= weights.take_positions(tensors, ["Wpos"] * 2, 0, hparams)
     numbers = _layer_numbers(options)
     return found, result | weights.read_stacks(
         tensors, _NAMES, hparams, numbers

@@ -226,9 +226,13 @@ def _weights(
     hparams["softmax_bias"] = bias is not None
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
-        # The last row is that of all positions beyond the table, also here.
-        tables = (_positions(tensors, side, size) for side in weights.SIDES)
-        result |= weights.learned_positions(hparams, *tables)
+        # The last row is that of all positions beyond the table, also here; the
+        # first one is never used.
+        names = [
+            f"model/{side}/position_encoder/position_embedding{_END}"
+            for side in weights.SIDES
+        ]
+        result |= weights.take_positions(tensors, names, 1, hparams)
     return result | weights.read_stacks(tensors, _NAMES, hparams)
 
 
@@ -247,15 +251,6 @@ def _embeddings(tensors, rows, size):
     if first == last:
         return source, source
     return source, tensors.take(last, rows[1], size)
-
-
-def _positions(tensors, side, size):
-    """Return learned positions without the first row, which is never used."""
-    name = f"model/{side}/position_encoder/position_embedding{_END}"
-    table = tensors.take(name, -1, size)[1:]
-    if not len(table):
-        raise model_files.refuse("the weights", name, "two rows", 1)
-    return table
 
 
 # model_description.py has a model of the catalog,

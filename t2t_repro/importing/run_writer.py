@@ -135,17 +135,10 @@ def build_variables(
     }
     found = weights.by_path(imported.weights, hparams)
     shapes = {path: array.shape for path, array in found.items()}
-    differences = [
-        f"{path} is {shapes.get(path, 'missing')} there and "
-        f"{expected.get(path, 'unknown')} here"
-        for path in sorted(expected.keys() | shapes.keys())
-        if expected.get(path) != shapes.get(path)
-    ]
-    if differences:
+    if differences := checkpoints.differences(shapes, expected):
         raise errors.UserError(
             "The weights do not fit the model that the settings describe: "
-            f"{'; '.join(differences[:3])}. Compare the configuration with "
-            "the weights' file."
+            f"{differences}. Compare the configuration with the weights' file."
         )
     return {
         f"weights/{path}": arrays.variable(found[path]) for path in expected

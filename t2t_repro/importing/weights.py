@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from t2t_repro.importing import model_files
 from t2t_repro.importing.arrays import Tensors, aligned_copy
 from t2t_repro.layers import embedding
 from t2t_repro.layers.sublayers import GATES
@@ -264,7 +265,12 @@ def position_settings(
     if formulas[0] and formulas[0] == formulas[1]:
         return formulas[0], {}
     hparams = {"pos": "emb", "first_position": 0}
-    return hparams, learned_positions(hparams, *map(_without_copies, tables))
+    lengths = []  # without the copies of the last row at the end
+    for table in tables:
+        differs = np.flatnonzero((table != table[-1]).any(axis=1))
+        lengths.append((differs[-1] if len(differs) else -1) + 2)
+    tables = [table[:n] for table, n in zip(tables, lengths, strict=True)]
+    return hparams, learned_positions(hparams, *tables)
 
 
 def learned_positions(
@@ -285,6 +291,26 @@ def learned_positions(
     }
 
 
+def take_positions(
+    tensors: Tensors, names: Sequence[str], first: int, hparams: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return learned_positions() of the arrays of these names of both sides.
+
+    Rows before number `first`, that of the first position, are not used.
+
+    Raises:
+        UserError: an array is missing, or has no other rows.
+    """
+    tables = []
+    for name in names:
+        table = tensors.take(name, -1, hparams["hidden_size"])
+        if len(table) <= first:
+            rule = f"of more than {first} rows"
+            raise model_files.refuse("the weights", name, rule, len(table))
+        tables.append(table[first:])
+    return learned_positions(hparams, *tables)
+
+
 def position_formula(table: np.ndarray) -> dict[str, Any]:
     """Return the hparams of the formula that a table [N, D] has; {}: none."""
     if not table.any():
@@ -300,9 +326,3 @@ def position_formula(table: np.ndarray) -> dict[str, Any]:
             if np.abs(encoded - table).max() <= tolerance:
                 return {"pos": name, "first_position": first}
     return {}
-
-
-def _without_copies(table):
-    """Return a table without the copies of its last row at its end."""
-    differs = np.flatnonzero((table != table[-1]).any(axis=1))
-    return table[: (differs[-1] if len(differs) else -1) + 2]

@@ -16,7 +16,7 @@ import os
 import pathlib
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -278,21 +278,13 @@ class CheckpointManager:
             name: tuple(variable.shape)
             for name, variable in self._variables.items()
         }
-        if stored == expected:
-            return
-        differences = [
-            f"{name} is {stored.get(name, 'missing')} there and "
-            f"{expected.get(name, 'unknown')} here"
-            for name in sorted(stored.keys() | expected.keys())
-            if stored.get(name) != expected.get(name)
-        ]
-        more = f"; and {len(differences) - 3} more" if differences[3:] else ""
-        raise errors.UserError(
-            f"The checkpoint {reader.path} is of another model or optimizer: "
-            f"{'; '.join(differences[:3])}{more}. Resume with the settings "
-            "that it was trained with, or take only its weights, with "
-            "--warm_start_from and another --output_dir."
-        )
+        if found := differences(stored, expected):
+            raise errors.UserError(
+                f"The checkpoint {reader.path} is of another model or "
+                f"optimizer: {found}. Resume with the settings that it was "
+                "trained with, or take only its weights, with "
+                "--warm_start_from and another --output_dir."
+            )
 
     def _restore(self, path: pathlib.Path) -> None:
         """Restore a checkpoint; of a run at a URL, if need be, from there."""
@@ -312,6 +304,18 @@ class CheckpointManager:
             variable.assign(reader.tensor(name))
         for name in optional:
             self._optional[name].assign(reader.tensor(name))
+
+
+def differences(there: Mapping[str, tuple], here: Mapping[str, tuple]) -> str:
+    """Return how {name: shape} differ, for an error; "" if they do not."""
+    found = [
+        f"{name} is {there.get(name, 'missing')} there and "
+        f"{here.get(name, 'unknown')} here"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
+    ]
+    more = f"; and {len(found) - 3} more" if found[3:] else ""
+    return f"{'; '.join(found[:3])}{more}"
 
 
 def _unscheduled_marker(path):
