@@ -38,13 +38,6 @@ class Name(NamedTuple):
         return f"{self.model}@{self.revision}"
 
 
-class Snapshot(NamedTuple):
-    """Files of a model at a commit."""
-
-    folder: pathlib.Path
-    origin: dict[str, Any]  # what run.json says of them
-
-
 def is_name(text: str) -> bool:
     """Return whether text is ORGANIZATION/MODEL or that with @REVISION."""
     return _NAME.fullmatch(text) is not None
@@ -82,18 +75,17 @@ def run_folder(name: Name) -> pathlib.Path:
 
 def _import(name, run):
     shutil.rmtree(run, ignore_errors=True)  # what a killed process left
-    snapshot = download(name)
-    found = huggingface.read(snapshot.folder)
+    folder, origin = download(name)
+    found = huggingface.read(folder)
     languages = imported.languages_of(found)
-    run_writer.write(
-        found, "huggingface", run, languages, origin=snapshot.origin
-    )
+    run_writer.write(found, "huggingface", run, languages, origin=origin)
 
 
-def download(name: Name) -> Snapshot:
-    """Return the files that a reader needs, downloaded where they are missing.
+def download(name: Name) -> tuple[pathlib.Path, dict[str, Any]]:
+    """Return the folder of the files that a reader needs, and their origin.
 
-    In offline mode they are those of an earlier download.
+    They are downloaded where they are missing; in offline mode they are those
+    of an earlier download. run.json has the origin.
 
     Raises:
         UserError: the model, its revision, the access, the network or the room
@@ -109,7 +101,7 @@ def download(name: Name) -> Snapshot:
             folder = _earlier(name)
         else:
             folder = _fetch(name, info)
-    return Snapshot(folder, {"name": name.model, "revision": folder.name})
+    return folder, {"name": name.model, "revision": folder.name}
 
 
 def _package():

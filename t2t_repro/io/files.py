@@ -404,7 +404,7 @@ def require_json_shape(
     path: pathlib.Path, value: Any, shape: Any, remedy: str = RESTORE
 ) -> None:
     """Raise a UserError if a value lacks a shape, both as of read_json()."""
-    if difference := _json_difference(value, shape):
+    if difference := json_difference(value, shape):
         raise _wrong(path, difference, remedy)
 
 
@@ -418,7 +418,7 @@ def json_checksum(value: Any) -> str:
     return hashlib.sha256(as_written).hexdigest()
 
 
-def _json_difference(value, shape, path="it"):
+def json_difference(value: Any, shape: Any, path: str = "it") -> str | None:
     """Describe the first difference of a value from a shape; None if none."""
     kind = shape if isinstance(shape, type) else type(shape)
     wanted = (int, float) if kind is float else kind
@@ -437,7 +437,7 @@ def _json_difference(value, shape, path="it"):
     else:
         items = [(key, value[key], expected) for key, expected in shape.items()]
     differences = (
-        _json_difference(item, expected, f"{path}[{key!r}]")
+        json_difference(item, expected, f"{path}[{key!r}]")
         for key, item, expected in items
     )
     return next(filter(None, differences), None)

@@ -31,12 +31,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 # Signals that stop work after the part in progress: Ctrl-C; the end that
 # systems and job schedulers ask for; the end of a terminal or of an SSH
-# connection, which Windows does not have.
-NUMBERS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)
-)
+# connection.
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOG = "train.log"  # in the folder of a run
 _LOGGER = logging.getLogger("t2t_repro.training")
 _LOGGER.setLevel(logging.INFO)
@@ -200,11 +196,6 @@ def bar(
     return tqdm(items, desc, total, **(where | settings))
 
 
-def write_above(bar: tqdm, text: str) -> None:
-    """Write a line of text above a bar, or after the last line of its state."""
-    bar.write(text, file=getattr(bar.fp, "beside", bar.fp))
-
-
 def duration(seconds: float) -> str:
     """Format a duration: "45 s", "23 min 45 s", "1 h 23 min", "35 days 2 h"."""
     rounded = round(seconds)
@@ -245,8 +236,7 @@ def handled() -> list[int]:
     return [
         number
         for number in NUMBERS
-        if number in (signal.SIGINT, signal.SIGTERM)
-        or signal.getsignal(number) != signal.SIG_IGN
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
     ]
 
 

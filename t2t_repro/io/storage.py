@@ -40,15 +40,6 @@ _RECORDS = ".t2t.objects"
 _NOT_COPIED = (_RECORDS, files.LOCK, f"*.{files.LOCK}", "*.t2t.tmp")
 PACKAGES = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}  # extra, module
 _OF_THE_DISK = (*errors.FULL, errno.EROFS)
-# Of errors of an absent, wrong or old login. A shorter "token" may be in a URL.
-_OF_A_LOGIN = (
-    "credentials",
-    "anonymous",
-    "config profile",
-    "token has",
-    "ssotoken",
-    "access key",
-)
 _ATTEMPTS = 3  # at an object that is replaced meanwhile
 
 
@@ -253,13 +244,19 @@ def upload(folder: pathlib.Path) -> None:
             if name in records and _rank(name) > 0:
                 _remove(folder / name)
         for name in changed:
-            _put(folder / name, present[name])
+            path = folder / name
+            # Another process may remove the file now.
+            with contextlib.suppress(FileNotFoundError):
+                _record(path, put_object(path, url_of(path)), present[name])
         for name in reversed(_in_order(records.keys() - present.keys())):
             if (folder / name).exists():
                 continue  # it was written meanwhile
             _remove(folder / name)
-            if name.endswith(".index"):
-                _remove_parts(folder / name)
+            if name.endswith(".index"):  # its data may never have been here
+                index = folder / name
+                for part in names(index.parent):
+                    if part.startswith(f"{index.stem}."):
+                        _remove(index.with_name(part))
 
 
 def upload_results(folder: pathlib.Path) -> None:
@@ -276,22 +273,9 @@ def _has_index(name, names):
     return not is_data or f"{checkpoint}.index" in names
 
 
-def _put(path, stat):
-    # Another process may remove the file now.
-    with contextlib.suppress(FileNotFoundError):
-        _record(path, put_object(path, url_of(path)), stat)
-
-
 def _remove(path):
     remove_object(url_of(path))
     _set_record(path, None)
-
-
-def _remove_parts(index):
-    """Remove the data of a checkpoint, which may never have been here."""
-    for name in names(index.parent):
-        if name.startswith(f"{index.stem}."):
-            _remove(index.with_name(name))
 
 
 def _rank(name):
@@ -490,22 +474,9 @@ def _explained(url: str) -> Iterator[None]:
         ):
             raise
         raise errors.UserError(
-            f"Cannot access {url}: {type(error).__name__}: {error}. "
-            f"{_remedy(error)}"
+            f"Cannot access {url}: {type(error).__name__}: {error}. Check the "
+            "URL and the endpoint; that the bucket exists; the login, such as "
+            "`aws configure` or `gcloud auth application-default login`, and "
+            "its rights; and the connection. What is complete is not copied "
+            "again."
         ) from error
-
-
-def _remedy(error):
-    text = f"{type(error).__name__} {error}".lower()
-    if any(words in text for words in _OF_A_LOGIN):
-        return (
-            "Log in by the means of the store, such as `aws configure` or "
-            "`gcloud auth application-default login`."
-        )
-    if "bucket name" in text or "invalid endpoint" in text:
-        return "Correct the URL, or the endpoint in your settings."
-    if isinstance(error, PermissionError):
-        return "Give this account access to the bucket, or name another one."
-    if isinstance(error, FileNotFoundError):
-        return "Create the bucket, or correct the URL."
-    return "Check the connection. What is complete is not copied again."

@@ -138,6 +138,11 @@ def _has_direction(metric):
     return _key_and_direction(metric)[1] is not None
 
 
+def directed(suite: Suite) -> list[str]:
+    """Return the metrics of which higher, or lower, values are better."""
+    return [name for name in suite.names if _has_direction(name)]
+
+
 def require_stopping_metric(
     metric: str, patience: int | None, suite: Suite, sentences: int
 ) -> None:
@@ -154,15 +159,12 @@ def require_stopping_metric(
     got = f"got --early_stopping_metric={metric}"
     if metric == HEADLINE:
         metric = suite.headline
-    if metric not in (*_ALWAYS_MEASURED, *suite.names):
+    known = directed(suite)
+    if metric not in (*_ALWAYS_MEASURED, *known):
         raise errors.UserError(
             "--early_stopping_metric is loss, accuracy, headline, or a metric "
-            f"that the problem names, {', '.join(suite.names)}; {got}."
-        )
-    if not _has_direction(metric):
-        raise errors.UserError(
-            f"Neither a higher nor a lower {metric} is better, so that it "
-            f"cannot stop training; {got}. Name another metric, or loss."
+            "that the problem names and of which higher or lower values are "
+            f"better, {', '.join(known)}; {got}."
         )
     if not patience:
         raise errors.UserError(

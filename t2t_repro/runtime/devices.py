@@ -33,6 +33,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.runtime import cpu, graph, tensorflow_import
 
 # Operations of a smaller model are so short that waking a thread for each takes
@@ -45,6 +46,7 @@ MAX_SHARDS = 8  # batches rarely have sentences for more
 # Only two were measured.
 _MAX_PARALLEL = 4
 _KINDS = ("chief", "worker")  # kinds of tasks that train, by index
+_TF_CONFIG = {"cluster": {str: [str]}, "task": {"type": str, "index": int}}
 # Errors that TensorFlow raises for a lost worker.
 _LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
@@ -148,12 +150,11 @@ def dtype_policy(mixed_precision: str = "auto") -> str:
 def _ampere_gpus() -> list[bool]:
     """Return for each GPU whether it has bfloat16 and TF32, as A100 has."""
     return [
-        gpu.get("compute_capability", (0, 0)) >= (8, 0)
-        for gpu in _gpu_details()
+        gpu.get("compute_capability", (0, 0)) >= (8, 0) for gpu in gpu_details()
     ]
 
 
-def _gpu_details() -> list[dict[str, Any]]:
+def gpu_details() -> list[dict[str, Any]]:
     """Return TensorFlow's details of each GPU."""
     return [
         tf.config.experimental.get_device_details(gpu)
@@ -297,7 +298,7 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
 def _devices(strategy):
     replicas = strategy.num_replicas_in_sync
     machines = Worker(strategy).count
-    gpus = _gpu_details()
+    gpus = gpu_details()
     kind = "GPU" if gpus else "CPU"
     names = {gpu.get("device_name", "") for gpu in gpus}
     notes = sorted(filter(None, names))  # of this worker
@@ -351,24 +352,17 @@ def _cpu_settings() -> str:
 
 
 def cpu_product_flops(policy: str) -> float | None:
-    """Return product_flops() for a policy; None with a GPU.
+    """Measure the FLOP/s of a product of matrices on the CPU; None with a GPU.
 
-    It is measured, so that run.json, which is compared, does not have it.
+    Of three products the fastest counts. It is measured, so that run.json,
+    which is compared, does not have it.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
-    return product_flops(policy.removeprefix("mixed_"))
-
-
-def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:
-    """Measure the FLOP/s of a product of two square matrices on the CPU.
-
-    Of several products the fastest counts.
-    """
-    seconds = []
+    size, seconds = 1_024, []
     with tf.device("CPU:0"):
-        matrix = tf.ones((size, size), dtype)
-        for _ in range(times):
+        matrix = tf.ones((size, size), policy.removeprefix("mixed_"))
+        for _ in range(3):
             start = time.perf_counter()
             tf.matmul(matrix, matrix)[0, 0].numpy()
             seconds.append(time.perf_counter() - start)
@@ -501,15 +495,9 @@ def _fault(text):
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f"it is not JSON ({error}): {text!r}"
-    cluster, task = (
-        config.get(key) if isinstance(config, dict) else None
-        for key in ("cluster", "task")
-    )
-    if not isinstance(cluster, dict) or not cluster:
-        return f"it has no cluster: {text!r}"
-    for hosts in cluster.values():
-        if not isinstance(hosts, list):
-            return f"its cluster has no list of hosts: {hosts!r}"
+    if difference := files.json_difference(config, _TF_CONFIG):
+        return f"{difference}: {text!r}"
+    cluster = config["cluster"]
     if not cluster.keys() <= set(_KINDS) or len(cluster.get("chief", ())) > 1:
         return (
             "its cluster has tasks other than workers and one chief: "
@@ -517,14 +505,11 @@ def _fault(text):
         )
     hosts = [host for kind in cluster for host in cluster[kind]]
     for host in hosts:
-        if not re.fullmatch(r"\S+:\d+", str(host)):
+        if not re.fullmatch(r"\S+:\d+", host):
             return f"{host!r} is not HOST:PORT"
         if hosts.count(host) > 1:
             return f"{host!r} is the HOST:PORT of two tasks"
-    if not isinstance(task, dict):
-        return f"it has no task: {text!r}"
-    kind, index = task.get("type"), task.get("index")
-    known = [(kind, i) for kind in cluster for i in range(len(cluster[kind]))]
-    if (kind, index) not in known or type(index) is not int:
+    kind, index = config["task"]["type"], config["task"]["index"]
+    if index not in range(len(cluster.get(kind, ()))):
         return f"its cluster has no task {index!r} of type {kind!r}"
     return None

@@ -242,13 +242,10 @@ def _fewer_messages() -> Iterator[None]:
 def _silent_stderr() -> Iterator[None]:
     """Discard what is written to file descriptor 2, unless an error follows.
 
-    Nothing is discarded on Windows, nor with TF_CPP_MIN_LOG_LEVEL=0.
+    Nothing is discarded with TF_CPP_MIN_LOG_LEVEL=0.
     """
-    if (
-        os.name != "posix"
-        or sys.stderr is None  # closed: descriptor 2 may be another file
-        or os.environ.get(_LOG_LEVEL) == "0"
-    ):
+    # A closed stderr is None, and descriptor 2 may be another file.
+    if sys.stderr is None or os.environ.get(_LOG_LEVEL) == "0":
         yield
         return
     sys.stderr.flush()

@@ -300,11 +300,7 @@ def require_metric(problem: Problem, name: str | None) -> str:
         UserError: the problem has no such metric, or none says what is better.
     """
     name = name or problem.suite.headline
-    known = [
-        each
-        for each in problem.suite.names
-        if registry.metrics[each].value.higher_is_better is not None
-    ]
+    known = history.directed(problem.suite)
     if name not in known:
         raise errors.UserError(
             f"The metric to compare is one of {', '.join(known)}; got {name}."

@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.io import progress
+from t2t_repro.runtime import devices
 from t2t_repro.training.step import Outcome, perplexity
 
 SECONDS = 2  # time between fetches of the loss, which wait for the device
@@ -153,7 +154,9 @@ class TrainLog:
     def write(self, text: str, level: int = logging.INFO) -> None:
         """Print a line above the bar, and log it."""
         progress.log(text, level)
-        progress.write_above(self._bar, text)
+        # Lines of a bar without a terminal end each with a line feed.
+        stream = getattr(self._bar.fp, "beside", self._bar.fp)
+        self._bar.write(text, file=stream)
 
     def record_settings(self, settings: Mapping[str, Any]) -> None:
         """Record {name: value} as a text of TensorBoard."""
@@ -485,7 +488,9 @@ class EventFiles:
     ) -> None:
         """Write a table as text, with the keys of the rows as its header."""
         lines = [list(rows[0]), ["---"] * len(rows[0])]
-        lines += [list(map(_escaped, row.values())) for row in rows]
+        for row in rows:
+            cells = (str(x).replace("|", "\\|") for x in row.values())
+            lines.append([cell.replace("\n", " ") for cell in cells])
         text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         with self._writers[folder].as_default(step):
             _write(tag, text, "text")
@@ -509,11 +514,6 @@ def _write(tag, value, plugin):
     summary = tf.compat.v1.SummaryMetadata
     metadata = summary(plugin_data=summary.PluginData(plugin_name=plugin))
     tf.summary.write(tag, value, metadata=metadata)
-
-
-def _escaped(value):
-    """Return a cell of a table in Markdown."""
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 # Utilization of the machine
@@ -555,11 +555,8 @@ def peak_flops(policy: str, replicas: int) -> float | None:
 
     The GPUs of other machines are assumed to be like those of this one.
     """
-    details_of = tf.config.experimental.get_device_details
-    peaks = [
-        named_peak(details_of(gpu).get("device_name", ""))
-        for gpu in tf.config.list_physical_devices("GPU")
-    ]
+    names = (gpu.get("device_name", "") for gpu in devices.gpu_details())
+    peaks = list(map(named_peak, names))
     if not peaks or None in peaks:
         return None
     kind = "single" if policy == "float32" else "half"

@@ -77,7 +77,7 @@ def test_only_needed_files_are_downloaded_once(hub):
     assert (folder / WEIGHTS).read_bytes() == hub.files[WEIGHTS]
     assert origin == {"name": MODEL, "revision": COMMIT}
     hub.requests.clear()
-    assert hub_module.download(NAME).folder == folder
+    assert hub_module.download(NAME)[0] == folder
     assert not [line for line in hub.requests if line.startswith("GET /H")]
 
 
@@ -97,7 +97,7 @@ def test_parts_of_weights_are_downloaded_with_their_index(
         hub.files["pytorch_model.bin"] = b"no"
     mirrored = [{"rfilename": name} for name in hub.files]  # no checksums
     monkeypatch.setattr(hub, "listing", lambda: mirrored)
-    assert names(hub_module.download(NAME).folder) == wanted
+    assert names(hub_module.download(NAME)[0]) == wanted
 
 
 def test_interrupted_download_goes_on_where_it_was(hub, waits):

@@ -408,25 +408,17 @@ class NoCredentialsError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "remedy"),
+    "error",
     [
-        (NoCredentialsError("Unable to locate"), "Log in by the means"),
-        (OSError("Anonymous caller has no access"), "Log in by the means"),
-        (PermissionError(13, "Access Denied"), "Give this account access"),
-        (PermissionError(13, "The token has expired."), "Log in by the means"),
-        (OSError("The AWS Access Key Id you"), "Log in by the means"),
-        (OSError("The config profile (x) could not be"), "Log in by the means"),
-        (ValueError("Invalid endpoint: 127.0.0.1:9"), "Correct the URL, or"),
-        (ValueError('Invalid bucket name "B!"'), "Correct the URL, or"),
-        (FileNotFoundError(2, "No such bucket"), "Create the bucket, or"),
-        (TimeoutError("Connect timeout"), "Check the connection. What"),
-        (OSError("no endpoint URL http://b/token"), "Check the connection."),
+        NoCredentialsError("Unable to locate"),
+        PermissionError(13, "Access Denied"),
+        ValueError('Invalid bucket name "B!"'),
+        FileNotFoundError(2, "No such bucket"),
+        TimeoutError("Connect timeout"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_errors_of_the_store_are_explained(
-    memory, machine, monkeypatch, error, remedy
-):
+def test_errors_of_the_store_are_explained(memory, machine, monkeypatch, error):
     def fail(self, *args, **settings):
         raise error
 
@@ -437,8 +429,10 @@ def test_errors_of_the_store_are_explained(
     for access in (storage.names, storage.download, storage.upload):
         with pytest.raises(errors.UserError) as raised:
             access(first)
-        assert "Cannot access memory://bucket/run" in str(raised.value)
-        assert str(error) in str(raised.value) and remedy in str(raised.value)
+        name = type(error).__name__
+        wanted = f"Cannot access memory://bucket/run: {name}: {error}. Check"
+        assert wanted in str(raised.value)
+        assert "that the bucket exists; the login, such" in str(raised.value)
     assert (first / NAME).read_text() == "settings"
 
 

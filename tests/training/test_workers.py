@@ -25,11 +25,11 @@ def config(cluster, kind, index):
     ("text", "message"),
     [
         ("", "it is not JSON .*: ''"),
-        ("{}", "it has no cluster: '{}'"),
-        ('{"cluster": {"worker": ["a:1"]}}', "it has no task: "),
+        ("{}", "it lacks cluster, task: '{}'"),
+        ('{"cluster": {"worker": ["a:1"]}}', "it lacks task: "),
         (config(PAIR, "worker", 2), "no task 2 of type 'worker'"),
         (config(PAIR, "chief", 0), "no task 0 of type 'chief'"),
-        (config({"worker": "a:1"}, "worker", 0), "no list of hosts: 'a:1'"),
+        (config({"worker": "a:1"}, "worker", 0), "'a:1', where list"),
         (config({"worker": ["a"]}, "worker", 0), "'a' is not HOST:PORT"),
         (
             config({"worker": ["a:1", "a:1"]}, "worker", 0),
