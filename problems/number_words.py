@@ -8,7 +8,7 @@ learns this in minutes.
 import concurrent.futures
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -60,25 +60,21 @@ def numbers(split: str) -> list[int]:
     return parts[split].tolist()
 
 
-def _spell_chunk(language: str, chunk: Iterable[int]) -> list[str]:
-    return [
-        spell(number, form, language)
-        for number in chunk
-        for form in forms(number)
-    ]
+def _spell_all(language: str, number: int) -> list[str]:
+    return [spell(number, form, language) for form in forms(number)]
 
 
 def write_words(path: pathlib.Path, split: str, language: str) -> None:
     """Write every form of every number of a split, one a line."""
     values = numbers(split)
-    chunks = [values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK)]
     path.parent.mkdir(parents=True, exist_ok=True)
     # Spelling takes about 0.1 ms a word of Python code: one process a core.
     with concurrent.futures.ProcessPoolExecutor() as pool:
-        spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
+        spell_all = functools.partial(_spell_all, language)
+        spelled = pool.map(spell_all, values, chunksize=_CHUNK)
         with files.atomic_text_file(path) as file:
             for words in progress.bar(
-                spelled, f"spell {path.name}", len(chunks)
+                spelled, f"spell {path.name}", len(values)
             ):
                 file.writelines(f"{word}\n" for word in words)
 

@@ -40,11 +40,6 @@ def check_name(name: str) -> None:
         )
 
 
-def _is_archive(raw_dir):
-    """Return whether a folder has the files of an archive of datagen."""
-    return (files.expand_path(raw_dir) / DESCRIPTION).is_file()
-
-
 @problems.register("parallel_text")
 class ParallelText(Problem):
     """Your files: --problem_args=name=mine,languages=en-de,vocab_size=8000.
@@ -161,7 +156,10 @@ class ParallelText(Problem):
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
         """Yield the pairs of the corpora, or of the files of a split."""
-        if self.file and not (raw_dir and _is_archive(raw_dir)):
+        is_archive = (  # of datagen, which has divided the file
+            raw_dir and (files.expand_path(raw_dir) / DESCRIPTION).is_file()
+        )
+        if self.file and not is_archive:
             folder = files.expand_path(raw_dir or self.text_folder or ".")
             divided = self._division(folder)
             raw_dir = divided.folder(pathlib.Path(download_dir, self.data_name))

@@ -129,21 +129,18 @@ class NoisyTopKGating(keras.layers.Layer):
             values = ops.where(is_real, values, 0.0)
             experts = ops.where(is_real, experts, self.num_experts)
             load = ops.where(is_real, load, 0.0)
+        importance = ops.segment_sum(  # of each expert's gates: equation 6
+            ops.reshape(values, (-1,)),
+            ops.reshape(experts, (-1,)),
+            self.num_experts + 1,
+        )[:-1]
         losses = BalanceLosses(
-            squared_variation(self._importance(values, experts)),
+            squared_variation(importance),
             squared_variation(
                 ops.sum(ops.reshape(load, (-1, self.num_experts)), 0)
             ),
         )
         return Gates(values, experts, losses)
-
-    def _importance(self, values: Tensor, experts: Tensor) -> Tensor:
-        """Return the sum of each expert's gates (equation 6), [E]."""
-        return ops.segment_sum(
-            ops.reshape(values, (-1,)),
-            ops.reshape(experts, (-1,)),
-            self.num_experts + 1,
-        )[:-1]
 
     def _load(
         self, clean: Tensor, logits: Tensor, noise: Tensor, top: Tensor
@@ -161,7 +158,8 @@ class NoisyTopKGating(keras.layers.Layer):
             return ops.ones_like(clean)
         kth, next_one = top[..., k - 1 : k], top[..., k:]
         threshold = ops.where(logits > next_one, next_one, kth)
-        return normal_cdf((clean - threshold) / noise)
+        normal = (clean - threshold) / noise
+        return 0.5 * (1.0 + ops.erf(normal / math.sqrt(2.0)))
 
 
 def squared_variation(x: Tensor) -> Tensor:
@@ -172,11 +170,6 @@ def squared_variation(x: Tensor) -> Tensor:
     squared_mean = ops.square(ops.mean(x))
     # Far below the least mean of one token: 1 / E.
     return ops.var(x) / ops.maximum(squared_mean, 1e-12)
-
-
-def normal_cdf(x: Tensor) -> Tensor:
-    """Return the probability that a standard normal number is below x."""
-    return 0.5 * (1.0 + ops.erf(x / math.sqrt(2.0)))
 
 
 class MixtureOfExperts(keras.layers.Layer):

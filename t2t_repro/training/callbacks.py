@@ -198,7 +198,8 @@ def build(text: str | None) -> list[Callback]:
 class _Tracker(Callback):
     """Base class: a tracker logs {"train/loss": value} of some steps."""
 
-    def __init__(self, every: int):
+    def __init__(self, every: int = 100):
+        """Log the loss of every n-th step, and each validation."""
         self.steps_between = every
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -219,10 +220,6 @@ class _Tracker(Callback):
 
 class Csv(_Tracker):
     """Rows "step,name,value" in RUN/metrics.csv."""
-
-    def __init__(self, every: int = 100):
-        """Log the loss of every n-th step, and each validation."""
-        super().__init__(every)
 
     def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
         path = output_dir / "metrics.csv"
