@@ -239,43 +239,37 @@ class TransformerHParams(HParams):
             not self.first_position or self.pos not in _NO_FORMULA,
             f"0 where pos is {self.pos}: it has no formula",
         )
-        if self.pos == "rotary":
-            self._check_rotary()
-        if self.pos == "buckets":
-            self._check_buckets()
+        self._check_positions()
         self._require(
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",
             "0 where attention_type is additive: it is of dot products",
         )
 
-    def _check_rotary(self) -> None:
-        size = (
-            self.attention_key_channels or self.hidden_size
-        ) // self.num_heads
-        for name, is_possible, rule in (
-            ("attention_key_channels", size % 2 == 0, "even for each head"),
-            (
-                "attention_type",
-                self.attention_type != "additive",
-                "a dot product",
-            ),
-            ("max_relative_position", not self.max_relative_position, "0"),
-        ):
-            self._require(name, is_possible, f"{rule} where pos is rotary")
-
-    def _check_buckets(self) -> None:
+    def _check_positions(self) -> None:
+        channels = self.attention_key_channels or self.hidden_size
+        is_even = channels // self.num_heads % 2 == 0
+        is_product = self.attention_type != "additive"
         half = self.position_buckets // 2
-        for name, is_possible, rule in (
-            ("position_buckets", self.position_buckets == 2 * half, "even"),
-            (
-                "max_bucket_distance",
-                self.max_bucket_distance > half,
-                f"above half of position_buckets ({half})",
+        relative = "max_relative_position", not self.max_relative_position, "0"
+        rules = {
+            "rotary": (
+                ("attention_key_channels", is_even, "even for each head"),
+                ("attention_type", is_product, "a dot product"),
+                relative,
             ),
-            ("max_relative_position", not self.max_relative_position, "0"),
-        ):
-            self._require(name, is_possible, f"{rule} where pos is buckets")
+            "buckets": (
+                ("position_buckets", self.position_buckets == 2 * half, "even"),
+                (
+                    "max_bucket_distance",
+                    self.max_bucket_distance > half,
+                    f"above half of position_buckets ({half})",
+                ),
+                relative,
+            ),
+        }
+        for name, is_possible, rule in rules.get(self.pos, ()):
+            self._require(name, is_possible, f"{rule} where pos is {self.pos}")
 
     @property
     def encoder_layers(self) -> int:

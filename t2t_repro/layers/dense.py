@@ -217,18 +217,17 @@ def project_and_split(
 
 def in_blocks(constants: Any) -> Any:
     """Return a nest of tensors whose Projections have kernels in blocks."""
-    return keras.tree.traverse(
-        lambda x: _in_blocks(x) if isinstance(x, Projection) else None,
-        constants,
-    )
 
+    def convert(x: Any) -> Projection | None:
+        if not isinstance(x, Projection):
+            return None  # its parts are visited
+        rows, columns = x.kernel.shape
+        # Whole cache lines if possible: 16 values of float32.
+        sizes = [size for size in _BLOCK_SIZES if not columns % size]
+        if not sizes or rows == columns:  # squares are not faster in blocks
+            return x
+        size = max(sizes, key=lambda size: (math.gcd(size, 16), size))
+        blocks = ops.reshape(x.kernel, (rows, columns // size, size))
+        return x._replace(kernel=ops.transpose(blocks, (1, 0, 2)))
 
-def _in_blocks(projection):
-    rows, columns = projection.kernel.shape
-    # Whole cache lines if possible: 16 values of float32.
-    sizes = (size for size in _BLOCK_SIZES if not columns % size)
-    size = max(sizes, key=lambda size: (math.gcd(size, 16), size), default=None)
-    if size is None or rows == columns:  # square ones are not faster in blocks
-        return projection
-    blocks = ops.reshape(projection.kernel, (rows, columns // size, size))
-    return projection._replace(kernel=ops.transpose(blocks, (1, 0, 2)))
+    return keras.tree.traverse(convert, constants)

@@ -110,15 +110,15 @@ def _build_observers(options, run_folder):
 
 
 def _show_notes(hparams_set, options, task, problem):
-    for note in notes_on_settings(
+    notes = notes_on_settings(
         hparams_set,
         task.hparams,
         options,
         task.plan.num_pairs,
         problem.max_length,
-    ):
-        progress.show(f"Note: {note}")
-    if note := batch_plan.padding_note(task.plan, task.hparams):
+    )
+    on_padding = batch_plan.padding_note(task.plan, task.hparams)
+    for note in filter(None, [*notes, on_padding]):
         progress.show(f"Note: {note}")
 
 

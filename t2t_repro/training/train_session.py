@@ -3,6 +3,7 @@
 import bisect
 import dataclasses
 import pathlib
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -426,9 +427,14 @@ def search_microbatch_size(
 
 def _fits_in_memory(model, optimizer, xla, num_chunks, batch):
     """Return whether one replica has memory for a step of a batch."""
+    without_update = types.SimpleNamespace(
+        iterations=optimizer.iterations,
+        scale_loss=optimizer.scale_loss,
+        apply=lambda gradients, variables: None,
+    )
     train_step = step.build_train_step(
         model,
-        _NoUpdate(optimizer),
+        without_update,
         model.hparams,
         0,
         step.Execution(tf.distribute.get_strategy(), xla, num_chunks),
@@ -458,16 +464,3 @@ def _full_batch(plan, longest, aligned):
     if aligned:
         arrays[ALIGNMENTS] = np.ones((rows, *plan.row_lengths[::-1]), np.int8)
     return arrays
-
-
-class _NoUpdate:
-    """Wrapper of an optimizer that replaces only its update, by nothing."""
-
-    def __init__(self, optimizer: keras.optimizers.Optimizer):
-        self._optimizer = optimizer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
-
-    def apply(self, gradients: list[tf.Tensor], variables: list) -> None:
-        """Leave the variables and the optimizer's slots unchanged."""

@@ -140,8 +140,7 @@ def _plan(corpus, hparams, is_packed, max_pairs):
         )
     # A batch is padded to its last row: it needs no more than the corpus.
     tokens = int(corpus.lengths["targets"][usable].sum())
-    is_unused = np.ones(len(corpus), bool)
-    is_unused[usable] = False
+    is_unused = ~np.isin(np.arange(len(corpus)), usable)
     return batch_plan.build(
         # A plan leaves out the pairs that are too long.
         {
