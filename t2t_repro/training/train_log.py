@@ -1,10 +1,9 @@
 """Log of a training run, on the screen and in TensorBoard events; its checks.
 
-TrainLog comes first, then what it uses: checks for non-finite numbers, memory
-and slow steps, EventFiles, and the utilization of the machine.
+TrainLog comes first, then what it uses: checks for non-finite numbers and
+memory, EventFiles, and the utilization of the machine.
 """
 
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -13,7 +12,6 @@ import os
 import pathlib
 import re
 import resource
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,12 +43,6 @@ _SHOWN = {
     "device_memory_gb": "device {:.1f} GB",
     "compilations": "compilations {}",
 }
-_WINDOW = 100  # the last steps, over which the median is taken
-_MIN_STEPS = 10  # below this number no step is called slow
-# A slow step takes several times the median and at least a second more: where
-# steps take milliseconds, any other process makes some of them slow.
-_SLOW_FACTOR, _SLOW_SECONDS = 4, 1.0
-_REPORT_INTERVAL = 60  # seconds between two lines about slow steps
 # In float16: skipped updates in a row after which training cannot recover.
 # From any scale below 2^36 they lead to the lowest, 1e-4.
 _MAX_SKIPPED = 50
@@ -78,7 +70,6 @@ class TrainLog:
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._finite_checker, self._peak_speed = finite_checker, peak_speed
-        self._slow_steps = SlowStepDetector()
         self._steps = last_step - first_step
         self._validation_steps = validation_steps
         # The steps that a forecast is made from, and their time.
@@ -88,7 +79,6 @@ class TrainLog:
         )
         self._events = EventFiles(output_dir)
         self._outcomes: list[Outcome] = []  # not fetched yet
-        self._durations: dict[int, float] = {}  # {step: seconds}, unchecked
         # The interval's Outcomes, whose fields are arrays [steps], and for each
         # step whether its time counts.
         self._fetched: list[Outcome] = []
@@ -109,7 +99,9 @@ class TrainLog:
         self._compilations = compilations
         now = time.monotonic()
         if self._since is not None:
-            self._add_duration(now - self._stepped_at, compiled)
+            self._timed.append(not compiled)
+            if compiled:
+                self._since += now - self._stepped_at
         self._stepped_at = now
         if self._since is None:
             # The first step is mostly tracing and compiling: it does not count.
@@ -127,12 +119,11 @@ class TrainLog:
         """
         if not self._outcomes:
             return
-        start = time.monotonic()
         count = len(self._outcomes)
         fetched = _fetch(self._outcomes)
         self._outcomes = []
-        now = time.monotonic()
-        self._report_slow_steps(waited=now - start, now=now)
+        # The wait for the device is not part of the next step.
+        self._stepped_at = time.monotonic()
         losses = fetched.sums.smoothed / fetched.sums.tokens
         steps = range(self._step - count + 1, self._step + 1)
         for values in zip(steps, losses, fetched.gradient_norm, strict=True):
@@ -193,30 +184,9 @@ class TrainLog:
         self._events.close()
         self._bar.close()
 
-    def _add_duration(self, seconds, compiled):
-        """Add the time of a step, unless the step compiled."""
-        if compiled:
-            self._since += seconds
-        else:
-            self._durations[self._step] = seconds
-        self._timed.append(not compiled)
-
     def _begin_interval(self):
         self._fetched, self._timed = [], []
         self._since = self._stepped_at = time.monotonic()
-
-    def _report_slow_steps(self, waited, now):
-        """Report step-time outliers.
-
-        The device may lag behind the host: all steps share the time waited.
-        """
-        share = waited / max(1, len(self._durations))
-        line = self._slow_steps.add(
-            {step: own + share for step, own in self._durations.items()}, now
-        )
-        self._durations, self._stepped_at = {}, now
-        if line:
-            self.write(line, logging.WARNING)
 
     def _show(self, seconds):
         metrics = self._metrics(seconds)
@@ -423,36 +393,6 @@ def report_out_of_memory(
             "--recompute_grad.",
             see="out-of-memory",
         ) from error
-
-
-class SlowStepDetector:
-    """Detector of step-time outliers, which it reports once a minute."""
-
-    def __init__(self) -> None:
-        self._seconds: collections.deque[float] = collections.deque(
-            maxlen=_WINDOW
-        )
-        self._slow: dict[int, float] = {}  # {step: seconds}, not reported
-        self._reported_at = -math.inf
-
-    def add(self, durations: dict[int, float], now: float) -> str | None:
-        """Add {step: seconds} of new steps; return a line about slow ones."""
-        self._seconds.extend(durations.values())
-        median = statistics.median(self._seconds) if self._seconds else 0.0
-        if len(self._seconds) >= _MIN_STEPS:
-            limit = max(_SLOW_FACTOR * median, median + _SLOW_SECONDS)
-            self._slow |= {s: t for s, t in durations.items() if t > limit}
-        if not self._slow or now - self._reported_at < _REPORT_INTERVAL:
-            return None
-        step = max(self._slow, key=self._slow.__getitem__)
-        line = (
-            f"step {step:,} took {self._slow[step]:.1f} s; "
-            f"the median is {median:.2g} s"
-        )
-        if len(self._slow) > 1:
-            line += f" ({len(self._slow)} slow steps since {min(self._slow):,})"
-        self._slow, self._reported_at = {}, now
-        return line
 
 
 class EventFiles:

@@ -1,4 +1,4 @@
-"""Checks for non-finite numbers, slow steps and retracing."""
+"""Checks for non-finite numbers."""
 
 import math
 
@@ -81,40 +81,3 @@ def test_non_finite_weight_is_named(strategy_of, replicas, value):
     message = "update of step 3 left values in bad that are not finite"
     with pytest.raises(errors.UserError, match=message):
         checker().check_weights(3, variables)
-
-
-def add(detector, seconds, first=1, now=0.0):
-    return detector.add(dict(enumerate(seconds, first)), now)
-
-
-def test_slow_step_is_reported_after_ten_steps():
-    assert add(train_log.SlowStepDetector(), [0.5] * 8 + [50.0]) is None
-    line = add(train_log.SlowStepDetector(), [0.5] * 9 + [50.0])
-    assert line == "step 10 took 50.0 s; the median is 0.5 s"
-
-
-@pytest.mark.parametrize(
-    ("usual", "seconds", "is_slow"),
-    [
-        (2.0, 8.0, False),  # four times
-        (2.0, 8.1, True),
-        (0.01, 1.0, False),  # a hundred times, but not a second more
-        (0.01, 1.02, True),
-    ],
-)
-def test_slow_step_takes_four_times_the_median_and_a_second_more(
-    usual, seconds, is_slow
-):
-    line = add(train_log.SlowStepDetector(), [usual] * 20 + [seconds])
-    assert bool(line) is is_slow
-
-
-def test_slow_steps_are_reported_once_a_minute():
-    detector = train_log.SlowStepDetector()
-    assert add(detector, [1.0] * 20 + [9.0], now=100.0)
-    assert add(detector, [1.0, 7.0], first=22, now=110.0) is None
-    assert add(detector, [1.0, 8.0, 6.0], first=24, now=159.0) is None
-    assert add(detector, [1.0], first=27, now=160.0) == (
-        "step 25 took 8.0 s; the median is 1 s (3 slow steps since 23)"
-    )
-    assert add(detector, [1.0], first=28, now=300.0) is None

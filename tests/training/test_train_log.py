@@ -212,22 +212,6 @@ def test_extra_checks_and_pauses_change_no_mean(tmp_path, clock, read_events):
     assert events["train/steps_per_second"] == {5: 4 / 2}
 
 
-def test_slow_step_is_reported(tmp_path, clock, capsys):
-    """A step that compiles, or one with a pause, is not."""
-    log = _log(tmp_path)
-    for number in range(1, 31):
-        clock.now += {12: 30.0, 15: 20.0, 25: 9.0}.get(number, 0.25)
-        log.step_done(_outcome(1, 1, 1, 1), compilations=1 + (number >= 15))
-        if number == 20:
-            with log.pause():
-                clock.now += 50
-    clock.now += 5
-    log.close()
-    shown = capsys.readouterr().err
-    assert shown.count("the median is 0.25 s\n") == 2
-    assert "step 12 took 30.0 s;" in shown and "step 25 took 9.0 s;" in shown
-
-
 def test_updates_that_overflow_in_float16_are_counted(
     tmp_path, clock, read_events
 ):
