@@ -17,6 +17,7 @@ A text has its length as uint16, and ends in a byte 0. Attributes, such as the
 number of heads, are variables without dimensions.
 """
 
+import itertools
 import math
 import pathlib
 import re
@@ -295,15 +296,11 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
             represented.
     """
     config, config_files = _read_config(folder, model)
-    paths = [_find(folder, "shared_vocabulary")] * 2
-    for i, side in enumerate(("source", "target")):
-        paths[i] = paths[i] or _find(folder, f"{side}_vocabulary")
-        if paths[i] is None:
-            raise errors.UserError(
-                f"{folder} has no shared_vocabulary.json and no "
-                f"{side}_vocabulary.json (nor one in .txt). Name the folder of "
-                "a model with one source vocabulary: --input=…."
-            )
+    paths = []
+    for side in ("source", "target"):
+        parts = itertools.product(("shared", side), (".json", ".txt"))
+        names = (f"{kind}_vocabulary{ending}" for kind, ending in parts)
+        paths.append(model_files.find_file(folder, *names))
     source, target = (_lines(path, config["unk_token"]) for path in paths)
     eos, start = config["eos_token"], config["decoder_start_token"]
     for name in (eos, start):
@@ -422,12 +419,6 @@ def _old_config(attributes):
         "add_source_eos": attributes.take("with_source_eos", False),
         "decoder_start_token": None if by_caller else bos if with_bos else eos,
     }
-
-
-def _find(folder, stem):
-    """Return the file of a vocabulary; None: there is none."""
-    paths = [folder / f"{stem}{ending}" for ending in (".json", ".txt")]
-    return next((path for path in paths if path.is_file()), None)
 
 
 def _lines(path, unknown):

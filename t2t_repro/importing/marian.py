@@ -125,12 +125,7 @@ def _value(text, kind):
 
 def _weights(path):
     """Return the file of weights."""
-    if not path.is_dir():
-        if path.suffix not in _WEIGHTS or not path.is_file():
-            raise errors.UserError(
-                f"{path} must be a Marian model: a .npz or .bin file, or its "
-                "folder. Say --input=…."
-            )
+    if path.suffix in _WEIGHTS and path.is_file():
         return path
     settings = [path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))]
     for file in filter(pathlib.Path.is_file, settings):
@@ -151,17 +146,14 @@ def _weights(path):
             for file in sorted(path.glob(f"*{suffix}"))
             if not file.name.endswith(_STATES)
         ]
-        if len(found) > 1:
-            names = ", ".join(file.name for file in found[:5])
-            raise errors.UserError(
-                f"{path} has {len(found)} models: {names}. Name one: "
-                f"--input={found[0]}."
-            )
         if found:
-            return found[0]
+            break
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(file.name for file in found[:5]) or "none is .npz or .bin"
     raise errors.UserError(
-        f"{path} has no model of Marian, .npz or .bin. Name the folder or the "
-        "file of the model: --input=…."
+        f"{path} has {len(found)} models: {names}. Name the file of one, or a "
+        "folder with one: --input=…."
     )
 
 
