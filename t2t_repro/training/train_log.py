@@ -1,7 +1,7 @@
 """Log of a training run, on the screen and in TensorBoard events; its checks.
 
 TrainLog comes first, then what it uses: checks for non-finite numbers and
-memory, EventFiles, and the utilization of the machine.
+memory, events of TensorBoard, and the utilization of the machine.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ class TrainLog:
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
-        self._events = EventFiles(output_dir)
+        self._writers = _open_writers(output_dir)
         self._outcomes: list[Outcome] = []  # not fetched yet
         # The interval's Outcomes, whose fields are arrays [steps], and for each
         # step whether its time counts.
@@ -152,7 +152,7 @@ class TrainLog:
     def record_settings(self, settings: Mapping[str, Any]) -> None:
         """Record {name: value} as a text of TensorBoard."""
         rows = [{"name": key, "value": settings[key]} for key in settings]
-        self._events.add_table(TRAIN_EVENTS, "hparams", rows, self._step)
+        _add_table(self._writers[TRAIN_EVENTS], "hparams", rows, self._step)
 
     def validation_done(
         self,
@@ -164,11 +164,10 @@ class TrainLog:
 
         Translations are rows of a table, a text of TensorBoard.
         """
-        self._events.add_scalars(VALIDATION_EVENTS, results, step)
+        writer = self._writers[VALIDATION_EVENTS]
+        _add_scalars(writer, results, step)
         if translations:
-            self._events.add_table(
-                VALIDATION_EVENTS, "translations", translations, step
-            )
+            _add_table(writer, "translations", translations, step)
         shown = "  ".join(
             f"{name.replace('_', ' ')} {value:.4f}"
             for name, value in results.items()
@@ -177,11 +176,13 @@ class TrainLog:
 
     def flush(self) -> None:
         """Write events to the disk, so that a checkpoint has all before it."""
-        self._events.flush()
+        for writer in self._writers.values():
+            writer.flush()
 
     def close(self) -> None:
         """Write events to the disk, and end the bar."""
-        self._events.close()
+        for writer in self._writers.values():
+            writer.close()
         self._bar.close()
 
     def _begin_interval(self):
@@ -190,7 +191,7 @@ class TrainLog:
 
     def _show(self, seconds):
         metrics = self._metrics(seconds)
-        self._events.add_scalars(TRAIN_EVENTS, metrics, self._step)
+        _add_scalars(self._writers[TRAIN_EVENTS], metrics, self._step)
         # A narrow terminal cuts the end of the line.
         self._bar.set_postfix_str(_summary(metrics), refresh=False)
         self._show_forecast(seconds, metrics)
@@ -395,55 +396,38 @@ def report_out_of_memory(
         ) from error
 
 
-class EventFiles:
-    """Writers of scalars and texts, one for each folder; both share tags."""
+# Events of TensorBoard
 
-    def __init__(self, output_dir: pathlib.Path):
-        """Open the files of a new session."""
-        # Readers order event files by this number, not by the time in their
-        # names, since clocks may be set back.
-        earlier = [*(output_dir / TRAIN_EVENTS).glob("events.*")]
-        suffix = f".session-{1 + len(earlier)}"
-        self._writers = {
-            name: tf.summary.create_file_writer(
-                str(output_dir / name), filename_suffix=suffix
-            )
-            for name in (TRAIN_EVENTS, VALIDATION_EVENTS)
-        }
 
-    def add_scalars(
-        self, folder: str, scalars: Mapping[str, float], step: int
-    ) -> None:
-        """Write {tag: value} of a step."""
-        with self._writers[folder].as_default(step):
-            for tag, value in scalars.items():
-                _write(tag, np.float32(value), "scalars")
+def _open_writers(output_dir):
+    """Return a writer of events for each folder; both share tags."""
+    # Readers order event files by this number, not by the time in their names,
+    # since clocks may be set back.
+    earlier = [*(output_dir / TRAIN_EVENTS).glob("events.*")]
+    suffix = f".session-{1 + len(earlier)}"
+    return {
+        name: tf.summary.create_file_writer(
+            str(output_dir / name), filename_suffix=suffix
+        )
+        for name in (TRAIN_EVENTS, VALIDATION_EVENTS)
+    }
 
-    def add_table(
-        self,
-        folder: str,
-        tag: str,
-        rows: Sequence[Mapping[str, Any]],
-        step: int,
-    ) -> None:
-        """Write a table as text, with the keys of the rows as its header."""
-        lines = [list(rows[0]), ["---"] * len(rows[0])]
-        for row in rows:
-            cells = (str(x).replace("|", "\\|") for x in row.values())
-            lines.append([cell.replace("\n", " ") for cell in cells])
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        with self._writers[folder].as_default(step):
-            _write(tag, text, "text")
 
-    def flush(self) -> None:
-        """Write all events to the disk."""
-        for writer in self._writers.values():
-            writer.flush()
+def _add_scalars(writer, scalars, step):
+    with writer.as_default(step):
+        for tag, value in scalars.items():
+            _write(tag, np.float32(value), "scalars")
 
-    def close(self) -> None:
-        """Write all events to the disk, and close the files."""
-        for writer in self._writers.values():
-            writer.close()
+
+def _add_table(writer, tag, rows, step):
+    """Write a table as text, with the keys of the rows as its header."""
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    for row in rows:
+        cells = (str(x).replace("|", "\\|") for x in row.values())
+        lines.append([cell.replace("\n", " ") for cell in cells])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    with writer.as_default(step):
+        _write(tag, text, "text")
 
 
 def _write(tag, value, plugin):
