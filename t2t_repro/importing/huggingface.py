@@ -31,6 +31,7 @@ from t2t_repro.importing import (
     weights,
 )
 from t2t_repro.importing.arrays import Tensors
+from t2t_repro.importing.huggingface_vocabularies import Tokenizer
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.layers import embedding
@@ -148,9 +149,8 @@ def read(folder: pathlib.Path) -> Imported:
     is_there = tokenizer.is_file()
     settings = model_files.read_json(tokenizer, dict) if is_there else {}
     settings = {"tokenizer_class": stored.get("tokenizer_class")} | settings
-    found = family.read_vocabularies(
-        folder, config | {_FORCED: first}, settings
-    )
+    config |= {_FORCED: first}
+    found = family.read_vocabularies(Tokenizer(folder, config, settings))
     model_weights = family.read_weights(tensors, config, hparams, found)
     if is_without_pad:
         count = len(model_weights["softmax/weight"])
@@ -221,8 +221,7 @@ class _Family(NamedTuple):
     huggingface_t5 has the same functions.
     """
 
-    # Called as huggingface_vocabularies.read_marian().
-    read_vocabularies: Callable[..., FoundVocabularies]
+    read_vocabularies: Callable[[Tokenizer], FoundVocabularies]
     # Hparams that no setting stands for.
     hparams: Mapping[str, Any]
     # Settings that MarianConfig lacks, or has with another default.

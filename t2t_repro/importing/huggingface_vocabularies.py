@@ -24,7 +24,7 @@ rows of an embedding round its size up.
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
@@ -80,57 +80,84 @@ _MODEL = {
 _WORDS = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 
 
-def read_marian(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabularies of a Marian.
+class Tokenizer(NamedTuple):
+    """Folder of a tokenizer's files, and the settings in two of them."""
 
-    Args:
-        folder: has the files.
-        config: settings of config.json.
-        settings: those of tokenizer_config.json.
+    folder: pathlib.Path
+    config: Mapping[str, Any]  # of config.json
+    settings: Mapping[str, Any]  # of tokenizer_config.json
+
+    @property
+    def file(self) -> pathlib.Path:
+        """Path of tokenizer_config.json, for errors."""
+        return self.folder / "tokenizer_config.json"
+
+    def find(self, name: str) -> pathlib.Path:
+        """Return the path of a file, or raise a UserError."""
+        return model_files.find_file(self.folder, name)
+
+    def setting(self, name: str, setting: Setting) -> Any:
+        """Return a checked value of tokenizer_config.json."""
+        table = {name: setting}
+        found, _ = model_files.read_settings(self.settings, table, self.file)
+        return found[name]
+
+    def require_class(
+        self, known: Collection[str], off: str = "", default: str | None = None
+    ) -> str:
+        """Return the class of the tokenizer, without "Fast".
+
+        Args:
+            known: classes that are read.
+            off: name of a setting that must be false; "": none.
+            default: that of settings without a class; None: there is none.
+
+        Raises:
+            UserError: the class is another, or the setting is true.
+        """
+        kind = str(self.settings.get("tokenizer_class") or default)
+        kind = kind.removesuffix("Fast")
+        rule = model_files.one_of(known)
+        is_known = ("tokenizer_class", kind in known, rule)
+        model_files.require(self.file, self.settings, is_known)
+        model_files.require_off(self.file, self.settings, off.split())
+        return kind
+
+    def special(self, tokens: Sequence[str]) -> SpecialTokens:
+        """Return the names of the tokens that have ids in config.json.
+
+        Raises:
+            UserError: an id is not one of the tokens'.
+        """
+        rule = f"below the number of tokens ({len(tokens):,})"
+        names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
+        rules = ((x, self.config[x] < len(tokens), rule) for x in names)
+        model_files.require(self.folder / "config.json", self.config, *rules)
+        eos, pad = (tokens[self.config[name]] for name in names[1:])
+        return SpecialTokens(eos, "<unk>", pad)
+
+    def languages(self, *names: str) -> tuple[str, str]:
+        """Return the languages of both sides by the names of the settings."""
+        source, target = (str(self.settings.get(x) or "") for x in names)
+        return source, target
+
+
+def read_marian(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabularies of a Marian.
 
     Raises:
         UserError: a file is missing or damaged, lacks a special token, or the
-            tokenizer is another.
+            tokenizer is another; as in the functions below.
     """
-    lists = [model_files.find_file(folder, "vocab.json")] * 2
-    if (folder / "target_vocab.json").is_file():
-        lists[1] = folder / "target_vocab.json"
-    models = [
-        model_files.find_file(folder, f"{x}.spm") for x in ("source", "target")
-    ]
+    lists = [tokenizer.find("vocab.json")] * 2
+    if (tokenizer.folder / "target_vocab.json").is_file():
+        lists[1] = tokenizer.folder / "target_vocab.json"
+    models = [tokenizer.find(f"{side}.spm") for side in ("source", "target")]
     tokens = [model_files.read_tokens(file) for file in lists]
-    file = folder / "config.json"
-    special = [_named_tokens(names, config, file) for names in tokens]
+    special = [*map(tokenizer.special, tokens)]
     found = imported.map_pieces(models, tokens, special, lists, True)
-    return found._replace(
-        languages=_side_names(settings, "source_lang", "target_lang")
-    )
-
-
-def _named_tokens(tokens, config, file):
-    """Return the names of the tokens that have ids in the settings of a file.
-
-    An id that is not one of the tokens' is refused.
-    """
-    rule = f"below the number of tokens ({len(tokens):,})"
-    names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
-    model_files.require(
-        file,
-        config,
-        *((name, config[name] < len(tokens), rule) for name in names),
-    )
-    eos, pad = (tokens[config[name]] for name in names[1:])
-    return SpecialTokens(eos, "<unk>", pad)
-
-
-def _side_names(settings, *names):
-    """Return the languages of both sides by the names of their settings."""
-    source, target = (str(settings.get(name) or "") for name in names)
-    return source, target
+    languages = tokenizer.languages("source_lang", "target_lang")
+    return found._replace(languages=languages)
 
 
 def _with_rows(tokens, count):
@@ -143,38 +170,17 @@ def _with_rows(tokens, count):
     return [*tokens[:count], *others]
 
 
-def _require_tokenizer(folder, settings, known, off=None, default=None):
-    """Return the class of a tokenizer, one of those known, without "Fast".
+def read_languages(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabulary of both sides, and the codes of its languages.
 
-    The setting `off` must be false. Settings without a class mean `default`.
+    config.json may have the token of a target language. Tokens that the
+    tokenizer lacks are never read, and nothing in an output.
     """
-    file = folder / "tokenizer_config.json"
-    kind = str(settings.get("tokenizer_class") or default)
-    kind = kind.removesuffix("Fast")
-    rule = model_files.one_of(known)
-    model_files.require(
-        file, settings, ("tokenizer_class", kind in known, rule)
-    )
-    if off:
-        model_files.require_off(file, settings, [off])
-    return kind
-
-
-def read_languages(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabulary of both sides, and languages, as read_marian().
-
-    `config` may have the token of a target language. Tokens that the tokenizer
-    lacks are never read, and nothing in an output.
-    """
-    kind = _require_tokenizer(folder, settings, _READERS, "legacy_behaviour")
-    model = model_files.find_file(folder, "sentencepiece.bpe.model")
+    kind = tokenizer.require_class(_READERS, "legacy_behaviour")
+    model = tokenizer.find("sentencepiece.bpe.model")
     content = files.read_bytes(model)
-    listing, tokens, codes = _READERS[kind](folder, settings, content)
-    count = max(len(tokens), config["vocab_size"])
+    listing, tokens, codes = _READERS[kind](tokenizer, content)
+    count = max(len(tokens), tokenizer.config["vocab_size"])
     every = _with_rows(tokens, count)
     control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
     mapped = imported.named(
@@ -186,13 +192,14 @@ def read_languages(
         False,
         control,
     )
-    source, target = _side_names(settings, "src_lang", "tgt_lang")
+    source, target = tokenizer.languages("src_lang", "tgt_lang")
+    forced = _forced_language(tokenizer.config, tokens, codes)
     return FoundVocabularies(
         Vocabularies.shared(MultilingualPieces(mapped.model)),
         [mapped.order] * 2,
         [listing, model],
         "multilingual_pieces",
-        (source, _forced_language(config, tokens, codes) or target),
+        (source, forced or target),
         tuple(codes),
     )
 
@@ -209,27 +216,24 @@ def _forced_language(config, tokens, codes):
     return known[forced]
 
 
-def _read_m2m100(folder, settings, model):
+def _read_m2m100(tokenizer, model):
     """Return the file of tokens, the tokens by their ids, and languages.
 
     `model` is the content of the SentencePiece model.
     """
-    known = {"language_codes": Setting("m2m100", values=("m2m100", "wmt21"))}
-    found, _ = model_files.read_settings(
-        settings, known, folder / "tokenizer_config.json"
-    )
-    codes = _LANGUAGES[found["language_codes"]]
-    listing = model_files.find_file(folder, "vocab.json")
+    known = Setting("m2m100", values=("m2m100", "wmt21"))
+    codes = _LANGUAGES[tokenizer.setting("language_codes", known)]
+    listing = tokenizer.find("vocab.json")
     tokens = model_files.read_tokens(listing)
     return listing, [*tokens, *map(tag_of, codes)], codes
 
 
-def _read_tokenizers(folder, shape):
+def _read_tokenizers(tokenizer, shape):
     """Return the same as _read_m2m100(), of a file of `tokenizers`.
 
     Its vocabulary has the shape {token: id}, or [[token, score]].
     """
-    listing = model_files.find_file(folder, _TOKENIZER)
+    listing = tokenizer.find(_TOKENIZER)
     stored, added = _read_json(listing, {"model": {"vocab": shape}})
     ids = stored["model"]["vocab"]
     if isinstance(ids, list):
@@ -246,14 +250,14 @@ def _read_json(file, shape):
     return stored, {x["content"]: x["id"] for x in stored["added_tokens"]}
 
 
-def _read_mbart50(folder, settings, model):
+def _read_mbart50(tokenizer, model):
     """Return the same as _read_m2m100().
 
     fairseq's first tokens replace those of SentencePiece.
     """
-    if (folder / _TOKENIZER).is_file():
-        return _read_tokenizers(folder, [[object]])
-    listing = folder / "sentencepiece.bpe.model"
+    if (tokenizer.folder / _TOKENIZER).is_file():
+        return _read_tokenizers(tokenizer, [[object]])
+    listing = tokenizer.folder / "sentencepiece.bpe.model"
     pieces = imported.named(str(listing), sentence_piece.piece_names, model)
     model_files.require(
         listing,
@@ -267,28 +271,23 @@ def _read_mbart50(folder, settings, model):
 
 _READERS = {
     "M2M100Tokenizer": _read_m2m100,
-    "NllbTokenizer": lambda folder, *_: _read_tokenizers(folder, {str: int}),
+    "NllbTokenizer": lambda files, _: _read_tokenizers(files, {str: int}),
     "MBart50Tokenizer": _read_mbart50,
 }
 
 
-def read_bart(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabularies of a BART, as read_marian().
+def read_bart(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabularies of a BART.
 
-    `config` may have the token that begins all outputs, `<s>`.
+    config.json may have the token that begins all outputs, `<s>`.
     """
     classes = "BartTokenizer", "RobertaTokenizer"
-    _require_tokenizer(
-        folder, settings, classes, "add_prefix_space", classes[0]
-    )
-    tokens, merges, sources = _read_byte_pairs(folder)
+    tokenizer.require_class(classes, "add_prefix_space", classes[0])
+    tokens, merges, sources = _read_byte_pairs(tokenizer)
     # bart-large-cnn has no row of <mask>, the last token.
+    config = tokenizer.config
     tokens = _with_rows(tokens, config["vocab_size"])
-    _check_added(folder, settings, tokens)
+    _check_added(tokenizer, tokens)
     name, first = "forced_bos_token_id", config["forced_bos_token_id"]
     is_right = first is None or (type(first), first) == (int, 0)
     model_files.require(
@@ -315,26 +314,16 @@ def read_bart(
     )
 
 
-def read_fsmt(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabularies of an FSMT, as read_marian()."""
-    name = "FSMTTokenizer"
-    _require_tokenizer(folder, settings, [name], "do_lower_case", name)
-    file = folder / "tokenizer_config.json"
-    model_files.require_same(file, settings, config, {"langs": "langs"})
+def read_fsmt(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabularies of an FSMT."""
+    name, same, config = "FSMTTokenizer", {"langs": "langs"}, tokenizer.config
+    tokenizer.require_class([name], "do_lower_case", name)
+    model_files.require_same(tokenizer.file, tokenizer.settings, config, same)
     languages = config["langs"]
-    is_pair = [*map(type, languages)] == [str, str]
-    model_files.require(
-        folder / "config.json", config, ("langs", is_pair, "two languages")
-    )
-    lists = [
-        model_files.find_file(folder, f"vocab-{side}.json")
-        for side in ("src", "tgt")
-    ]
-    codes = model_files.find_file(folder, _MERGES)
+    rule = "langs", [*map(type, languages)] == [str, str], "two languages"
+    model_files.require(tokenizer.folder / "config.json", config, rule)
+    lists = [tokenizer.find(f"vocab-{side}.json") for side in ("src", "tgt")]
+    codes = tokenizer.find(_MERGES)
     found = imported.map_codes(
         codes,
         "\n".join([_VERSION, *_merge_lines(codes)]),
@@ -361,13 +350,12 @@ def _merge_lines(file):
     return lines[lines[0].startswith("#version") :]
 
 
-def _read_byte_pairs(folder):
+def _read_byte_pairs(tokenizer):
     """Return the tokens by their ids, the merges, and the files of them."""
-    listing = folder / _TOKENIZER
+    listing = tokenizer.folder / _TOKENIZER
     if listing.is_file():
         return *_read_byte_level(listing), [listing]
-    listing = model_files.find_file(folder, "vocab.json")
-    file = model_files.find_file(folder, _MERGES)
+    listing, file = map(tokenizer.find, ("vocab.json", _MERGES))
     merges = [line.split(" ") for line in _merge_lines(file)]
     tokens = model_files.read_tokens(listing)
     return tokens, _pairs(merges, file), [listing, file]
@@ -404,44 +392,37 @@ def _pairs(merges: Sequence[Any], file: pathlib.Path) -> list[tuple[str, str]]:
     return [(left, right) for left, right in merges]
 
 
-def read_t5(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabulary of both sides, and MADLAD's languages, alike."""
-    model = _read_model(folder, settings, "T5", "MT5")
-    pieces, size = model.pieces, config["vocab_size"]
-    special = _special_tokens(folder, config, pieces)
+def read_t5(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabulary of both sides, and MADLAD's languages."""
+    model = _read_model(tokenizer, "T5", "MT5")
+    pieces, size = model.pieces, tokenizer.config["vocab_size"]
+    special = _special_tokens(tokenizer, pieces)
     codes = {
         piece: match[1]
         for piece in pieces
         if (match := LANGUAGE.fullmatch(piece.removeprefix(SPACE)))
     }
     # MADLAD's embedding has no rows for sentinels.
-    tokens = (pieces + _sentinels(folder, settings, pieces))[:size]
+    last = tokenizer.setting("extra_ids", Setting(100)) - 1
+    sentinels = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]
+    if sentinels[-1:] == pieces[-1:]:  # mT5's are pieces
+        sentinels = []
+    tokens = (pieces + sentinels)[:size]
     words = {*tokens[len(pieces) :], *codes}
-    found = _map_pieces(model, settings, tokens, special, size, words)
+    found = _map_pieces(tokenizer, model, tokens, special, words)
     if not codes:
         return found
     return found._replace(languages=("", ""), codes=tuple(codes.values()))
 
 
-def read_pegasus(
-    folder: pathlib.Path,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> FoundVocabularies:
-    """Read the vocabulary of a Pegasus, as read_marian()."""
-    model = _read_model(folder, settings, "Pegasus")
-    file = folder / "tokenizer_config.json"
-    table = {"offset": Setting(103, lowest=2)}
-    given, _ = model_files.read_settings(settings, table, file)
-    masks = ["<mask_1>", "<mask_2>"]
-    masks += [f"<unk_{i}>" for i in range(2, given["offset"])]
+def read_pegasus(tokenizer: Tokenizer) -> FoundVocabularies:
+    """Read the vocabulary of a Pegasus."""
+    model = _read_model(tokenizer, "Pegasus")
+    offset = tokenizer.setting("offset", Setting(103, lowest=2))
+    masks = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
     tokens = [*model.pieces[:2], *masks, *model.pieces[2:]]
-    special = _special_tokens(folder, config, tokens)
-    return _map_pieces(model, settings, tokens, special, config["vocab_size"])
+    special = _special_tokens(tokenizer, tokens)
+    return _map_pieces(tokenizer, model, tokens, special)
 
 
 class _Model(NamedTuple):
@@ -452,39 +433,39 @@ class _Model(NamedTuple):
     pieces: list[str]
 
 
-def _read_model(folder, settings, *families):
+def _read_model(tokenizer, *families):
     classes = [f"{family}Tokenizer" for family in families]
-    _require_tokenizer(folder, settings, classes, default=classes[0])
-    model = folder / "spiece.model"
+    tokenizer.require_class(classes, default=classes[0])
+    model = tokenizer.folder / "spiece.model"
     if not model.is_file():  # transformers 5 does not save it
         raise errors.UserError(
-            f"{folder} has no {model.name}. Put that of the model that was "
-            "trained further there: the vocabulary is the same."
+            f"{tokenizer.folder} has no {model.name}. Put that of the model "
+            "that was trained further there: the vocabulary is the same."
         )
     content = files.read_bytes(model)
     pieces = imported.named(str(model), sentence_piece.piece_names, content)
     return _Model(model, content, pieces)
 
 
-def _special_tokens(folder, config, tokens):
+def _special_tokens(tokenizer, tokens):
     """Return the special ones of tokens, for which there must be rows."""
-    count, size = len(tokens), config["vocab_size"]
+    count, config = len(tokens), tokenizer.config
     rule = f"at least {count:,}, the number of tokens"
-    file = folder / "config.json"
-    model_files.require(file, config, ("vocab_size", size >= count, rule))
-    return _named_tokens(tokens, config, file)
+    is_enough = "vocab_size", config["vocab_size"] >= count, rule
+    model_files.require(tokenizer.folder / "config.json", config, is_enough)
+    return tokenizer.special(tokens)
 
 
-def _map_pieces(model, settings, tokens, special, size, words=()):
+def _map_pieces(tokenizer, model, tokens, special, words=()):
     """Return the vocabulary of a model's pieces with the ids of tokens.
 
     `words` are tokens that are read whole. The others that are no pieces, and
     rows without a token, are never read.
     """
-    tokens, folder = _with_rows(tokens, size), model.file.parent
-    file = folder / _TOKENIZER
+    tokens = _with_rows(tokens, tokenizer.config["vocab_size"])
+    file = tokenizer.folder / _TOKENIZER
     listed = _read_json(file, {})[1] if file.is_file() else {}
-    _check_added(folder, settings, tokens, listed)
+    _check_added(tokenizer, tokens, listed)
     mapped = imported.named(
         str(model.file),
         sentence_piece.map_ids,
@@ -504,34 +485,19 @@ def _map_pieces(model, settings, tokens, special, size, words=()):
     )
 
 
-def _sentinels(folder, settings, pieces):
-    """Return the names of T5's sentinels; mT5's are pieces."""
-    table = {"extra_ids": Setting(100)}
-    file = folder / "tokenizer_config.json"
-    given, _ = model_files.read_settings(settings, table, file)
-    last = given["extra_ids"] - 1
-    names = [f"{SPACE}<extra_id_{i}>" for i in range(last, -1, -1)]
-    return [] if names[-1:] == pieces[-1:] else names
+def _check_added(tokenizer, tokens, listed=()):
+    """Refuse tokens that were added to `tokens`, those of a tokenizer by id.
 
-
-def _check_added(folder, settings, tokens, listed=()):
-    """Refuse tokens that were added to those of a tokenizer.
-
-    Args:
-        folder: may have a file of them.
-        settings: those of tokenizer_config.json, which may have them.
-        tokens: those of the tokenizer, by their ids.
-        listed: {token: id} of a tokenizer.json that is not read otherwise.
+    `listed` is {token: id} of a tokenizer.json that is not read otherwise.
     """
-    added, shape = settings.get("added_tokens_decoder", {}), {"content": str}
-    file = folder / "tokenizer_config.json"
-    files.require_json_shape(file, added, {str: shape})
+    added = tokenizer.settings.get("added_tokens_decoder", {})
+    files.require_json_shape(tokenizer.file, added, {str: {"content": str}})
     names = {i: token["content"] for i, token in added.items()}
-    if (file := folder / "added_tokens.json").is_file():
+    if (file := tokenizer.folder / "added_tokens.json").is_file():
         ids = model_files.read_json(file, {str: int})
         names |= {str(i): name for name, i in ids.items()}
     names |= {str(i): name for name, i in dict(listed).items()}
-    where = f"the tokens of {folder}"
+    where = f"the tokens of {tokenizer.folder}"
     for i, token in enumerate(tokens):
         name = names.get(str(i), token)
         is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)

@@ -109,7 +109,8 @@ def read_orders(folder):
     first = "forced_bos_token_id"
     config[first] = read("generation_config.json").get(first)
     settings = read("tokenizer_config.json")
-    return family.read_vocabularies(folder, config, settings).orders
+    tokenizer = huggingface_vocabularies.Tokenizer(folder, config, settings)
+    return family.read_vocabularies(tokenizer).orders
 
 
 @pytest.fixture(scope="module", params=families(*FAMILIES))
@@ -343,7 +344,9 @@ def test_other_tokenizers_are_refused(settings, message):
     settings = {"tokenizer_class": "M2M100Tokenizer"} | settings
     with pytest.raises(errors.UserError, match=message):
         huggingface_vocabularies.read_languages(
-            GOLDEN / "m2m_100", {"vocab_size": 400}, settings
+            huggingface_vocabularies.Tokenizer(
+                GOLDEN / "m2m_100", {"vocab_size": 400}, settings
+            )
         )
 
 
