@@ -305,7 +305,14 @@ def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
         UserError: a file cannot be read, or a vocabulary is not SentencePiece.
     """
     pair = found.vocabularies
-    sides = list(map(_require_pieces, pair))
+    sides: list[Any] = [*pair]
+    for side in sides:
+        is_other = isinstance(side, ByteLevel)  # it is to spell any text
+        if not isinstance(side, SentencePiece) or is_other:
+            raise errors.UserError(
+                "--keep_tokens_of is for vocabularies of SentencePiece; got "
+                f"{type(side).__name__}. Omit it."
+            )
     needed = [_needed_ids(side, paths) for side in dict.fromkeys(sides)]
     if pair.have_same_ids:
         needed = [set().union(*needed)] * 2
@@ -327,16 +334,6 @@ def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
         ),
         reference=None,  # which has the probabilities of before
     )
-
-
-def _require_pieces(vocabulary):
-    is_other = isinstance(vocabulary, ByteLevel)  # it is to spell any text
-    if not isinstance(vocabulary, SentencePiece) or is_other:
-        raise errors.UserError(
-            "--keep_tokens_of is for vocabularies of SentencePiece; got "
-            f"{type(vocabulary).__name__}. Omit it."
-        )
-    return vocabulary
 
 
 def _needed_ids(vocabulary, paths):

@@ -254,7 +254,10 @@ def _target_space(tensors, found, size, body, file):
     row = found.get("target_space_id")
     if row is None and "optimizer_adafactor_beta1" in found:
         row = 0
-    trained = _trained_rows(tensors, name, table.shape)
+    trained = []  # rows with moments of Adam; none if they are unknown
+    if moments := tensors.names(rf"(.*/)?{re.escape(name)}/Adam_1"):
+        of_rows = tensors.take(moments[0], *table.shape).any(axis=1)
+        trained = np.flatnonzero(of_rows).tolist()
     if row is None and len(trained) == 1:
         (row,) = trained
     if not isinstance(row, int) or not 0 <= row < len(table):
@@ -272,15 +275,6 @@ def _target_space(tensors, found, size, body, file):
             f'Correct "target_space_id" in {file}.'
         )
     return table[row]
-
-
-def _trained_rows(tensors, name, shape):
-    """Return the rows with moments of Adam; none if they are unknown."""
-    moments = tensors.names(rf"(.*/)?{re.escape(name)}/Adam_1")
-    if not moments:
-        return []
-    table = tensors.take(moments[0], *shape)
-    return np.flatnonzero(table.any(axis=1)).tolist()
 
 
 def _vocabulary_files(folder, languages):

@@ -267,25 +267,6 @@ class CheckpointManager:
         self._restore(path)
         return path
 
-    def _check_names(self, reader: CheckpointReader) -> None:
-        """Refuse a checkpoint of another model or another optimizer."""
-        stored = {
-            name: tuple(shape)
-            for name, shape in reader.shapes.items()
-            if name not in _NOT_STATE and not name.startswith("loss_scale/")
-        }
-        expected = {
-            name: tuple(variable.shape)
-            for name, variable in self._variables.items()
-        }
-        if found := differences(stored, expected):
-            raise errors.UserError(
-                f"The checkpoint {reader.path} is of another model or "
-                f"optimizer: {found}. Resume with the settings that it was "
-                "trained with, or take only its weights, with "
-                "--warm_start_from and another --output_dir."
-            )
-
     def _restore(self, path: pathlib.Path) -> None:
         """Restore a checkpoint; of a run at a URL, if need be, from there."""
         try:
@@ -298,7 +279,19 @@ class CheckpointManager:
 
     def _assign(self, path: pathlib.Path) -> None:
         reader = CheckpointReader(path)
-        self._check_names(reader)
+        stored = {
+            name: tuple(shape)
+            for name, shape in reader.shapes.items()
+            if name not in _NOT_STATE and not name.startswith("loss_scale/")
+        }
+        expected = {n: tuple(v.shape) for n, v in self._variables.items()}
+        if found := differences(stored, expected):
+            raise errors.UserError(
+                f"The checkpoint {path} is of another model or optimizer: "
+                f"{found}. Resume with the settings that it was trained with, "
+                "or take only its weights, with --warm_start_from and another "
+                "--output_dir."
+            )
         optional = self._optional.keys() & reader.shapes.keys()
         for name, variable in self._variables.items():
             variable.assign(reader.tensor(name))

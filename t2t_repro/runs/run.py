@@ -281,10 +281,14 @@ class Run:
         from t2t_repro.runs import checkpoints
         from t2t_repro.runtime import keras_compat
 
-        models = []
+        models, own = [], self.output_dir / run_json.RUN
         for path in self.checkpoints(checkpoint_path):
+            file, hparams = path.parent.parent / run_json.RUN, self.hparams
+            if file.exists() and not file.samefile(own):
+                settings = files.read_json(file, {"hparams": {"model": str}})
+                hparams = run_json.hparams_of(settings["hparams"])
             with keras_compat.without_random_values():
-                model = self.build_model(self._hparams_of(path))
+                model = self.build_model(hparams)
             checkpoints.restore_weights(model, path, self.vocabularies.sha256)
             models.append(model)
         return models
@@ -300,14 +304,6 @@ class Run:
             self.vocabularies.target.size,
             source_vocab_size=self.vocabularies.source.size,
         )
-
-    def _hparams_of(self, checkpoint):
-        """Return the hparams of the run that a checkpoint lies in."""
-        file = checkpoint.parent.parent / run_json.RUN
-        if not file.exists() or file.samefile(self.output_dir / run_json.RUN):
-            return self.hparams
-        settings = files.read_json(file, {"hparams": {"model": str}})
-        return run_json.hparams_of(settings["hparams"])
 
     # Translations of test sets and their scores: NAME.txt and NAME.json.
 

@@ -288,11 +288,25 @@ def call_in_threads(
 
 def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
     """Return a human-readable line about devices, precision and XLA."""
-    precision = _precision(policy)
-    parts = [_devices(strategy), precision, f"XLA {'on' if xla else 'off'}"]
+    # TF32 rounds the inputs of products of matrices to 10 bits of mantissa.
+    # TensorFlow does so by default.
+    if (
+        policy == "float32"
+        and any(_ampere_gpus())
+        and tf.config.experimental.tensor_float_32_execution_enabled()
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    ):
+        policy = "float32 with products in TF32"
+    parts = [_devices(strategy)]
     if not tf.config.list_physical_devices("GPU"):
-        parts[1:1] = [_cpu_settings()]
-    return ", ".join(parts)
+        features, threads = cpu.features(), operation_threads()
+        if features:
+            state = "on" if cpu.uses_onednn(features, os.environ) else "off"
+            parts += [cpu.instruction_set(features), f"oneDNN {state}"]
+        one = "1 thread per operation"
+        parts.append(one if threads == 1 else f"{threads} threads")
+    parts += [policy, f"XLA {'on' if xla else 'off'}"]
+    return ", ".join(filter(None, parts))
 
 
 def _devices(strategy):
@@ -325,30 +339,6 @@ def _missing_gpu():
         " (TensorFlow finds no GPU. Its libraries are installed by "
         f"{errors.install_command('gpu')})"
     )
-
-
-def _precision(policy):
-    """Return a policy, and whether its products of matrices are in TF32.
-
-    TensorFlow rounds their inputs to 10 bits of mantissa by default.
-    """
-    uses_tf32 = (
-        policy == "float32"
-        and any(_ampere_gpus())
-        and tf.config.experimental.tensor_float_32_execution_enabled()
-        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
-    )
-    return f"{policy} with products in TF32" if uses_tf32 else policy
-
-
-def _cpu_settings() -> str:
-    """Return the instruction set, the use of oneDNN and the threads."""
-    features, threads = cpu.features(), operation_threads()
-    parts = ["1 thread per operation" if threads == 1 else f"{threads} threads"]
-    if features:
-        state = "on" if cpu.uses_onednn(features, os.environ) else "off"
-        parts = [cpu.instruction_set(features), f"oneDNN {state}", *parts]
-    return ", ".join(filter(None, parts))
 
 
 def cpu_product_flops(policy: str) -> float | None:

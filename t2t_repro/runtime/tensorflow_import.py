@@ -63,7 +63,11 @@ def tuned() -> Iterator[None]:
     yield
     # Keras may have imported another library.
     if tensorflow := sys.modules.get("tensorflow"):
-        _switch_triton_off()
+        # XLA reads its flags, or the name of a file of them, at its first use.
+        flags = os.environ.get("XLA_FLAGS", "").strip()
+        is_file = flags and not flags.startswith("-")
+        if NVIDIA_DRIVER.exists() and not is_file and _TRITON_GEMM not in flags:
+            os.environ["XLA_FLAGS"] = f"{flags} --{_TRITON_GEMM}=false".strip()
         limit_threads(tensorflow.config)
 
 
@@ -212,17 +216,6 @@ def _switch_onednn_on():
         cpu.features(), os.environ
     ):
         os.environ[cpu.ONEDNN] = "1"
-
-
-def _switch_triton_off():
-    """Change XLA_FLAGS, which XLA reads when it is first used.
-
-    The variable may also be the name of a file.
-    """
-    flags = os.environ.get("XLA_FLAGS", "").strip()
-    is_file = flags and not flags.startswith("-")
-    if NVIDIA_DRIVER.exists() and not is_file and _TRITON_GEMM not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{_TRITON_GEMM}=false".strip()
 
 
 @contextlib.contextmanager

@@ -196,22 +196,16 @@ class Commands(NamedTuple):
                 settings = {"stdout": output, "stderr": subprocess.STDOUT}
             shown = shlex.join(["t2t", command, *arguments])
             print(f"\n{shown}", file=output, flush=True)
+            given = {"T2T_NEXT": "0"}  # the next command is known
+            if self.processes > 1:
+                # Two trainings with one thread each are a fourth faster than
+                # two that compete for both cores.
+                threads = str(max((os.cpu_count() or 1) // self.processes, 1))
+                names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+                given |= dict.fromkeys(names, threads)
             started = stack.enter_context(
-                process(line, env=self._environment(), **settings)
+                process(line, env=given | os.environ, **settings)
             )
             status = budget.wait(started) if budget else started.wait()
         if status and not (budget and budget.ended(status)):
             raise CommandError(command, status, place)
-
-    def _environment(self):
-        """Give each process its share of the cores, unless the user did.
-
-        Two trainings with one thread each are a fourth faster than two that
-        compete for both cores. The next command is known: none is printed.
-        """
-        given = {"T2T_NEXT": "0"}
-        if self.processes > 1:
-            threads = str(max((os.cpu_count() or 1) // self.processes, 1))
-            names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
-            given |= dict.fromkeys(names, threads)
-        return given | os.environ

@@ -159,7 +159,13 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     path, folder = job.path(row), job.training_folder(row)
     finished = read_finished(path, job.settings(row))
     options, log = job.options, None
-    if finished and not _may_continue(finished, folder, options):
+    has_time_left = (  # of a budget that ended the training
+        finished
+        and finished.get("ended_by") == BUDGET
+        and folder.exists()
+        and not queue.Budget(folder, options.budget_minutes).exhausted
+    )
+    if finished and not has_time_left:
         print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
         return
     if options.processes > 1:
@@ -185,13 +191,6 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     job.results_dir.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(translations, translations_path(job.results_dir, result))
     files.write_json(path, result)
-
-
-def _may_continue(finished, folder, options):
-    """Return whether a budget that ended a training has time left now."""
-    if finished.get("ended_by") != BUDGET or not folder.exists():
-        return False
-    return not queue.Budget(folder, options.budget_minutes).exhausted
 
 
 def step_flops(hparams: hparam.HParams, job: Job) -> float:
