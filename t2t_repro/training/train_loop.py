@@ -212,7 +212,9 @@ class _Loop:
         """
         received = self._stop_signal()
         is_last = step == self.last_step or self.is_stop_requested
-        scheduled = self._checkpoint_due(step)
+        scheduled = step % self.options.save_checkpoints_steps == 0
+        if seconds := self.options.save_checkpoints_secs:
+            scheduled = time.monotonic() - self.saved_at >= seconds
         if is_saved := bool(scheduled or is_last or received):
             self._save(step, scheduled)
         code = exit_code(received) if received or is_last else None
@@ -368,12 +370,6 @@ class _Loop:
 
     def _rankings(self):
         return self.history.rankings(self.session.task.suite)
-
-    def _checkpoint_due(self, step: int) -> bool:
-        if self.options.save_checkpoints_secs:
-            seconds = time.monotonic() - self.saved_at
-            return seconds >= self.options.save_checkpoints_secs
-        return step % self.options.save_checkpoints_steps == 0
 
 
 # Summary

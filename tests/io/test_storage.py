@@ -430,8 +430,8 @@ def test_errors_of_the_store_are_explained(memory, machine, monkeypatch, error):
         with pytest.raises(errors.UserError) as raised:
             access(first)
         name = type(error).__name__
-        wanted = f"Cannot access memory://bucket/run: {name}: {error}. Check"
-        assert wanted in str(raised.value)
+        assert "Cannot access memory://bucket/run" in str(raised.value)
+        assert f": {name}: {error}. Check the URL" in str(raised.value)
         assert "that the bucket exists; the login, such" in str(raised.value)
     assert (first / NAME).read_text() == "settings"
 
