@@ -75,6 +75,11 @@ def step_of(path: pathlib.Path | str) -> int:
     return int(match[1])
 
 
+def saved(run: pathlib.Path) -> list[pathlib.Path]:
+    """Return the checkpoints of a run that its trainer keeps, oldest first."""
+    return list_checkpoints(run / CHECKPOINTS)
+
+
 def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
     """Return paths of the complete checkpoints in a folder, oldest first."""
     found = list_files(folder)

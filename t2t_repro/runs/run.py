@@ -154,7 +154,7 @@ class Run:
 
     def saved_checkpoints(self) -> list[pathlib.Path]:
         """Return the checkpoints that the trainer keeps, oldest first."""
-        return checkpoint_files.list_checkpoints(self.checkpoints_folder)
+        return checkpoint_files.saved(self.output_dir)
 
     def checkpoints(self, names: Checkpoints = None) -> list[pathlib.Path]:
         """Return the checkpoints of a model, or of each model of an ensemble.
@@ -407,9 +407,7 @@ def _summary(path):
     """Return what a row says of the run of a run.json."""
     settings = files.read_json(path, run_json.SHAPE)
     folder = path.parent
-    saved = checkpoint_files.list_checkpoints(
-        folder / checkpoint_files.CHECKPOINTS
-    )
+    saved = checkpoint_files.saved(folder)
     step = checkpoint_files.step_of(saved[-1]) if saved else 0
     scores = []
     for test_set, stored in _read_scores(folder / _TRANSLATIONS).items():

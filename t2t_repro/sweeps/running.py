@@ -77,18 +77,12 @@ def _require_kept_checkpoints(row, job):
     stored = run_json.read_resumable(folder) or {}
     kept = stored.get("options", {}).get("keep_checkpoint_max")
     wanted = job.settings(row)["hparams"]["num_averaged_checkpoints"]
-    if len(_checkpoints(folder)) == kept == 1 < wanted:
+    if len(checkpoint_files.saved(folder)) == kept == 1 < wanted:
         raise errors.UserError(
             f"The training in {folder} has begun without --average, and keeps "
             f"1 checkpoint; {wanted} are to be averaged. Name another "
             "--output_dir."
         )
-
-
-def _checkpoints(folder):
-    return checkpoint_files.list_checkpoints(
-        folder / checkpoint_files.CHECKPOINTS
-    )
 
 
 def _trainer_flags(row, job):
@@ -176,7 +170,8 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     where = [f"--output_dir={folder}", f"--split={job.split}"]
     if not job.averaged and (folder / checkpoint_files.AVERAGED).exists():
         # The average that an earlier table of this training has scored.
-        where.append(f"--checkpoint_path={_checkpoints(folder)[-1]}")
+        latest = checkpoint_files.saved(folder)[-1]
+        where.append(f"--checkpoint_path={latest}")
     commands.run("evaluate", *job.problem_flags, *where)
     run = Run.open(folder)
     translations = run.translations_file(job.split)

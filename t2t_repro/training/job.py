@@ -153,9 +153,7 @@ def _open_folder(output_dir, options):
             "Name such a folder with --output_dir. --data_dir may be a URL."
         )
     checkpoint_files.open_folder(folder)
-    left = checkpoint_files.list_checkpoints(
-        folder / checkpoint_files.CHECKPOINTS
-    )
+    left = checkpoint_files.saved(folder)
     if url and left and not (folder / run_json.RUN).exists():
         raise errors.UserError(
             f"There is no run at {url} any more, and its copy {folder} has "

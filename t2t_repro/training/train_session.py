@@ -217,8 +217,7 @@ class Session:
 
     def newest_checkpoint(self) -> pathlib.Path | None:
         """Return the path of the newest checkpoint, or None."""
-        folder = self.output_dir / checkpoint_files.CHECKPOINTS
-        return next(reversed(checkpoint_files.list_checkpoints(folder)), None)
+        return next(reversed(checkpoint_files.saved(self.output_dir)), None)
 
     def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
         """Return a distributed dataset of the steps from `first_step` on."""
