@@ -278,8 +278,6 @@ def _weights(
     if start.any():
         result["start"] = start
     hparams |= imported.sharing(result, found.pair)
-    hparams["learned_start"] = "start" in result
-    hparams["softmax_bias"] = "softmax/bias" in result
     _set_structure(model, hparams)
     result |= _positions(model, hparams, size)
     result |= weights.read_stacks(tensors, _NAMES, hparams)

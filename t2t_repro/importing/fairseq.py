@@ -212,7 +212,7 @@ def _weights(
     """Return all weights by their paths, and complete the hparams."""
     source, target, softmax = _matrices(tensors, settings, found.orders)
     result = imported.matrices(found.orders, source, target, softmax)
-    result["start"] = target[_EOS_ID]
+    result["start"] = target[_EOS_ID]  # fairseq starts with </s>
     # fairseq stores the copies of what it shares.
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
@@ -294,7 +294,6 @@ def _read_settings(found, file):
         **model_files.norm_order(settings["encoder_normalize_before"]),
         "attention_bias": True,
         "norm_epsilon": 1e-5,  # of torch.nn.LayerNorm
-        "learned_start": True,  # fairseq starts with </s>
         "pos": positions,
         "first_position": FIRST_POSITION if positions == "timing" else 0,
         "relu_dropout": settings["activation_dropout"]

@@ -267,11 +267,7 @@ class _Family(NamedTuple):
             tensors, config, found, self.read_matrices(tensors, config)
         )
         result |= _positions(tensors, hparams, config["d_model"])
-        hparams |= {
-            "softmax_bias": "softmax/bias" in result,
-            "learned_start": "start" in result,
-            **imported.sharing(result, found.pair),
-        }
+        hparams |= imported.sharing(result, found.pair)
         return result | weights.read_stacks(tensors, _NAMES, hparams)
 
 

@@ -162,7 +162,7 @@ def read_weights(
     result = imported.matrices(found.orders, shared, shared, softmax)
     result["start"] = shared[config["decoder_start_token_id"]].copy()
     del shared, softmax  # gigabytes, before the layers are read
-    hparams |= {"learned_start": True, **imported.sharing(result, found.pair)}
+    hparams |= imported.sharing(result, found.pair)
     result |= weights.read_stacks(tensors, _NAMES, hparams)
     shape = hparams["position_buckets"], hparams["num_heads"]
     for side in weights.SIDES:

@@ -91,7 +91,7 @@ def languages_of(found: Imported) -> str:
 def sharing(
     weights: Mapping[str, np.ndarray], pair: Vocabularies
 ) -> dict[str, bool]:
-    """Return the hparams of equal matrices, which are one."""
+    """Return the hparams of equal matrices, which are one, and of vectors."""
     target = weights["targets_embedding/weight"]
     is_tied = _are_equal(weights["softmax/weight"], target)
     have_one = pair.have_same_ids and _are_equal(
@@ -102,6 +102,8 @@ def sharing(
         "shared_embedding": have_one and not is_tied,
         "shared_targets_embedding_and_softmax_weights": is_tied
         and not have_one,
+        "softmax_bias": "softmax/bias" in weights,
+        "learned_start": "start" in weights,
     }
 
 

@@ -433,7 +433,6 @@ def read_options(
         "ffn_activation": activation[options["transformer-ffn-activation"]],
         "norm_epsilon": 1e-6,  # src/layers/generic.h, layerNorm()
         "embedding_norm": "n" in options["transformer-postprocess-emb"],
-        "softmax_bias": True,
     }
 
 

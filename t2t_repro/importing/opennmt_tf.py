@@ -191,7 +191,6 @@ def _set_structure(tensors, arguments, hparams):
             f"{first}/self_attention/layer/linear_queries/bias"
         ),
         "norm_epsilon": 1e-3,  # default of Keras's LayerNormalization
-        "learned_start": True,  # OpenNMT-tf starts with <s>
         "pos": positions,
         "first_position": 1 if positions == "timing" else 0,
     }
@@ -222,8 +221,7 @@ def _weights(
         target if kernel is None else kernel.T,
         bias,
     )
-    result["start"] = target[_START_ID]
-    hparams["softmax_bias"] = bias is not None
+    result["start"] = target[_START_ID]  # OpenNMT-tf starts with <s>
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # The last row is that of all positions beyond the table, also here; the
