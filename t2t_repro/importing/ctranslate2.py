@@ -158,12 +158,9 @@ def _check_spec(model: ModelFile) -> None:
     """Refuse models that are no Transformers of encoder and decoder."""
     if model.spec not in _SPECS:
         known = "a Transformer with encoder and decoder, TransformerSpec"
-        raise model_files.refuse(
-            model.file, "its specification", known, model.spec
-        )
+        raise model.refuse("its specification", known, model.spec)
     if model.revision > _MAX_REVISION:
-        raise model_files.refuse(
-            model.file,
+        raise model.refuse(
             "the revision of its specification",
             f"at most {_MAX_REVISION}",
             model.revision,
@@ -172,7 +169,7 @@ def _check_spec(model: ModelFile) -> None:
 
 def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
     """Return the hparams that the attributes have."""
-    attributes, tensors, file = model.attributes, model.tensors, model.file
+    attributes, tensors = model.attributes, model.tensors
     for side in (*SIDES, ""):
         for name in _UNUSED:
             attributes.take(f"{side}/{name}".strip("/"), 0)
@@ -180,20 +177,20 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
         attributes.take(f"decoder/{name}", False)
     pre_norm = _of_both_sides(model, "pre_norm", True)
     if _have_norm(model, "layer_norm") != pre_norm:
-        raise model_files.refuse(
-            file, "layer_norm", "there if pre_norm, and only then", pre_norm
+        raise model.refuse(
+            "layer_norm", "there if pre_norm, and only then", pre_norm
         )
     gated = bool(tensors.names(".*/linear_0_noact/weight"))
     number = _of_both_sides(model, "activation", 0)
     activation = _ACTIVATIONS.get(number, ("", ""))[gated]
     if not activation:
         gate = "with a gate" if gated else "without a gate"
-        raise model_files.refuse(
-            file, "activation", f"one that ffn_activation has {gate}", number
+        raise model.refuse(
+            "activation", f"one that ffn_activation has {gate}", number
         )
     heads = _of_both_sides(model, "num_heads", _SPECS[model.spec])
     if heads < 1:
-        raise model_files.refuse(file, "num_heads", "at least 1", heads)
+        raise model.refuse("num_heads", "at least 1", heads)
     return {
         "num_heads": heads,
         "ffn_activation": activation,
@@ -215,9 +212,7 @@ def _of_both_sides(model, name, default):
         for side in SIDES
     )
     if first != second:
-        raise model_files.refuse(
-            model.file, f"decoder/{name}", f"{first!r}", second
-        )
+        raise model.refuse(f"decoder/{name}", f"{first!r}", second)
     return first
 
 
@@ -226,7 +221,7 @@ def _have_norm(model, name):
     have = [f"{side}/{name}/gamma" in model.tensors for side in SIDES]
     if have[0] != have[1]:
         rule = "in encoder and decoder, or in none"
-        raise model_files.refuse(model.file, name, rule, have)
+        raise model.refuse(name, rule, have)
     return have[0]
 
 
@@ -236,7 +231,7 @@ def _count(model, side):
     numbers = {re.findall(r"\d+", name)[0] for name in names}
     count = next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
     if not count:
-        raise model_files.refuse(model.file, f"the {side}", "of layers", None)
+        raise model.refuse(f"the {side}", "of layers", None)
     return count
 
 
@@ -256,8 +251,7 @@ def _weights(
     )
     size = target.shape[1]
     if source.shape[1] != size or size % heads:
-        raise model_files.refuse(
-            model.file,
+        raise model.refuse(
             "the width of the embeddings",
             f"the same, and a multiple of num_heads ({heads})",
             [source.shape[1], size],
@@ -290,8 +284,7 @@ def _embedding(model, side, rows):
     name = next((n for n in names if n in model.tensors), names[0])
     array = model.tensors.take(name, -1, -1)
     if len(array) != rows:
-        raise model_files.refuse(
-            model.file,
+        raise model.refuse(
             f"the number of rows of {name}",
             f"that of the tokens in the vocabulary, {rows:,}",
             len(array),
@@ -328,9 +321,7 @@ def _set_structure(model, hparams):
         path = name.removesuffix("/gamma")
         if f"{path}/beta" not in tensors:
             rule = "a layer normalization"
-            raise model_files.refuse(
-                model.file, path, rule, "RMS normalization"
-            )
+            raise model.refuse(path, rule, "RMS normalization")
     width = len(tensors.take("encoder/layer_0/ffn/linear_0/weight", -1, -1))
     head_size = take("encoder/layer_0/self_attention/head_dim", size // heads)
     is_own = heads * head_size != size
@@ -339,9 +330,7 @@ def _set_structure(model, hparams):
         rows = len(tensors.take(name, -1, -1))
         if rows < 3 or rows % 2 == 0:
             rule = "odd and at least 3"
-            raise model_files.refuse(
-                model.file, f"the number of rows of {name}", rule, rows
-            )
+            raise model.refuse(f"the number of rows of {name}", rule, rows)
     scales = set()
     for _, path in _attentions(hparams):
         scales.add(take(f"{path}/queries_scale", None))
@@ -352,9 +341,7 @@ def _set_structure(model, hparams):
         ):
             got = take(f"{path}/{name}", wanted)
             if got != wanted:
-                raise model_files.refuse(
-                    model.file, f"{path}/{name}", rule, got
-                )
+                raise model.refuse(f"{path}/{name}", rule, got)
     kind = "dot_product_unscaled" if scales == {1.0} else "dot_product"
     hparams |= {
         "filter_size": width,

@@ -60,6 +60,10 @@ class ModelFile(NamedTuple):
     tensors: Tensors  # float32, quantized ones multiplied out
     attributes: "Attributes"
 
+    def refuse(self, name: str, rule: str, got: Any) -> errors.UserError:
+        """Return the error of what must be something else in the file."""
+        return model_files.refuse(self.file, name, rule, got)
+
 
 class Attributes:
     """Attributes of a model.bin, taken one by one."""
