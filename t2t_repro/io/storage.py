@@ -274,7 +274,11 @@ def _has_index(name, names):
 
 
 def _remove(path):
-    remove_object(url_of(path))
+    """Remove the object of a file, if it is there, and its record."""
+    url = url_of(path)
+    with _explained(url), contextlib.suppress(FileNotFoundError):
+        system, name = _open(url)
+        system.rm_file(name)
     _set_record(path, None)
 
 
@@ -290,9 +294,20 @@ def _in_order(names):
 
 
 def _found(url):
-    """Return {name: tag} of the objects of a folder that are copied."""
-    found = find_objects(url)
-    return {name: found[name] for name in found if _is_copied(name)}
+    """Return {name: tag} of the objects of a folder that are copied.
+
+    The tag is that of the store, which differs for other content.
+    """
+    with _explained(url):
+        system, root = _open(url)
+        found = system.find(root, detail=True)
+    objects = {
+        path.removeprefix(f"{root}/"): info
+        for path, info in found.items()
+        # A name with / at its end stands for a folder.
+        if path.startswith(f"{root}/") and not path.endswith("/")
+    }
+    return {n: _tag(info) for n, info in objects.items() if _is_copied(n)}
 
 
 # Records
@@ -376,30 +391,12 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 # Objects, and errors of their stores explained.
 
 
-def find_objects(url: str) -> dict[str, str]:
-    """Return {name: tag} of all objects below a URL.
-
-    The tag is that of the store, which differs for other content.
-
-    Raises:
-        UserError: they cannot be listed; as in all functions here.
-    """
-    with _explained(url):
-        system, root = _open(url)
-        found = system.find(root, detail=True)
-    return {
-        path.removeprefix(f"{root}/"): _tag(info)
-        for path, info in found.items()
-        # A name with / at its end stands for a folder.
-        if path.startswith(f"{root}/") and not path.endswith("/")
-    }
-
-
 def get_object(url: str, path: pathlib.Path) -> str:
     """Write the content of an object to a file; return its tag.
 
     Raises:
         FileNotFoundError: there is no such object.
+        UserError: it cannot be read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(path) as temporary, _explained(url):
@@ -426,13 +423,6 @@ def put_object(path: pathlib.Path, url: str) -> str:
         system, name = _open(url)
         system.put_file(str(path), name)
         return _tag(system.info(name))
-
-
-def remove_object(url: str) -> None:
-    """Remove an object, if it is there."""
-    with _explained(url), contextlib.suppress(FileNotFoundError):
-        system, name = _open(url)
-        system.rm_file(name)
 
 
 def _tag(info):
