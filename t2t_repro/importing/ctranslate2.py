@@ -29,6 +29,7 @@ from t2t_repro.importing import (
 from t2t_repro.importing.ctranslate2_files import ModelFile, Tokens
 from t2t_repro.importing.imported import FoundVocabularies, Imported, Reference
 from t2t_repro.importing.weights import SIDES
+from t2t_repro.layers import embedding
 from t2t_repro.text.vocabulary import EOS, PAD
 
 # Those of python/ctranslate2/specs/transformer_spec.py.
@@ -79,6 +80,10 @@ _ACTIVATIONS = {
 }
 _EPSILON = 1e-5  # src/layers/common.cc
 _SCALE_TOLERANCE = 1e-6
+_FORMULAS = "sinusoids", "sines_then_cosines", "timing"  # of positions
+_FIRST_POSITIONS = 0, 1, 2
+# Of an angle's rounding, which grows with the position.
+_POSITIONS_TOLERANCE = 1e-5
 # Which attention weights a search returns, and names of old versions; those of
 # alibi, which is refused.
 _UNUSED = ("alignment_layer", "alignment_heads", "embeddings_merge")
@@ -398,6 +403,31 @@ def _positions(model, hparams, size):
     for name, table in zip(names, tables, strict=True):
         if table is None or not len(table):
             raise errors.UserError(f"{name} has no rows. Convert it again.")
-    found, learned = weights.position_settings(tables)
-    hparams |= found
-    return learned
+    formulas = [_formula(table) for table in tables]
+    if formulas[0] and formulas[0] == formulas[1]:
+        hparams |= formulas[0]
+        return {}
+    lengths = []  # without the copies of the last row at the end
+    for table in tables:
+        differs = np.flatnonzero((table != table[-1]).any(axis=1))
+        lengths.append((differs[-1] if len(differs) else -1) + 2)
+    tables = [table[:n] for table, n in zip(tables, lengths, strict=True)]
+    hparams |= {"pos": "emb", "first_position": 0}
+    return weights.learned_positions(hparams, *tables)
+
+
+def _formula(table):
+    """Return the hparams of the formula that a table [N, D] has; {}: none."""
+    if not table.any():
+        return {"pos": "none", "first_position": 0}
+    if table.shape[1] % 2:
+        return {}
+    zeros, numbers = np.zeros((1, *table.shape)), np.arange(len(table))
+    tolerance = _POSITIONS_TOLERANCE * max(1, len(table) / 100)
+    for first in _FIRST_POSITIONS:
+        for name in _FORMULAS:
+            layer = embedding.build(name, 0, first, dtype="float32")
+            encoded = np.asarray(layer(zeros, numbers[None]))[0]
+            if np.abs(encoded - table).max() <= tolerance:
+                return {"pos": name, "first_position": first}
+    return {}

@@ -14,7 +14,6 @@ import numpy as np
 
 from t2t_repro.importing import model_files
 from t2t_repro.importing.arrays import Tensors, aligned_copy
-from t2t_repro.layers import embedding
 from t2t_repro.layers.sublayers import GATES
 
 SIDES = "encoder", "decoder"
@@ -241,36 +240,9 @@ def by_path(
     }
 
 
-# Tables of positions of other systems, as formulas or as learned ones.
+# Learned positions.
 
-_FORMULAS = "sinusoids", "sines_then_cosines", "timing"
-_FIRST_POSITIONS = 0, 1, 2
-# Of an angle's rounding, which grows with the position.
-_TOLERANCE = 1e-5
 _MULTIPLE = 8  # which max_length must be of
-
-
-def position_settings(
-    tables: Sequence[np.ndarray],
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return hparams of the tables of both sides, and learned positions.
-
-    Args:
-        tables: [positions, D] of the encoder, and of the decoder.
-
-    Returns:
-        hparams; nothing where they name a formula, or else the weights.
-    """
-    formulas = [position_formula(table) for table in tables]
-    if formulas[0] and formulas[0] == formulas[1]:
-        return formulas[0], {}
-    hparams = {"pos": "emb", "first_position": 0}
-    lengths = []  # without the copies of the last row at the end
-    for table in tables:
-        differs = np.flatnonzero((table != table[-1]).any(axis=1))
-        lengths.append((differs[-1] if len(differs) else -1) + 2)
-    tables = [table[:n] for table, n in zip(tables, lengths, strict=True)]
-    return hparams, learned_positions(hparams, *tables)
 
 
 def learned_positions(
@@ -309,20 +281,3 @@ def take_positions(
             raise model_files.refuse("the weights", name, rule, len(table))
         tables.append(table[first:])
     return learned_positions(hparams, *tables)
-
-
-def position_formula(table: np.ndarray) -> dict[str, Any]:
-    """Return the hparams of the formula that a table [N, D] has; {}: none."""
-    if not table.any():
-        return {"pos": "none", "first_position": 0}
-    if table.shape[1] % 2:
-        return {}
-    zeros, numbers = np.zeros((1, *table.shape)), np.arange(len(table))
-    tolerance = _TOLERANCE * max(1, len(table) / 100)
-    for first in _FIRST_POSITIONS:
-        for name in _FORMULAS:
-            layer = embedding.build(name, 0, first, dtype="float32")
-            encoded = np.asarray(layer(zeros, numbers[None]))[0]
-            if np.abs(encoded - table).max() <= tolerance:
-                return {"pos": name, "first_position": first}
-    return {}

@@ -9,7 +9,7 @@ import functools
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from t2t_repro import errors, hparam, prepare, registry
@@ -222,10 +222,22 @@ def run_rows(
         job: settings that all rows share.
         measure: of run_row().
         after_each: a function that is called after each row, one at a time.
+
+    Raises:
+        UserError: a row saves fewer checkpoints than it averages, or failed.
     """
     lock = threading.Lock()
-    if job.averaged:
-        require_enough_checkpoints(rows, job)
+    for row in rows if job.averaged else ():
+        hparams = job.settings(row)["hparams"]
+        steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
+        wanted = hparams["num_averaged_checkpoints"]
+        if steps // every < wanted:
+            raise errors.UserError(
+                f"{row.name} is an average of {wanted} checkpoints, and "
+                f"{steps:,} steps with one every {every:,} make "
+                f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
+                "num_averaged_checkpoints=…."
+            )
 
     def run_one(row):
         run_row(row, job, measure)
@@ -276,21 +288,6 @@ def run_all(
     )
     write_paired_tests(job.results_dir, tests)
     print(f"\n{write(results)}")
-
-
-def require_enough_checkpoints(rows: Iterable[Row], job: Job) -> None:
-    """Raise a UserError if a row saves fewer checkpoints than it averages."""
-    for row in rows:
-        hparams = job.settings(row)["hparams"]
-        steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
-        wanted = hparams["num_averaged_checkpoints"]
-        if steps // every < wanted:
-            raise errors.UserError(
-                f"{row.name} is an average of {wanted} checkpoints, and "
-                f"{steps:,} steps with one every {every:,} make "
-                f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
-                "num_averaged_checkpoints=…."
-            )
 
 
 # Paired bootstrap tests between rows and base, seed by seed.
