@@ -9,30 +9,15 @@ blocks if 1 / M + 1 / N >= 0.0038 (cpu/x64/gemm, FORCE_NOCOPY_THRESH): with few
 rows, or as the gradient of a narrow kernel. It then reads the rows where they
 lie, N floats apart. If that is a multiple of 2 KiB, all of them fall into at
 most two of the 64 sets of an L1 cache. 16 more columns make such products 1.5
-to 2.9 times as fast; with AVX-512, 0.9 to 1.1 times (64 rows, one core of an
-AMD EPYC held to AVX2, 2026-11-25):
-
-    GFLOP/s           AVX2          AVX-512
-    512 x 512         62 ->  93     106 ->  99
-    512 x 1,536       66 ->  96     101 ->  99
-    512 x 2,048       47 ->  97      97 -> 103
-    512 x 32,768      35 -> 101      95 -> 106
-
-So the columns are added with AVX2 only: removing them again takes time, too.
+to 2.9 times as fast; with AVX-512, 0.9 to 1.1 times. So the columns are added
+with AVX2 only: removing them again takes time, too.
 
 A step of a search multiplies a hundred rows or so with all kernels of the
 decoder, which are joined and padded once. Few rows, as those of one sentence,
 are multiplied faster if each 64 columns of a kernel are contiguous: the time is
 that of reading it, and rows that are far apart are not read ahead. Many rows
-are multiplied faster without such blocks, whose products must be joined. In
-microseconds (one core of an AMD EPYC with AVX-512, 2026-11-25):
-
-    kernel             4 rows          64 rows
-    256 x 256          21 ->    40      98 ->    103
-    256 x 1,024       164 ->   119     368 ->    392
-    256 x 8,192       795 ->   533   2,783 ->  3,051
-    512 x 2,048       433 ->   246   1,658 ->  1,683
-    512 x 32,768    7,229 -> 4,880  20,839 -> 22,611
+are multiplied faster without such blocks, whose products must be joined.
+docs/performance.md has the times of both.
 """
 
 import itertools
