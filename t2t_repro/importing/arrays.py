@@ -243,13 +243,9 @@ def read_weights(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
 
 def _open(file):
     """Return a mapping from the names of arrays, and the reader of a name."""
-    if file.suffix == ".safetensors":
-        return _open_safetensors(file)
-    arrays = read_checkpoint(file)
-    return arrays, arrays.__getitem__
-
-
-def _open_safetensors(file):
+    if file.suffix != ".safetensors":
+        arrays = read_checkpoint(file)
+        return arrays, arrays.__getitem__
     with errors.needed("importer", "The importer"):
         import safetensors
     open_file = functools.partial(
