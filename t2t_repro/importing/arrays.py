@@ -74,19 +74,15 @@ class Tensors:
             )
         self.left.discard(name)
         array = self._read(name)
-        if not isinstance(array, np.ndarray):
+        is_array = isinstance(array, np.ndarray)
+        kind = array.dtype.name if is_array else type(array).__name__
+        if not is_array or kind not in _FLOATS:
             raise errors.UserError(
-                f"{name} in {self._file} must be an array; got a "
-                f"{type(array).__name__}."
-            )
-        if array.dtype.name not in _FLOATS:
-            raise errors.UserError(
-                f"{name} in {self._file} must be of floats; got "
-                f"{array.dtype.name}: a quantized model. Import the model that "
+                f"{name} in {self._file} must be an array of floats; got "
+                f"{kind}. If that is a quantized model, import the model that "
                 "it was made from."
             )
-        if not shape:
-            return array.astype(np.float32, copy=False)
+        shape = shape or array.shape
         wanted = (1,) * (array.ndim - len(shape)) + shape
         if len(wanted) != array.ndim or any(
             expected not in (-1, size)
@@ -97,7 +93,7 @@ class Tensors:
                 f"{name} in {self._file} must have the shape [{sizes}]; got "
                 f"{list(array.shape)}."
             )
-        array = array.reshape(array.shape[-len(shape) :])
+        array = array.reshape(array.shape[array.ndim - len(shape) :])
         return array.astype(np.float32, copy=False)
 
     def take_if_present(self, name: str, *shape: int) -> np.ndarray | None:
