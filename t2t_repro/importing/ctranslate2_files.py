@@ -28,7 +28,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import imported, model_files
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
@@ -347,15 +347,15 @@ def find_vocabularies(
             paths = vocabulary_pair.paths(folder, separate)
             if all(path.is_file() for path in paths):
                 return _own(folder, paths, lists)
-    special = [
-        tokens.special._replace(pad=vocabulary.pad_name(names))
-        for names in lists
-    ]
-    for names in _PAIRS_OF_MODELS:
-        models = [folder / name for name in names]
+    sides = []
+    for names, file in zip(lists, tokens.lists, strict=True):
+        pad = vocabulary.pad_name(names)
+        sides.append(Side(names, tokens.special._replace(pad=pad), file))
+    for pair in _PAIRS_OF_MODELS:
+        models = [folder / name for name in pair]
         if all(path.is_file() for path in models):
-            return imported.map_pieces(models, lists, special, tokens.lists)
-    return imported.map_tokens(lists, special, tokens.lists)
+            return imported.map_pieces(models, sides)
+    return imported.map_tokens(sides)
 
 
 def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:

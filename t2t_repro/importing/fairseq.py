@@ -17,7 +17,7 @@ from typing import Any
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -354,12 +354,10 @@ def _read_vocabularies(
                 f"There is no {file}. Copy it from the data of the training: "
                 "fairseq-preprocess writes it."
             )
-    tokens = [_tokens(file) for file in files]
+    sides = [Side(_tokens(file), SPECIAL, file) for file in files]
     text_file = model_files.find_file(folder, *_PIECES, *_CODES)
     if text_file.name in _PIECES:
-        return imported.map_pieces(
-            [text_file] * 2, tokens, [SPECIAL] * 2, files
-        )
+        return imported.map_pieces([text_file] * 2, sides)
     if tokenizer not in _TOKENIZERS:
         raise errors.UserError(
             f"Nothing in {folder} says how text is tokenized before "
@@ -371,9 +369,7 @@ def _read_vocabularies(
         text_file.read_text("utf-8", "replace"),
         tokenizer,
         languages,
-        tokens,
-        SPECIAL,
-        files,
+        sides,
     )
 
 

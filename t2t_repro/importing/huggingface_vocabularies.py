@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.importing import fairseq, imported, model_files
-from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.importing.imported import FoundVocabularies, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.text import byte_pair_encoding, sentence_piece
@@ -154,8 +154,9 @@ def read_marian(tokenizer: Tokenizer) -> FoundVocabularies:
         lists[1] = tokenizer.folder / "target_vocab.json"
     models = [tokenizer.find(f"{side}.spm") for side in ("source", "target")]
     tokens = [model_files.read_tokens(file) for file in lists]
-    special = [*map(tokenizer.special, tokens)]
-    found = imported.map_pieces(models, tokens, special, lists, True)
+    special = map(tokenizer.special, tokens)
+    sides = [*map(Side, tokens, special, lists)]
+    found = imported.map_pieces(models, sides, True)
     languages = tokenizer.languages("source_lang", "target_lang")
     return found._replace(languages=languages)
 
@@ -322,16 +323,18 @@ def read_fsmt(tokenizer: Tokenizer) -> FoundVocabularies:
     languages = config["langs"]
     rule = "langs", [*map(type, languages)] == [str, str], "two languages"
     model_files.require(tokenizer.folder / "config.json", config, rule)
-    lists = [tokenizer.find(f"vocab-{side}.json") for side in ("src", "tgt")]
+    sides = []
+    for side in ("src", "tgt"):
+        file = tokenizer.find(f"vocab-{side}.json")
+        tokens = [*map(_subword, model_files.read_tokens(file))]
+        sides.append(Side(tokens, fairseq.SPECIAL, file))
     codes = tokenizer.find(_MERGES)
     found = imported.map_codes(
         codes,
         "\n".join([_VERSION, *_merge_lines(codes)]),
         "fsmt",
         languages,
-        [[*map(_subword, model_files.read_tokens(file))] for file in lists],
-        fairseq.SPECIAL,
-        lists,
+        sides,
     )
     return found._replace(languages=(languages[0], languages[1]))
 

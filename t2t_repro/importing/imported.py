@@ -164,59 +164,52 @@ class FoundVocabularies(NamedTuple):
     codes: tuple[str, ...] = ()  # the same
 
 
-def map_tokens(
-    tokens: Sequence[Sequence[str]],
-    special: Sequence[SpecialTokens],
-    lists: Sequence[pathlib.Path],
-) -> FoundVocabularies:
-    """Return vocabularies of text in which spaces separate the tokens.
+class Side(NamedTuple):
+    """Tokens of the inputs, or of the targets."""
 
-    Args:
-        tokens: tokens of both sides by their ids.
-        special: names of special tokens.
-        lists: the files of the tokens.
-    """
+    tokens: Sequence[str]  # by their ids
+    special: SpecialTokens  # their names
+    file: pathlib.Path  # which lists the tokens
+
+
+def map_tokens(sides: Sequence[Side]) -> FoundVocabularies:
+    """Return vocabularies of text in which spaces separate the tokens."""
     mapped = [
-        named(str(file), vocabulary.map_ids, *side)
-        for file, *side in zip(lists, tokens, special, strict=True)
+        named(str(side.file), vocabulary.map_ids, side.tokens, side.special)
+        for side in sides
     ]
     return FoundVocabularies(
         Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped)),
         [order for _, order in mapped],
-        [*dict.fromkeys(lists)],
+        [*dict.fromkeys(side.file for side in sides)],
         "whitespace_tokens",
     )
 
 
 def map_pieces(
     models: Sequence[pathlib.Path],
-    tokens: Sequence[Sequence[str]],
-    special: Sequence[SpecialTokens],
-    lists: Sequence[pathlib.Path],
+    sides: Sequence[Side],
     reads_codes: bool = False,
 ) -> FoundVocabularies:
-    """Return SentencePiece models whose pieces have the ids of lists.
+    """Return SentencePiece models whose pieces have the ids of tokens.
 
     Args:
         models: files of the SentencePiece models of both sides.
-        tokens: as of map_tokens().
-        special: as of map_tokens().
-        lists: as of map_tokens().
+        sides: the tokens.
         reads_codes: as of sentence_piece.map_ids().
     """
     mapped = [
         named(
-            f"{model} with {file}",
+            f"{model} with {side.file}",
             sentence_piece.map_ids,
             files.read_bytes(model),
-            *side,
+            side.tokens,
+            side.special,
             reads_codes,
         )
-        for model, file, *side in zip(
-            models, lists, tokens, special, strict=True
-        )
+        for model, side in zip(models, sides, strict=True)
     ]
-    return pieces(mapped, [*lists, *models])
+    return pieces(mapped, [*(side.file for side in sides), *models])
 
 
 def map_codes(
@@ -224,9 +217,7 @@ def map_codes(
     codes: str,
     tokenizer: str,
     languages: Sequence[str],
-    tokens: Sequence[Sequence[str]],
-    special: SpecialTokens,
-    lists: Sequence[pathlib.Path],
+    sides: Sequence[Side],
 ) -> FoundVocabularies:
     """Return vocabularies of codes of byte pair encoding.
 
@@ -235,29 +226,25 @@ def map_codes(
         codes: its content.
         tokenizer: one of byte_pair_encoding.TOKENIZERS.
         languages: those of both sides.
-        tokens: as of map_tokens().
-        special: names of special tokens, the same on both sides.
-        lists: as of map_tokens().
+        sides: the tokens.
     """
-    orders = [vocabulary.order_tokens(names, special) for names in tokens]
-    sides = [
+    orders = [vocabulary.order_tokens(s.tokens, s.special) for s in sides]
+    models = [
         named(
-            f"{codes_file} with {file.name}",
+            f"{codes_file} with {side.file.name}",
             byte_pair_encoding.serialize_codes,
-            [names[i] for i in order],
-            special.unknown,
+            [side.tokens[i] for i in order],
+            side.special.unknown,
             codes,
             tokenizer,
             "" if tokenizer == "none" else language,
         )
-        for names, order, language, file in zip(
-            tokens, orders, languages, lists, strict=True
-        )
+        for side, order, language in zip(sides, orders, languages, strict=True)
     ]
     return FoundVocabularies(
-        Vocabularies.of(*map(BpeCodes, sides)),
+        Vocabularies.of(*map(BpeCodes, models)),
         orders,
-        [*lists, codes_file],
+        [*(side.file for side in sides), codes_file],
         "bpe_codes",
     )
 

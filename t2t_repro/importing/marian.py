@@ -28,7 +28,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.text.vocabulary import SpecialTokens
 
@@ -577,14 +577,12 @@ def _read_vocabularies(
 ) -> FoundVocabularies:
     """Return vocabularies of as many tokens as the embeddings have rows."""
     if files.lists:
-        tokens = [
-            _tokens(*side) for side in zip(files.lists, sizes, strict=True)
-        ]
-        special = [
-            SpecialTokens(_name(names, 0, _EOS), _name(names, 1, _UNKNOWN))
-            for names in tokens
-        ]
-        return imported.map_pieces(files.pieces, tokens, special, files.lists)
+        sides = []
+        for file, size in zip(files.lists, sizes, strict=True):
+            tokens = _tokens(file, size)
+            eos, unknown = _name(tokens, 0, _EOS), _name(tokens, 1, _UNKNOWN)
+            sides.append(Side(tokens, SpecialTokens(eos, unknown), file))
+        return imported.map_pieces(files.pieces, sides)
     mapped = [imported.keep_ids(file) for file in files.pieces]
     for file, one, size in zip(files.pieces, mapped, sizes, strict=True):
         count = len(one.order) - 1  # without PAD

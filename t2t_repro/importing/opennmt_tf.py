@@ -22,7 +22,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import FoundVocabularies, Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.text import vocabulary
 from t2t_repro.text.vocabulary import SpecialTokens
@@ -377,18 +377,20 @@ def read_vocabularies(
     data = config.get("data")
     if not isinstance(data, Mapping):
         raise errors.UserError(f"{file} has no settings under `data`.")
-    lists = [_beside(data, f"{side}_vocabulary", file) for side in _SIDES]
-    tokens = [_tokens(path) for path in lists]
+    sides = []
+    for side in _SIDES:
+        path = _beside(data, f"{side}_vocabulary", file)
+        tokens = _tokens(path)
+        unknown = vocabulary.unused_name(_UNKNOWN, tokens)
+        special = SpecialTokens("</s>", unknown, "<blank>")
+        sides.append(Side([*tokens, unknown], special, path))
     models = [_sentence_piece(data, side, file) for side in _SIDES]
-    for names in tokens:
-        names.append(vocabulary.unused_name(_UNKNOWN, names))
-    special = [SpecialTokens("</s>", t[-1], "<blank>") for t in tokens]
     if (models[0] is None) != (models[1] is None):
         rule = "SentencePiece on both sides, or none"
         raise model_files.refuse(file, "tokenization", rule, "one of them")
     if models[0] is None:
-        return imported.map_tokens(tokens, special, lists)
-    return imported.map_pieces(models, tokens, special, lists)
+        return imported.map_tokens(sides)
+    return imported.map_pieces(models, sides)
 
 
 def _beside(settings, key, file):
