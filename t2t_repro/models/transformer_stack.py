@@ -315,25 +315,15 @@ def _rematerialize(
 ) -> Tensor:
     """Return the layer's output, and keep only its inputs for gradients.
 
-    Arguments of keras.remat's function must have gradients. Masks and rng are
-    not floats, so the function captures them.
+    Arguments of keras.remat's function must have gradients. Masks and rng,
+    which come last, are not floats, so the function captures them.
     """
-    is_float = [keras.backend.is_float_dtype(arg.dtype) for arg in layer_args]
+    count = sum(keras.backend.is_float_dtype(a.dtype) for a in layer_args)
 
     def run(x: Tensor, *floats: Tensor) -> Tensor:
-        remaining = iter(floats)
-        args = [
-            next(remaining) if float_arg else arg
-            for float_arg, arg in zip(is_float, layer_args, strict=True)
-        ]
-        return layer(x, *args, rng=rng)[0]
+        return layer(x, *floats, *layer_args[count:], rng=rng)[0]
 
-    floats = [
-        arg
-        for float_arg, arg in zip(is_float, layer_args, strict=True)
-        if float_arg
-    ]
-    return keras.remat(run)(x, *floats)
+    return keras.remat(run)(x, *layer_args[:count])
 
 
 _KeyValuePairs = tuple[tuple[Tensor, Tensor], ...]  # of each decoder layer
