@@ -285,27 +285,13 @@ class MultiHeadAttention(dense.Composite):
         key, value = self.project_memory(memory, positions)
         query = _split_heads(self.query(x), length, self.num_heads)
         query = self.at_positions(query, positions)
-        context, weights = self.attend(query, key, value, mask, rng)
+        weights = masked_softmax(self.logits(query, key), mask)
+        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
+        context = self.weighted_sum(dropped, value)  # [B, H, T, K]
         batch, _, length, _ = ops.shape(context)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
         context = ops.reshape(context, (batch, length, self.value_channels))
         return self.output_projection(context), weights
-
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor,
-        rng: Rng | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the context [B, H, T, K] of each query, and attention weights.
-
-        The weights [B, H, T, L] float32 are those before dropout.
-        """
-        weights = masked_softmax(self.logits(query, key), mask)
-        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
-        return self.weighted_sum(dropped, value), weights
 
     def step_kernels(self, with_memory: bool) -> StepKernels:
         """Return the projections of steps, also of keys if `with_memory`."""
