@@ -158,11 +158,15 @@ class CheckpointManager:
             name: variable.value
             for name, variable in training_state(model, optimizer).items()
         }
-        # Absent if all steps so far were taken in another precision.
-        self._optional = {
-            name: variable.value
-            for name, variable in loss_scale(optimizer).items()
-        }
+        # The loss scale of float16. It is absent if all steps so far were taken
+        # in another precision. The step and the learning rate of Keras's
+        # LossScaleOptimizer stay 0 and unread.
+        self._optional: dict[str, Any] = {}
+        if keras_compat.inner_optimizer(optimizer) is not optimizer:
+            self._optional = {
+                "loss_scale/scale": optimizer.dynamic_scale.value,
+                "loss_scale/finite_steps": optimizer.step_counter.value,
+            }
 
     def save(
         self,
@@ -418,21 +422,6 @@ def _nest(variables: dict[str, Any]) -> dict[str, Any]:
 _KINDS = {"average": "ema", "r": "row_velocity", "c": "column_velocity"}
 
 
-def loss_scale(
-    optimizer: keras.optimizers.Optimizer,
-) -> dict[str, keras.Variable]:
-    """Return {name: variable} of the dynamic loss scale, if there is one.
-
-    The step and the learning rate of LossScaleOptimizer stay 0 and unread.
-    """
-    if keras_compat.inner_optimizer(optimizer) is optimizer:
-        return {}
-    return {
-        "loss_scale/scale": optimizer.dynamic_scale,
-        "loss_scale/finite_steps": optimizer.step_counter,
-    }
-
-
 def training_state(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
@@ -502,19 +491,14 @@ def _entries(
             kind = keras_compat.slot_kind(variable, weight)
             kind = kind or held_by.strip("_")
             kind = _KINDS.get(kind, kind)
-            if _is_state(optimizer, kind, len(weight.shape)):
+            # In Adafactor, the factors of vectors are placeholders, and the
+            # velocity of a matrix is computed from its factors at each update.
+            if (
+                kind == "ema"
+                or not isinstance(optimizer, keras.optimizers.Adafactor)
+                or (len(weight.shape) < 2) == (kind == "velocity")
+            ):
                 yield kind, index, variable
-
-
-def _is_state(optimizer, kind, rank):
-    """Return whether updates depend on a slot.
-
-    In Adafactor, the factors of vectors are placeholders, and the velocity of
-    a matrix is computed from its factors at each update.
-    """
-    if not isinstance(optimizer, keras.optimizers.Adafactor) or kind == "ema":
-        return True
-    return (rank < 2) == (kind == "velocity")
 
 
 # Averages of checkpoints (section 6.1).

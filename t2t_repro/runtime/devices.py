@@ -84,9 +84,20 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
 
 
 def is_multi_worker(distribution: str) -> bool:
-    """Return whether a choice of strategy() means several processes."""
-    return distribution == "multi_worker" or (
-        distribution == "auto" and _names_task()
+    """Return whether a choice of strategy() means several processes.
+
+    "auto" does if TF_CONFIG has a cluster or a task, even a wrong one. On a
+    single machine, platforms set it to "" or to {"environment": "cloud"}.
+    """
+    if distribution != "auto":
+        return distribution == "multi_worker"
+    text = os.environ.get("TF_CONFIG", "").strip() or "{}"
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(config, dict) or bool(
+        config.get("cluster") or config.get("task")
     )
 
 
@@ -445,21 +456,6 @@ def require_same_flags(worker: Worker, flags: Mapping[str, Any]) -> None:
                 f"{worker.count}, and differs for another worker. Start all "
                 "workers with the same flags."
             )
-
-
-def _names_task() -> bool:
-    """Return whether TF_CONFIG has a cluster or a task, even a wrong one.
-
-    Platforms set it to "" or to {"environment": "cloud"} on a single machine.
-    """
-    text = os.environ.get("TF_CONFIG", "").strip() or "{}"
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        return True
-    return not isinstance(config, dict) or bool(
-        config.get("cluster") or config.get("task")
-    )
 
 
 def check_tf_config() -> None:
