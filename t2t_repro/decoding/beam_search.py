@@ -15,7 +15,6 @@ early_stopping=False and forced_eos_token_id) differs in three ways:
 - EOS at the limit of the length has the log-probability 0.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -98,20 +97,7 @@ def beam_search(
             num_outputs of them are certain. With settings of sentences, W is
             the most beams of one, and a sentence has FORBIDDEN beyond its own.
     """
-    return run(
-        model,
-        start(model, sentences, rule, max_length, hparams),
-        lambda logits, step, state: extend(
-            candidates(logits, step, state, rule, hparams),
-            step,
-            state,
-            rule,
-            hparams,
-        ),
-        lambda position, state: can_improve(position, state, rule, hparams),
-        rule,
-        lambda state: outputs(state, hparams),
-    )
+    return BeamSearch(model, sentences, rule, max_length, hparams).run()
 
 
 def huggingface(
@@ -127,15 +113,224 @@ def huggingface(
     The arguments are those of beam_search(), and `early_stopping`: whether the
     search of a sentence ends with the W-th finished output.
     """
+    search = _EarlyStopping if early_stopping else _HuggingFace
+    return search(model, sentences, rule, max_length, hparams).run()
 
-    def continues(position, state):
-        going = _best_may_improve(position, state, hparams)
-        if not early_stopping:
-            return going
-        return going & (_worst_finished(state, hparams) <= FORBIDDEN / 2)
 
-    def extend_unfinished(logits, step, state):
-        found = candidates(logits, step, state, rule, hparams)
+def huggingface_early_stopping(*arguments: Any) -> decode_loop.Hypotheses:
+    """Find the outputs of generate() with early_stopping=True."""
+    return _EarlyStopping(*arguments).run()
+
+
+class BeamSearch:
+    """Beam search of a batch; other searches override its methods."""
+
+    def __init__(
+        self,
+        model: decode_loop.SearchModel,
+        sentences: rules.Sentences,
+        rule: rules.Rule,
+        max_length: tf.Tensor | int,
+        hparams: DecodeHParams,
+    ) -> None:
+        """Store the arguments, which are those of beam_search()."""
+        self.model, self.sentences, self.rule = model, sentences, rule
+        self.max_length, self.hparams = max_length, hparams
+
+    def run(self) -> decode_loop.Hypotheses:
+        """Extend the live hypotheses until all sentences are finished."""
+
+        def advance(position, state):
+            logits, step, state = decode_loop.predict(
+                self.model, self.rule, state.live_ids, position, state
+            )
+            state, parents = self.extend(logits, step, state)
+            return state._replace(
+                rule_state=decode_loop.gather_beams(state.rule_state, parents),
+                model_state=self.model.reorder_fn(state.model_state, parents),
+            )
+
+        return decode_loop.run(
+            self.model, self.start(), self.can_improve, advance, self.outputs
+        )
+
+    def start(self) -> BeamState:
+        """Return the state before the first step."""
+        batch = tf.shape(self.sentences.limits)[0]
+        beams = rules.num_beams(self.sentences.settings, self.hparams)
+        ids = decode_loop.padding_ids(batch, beams, self.max_length)
+        empty = tf.fill((batch, beams), FORBIDDEN)
+        # One hypothesis at first: W equal ones would give W equal outputs.
+        first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]
+        return BeamState(
+            live_ids=ids,
+            live_log_probs=tf.broadcast_to(first, (batch, beams)),
+            finished=FinishedHypotheses(
+                ids, empty, empty if self.hparams.raw_scores else ()
+            ),
+            sentences=self.sentences,
+            rule_state=self.rule.start(self.sentences, beams),
+            model_state=self.model.state,
+        )
+
+    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+        """Return where [B] a live hypothesis may still become an output.
+
+        Log-probabilities only fall. The best score that a live hypothesis can
+        reach is therefore its present log-probability, divided by the largest
+        length penalty it may reach, plus what the rule may add.
+        """
+        live, limits = state.live_log_probs, state.sentences.limits
+        settings = state.sentences.settings
+        penalty = self._length_penalty(limits[:, None], state)
+        step = rules.SearchStep(position, state.live_ids, state.sentences)
+        bound = self.rule.upper_bound(step, state.rule_state)
+        best_live = live / penalty
+        if bound is not None:
+            # A rule may have made `live` positive; then the smallest length
+            # penalty gives the best score.
+            penalty = self._length_penalty(position + 1, state)
+            best_live = tf.maximum(best_live, live / penalty) + bound
+        count = settings.num_outputs if settings else self.hparams.num_outputs
+        worst_output = _score_of_rank(state.finished.scores, count)
+        is_better = tf.reduce_max(best_live, axis=1) > worst_output
+        return (position < limits) & is_better
+
+    def _length_penalty(self, length, state):
+        settings = state.sentences.settings
+        return rules.length_penalty(length, self.hparams, settings)
+
+    def extend(
+        self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
+    ) -> tuple[BeamState, tf.Tensor]:
+        """Extend live hypotheses by a subword each.
+
+        The state has the rule's state of this step.
+
+        Returns:
+            the state, in which those of rule and model are as before, and the
+            parents [B, W] of the live hypotheses.
+        """
+        return self.keep(self.candidates(logits, step, state), step, state)
+
+    def candidates(
+        self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
+    ) -> Candidates:
+        """Return the candidates for the next subword."""
+        log_probs, subwords = decode_loop.top_candidates(
+            logits,
+            _double(self.hparams.beam_size),
+            self.rule,
+            step,
+            state.rule_state,
+        )
+        totals = log_probs + state.live_log_probs[..., None]
+        return self.prioritized(subwords, totals, step, state)
+
+    def prioritized(
+        self,
+        subwords: tf.Tensor,
+        totals: tf.Tensor,
+        step: rules.SearchStep,
+        state: BeamState,
+    ) -> Candidates:
+        """Return the Candidates of subwords [B, W, C] with their totals."""
+        banks = self.rule.bank(step, state.rule_state, subwords)
+        if banks is None:
+            return Candidates(subwords, totals, totals)
+        return Candidates(subwords, totals, _shared(totals, banks))
+
+    def keep(
+        self,
+        found: Candidates,
+        step: rules.SearchStep,
+        state: BeamState,
+        only_first_end: bool = False,
+    ) -> tuple[BeamState, tf.Tensor]:
+        """Return what extend() does with the candidates `found`.
+
+        With `only_first_end`, EOS counts only among the first W of them.
+        """
+        settings = state.sentences.settings
+        width, sizes = _sizes(state)
+        first, indices = tf.math.top_k(
+            _flatten_beams(found.priorities), _double(width)
+        )
+        subwords, best = (
+            tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
+            for values in (found.subwords, found.totals)
+        )
+        if settings:
+            first, best = (
+                _forbid_beyond(values, _double(sizes))
+                for values in (first, best)
+            )
+        parents = indices // tf.shape(found.totals)[-1]
+        ids = tf.gather(state.live_ids, parents, batch_dims=1)
+        ids = decode_loop.set_subwords(ids, step.position, subwords)
+        is_eos = subwords == EOS
+        _, live = tf.math.top_k(tf.where(is_eos, FORBIDDEN, first), width)
+        live_log_probs = tf.where(is_eos, FORBIDDEN, best)
+        live_log_probs = tf.gather(live_log_probs, live, batch_dims=1)
+        # A forbidden candidate never enters the finished set, even if it is
+        # EOS.
+        ends = is_eos & (best > FORBIDDEN / 2)
+        if only_first_end:
+            ends &= tf.range(tf.shape(best)[1]) < sizes
+        scores = self._scores(best, parents, step, state)
+        finished = _with_ended(state.finished, ids, ends, scores, best)
+        if settings:
+            live_log_probs = _forbid_beyond(live_log_probs, sizes)
+            own = _forbid_beyond(finished.scores, sizes)
+            finished = finished._replace(scores=own)
+        state = state._replace(
+            live_ids=tf.gather(ids, live, batch_dims=1),
+            live_log_probs=live_log_probs,
+            finished=finished,
+        )
+        return state, tf.gather(parents, live, batch_dims=1)
+
+    def _scores(self, best, parents, step, state):
+        """Return scores [B, 2W] of candidates if they end at this step."""
+        final_score = self.rule.final_score(step, state.rule_state)
+        if final_score is not None:  # of each live hypothesis, or of all
+            shape = tf.shape(state.live_log_probs)
+            final_score = tf.broadcast_to(final_score, shape)
+            final_score = tf.gather(final_score, parents, batch_dims=1)
+        settings, length = state.sentences.settings, step.position + 1
+        return output_score(best, length, self.hparams, final_score, settings)
+
+    def outputs(self, state: BeamState) -> decode_loop.Hypotheses:
+        """Return the num_outputs best finished ones, or W with settings."""
+        finished: Any = state.finished
+        ids, scores = finished.ids, finished.scores
+        if self.hparams.raw_scores:
+            scores = finished.raw_scores
+        has_settings = bool(state.sentences.settings)
+        count = None if has_settings else self.hparams.num_outputs
+        return decode_loop.Hypotheses(ids[:, :count], scores[:, :count])
+
+
+class _HuggingFace(BeamSearch):
+    """Search of generate(): see the top of this module."""
+
+    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+        """Return where [B] generate() continues: a heuristic."""
+        penalty = self._length_penalty(tf.maximum(position, 1), state)
+        best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
+        is_better = best_live > self._worst_finished(state)
+        return (position < state.sentences.limits) & is_better
+
+    def _worst_finished(self, state):
+        """Return the score [B] of the last of as many outputs as beams."""
+        settings = state.sentences.settings
+        beams = settings.beam_sizes if settings else self.hparams.beam_size
+        return _score_of_rank(state.finished.scores, beams)
+
+    def extend(
+        self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
+    ) -> tuple[BeamState, tf.Tensor]:
+        found = self.candidates(logits, step, state)
         # EOS that is forced at the limit has the log-probability 0.
         is_last = step.position + 1 >= state.sentences.limits
         if state.sentences.settings:
@@ -143,160 +338,22 @@ def huggingface(
         is_free = is_last[:, None, None] & (found.totals > FORBIDDEN / 2)
         totals = state.live_log_probs[..., None]
         totals = tf.where(is_free, totals, found.totals)
-        new, parents = extend(
-            _prioritized(found.subwords, totals, step, state, rule),
-            step,
-            state,
-            rule,
-            hparams,
-            only_first_end=True,
-        )
+        found = self.prioritized(found.subwords, totals, step, state)
+        new, parents = self.keep(found, step, state, only_first_end=True)
         # Once ended, a sentence changes no more, while others of its batch
         # continue.
-        going = continues(step.position, state)
+        going = self.can_improve(step.position, state)
         live = tf.where(going[:, None], new.live_log_probs, FORBIDDEN)
         finished = _select_rows(going, new.finished, state.finished)
         return new._replace(live_log_probs=live, finished=finished), parents
 
-    return run(
-        model,
-        start(model, sentences, rule, max_length, hparams),
-        extend_unfinished,
-        continues,
-        rule,
-        lambda state: outputs(state, hparams),
-    )
 
+class _EarlyStopping(_HuggingFace):
+    """The same, where a sentence ends with its W-th finished output."""
 
-def huggingface_early_stopping(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-) -> decode_loop.Hypotheses:
-    """Find the outputs of generate() with early_stopping=True."""
-    return huggingface(model, sentences, rule, max_length, hparams, True)
-
-
-def run(
-    model: decode_loop.SearchModel,
-    state: BeamState,
-    extend: Callable,
-    unfinished: Callable,
-    rule: rules.Rule,
-    result: Callable,
-) -> decode_loop.Hypotheses:
-    """Extend the live hypotheses until all sentences are finished.
-
-    Args:
-        model: SearchModel.
-        state: result of start().
-        extend: (logits [B, W, V], rules.SearchStep, BeamState) -> the state
-            with new hypotheses, and parents [B, W] of the live ones.
-        unfinished: argument of decode_loop.run().
-        rule: rule of the search.
-        result: argument of decode_loop.run().
-    """
-
-    def advance(position, state):
-        logits, step, state = decode_loop.predict(
-            model, rule, state.live_ids, position, state
-        )
-        state, parents = extend(logits, step, state)
-        return state._replace(
-            rule_state=decode_loop.gather_beams(state.rule_state, parents),
-            model_state=model.reorder_fn(state.model_state, parents),
-        )
-
-    return decode_loop.run(model, state, unfinished, advance, result)
-
-
-def outputs(state: BeamState, hparams: DecodeHParams) -> decode_loop.Hypotheses:
-    """Return the num_outputs best finished hypotheses, or W with settings."""
-    finished: Any = state.finished
-    ids, scores = finished.ids, finished.scores
-    if hparams.raw_scores:
-        scores = finished.raw_scores
-    count = None if state.sentences.settings else hparams.num_outputs
-    return decode_loop.Hypotheses(ids[:, :count], scores[:, :count])
-
-
-def start(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-) -> BeamState:
-    """Return the state before the first step; arguments of beam_search()."""
-    batch = tf.shape(sentences.limits)[0]
-    beams = rules.num_beams(sentences.settings, hparams)
-    ids = decode_loop.padding_ids(batch, beams, max_length)
-    empty = tf.fill((batch, beams), FORBIDDEN)
-    # One hypothesis at first: W equal ones would give W equal outputs.
-    first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]
-    return BeamState(
-        live_ids=ids,
-        live_log_probs=tf.broadcast_to(first, (batch, beams)),
-        finished=FinishedHypotheses(
-            ids, empty, empty if hparams.raw_scores else ()
-        ),
-        sentences=sentences,
-        rule_state=rule.start(sentences, beams),
-        model_state=model.state,
-    )
-
-
-def can_improve(
-    position: tf.Tensor,
-    state: BeamState,
-    rule: rules.Rule,
-    hparams: DecodeHParams,
-) -> tf.Tensor:
-    """Return where [B] a live hypothesis may still become an output.
-
-    Log-probabilities only fall. The best score that a live hypothesis can
-    reach is therefore its present log-probability, divided by the largest
-    length penalty it may reach, plus what the rule may add.
-    """
-    live, limits = state.live_log_probs, state.sentences.limits
-    settings = state.sentences.settings
-    final_penalty = rules.length_penalty(limits[:, None], hparams, settings)
-    step = rules.SearchStep(position, state.live_ids, state.sentences)
-    bound = rule.upper_bound(step, state.rule_state)
-    if bound is None:
-        best_live = tf.reduce_max(live / final_penalty, axis=1)
-    else:
-        # A rule may have made `live` positive; then the smallest length
-        # penalty gives the best score.
-        best_live = tf.reduce_max(
-            tf.maximum(
-                live / final_penalty,
-                live / rules.length_penalty(position + 1, hparams, settings),
-            )
-            + bound,
-            axis=1,
-        )
-    count = settings.num_outputs if settings else hparams.num_outputs
-    worst_output = _score_of_rank(state.finished.scores, count)
-    return (position < limits) & (best_live > worst_output)
-
-
-def _best_may_improve(position, state, hparams):
-    """Return where [B] generate() continues: a heuristic."""
-    settings = state.sentences.settings
-    penalty = rules.length_penalty(tf.maximum(position, 1), hparams, settings)
-    best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
-    is_better = best_live > _worst_finished(state, hparams)
-    return (position < state.sentences.limits) & is_better
-
-
-def _worst_finished(state, hparams):
-    """Return the score [B] of the last of as many outputs as beams."""
-    settings = state.sentences.settings
-    beams = settings.beam_sizes if settings else hparams.beam_size
-    return _score_of_rank(state.finished.scores, beams)
+    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+        going = super().can_improve(position, state)
+        return going & (self._worst_finished(state) <= FORBIDDEN / 2)
 
 
 def _score_of_rank(scores, rank):
@@ -312,29 +369,6 @@ def _forbid_beyond(log_probs, counts):
     return tf.where(ranks < counts, log_probs, FORBIDDEN)
 
 
-def candidates(
-    logits: tf.Tensor,
-    step: rules.SearchStep,
-    state: BeamState,
-    rule: rules.Rule,
-    hparams: DecodeHParams,
-) -> Candidates:
-    """Return the candidates of beam_search(); arguments of extend()."""
-    log_probs, subwords = decode_loop.top_candidates(
-        logits, _double(hparams.beam_size), rule, step, state.rule_state
-    )
-    totals = log_probs + state.live_log_probs[..., None]
-    return _prioritized(subwords, totals, step, state, rule)
-
-
-def _prioritized(subwords, totals, step, state, rule):
-    """Return the Candidates of subwords [B, W, C] with their totals."""
-    banks = rule.bank(step, state.rule_state, subwords)
-    if banks is None:
-        return Candidates(subwords, totals, totals)
-    return Candidates(subwords, totals, _shared(totals, banks))
-
-
 def _shared(totals, banks):
     """Return priorities [B, W, C]: the best of each bank, then the second, …"""
     width = ops.shape(banks)[1]
@@ -348,77 +382,6 @@ def _shared(totals, banks):
     keys = tf.gather(ranks * count + banks, tf.argsort(order), batch_dims=1)
     priorities = tf.reshape(-tf.cast(keys, tf.float32), tf.shape(totals))
     return tf.where(totals > FORBIDDEN / 2, priorities, FORBIDDEN)
-
-
-def extend(
-    found: Candidates,
-    step: rules.SearchStep,
-    state: BeamState,
-    rule: rules.Rule,
-    hparams: DecodeHParams,
-    only_first_end: bool = False,
-) -> tuple[BeamState, tf.Tensor]:
-    """Extend live hypotheses by a subword each.
-
-    Args:
-        found: candidates for the subword.
-        step: position and hypotheses.
-        state: state before the step, with the rule's state of this step.
-        rule: rule of the search.
-        hparams: settings of the search.
-        only_first_end: whether EOS counts only among the first W candidates.
-
-    Returns:
-        the state, in which those of rule and model are as before, and the
-        parents [B, W] of the live hypotheses.
-    """
-    position, settings = step.position, state.sentences.settings
-    width, sizes = _sizes(state)
-    first, indices = tf.math.top_k(
-        _flatten_beams(found.priorities), _double(width)
-    )
-    subwords, best = (
-        tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
-        for values in (found.subwords, found.totals)
-    )
-    if settings:
-        first, best = (
-            _forbid_beyond(values, _double(sizes)) for values in (first, best)
-        )
-    parents = indices // tf.shape(found.totals)[-1]
-    ids = tf.gather(state.live_ids, parents, batch_dims=1)
-    ids = decode_loop.set_subwords(ids, position, subwords)  # [B, 2W, T]
-    is_eos = subwords == EOS
-    _, live = tf.math.top_k(tf.where(is_eos, FORBIDDEN, first), width)
-    live_log_probs = tf.where(is_eos, FORBIDDEN, best)
-    live_log_probs = tf.gather(live_log_probs, live, batch_dims=1)
-    # A forbidden candidate never enters the finished set, even if it is EOS.
-    ends = is_eos & (best > FORBIDDEN / 2)
-    if only_first_end:
-        ends &= tf.range(tf.shape(best)[1]) < sizes
-    scores = _scores(best, parents, step, state, rule, hparams)
-    finished = _with_ended(state.finished, ids, ends, scores, best)
-    if settings:
-        live_log_probs = _forbid_beyond(live_log_probs, sizes)
-        own = _forbid_beyond(finished.scores, sizes)
-        finished = finished._replace(scores=own)
-    state = state._replace(
-        live_ids=tf.gather(ids, live, batch_dims=1),
-        live_log_probs=live_log_probs,
-        finished=finished,
-    )
-    return state, tf.gather(parents, live, batch_dims=1)
-
-
-def _scores(best, parents, step, state, rule, hparams):
-    """Return scores [B, 2W] of candidates if they end at this step."""
-    final_score = rule.final_score(step, state.rule_state)
-    if final_score is not None:  # of each live hypothesis, or of all
-        shape = tf.shape(state.live_log_probs)
-        final_score = tf.broadcast_to(final_score, shape)
-        final_score = tf.gather(final_score, parents, batch_dims=1)
-    settings = state.sentences.settings
-    return output_score(best, step.position + 1, hparams, final_score, settings)
 
 
 def _with_ended(finished, ids, ends, scores, log_probs):

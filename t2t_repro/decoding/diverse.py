@@ -8,12 +8,13 @@ group may end when it is best.
 """
 
 import dataclasses
-import functools
+from typing import Any
 
 import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding.beam_search import BeamState
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS
@@ -52,95 +53,101 @@ def diverse_beam_search(
             "groups, and a strength of at least 0; got beam_size="
             f"{hparams.beam_size}, groups={groups}, strength={strength}."
         )
+    arguments = model, sentences, rule, max_length
+    search = _Diverse(*arguments, hparams)
     width = hparams.beam_size // groups
     of_group = dataclasses.replace(hparams, beam_size=width, rerank="")
-
-    def result(state):
-        _, best = tf.math.top_k(state.finished.scores, hparams.beam_size)
-        finished = decode_loop.gather_beams(state.finished, best)
-        return beam_search.outputs(state._replace(finished=finished), hparams)
-
-    initial = beam_search.start(model, sentences, rule, max_length, hparams)
-    first = tf.tile(initial.live_log_probs[:, :width], (1, groups))
-    return beam_search.run(
-        model,
-        initial._replace(live_log_probs=first),
-        functools.partial(
-            _extend, rule=rule, hparams=of_group, strength=strength
-        ),
-        functools.partial(_can_improve, rule=rule, hparams=of_group),
-        rule,
-        result,
-    )
+    search.of_group = beam_search.BeamSearch(*arguments, of_group)
+    search.strength = strength
+    return search.run()
 
 
-def _extend(logits, step, state, rule, hparams, strength):
-    """Extend the hypotheses of each group; the argument of run()."""
-    width = hparams.beam_size
-    penalty, groups, parents = None, [], []
-    for start in range(0, state.live_ids.shape[1], width):
-        own = _group(state, start, width)
-        own_logits, attention = (
-            None if x is None else x[:, start : start + width]
-            for x in (logits, step.attention)
+class _Diverse(beam_search.BeamSearch):
+    """Search whose beams are side by side by group."""
+
+    of_group: beam_search.BeamSearch
+    strength: float
+
+    @property
+    def _slices(self):
+        """Slices of the beams of each group."""
+        width = self.of_group.hparams.beam_size
+        starts = range(0, self.hparams.beam_size, width)
+        return [slice(start, start + width) for start in starts]
+
+    def start(self) -> BeamState:
+        state = super().start()
+        first = state.live_log_probs[:, self._slices[0]]
+        first = tf.tile(first, (1, len(self._slices)))
+        return state._replace(live_log_probs=first)
+
+    def extend(
+        self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
+    ) -> tuple[BeamState, tf.Tensor]:
+        penalty, groups, parents = None, [], []
+        for beams in self._slices:
+            own = _group(state, beams)
+            own_logits, attention = (
+                None if x is None else x[:, beams]
+                for x in (logits, step.attention)
+            )
+            own_step = step._replace(ids=own.live_ids, attention=attention)
+            if penalty is not None and self.rule.leads_outputs:
+                # The first subword is given, at no cost.
+                penalty *= tf.cast(step.position > 0, tf.float32)
+            found = self._penalized(own_logits, penalty, own_step, own)
+            own, own_parents = self.of_group.keep(found, own_step, own)
+            groups.append((own.live_ids, own.live_log_probs, own.finished))
+            parents.append(own_parents + beams.start)
+            chosen = _chosen(own, step.position, logits.shape[-1])
+            chosen *= self.strength
+            penalty = chosen if penalty is None else penalty + chosen
+        ids, log_probs, finished = tf.nest.map_structure(
+            lambda *parts: tf.concat(parts, 1), *groups
         )
-        own_step = step._replace(ids=own.live_ids, attention=attention)
-        if penalty is not None and rule.leads_outputs:
-            # The first subword is given, at no cost.
-            penalty *= tf.cast(step.position > 0, tf.float32)
-        found = _candidates(own_logits, penalty, own_step, own, rule, hparams)
-        own, own_parents = beam_search.extend(
-            found, own_step, own, rule, hparams
+        state = state._replace(
+            live_ids=ids, live_log_probs=log_probs, finished=finished
         )
-        groups.append((own.live_ids, own.live_log_probs, own.finished))
-        parents.append(own_parents + start)
-        chosen = _chosen(own, step.position, logits.shape[-1]) * strength
-        penalty = chosen if penalty is None else penalty + chosen
-    ids, log_probs, finished = tf.nest.map_structure(
-        lambda *parts: tf.concat(parts, 1), *groups
-    )
-    state = state._replace(
-        live_ids=ids, live_log_probs=log_probs, finished=finished
-    )
-    return state, tf.concat(parents, 1)
+        return state, tf.concat(parents, 1)
 
+    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+        """Return where [B] a group may still become better."""
+        of_groups = [
+            self.of_group.can_improve(position, _group(state, beams))
+            for beams in self._slices
+        ]
+        return tf.reduce_any(tf.stack(of_groups), 0)
 
-def _can_improve(position, state, rule, hparams):
-    """Return where [B] a group may still become better."""
-    width = hparams.beam_size
-    of_groups = [
-        beam_search.can_improve(
-            position, _group(state, start, width), rule, hparams
+    def outputs(self, state: BeamState) -> decode_loop.Hypotheses:
+        finished: Any = state.finished
+        _, best = tf.math.top_k(finished.scores, self.hparams.beam_size)
+        finished = decode_loop.gather_beams(finished, best)
+        return super().outputs(state._replace(finished=finished))
+
+    def _penalized(self, logits, penalty, step, state):
+        """Return candidates by log-probabilities without a penalty [B, V]."""
+        if penalty is None:
+            return self.of_group.candidates(logits, step, state)
+        penalized = logits - penalty[:, None]
+        found = self.of_group.candidates(penalized, step, state)
+        # The penalty has changed the normalizer, too.
+        change = decode_loop.log_normalizers(logits)
+        change -= decode_loop.log_normalizers(penalized)
+        at_subwords = tf.gather(
+            tf.broadcast_to(penalty[:, None], tf.shape(logits)),
+            found.subwords,
+            batch_dims=2,
         )
-        for start in range(0, state.live_ids.shape[1], width)
-    ]
-    return tf.reduce_any(tf.stack(of_groups), 0)
+        totals = found.totals + at_subwords - change[..., None]
+        return found._replace(totals=totals)
 
 
-def _group(state, start, width):
+def _group(state, beams):
     """Return a BeamState of some of the beams, without the model's state."""
     own = tf.nest.map_structure(
-        lambda x: x[:, start : start + width],
-        state._replace(sentences=(), model_state=()),
+        lambda x: x[:, beams], state._replace(sentences=(), model_state=())
     )
     return own._replace(sentences=state.sentences)
-
-
-def _candidates(logits, penalty, step, state, rule, hparams):
-    """Return candidates by log-probabilities without a penalty [B, V]."""
-    if penalty is None:
-        return beam_search.candidates(logits, step, state, rule, hparams)
-    penalized = logits - penalty[:, None]
-    found = beam_search.candidates(penalized, step, state, rule, hparams)
-    # The penalty has changed the normalizer, too.
-    change = decode_loop.log_normalizers(logits)
-    change -= decode_loop.log_normalizers(penalized)
-    at_subwords = tf.gather(
-        tf.broadcast_to(penalty[:, None], tf.shape(logits)),
-        found.subwords,
-        batch_dims=2,
-    )
-    return found._replace(totals=found.totals + at_subwords - change[..., None])
 
 
 def _chosen(state, position, size):
