@@ -83,7 +83,7 @@ def main(inputs: tuple) -> None:
     }
     if options.word_scores:
         asked["subwords"] = True
-    truncated = []
+    truncated = {}
     for batch in model.batches(lines):
         for name in _OF_LINES:
             if texts := getattr(options, name):
@@ -94,11 +94,9 @@ def main(inputs: tuple) -> None:
         for i, found in zip(batch, translations, strict=True):
             print("\t".join(_columns(found)), flush=True)
             if found.too_long:
-                truncated.append(f"line {i + 1:,} ({found.too_long:,} bytes)")
+                truncated[f"line {i + 1:,}"] = found.too_long
     if truncated:
-        shown = truncated[: long_lines.NUM_SHOWN]
-        message = long_lines.truncated_message(shown, len(truncated))
-        print(message, file=sys.stderr)
+        print(long_lines.message(truncated, len(truncated)), file=sys.stderr)
 
 
 def _columns(found):
@@ -126,11 +124,7 @@ def _read_inputs():
         version = version_folders.find_version(
             version_folders.open_folder(options.export_dir)
         )
-    for name in (*connection.FILES, *_OF_SERVERS):
-        if version and common_flags.given(name):
-            raise errors.UserError(
-                f"--{name} is for a --server. Omit it for --export_dir."
-            )
+    common_flags.refuse_ignored("export_dir", *connection.FILES, *_OF_SERVERS)
     lines = common_flags.require_utf8("inputs") or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )

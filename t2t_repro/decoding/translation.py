@@ -1,6 +1,5 @@
 """Translators and translations: parts, word alignments and output formats."""
 
-import itertools
 import json
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -261,13 +260,8 @@ def refused_message(lengths: Mapping[int, int], limit: int) -> str:
         lengths: result of too_long().
         limit: maximum number of subwords.
     """
-    shown = [
-        f"line {number:,} ({subwords:,} subwords)"
-        for number, subwords in itertools.islice(
-            lengths.items(), long_lines.NUM_SHOWN
-        )
-    ]
-    return long_lines.refused_message(shown, len(lengths), limit)
+    lines = {f"line {n:,}": length for n, length in lengths.items()}
+    return long_lines.message(lines, len(lines), limit)
 
 
 def is_missing(line: str, found: Translation) -> bool:

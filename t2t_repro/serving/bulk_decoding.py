@@ -59,6 +59,11 @@ class RunModel(NamedTuple):
     definitions: tuple[tuple[str, str], ...] = ()
 
     @property
+    def limit(self) -> int:
+        """Subwords of a line, of which more are refused."""
+        return self.decode_hparams.max_input_length
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Checkpoints, and all that changes their outputs."""
         paths = list(self.checkpoint_paths)
@@ -105,22 +110,6 @@ class RunModel(NamedTuple):
         )
         return translator.translate
 
-    def long_lines_message(
-        self, lines: Sequence[tuple[str, int, int]], count: int
-    ) -> str:
-        """Return a message about lines that were refused.
-
-        Args:
-            lines: file, number and length of the first ones.
-            count: number of all.
-        """
-        shown = [
-            f"{name} line {number:,} ({length:,} subwords)"
-            for name, number, length in lines
-        ]
-        limit = self.decode_hparams.max_input_length
-        return long_lines.refused_message(shown, count, limit)
-
 
 class ExportModel(NamedTuple):
     """Version of an export, whose search has the settings of the export."""
@@ -128,6 +117,8 @@ class ExportModel(NamedTuple):
     folder: pathlib.Path
     checksum: str
     target_language: str  # of a many-to-many model; "": lines have tags
+
+    limit = 0  # longer lines are truncated
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -151,16 +142,6 @@ class ExportModel(NamedTuple):
         return functools.partial(
             model.translate, target_language=self.target_language
         )
-
-    def long_lines_message(
-        self, lines: Sequence[tuple[str, int, int]], count: int
-    ) -> str:
-        """Return a message about lines that were truncated, as RunModel."""
-        shown = [
-            f"{name} line {number:,} ({length:,} bytes)"
-            for name, number, length in lines
-        ]
-        return long_lines.truncated_message(shown, count)
 
 
 Model: TypeAlias = RunModel | ExportModel
@@ -363,7 +344,7 @@ def translate_files(
             functools.partial(_translate_shard, model, output_format),
         )
     count, lines = translated.long_lines()
-    return model.long_lines_message(lines, count) if count else ""
+    return long_lines.message(lines, count, model.limit) if count else ""
 
 
 def _translate_missing(translated, engine, translator):

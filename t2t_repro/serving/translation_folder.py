@@ -245,20 +245,15 @@ class TranslationFolder:
             self._store()
         file.join()
 
-    def long_lines(self) -> tuple[int, list[tuple[str, int, int]]]:
-        """Return the number of long lines, and the first of them.
-
-        They are tuples of the name of a file, the number of the line and its
-        length.
-        """
+    def long_lines(self) -> tuple[int, dict[str, int]]:
+        """Return the number of long lines, and {line: length} of the first."""
         found = [(f.output.name, _long_lines(f.entry)) for f in self.files]
-        first = (
-            (name, line["line"], line["length"])
+        first = {
+            f"{name} line {line['line']:,}": line["length"]
             for name, entry in found
             for line in entry["first"]
-        )
-        count = sum(entry["count"] for _, entry in found)
-        return count, list(itertools.islice(first, long_lines.NUM_SHOWN))
+        }
+        return sum(entry["count"] for _, entry in found), first
 
     def _store(self):
         files.write_json(self._path, self._contents, with_checksum=True)

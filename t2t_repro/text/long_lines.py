@@ -1,8 +1,9 @@
 """Splitting of lines: into fragments that fit a model, sentences and words."""
 
 import bisect
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from t2t_repro import errors
 from t2t_repro.text import languages
@@ -89,30 +90,31 @@ def _units(text: str, end: re.Pattern) -> list[str]:
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
 
 
-def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
-    """Return a message about lines that were not translated, `count` in all.
+def message(lengths: Mapping[str, int], count: int, limit: int = 0) -> str:
+    """Return a message about lines that were too long, `count` in all.
 
-    The first NUM_SHOWN are shown, as "line 3 (1,200 subwords)".
+    Args:
+        lengths: {"line 3": length} of the first of them.
+        count: number of all.
+        limit: subwords of the lines that a run translates; it refuses longer
+            ones. 0: an export has truncated the lines, and lengths are bytes.
     """
+    unit = "subwords" if limit else "bytes"
+    first = itertools.islice(lengths.items(), NUM_SHOWN)
+    shown = [f"{line} ({length:,} {unit})" for line, length in first]
+    listed = f"({count:,} in all): {', '.join(shown)}"
+    listed += ", …" if count > len(shown) else ""
+    if not limit:
+        return (
+            "Lines longer than the max_input_length of the export are "
+            f"truncated {listed}. Split them, or export with a greater "
+            "max_input_length."
+        )
     return (
         f"Lines longer than max_input_length={limit:,} subwords have an empty "
-        f"translation ({count:,} in all): {', '.join(shown)}"
-        f"{', …' if count > len(shown) else ''}. All other lines are "
-        "translated. --decode_hparams=max_input_length=… allows longer ones, "
-        "and without side inputs long_inputs=split translates their parts."
-    )
-
-
-def truncated_message(shown: Sequence[str], count: int) -> str:
-    """Return a message about lines that an export truncated, `count` in all.
-
-    The first NUM_SHOWN are shown, as "line 3 (1,200 bytes)".
-    """
-    return (
-        "Lines longer than the max_input_length of the export are truncated "
-        f"({count:,} in all): {', '.join(shown)}"
-        f"{', …' if count > len(shown) else ''}. Split them, or export with a "
-        "greater max_input_length."
+        f"translation {listed}. All other lines are translated. "
+        "--decode_hparams=max_input_length=… allows longer ones, and without "
+        "side inputs long_inputs=split translates their parts."
     )
 
 

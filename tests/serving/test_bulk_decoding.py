@@ -20,6 +20,7 @@ class Upper(NamedTuple):
     """Model that translates to upper case."""
 
     name: str = "upper"
+    limit: int = LONG
 
     @property
     def settings(self):
@@ -27,9 +28,6 @@ class Upper(NamedTuple):
 
     def load(self):
         return translate
-
-    def long_lines_message(self, lines, count):
-        return f"{count} long lines, first {lines}"
 
 
 def translate(lines):
@@ -257,8 +255,10 @@ def test_long_lines_are_reported_again_after_a_stop(tmp_path, run):
     path = tmp_path / "long.en"
     path.write_text("\n".join(lines))
     message = run(sources=[path])
-    shown = [("long.en", i + 1, LONG + i) for i in range(1, 20, 2)]
-    assert message == f"12 long lines, first {shown}"
+    shown = ", ".join(
+        f"long.en line {i + 1} ({LONG + i} subwords)" for i in range(1, 20, 2)
+    )
+    assert f"(12 in all): {shown}, …. All other" in message
     assert run(sources=[path]) == message
 
 

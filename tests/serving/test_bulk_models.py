@@ -58,17 +58,6 @@ def test_export_of_another_program_truncates_nothing_that_it_reports():
     assert found.text == "A" and found.too_long == 0
 
 
-def test_messages_name_long_lines():
-    lines = [("a.en", 3, 1_200)]
-    export = bulk_decoding.ExportModel(RUN, "", "")
-    message = export.long_lines_message(lines, 1)
-    assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
-    assert "a.en line 3 (1,200 bytes), …" in export.long_lines_message(lines, 2)
-    run = bulk_decoding.RunModel(RUN, (), (), DecodeHParams(), False, "")
-    message = run.long_lines_message(lines, 1)
-    assert "(1 in all): a.en line 3 (1,200 subwords). All" in message
-
-
 def test_worker_that_finds_another_checkpoint_refuses():
     registry.load_definitions()
     model = bulk_decoding.of_run(Run.open(RUN))

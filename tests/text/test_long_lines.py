@@ -81,3 +81,11 @@ def test_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(errors.UserError, match=r"extra sentences"):
         long_lines.sentence_splitter("de")
+
+
+def test_message_names_the_first_long_lines():
+    message = long_lines.message({"a.en line 3": 1_200}, 1)
+    assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
+    assert "3 (1,200 bytes), …. " in long_lines.message({"line 3": 1_200}, 2)
+    message = long_lines.message({"line 3": 1_200}, 1, 1_024)
+    assert "(1 in all): line 3 (1,200 subwords). All" in message
