@@ -7,7 +7,6 @@ t2t avg_checkpoints --output_dir=… --best
 import pathlib
 from typing import TYPE_CHECKING
 
-from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 
@@ -52,12 +51,7 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
 def _choose():
     """Return the run, and its checkpoints that the flags choose."""
     options = common_flags.field_values(Options)
-    for name in ("best", "num_last_checkpoints"):
-        if options.checkpoints and getattr(options, name):
-            raise errors.UserError(
-                f"--checkpoints names the checkpoints; got --{name}, too. Omit "
-                "one of them."
-            )
+    common_flags.refuse_ignored("checkpoints", "best", "num_last_checkpoints")
     run = common_flags.open_run()
     if options.checkpoints:
         return run, run.checkpoints(options.checkpoints)

@@ -49,6 +49,7 @@ def _check():
         A Job; or, for many files, a function that translates them, and returns
         a message about lines that are too long.
     """
+    decoder_flags.check()
     options = common_flags.field_values(decoder_flags.Options)
     count = len(files.split_paths(flags.FLAGS.checkpoint_path or ""))
     if options.decode_attention and count > 1:
@@ -79,8 +80,6 @@ def _check_bulk(options):
     # Imported here, so that --help needs no PyArrow.
     from t2t_repro.serving import bulk_decoding, translation_folder
 
-    if options.export_dir:
-        decoder_flags.refuse_flags_of_run()
     folder = files.expand_path(options.decode_to_dir)
     sources = options.find_files(folder)
     translation_folder.output_names(sources)  # checks that they differ

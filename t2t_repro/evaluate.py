@@ -28,18 +28,6 @@ _LANGUAGE = (
     "sacreBLEU's test set; of a many-to-many problem all languages."
 )
 
-# {flag: what it does, and the flags that it would ignore}
-_EXCLUDED = {
-    "all_checkpoints": (
-        "translates with each checkpoint of the run",
-        ("translations", "baseline", "checkpoint_path"),
-    ),
-    "translations": (
-        "scores text that is translated already",
-        ("checkpoint_path", "decode_hparams", "decode_side_file"),
-    ),
-}
-
 
 @common_flags.options
 class TextOptions:
@@ -131,7 +119,15 @@ class Texts(NamedTuple):
 
 def _read_texts() -> Texts:
     """Check the flags, and return the Texts that they name."""
-    _check_options(common_flags.field_values(Options))
+    common_flags.refuse_ignored(
+        *("all_checkpoints", "translations", "baseline", "checkpoint_path")
+    )
+    common_flags.refuse_ignored(
+        *("translations", "checkpoint_path"),
+        *("decode_hparams", "decode_side_file"),
+    )
+    if flags.FLAGS.scores_file:
+        files.require_replaceable(files.expand_path(flags.FLAGS.scores_file))
     options = common_flags.field_values(TextOptions)
     run = model = None
     if not options.translations:
@@ -156,18 +152,6 @@ def _read_texts() -> Texts:
     problem = problem.with_metrics(options.metrics)
     run = run and dataclasses.replace(run, problem=problem)
     return Texts(problem, test_set, translations, baseline, run, model)
-
-
-def _check_options(options):
-    if options.scores_file:
-        files.require_replaceable(files.expand_path(options.scores_file))
-    for chosen, (what_it_does, others) in _EXCLUDED.items():
-        for name in others:
-            if flags.FLAGS[chosen].value and (value := flags.FLAGS[name].value):
-                raise errors.UserError(
-                    f"--{chosen} {what_it_does}; got --{name}={value}, too. "
-                    "Omit one of them."
-                )
 
 
 def _problem(test_set, options):

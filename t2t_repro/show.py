@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 
-from t2t_repro import errors, registry
+from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import progress
@@ -52,10 +52,9 @@ def main() -> None:
     if options.runs_dir:
         from t2t_repro.runs import run
 
-        if others := common_flags.given("hparams_set", "hparams", "yaml"):
-            raise errors.UserError(
-                f"--runs_dir ignores {others[0]}. Omit one of them."
-            )
+        common_flags.refuse_ignored(
+            "runs_dir", "hparams_set", "hparams", "yaml"
+        )
         print(_table(run.table_rows(options.runs_dir)))
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()

@@ -449,6 +449,19 @@ def given(*names: str) -> list[str]:
     ]
 
 
+def refuse_ignored(name: str, *ignored: str) -> None:
+    """Refuse flags that a flag ignores, if it is given.
+
+    Raises:
+        UserError: one of them has another value than its default.
+    """
+    for flag in map(flags.FLAGS.__getitem__, ignored):
+        if flags.FLAGS[name].value and flag.value != flag.default:
+            raise errors.UserError(
+                f"--{name} ignores {flag.serialize()}. Omit one of them."
+            )
+
+
 def portable(*omitted: str) -> str:
     """Return the given flags as text, without folders of this machine.
 

@@ -49,6 +49,10 @@ _IGNORED = {
     "decode_attention": ("split_sentences", *_OF_TRANSLATIONS),
     "decode_to_dir": ("decode_to_file", "alignments", *_BESIDE_LINES),
     "decode_side_file": ("split_sentences",),
+    "export_dir": (  # those of a run
+        *("output_dir", "problem", "problem_args", "hparams_set", "hparams"),
+        *("checkpoint_path", "decode_hparams", "split_sentences"),
+    ),
 }
 # Options, and the option without which they mean nothing.
 _NEEDED = {
@@ -60,17 +64,6 @@ _NEEDED = {
         ("export_dir", "shard_lines", "engine", "num_workers"), "decode_to_dir"
     ),
 }
-# Flags of a run, which an export ignores.
-_OF_RUN = (
-    "output_dir",
-    "problem",
-    "problem_args",
-    "hparams_set",
-    "hparams",
-    "checkpoint_path",
-    "decode_hparams",
-    "split_sentences",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,26 +171,6 @@ class Options:
     def direction(self) -> str:
         """Result of common_flags.direction()."""
         return common_flags.direction(self)
-
-    def __post_init__(self) -> None:
-        """Check that none ignores or lacks another one."""
-        given = {
-            field.name
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        for name, ignored in _IGNORED.items():
-            for other in ignored if getattr(self, name) else ():
-                if other in given:
-                    raise errors.UserError(
-                        f"--{name} ignores --{other}. Omit one of them."
-                    )
-        for name, needed in _NEEDED.items():
-            if name in given and not getattr(self, needed):
-                raise errors.UserError(
-                    f"--{name} needs --{needed}. Give it, too, or omit "
-                    f"--{name}."
-                )
 
     def read_lines(self) -> Iterator[str]:
         """Yield the lines to translate."""
@@ -373,12 +346,13 @@ def _free_name(path):
     return next(p for p in itertools.chain([path], names) if not p.exists())
 
 
-def refuse_flags_of_run() -> None:
-    """Refuse flags that an export ignores."""
-    for name in _OF_RUN:
+def check() -> None:
+    """Check that no flag ignores or lacks another one."""
+    for name, ignored in _IGNORED.items():
+        common_flags.refuse_ignored(name, *ignored)
+    for name, needed in _NEEDED.items():
         flag = flags.FLAGS[name]
-        if flag.value != flag.default:
+        if flag.value != flag.default and not flags.FLAGS[needed].value:
             raise errors.UserError(
-                f"--export_dir ignores --{name}: an export has its own model "
-                "and search. Omit one of them."
+                f"--{name} needs --{needed}. Give it, too, or omit --{name}."
             )

@@ -40,7 +40,7 @@ importer --output_dir={here}/run --from=marian --input=Some/opus-mt-en-de
 {tiny} --problem_args=separate_vocabularies=true --data_dir={here}/data
     separate_vocabularies=true and shared_embedding
 avg_checkpoints --output_dir={run} --checkpoints=a,b --num_last_checkpoints=2
-    got --num_last_checkpoints, too
+    --checkpoints ignores --num_last_checkpoints=2
 report --output_dir={run},{run}
     --output_dir names a run twice
 report --output_dir={run} --sentence= --num_sentences=0

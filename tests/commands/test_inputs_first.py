@@ -93,9 +93,9 @@ report --output_dir={run},{here}
 {decoder} --decode_to_file={here}
     {here} is a folder. Name a file.
 {decoder} --decode_interactive --score_file={here}/two
-    --decode_interactive ignores --score_file. Omit one of them.
+    --decode_interactive ignores --score_file={here}/two. Omit one of them.
 {decoder} --decode_attention --alignments={here}/out
-    --decode_attention ignores --alignments. Omit one of them.
+    --decode_attention ignores --alignments={here}/out. Omit one of them.
 {decoder} --decode_attention \
 --checkpoint_path={run}/checkpoints/ckpt-300,{run}/checkpoints/ckpt-300
     --checkpoint_path names 2. Name one.
@@ -112,9 +112,9 @@ report --output_dir={run},{here}
 {decoder} --decode_from_file={here}/two --shard_lines=7
     --shard_lines needs --decode_to_dir.
 {decoder} {to_dir} --decode_to_file={here}/file
-    --decode_to_dir ignores --decode_to_file.
+    --decode_to_dir ignores --decode_to_file={here}/file.
 {decoder} --score_file={here}/two --decode_to_dir={here}/out
-    --score_file ignores --decode_to_dir.
+    --score_file ignores --decode_to_dir={here}/out.
 {decoder} --decode_from_file={here}/x* --decode_to_dir={here}/out
     No file matches --decode_from_file={here}/x*.
 {decoder} --decode_from_file={here}/two --decode_to_dir={here}
@@ -145,9 +145,9 @@ evaluate --translations={here}/none --references={here}/two
 {evaluate}
     such as wmt14/full
 evaluate --output_dir={run} --all_checkpoints --baseline={here}/one
-    got --baseline={here}/one, too. Omit one of them.
+    --all_checkpoints ignores --baseline={here}/one. Omit one of them.
 {evaluate} --references={here}/two --decode_hparams=beam_size=1
-    already; got --decode_hparams=beam_size=1, too. Omit one of them.
+    --translations ignores --decode_hparams=beam_size=1. Omit one of them.
 evaluate --output_dir={run} --references={here}/two
     --sources with --references
 evaluate --output_dir={run} --sources={here}/two --references={here}/two \
@@ -195,9 +195,9 @@ serve --export_dir={here} --max_waiting=31
 serve --export_dir={here} --port=8501
     --rest_port and --grpc_port (alias --port) are both 8501.
 query --export_dir={here}/export/1 --token_file={here}/one
-    --token_file is for a --server.
+    --export_dir ignores --token_file={here}/one.
 query --export_dir={here}/export/1 --protocol=rest
-    --protocol is for a --server.
+    --export_dir ignores --protocol=rest.
 show --runs_dir={here} --hparams_set=small
     --runs_dir ignores --hparams_set=small.
 """)
