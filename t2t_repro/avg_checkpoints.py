@@ -49,7 +49,6 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
 
 
 def _choose():
-    """Return the run, and its checkpoints that the flags choose."""
     options = common_flags.field_values(Options)
     common_flags.refuse_ignored("checkpoints", "best", "num_last_checkpoints")
     run = common_flags.open_run()

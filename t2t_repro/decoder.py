@@ -76,7 +76,6 @@ def _check():
 
 
 def _check_bulk(options):
-    """Check the options for many files; return the function for main()."""
     # Imported here, so that --help needs no PyArrow.
     from t2t_repro.serving import bulk_decoding, translation_folder
 
@@ -179,7 +178,6 @@ def _choose_threads(options, paths):
 
 
 def _translate(options, translate_lines, total, max_length):
-    """Translate a file or standard input."""
     lines, sources = itertools.tee(options.read_lines())
     signals = progress.StopSignals()
     stopped = False
@@ -231,7 +229,6 @@ def _translate(options, translate_lines, total, max_length):
 
 
 def _converse(translator, max_length):
-    """Prompt, translate and print until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
     # Invalid UTF-8 does not end the conversation.
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")
@@ -268,7 +265,6 @@ def _attention_lines(translator, lines):
 
 
 def _score(options, scores):
-    """Write scores, and alignments if options ask for them."""
     with (
         options.open_output() as write,
         options.open_alignments() as write_alignment,

@@ -62,7 +62,6 @@ def main() -> int:
 
 
 def _folders():
-    """Return the current folder, and those that flags name."""
     folders = [pathlib.Path.cwd()]
     if data_dir := common_flags.given_data_dir():
         folders.append(storage.local_path(data_dir))
@@ -100,7 +99,6 @@ def _check_model(found, hparams, separate):
 
 
 def _lines(found):
-    """Yield the lines of a human-readable report."""
     for section, values in found.facts.items():
         if not values and section != "gpus":
             continue
@@ -134,7 +132,6 @@ def _lines(found):
 
 
 def _text(section, value):
-    """Return a fact as text."""
     if value is None:
         return "no limit"
     if section == "memory":

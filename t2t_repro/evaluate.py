@@ -118,7 +118,6 @@ class Texts(NamedTuple):
 
 
 def _read_texts() -> Texts:
-    """Check the flags, and return the Texts that they name."""
     common_flags.refuse_ignored(
         *("all_checkpoints", "translations", "baseline", "checkpoint_path")
     )
@@ -196,7 +195,6 @@ def _languages_of_sacrebleu(name, options):
 
 
 def _of_languages(problem, test_set, options):
-    """Choose the direction that the options name."""
     source, target = (code or "" for code in options.languages)
     chosen = problem.toward(target, source)
     named = isinstance(test_set, str)

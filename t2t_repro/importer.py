@@ -142,7 +142,6 @@ def _open_input(system, text):
 
 
 def _refuse_other_system(system, path):
-    """Refuse the folder of another system."""
     found = {
         other: sorted(itertools.chain(*map(path.glob, patterns)))
         for other, patterns in _SIGNS.items()

@@ -304,7 +304,6 @@ def _check_lines(split, counts):
 
 
 def _filter_lines(split, counts):
-    """Return a line for each filter, and one for its first example."""
     dropped = counts["dropped"]
     yield (
         f"{split}: filters dropped {sum(dropped.values()):,} of "
@@ -385,7 +384,6 @@ def _note_changed_definition(contents, problem, folder):
 
 
 def _note_changed_text(contents, problem, folder):
-    """Print which raw files have another size than those of the data."""
     before, raw_dir = contents.get("raw_bytes"), _raw_dir(contents)
     if not before or not pathlib.Path(raw_dir).is_absolute():
         return  # the path is relative in manifests of earlier versions

@@ -714,7 +714,6 @@ def _import(definitions):
 
 
 def _module_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the modules of a package and of the packages in it."""
     for path in folder.iterdir():
         if path.suffix == ".py" and path.is_file():
             yield path

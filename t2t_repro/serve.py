@@ -221,7 +221,6 @@ def main() -> None:
 
 
 def _settings(options):
-    """Return the settings of the server that the flags set."""
     from t2t_repro.server import server_settings
 
     return server_settings.Settings(
@@ -261,7 +260,6 @@ def _access(options):
 
 
 def _tls(options):
-    """Return the certificates that the flags name, or None."""
     from t2t_repro.server import server_settings
 
     certificate, key = options.tls_certificate, options.tls_key

@@ -109,7 +109,6 @@ def _table(rows):
 
 
 def _differences(name, hparams):
-    """Yield a line for each value that --hparams or a parent set changes."""
     chain = []
     while name:
         chain.append((name, registry.build_hparams(name)))

@@ -99,7 +99,6 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
 
 
 def _read_inputs():
-    """Return the rows, and the settings that they share."""
     options, problem = (
         common_flags.field_values(Options),
         common_flags.problem(),

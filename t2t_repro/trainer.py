@@ -23,7 +23,6 @@ def main(settings: tuple) -> int:
 
 
 def _read_settings():
-    """Return the arguments of job.train()."""
     return (
         common_flags.problem(),
         common_flags.hparams(),

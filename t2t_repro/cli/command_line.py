@@ -138,7 +138,6 @@ def _report_interrupt():
 
 
 def _print_help(arguments, description, groups):
-    """Print the help that is asked for; return whether there was any."""
     rest, help_requests = arguments
     definitions = config_file.apply(_CONFIG.value) if _CONFIG.value else None
     registry.load_definitions(definitions or _USR_DIR.value)
@@ -300,7 +299,6 @@ def _section(title, entries):
 
 
 def _flag_entry(name):
-    """Return the lines of a flag."""
     flag = flags.FLAGS[name]
     kind, notes = flag.flag_type(), []
     text = _REPEAT.sub("", flag.help)
@@ -333,7 +331,6 @@ def _placeholder(name, kind):
 
 
 def _setting_entry(cls, field):
-    """Return the lines of a field of a settings dataclass."""
     kind = typing.get_type_hints(cls)[field.name]
     constraints = fields.constraints_of(field)
     notes = [_TYPE_NAMES[kind]] if kind in _TYPE_NAMES else []

@@ -52,7 +52,6 @@ class _EpochStream:
         )
 
     def items(self, first: int, count: int) -> np.ndarray:
-        """Return the items at positions first … first + count - 1."""
         positions = np.arange(first, first + count)
         epochs, offsets = np.divmod(positions, self._size)
         items = np.empty(count, np.int64)

@@ -438,7 +438,6 @@ def encode_split(
 
 
 def _other_text(paths, message):
-    """Remove shards of other text, and return the error."""
     for path in paths:
         path.unlink(missing_ok=True)
     return errors.UserError(message)
@@ -495,7 +494,6 @@ def _write_shard(path, chunks, vocab_size, read, text_sha256):
 
 
 def _total(counts):
-    """Sum dicts that have the same keys."""
     return {key: sum(count[key] for count in counts) for key in counts[0]}
 
 

@@ -216,7 +216,6 @@ def _start_process(receiver, count, function):
 
 
 def _call(chunk):
-    """Call the function of this process."""
     assert _function, "_start_process() sets it"
     return _function(chunk)
 
@@ -338,7 +337,6 @@ def _register(client, plugin):
 
 
 def _call_plugin(name, chunk):
-    """Call the function of a plugin, on a worker."""
     import distributed
 
     return distributed.get_worker().plugins[name].function(chunk)

@@ -179,7 +179,6 @@ def _repeated(hashes: np.ndarray) -> np.ndarray:
 
 
 def _examples(read, reasons, names):
-    """Return the first pairs that each filter dropped."""
     examples = {name: [] for name in names}
     wanted = {}
     for number, name in enumerate(names, 1):

@@ -89,14 +89,12 @@ class _SideSample(NamedTuple):
     sample: LineSample
 
     def add(self, pairs: Iterable[Pair]) -> None:
-        """Add the non-empty lines of some pairs."""
         self.sample.add(
             [pair[side] for pair in pairs for side in self.sides if pair[side]]
         )
 
 
 def _side_samples(settings, cls):
-    """Return an empty sample for each vocabulary to learn."""
     if settings.vocabulary_paths:
         return []
     sizes = {(0, 1): settings.vocab_size}
@@ -128,7 +126,6 @@ def _build_vocabularies(cls, samples, settings):
 
 
 def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
-    """Raise a UserError unless each tag is a subword of its own."""
     if missing := set(tags) - vocabulary.tags:
         raise errors.UserError(
             "The vocabulary must have each tag of the sources as a "
@@ -207,7 +204,6 @@ class _TextChecks:
             self._hold_out(split, held_out)
 
     def _hold_out(self, split, pairs):
-        """Check and remember the pairs of a split that is not for training."""
         self._require_text(split, pairs)
         self._held_out[split] = pairs
         for side, known in enumerate(self._known):
@@ -229,7 +225,6 @@ class _TextChecks:
             )
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return entries of the manifest for each split: what was found."""
         found = {name: {"web": entry} for name, entry in self._remains.items()}
         for split, pairs in self._held_out.items():
             counts = {
@@ -354,7 +349,6 @@ def _without_dropped(folder, splits, train):
 
 
 def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
-    """Filter and read text; write vocabularies and the unfinished manifest."""
     for path in folder.glob("*.arrow"):  # shards of unknown text
         path.unlink()
     filtered = {}

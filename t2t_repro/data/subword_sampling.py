@@ -259,7 +259,6 @@ class UnigramSampling:
         return pieces
 
     def _edges(self, characters):
-        """Find all pieces in the words."""
         ids, words = characters.ids, characters.words
         start = np.arange(len(ids))
         node = np.zeros(len(ids), np.int64)

@@ -174,7 +174,6 @@ class Search:
         return found
 
     def _compile(self, ids, bucket):
-        """Compile in this thread, by a search."""
         try:
             self._run(ids, compiled=True)
             self._compiled_buckets.add(bucket)

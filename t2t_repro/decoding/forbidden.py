@@ -361,7 +361,6 @@ class _Automaton:
         return self._whole_words and (last == _LETTER) != (kind == _LETTER)
 
     def follow(self, node: int, symbol: str) -> int:
-        """Return the node after a symbol."""
         while node and symbol not in self._children[node]:
             node = self._fail[node]
         return self._children[node].get(symbol, 0)
@@ -439,7 +438,6 @@ class _Tree:
         self.children: dict[str, _Tree] = {}
 
     def add(self, i: int, text: str) -> None:
-        """Add the text of a subword."""
         node = self
         for character in text:
             node = node.children.setdefault(character, _Tree())

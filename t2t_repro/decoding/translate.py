@@ -394,7 +394,6 @@ class BatchTranslator:
         bar: Any,
         stop: Callable[[], object],
     ) -> list[Translation]:
-        """Translate lines with their prefixes and side inputs."""
         rows, refused = self._rows(requests)
         # Number of fragments of each line that are not translated yet.
         remaining = np.bincount(
@@ -515,7 +514,6 @@ class BatchTranslator:
                 )
 
     def _side_input(self, texts: list[str]) -> rules.SideInput:
-        """Encode the side inputs of a batch."""
         fields = itertools.zip_longest(
             *(text.split("\t") for text in texts), fillvalue=""
         )  # [M, B]

@@ -108,7 +108,6 @@ class Translation(NamedTuple):
         return self._at(best.values())
 
     def _at(self, numbers: Iterable[int]) -> "Translation":
-        """Return the outputs of these numbers."""
         numbers, subwords = list(numbers), self.subwords
         return self._replace(
             texts=[self.texts[k] for k in numbers],

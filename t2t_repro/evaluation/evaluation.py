@@ -273,7 +273,6 @@ class _Outputs(NamedTuple):
 
 
 def _outputs(translator, test_set, suite, hparams, side):
-    """Compute what the metrics of a suite read."""
     sources, references = test_set.sources, test_set.references[0]
     translations = log_probs = None
     if suite.reads_model:
@@ -316,7 +315,6 @@ def _run_models(run, task, test_set, settings):
 
 
 def _best_texts(translator, sources, hparams, side):
-    """Return a translation of each line."""
     translated = list(translator.translate(sources, len(sources), side=side))
     if refused := translation.too_long(translated):
         limit = hparams.max_input_length
@@ -555,7 +553,6 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
 
 
 def _direction_table(directions, mean, headline):
-    """Lay out a row for each direction, with the headline's interval."""
     spreads = (row[headline].plus_minus for row in directions.values())
     known = any(spread is not None for spread in spreads)
     rows = [
@@ -579,7 +576,6 @@ def _direction_differences(rows, headline):
 
 
 def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
-    """Score the output of one direction."""
     sources, references = test_set.sources, test_set.references
     metrics = suite.build()
     statistics = scores.count(

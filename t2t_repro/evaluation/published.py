@@ -181,7 +181,6 @@ _OTT = "Ott et al. 2018, arXiv 1806.00187"
 
 
 def _table_2(pair, convention):
-    """Return the rows of Table 2, those that the paper quotes included."""
     return tuple(
         Published(
             system,

@@ -300,7 +300,6 @@ def plot_sentence(
 
 
 def _figures(encoder: Attention | None, cross: Attention) -> Iterator[Figure]:
-    """Yield the figures of the heads that the rules above select."""
     if encoder and (far := long_distance(encoder)):
         yield Figure(far.title, far.reason, [draw_lines(encoder, far)])
     if encoder and (back := back_reference(encoder)):

@@ -74,7 +74,6 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
 
 
 def _scalars(path, prefix):
-    """Yield (prefix + tag, step, value) of a session's file."""
     for event in _events(path):
         for value in event.summary.value:
             if value.tensor.dtype == tf.float32.as_datatype_enum:
@@ -153,7 +152,6 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
 def _lines(
     plot: Plot, runs: Mapping[str, dict[str, Curve]]
 ) -> Iterator[tuple[str, Curve, dict]]:
-    """Yield (label, curve, style) of each line of a plot."""
     for i, (run, curves) in enumerate(runs.items()):
         for j, name in enumerate((plot.train, plot.validation)):
             if name is None or not (curve := curves.get(name)):

@@ -202,7 +202,6 @@ def _settings(groups):
 
 
 def _results(groups):
-    """List the last validation and the scores."""
     runs = [run for group in groups for run in group.runs]
     validations = {"Validation perplexity, the last": "perplexity"} | {
         f"Validation {label(name)} of a sample, the last": name
@@ -231,7 +230,6 @@ def _results(groups):
 
 
 def _by_data(runs):
-    """List ([names of the runs], one of them) for each corpus."""
     found = {}
     for run in runs:
         key = run.settings["problem"], repr(run.manifest)
@@ -241,7 +239,6 @@ def _by_data(runs):
 
 
 def _plots(runs):
-    """Return the plots, with those of samples and of checkpoints."""
     sample_plots = (
         curves.Plot(f"Validation {label(name)}", None, f"validation/{name}")
         for name in _sampled(runs)
@@ -274,7 +271,6 @@ def _sampled(runs):
 
 
 def _made(run):
-    """Return how the weights came about: by an import, a training, or both."""
     parts = []
     if origin := run.settings.get("imported_from"):
         parts.append(f"imported from {origin['system']}")
@@ -303,7 +299,6 @@ class SplitScores(NamedTuple):
 
 
 def _splits(groups):
-    """Return {split: SplitScores}."""
     splits = {}
     runs = [run for group in groups for run in group.runs]
     descriptions = {entry.name: entry.summary for entry in registry.metrics}
@@ -384,7 +379,6 @@ def _costs(groups):
 
 
 def _hparams(groups):
-    """List the hyperparameters, which the runs of a group share."""
     sets = [group.runs[0].settings["hparams"] for group in groups]
     names = dict.fromkeys(name for values in sets for name in values)
     return [

@@ -132,7 +132,6 @@ def _summarize(run, name, options, bar):
 
 
 def _checkpoint_curves(run):
-    """Return the headline metric of each test set, by checkpoint."""
     found = history.score_curves(run.output_dir, run.problem.suite.headline)
     return {f"{page.CHECKPOINTS}{name}": curve for name, curve in found.items()}
 
@@ -166,7 +165,6 @@ def _mean_lengths(run, data):
 
 
 def _cost(run, data, read, options):
-    """Return the cost of the finished steps, by events and checkpoints."""
     kept = map(checkpoint_files.step_of, run.saved_checkpoints())
     steps = max([curves.steps_done(read), *kept])
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
@@ -251,7 +249,6 @@ def _validation_lines(run, data, count):
 
 
 def _write_pictures(folder, summaries):
-    """Write every attention plot; return {folder: number of files}."""
     names = attention_maps.folder_names([run.name for run in summaries])
     folders = [folder / "attention" / name for name in names]
     return {
@@ -315,7 +312,6 @@ def rank_samples(
 
 
 def _order(values, metrics, references):
-    """Return the indices of all lines, the best first."""
     signs = {
         name: -1 if metric.higher_is_better is False else 1
         for name, metric in metrics.items()

@@ -146,7 +146,6 @@ class Queue:
         self._changed.set()
 
     def _forget(self, request):
-        """Remove a cancelled request that is still in the queue."""
         if request.answer.cancelled() and request in self._requests:
             self._requests.remove(request)
             self._resize(request, -1)
@@ -344,7 +343,6 @@ def check_inputs(inputs: Inputs, limits: Limits) -> None:
 
 
 def _texts(inputs):
-    """Return the inputs that are text."""
     return {
         name: values
         for name, values in inputs.items()

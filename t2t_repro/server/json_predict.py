@@ -185,7 +185,6 @@ def _columns_of_rows(rows, specs, limits):
 
 
 def _check_row(row, number, specs):
-    """Check that a row has inputs of the signature, and all required ones."""
     if unknown := row.keys() - specs.keys():
         key = batching.list_names([min(unknown)])
         raise request_errors.invalid(
@@ -202,7 +201,6 @@ def _check_row(row, number, specs):
 
 
 def _columns(columns, specs):
-    """Return columns by name."""
     if not _has_names(columns):
         return {_only(specs): columns}
     for name in batching.required(specs):
@@ -280,7 +278,6 @@ _CONVERSIONS = {"string": _text, "int32": _integer, "float32": _number}
 
 
 def _plain(value):
-    """Convert the bytes of nested lists to strings."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.decode("utf-8", "replace") if type(value) is bytes else value

@@ -237,7 +237,6 @@ class Handlers:
             )
 
     async def _read(self, request: web.Request) -> json_predict.Body:
-        """Return the parsed body."""
         body = await self._bodies.read(request)
         encoding = request.headers.get("Content-Encoding", connections.IDENTITY)
 

@@ -208,7 +208,6 @@ class _CallChecks(grpc.aio.ServerInterceptor):
 
 
 def _decoded(message, deserialize):
-    """Return the request in a message."""
     try:
         return deserialize(message)
     except protobuf.DecodeError as error:
@@ -285,7 +284,6 @@ class _PredictionServicer(
         context.add_done_callback(subtract)
 
     def _target(self, request):
-        """Return the name, version and signature that a request names."""
         name, version = _model(_spec(request))
         signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
         # predict() refuses other models.
@@ -375,7 +373,6 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
 
 
 def _spec(request):
-    """Return the model_spec of a request."""
     if not request.HasField("model_spec"):
         raise request_errors.invalid("Missing ModelSpec")
     return request.model_spec

@@ -131,7 +131,6 @@ class _WebSide:
         return port, health.addresses[0][1]
 
     async def start(self) -> None:
-        """Start to accept connections."""
         assert self._listener, "bind() comes first"
         await self._listener.start_serving()
 
@@ -148,7 +147,6 @@ class _WebSide:
         self._listener.close()
 
     async def close(self) -> None:
-        """Answer the requests in flight, and close all connections."""
         if self._listener:
             self._listener.close()
         await self._runner.cleanup()
@@ -158,7 +156,6 @@ class _WebSide:
 async def _bind(
     web_side: _WebSide, grpc_server: grpc.aio.Server, settings: Settings
 ) -> Ports:
-    """Take the ports of both protocols."""
     tls, host = settings.tls, settings.host
     address = f"[{host}]" if ":" in host else host  # IPv6
     address += f":{settings.ports.grpc}"
@@ -180,7 +177,6 @@ async def _bind(
 
 
 async def _finish(grpc_server, web_side, service, grace_secs):
-    """Stop accepting requests, and answer those in flight."""
     await web_side.stop_accepting()
     await asyncio.gather(grpc_server.stop(grace_secs), web_side.close())
     await service.versions.close()

@@ -437,7 +437,6 @@ class VersionConnection:
         asyncio.get_running_loop().call_later(_KILL_SECS, self._give_up)
 
     def _give_up(self):
-        """Stop to wait for the report of the end."""
         with contextlib.suppress(OSError):  # it is closed: the process ended
             self._report.shutdown(socket.SHUT_RD)
 

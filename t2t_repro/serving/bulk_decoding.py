@@ -118,7 +118,10 @@ class ExportModel(NamedTuple):
     checksum: str
     target_language: str  # of a many-to-many model; "": lines have tags
 
-    limit = 0  # longer lines are truncated
+    @property
+    def limit(self) -> int:
+        """0: longer lines are truncated, and not refused."""
+        return 0
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -298,7 +301,6 @@ def _translate_shard(
 
 @functools.lru_cache(maxsize=1)
 def _load(model):
-    """Load a model into this process, once."""
     return model.load()
 
 
@@ -348,7 +350,6 @@ def translate_files(
 
 
 def _translate_missing(translated, engine, translator):
-    """Translate the missing shards of a TranslationFolder."""
     total = sum(file.entry["lines"] for file in translated.files)
     done = sum(file.finished_lines for file in translated.files)
     for file in translated.files:

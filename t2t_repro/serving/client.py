@@ -169,7 +169,6 @@ class SignatureTranslator(Translator):
         )
 
     def _run(self, signature, columns):
-        """Yield the indices and the outputs of batches of rows."""
         texts = [
             column
             for name, column in columns.items()
@@ -230,7 +229,6 @@ def _optional_columns(lines, texts, search):
 
 
 def _translations(inputs, outputs, n_best):
-    """Yield the beams of each input of a batch."""
     rows = outputs["outputs"]
     rows = rows.reshape(len(rows), -1)  # [B], or [B, W]
     translation.require_beams(n_best, rows.shape[1])
@@ -514,7 +512,6 @@ class RestModel(RemoteModel):
             watched.close()
 
     def _path(self):
-        """Return the path of requests for predictions."""
         address = self.address
         path = f"/v1/models/{urllib.parse.quote(address.name, '')}"
         if address.label:
@@ -567,7 +564,6 @@ class GrpcModel(RemoteModel):
 
     @functools.cached_property
     def _connectivity(self) -> "collections.deque[grpc.ChannelConnectivity]":
-        """The present state of the channel."""
         return collections.deque(maxlen=1)
 
     def run_once(

@@ -365,7 +365,6 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
 
 
 def _section(title, rows, text=""):
-    """Return a section with a table of {name: value}, and text below it."""
     table = "".join(f"| {name} | {value} |\n" for name, value in rows.items())
     return f"## {title}\n\n| | |\n|---|---|\n{table}{text}"
 

@@ -119,7 +119,6 @@ class RequestModel(ServedModel):
         }
 
     def _signature(self, answer):
-        """Return the function with optional inputs, by name."""
         optional = connection.optional_inputs(self._max_beams)
         required = ["inputs", "side"] if self._needs_side else ["inputs"]
 

@@ -126,7 +126,6 @@ def _require_compilation(graph_model):
 
 
 def _write(graph_model, vocabularies, card, folder):
-    """Write graph, weights, model card and warm-up requests."""
     signatures = graph_model.signatures()
     options = tf.saved_model.SaveOptions(
         function_aliases={_HAS_CARD: next(iter(signatures.values()), None)}

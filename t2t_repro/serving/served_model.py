@@ -136,7 +136,6 @@ class ServedModel(tf.Module):
         return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
     def _encode_sources(self, text, max_length):
-        """Call _encode() on sources."""
         if self.tag:
             text = tf.strings.join([self.tag, text], " ")
         elif self.tagger:
@@ -156,7 +155,6 @@ class ServedModel(tf.Module):
         return tf.strings.regex_replace(text, self._spaces, " ")
 
     def _pieces(self, vocabulary, ids, lengths):
-        """Convert ids [B, L] to the vocabulary's pieces [B, L]."""
         pieces = vocabulary.pieces(ids)
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 

@@ -156,7 +156,6 @@ class TranslatedFile:
         return self._folder / f"{index:08d}"
 
     def _size(self, index):
-        """Return the number of lines of a shard."""
         first = index * self._shard_lines
         return min(self.entry["lines"] - first, self._shard_lines)
 
@@ -309,7 +308,6 @@ def _refuse_differences(
 
 
 def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
-    """Read a file, and return its entry in the manifest."""
     if output.exists():
         raise errors.UserError(
             f"{output} exists, and is not a translation of {source} that this "

@@ -85,7 +85,6 @@ def _last_that_fits(
 
 
 def _units(text: str, end: re.Pattern) -> list[str]:
-    """Split a text after each match of `end`."""
     cuts = [0, *(match.end() for match in end.finditer(text)), len(text)]
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
 

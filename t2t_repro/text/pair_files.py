@@ -559,7 +559,6 @@ def corpus_paths(
 
 
 def _glob(folder, pattern, end):
-    """Return the files of a pattern that have an ending."""
     try:
         # Python 3.13 takes ** within a name for *.
         if re.search(r"[^/]\*\*|\*\*[^/]", pattern):

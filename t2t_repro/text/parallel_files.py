@@ -283,7 +283,6 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _extract(archive, member, path):
-    """Write a member of an archive to a file."""
     try:
         with (
             tarfile.open(archive, "r:gz") as tar,
@@ -375,7 +374,6 @@ def _fetch(url, part, is_checked):
 
 
 def _version_file(part):
-    """Return the file with the version of the file at the URL."""
     return part.with_name(f"{part.name}.version")
 
 
@@ -455,7 +453,6 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
 
 
 def _read_sums(tar, path):
-    """Return {name: sha256} of the first member."""
     first = tar.next()
     if first is None or first.name != _SUMS or first.size > _MOST_SUMS:
         raise _refusal(path, f"its first member is not {_SUMS}")

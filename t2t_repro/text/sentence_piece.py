@@ -556,7 +556,6 @@ def _parse(model):
 
 
 def _piece(token, known, special, control):
-    """Return the piece of a token of the list."""
     if token == special.eos or token in control:
         return _Piece(piece=token, type=_Piece.CONTROL)
     if token == special.unknown:

@@ -335,7 +335,6 @@ def _parents(tree: Tree) -> list[int | None]:
 
 
 def _columns(words: Sequence[str]) -> tuple[list[float], float]:
-    """Return x of the middle of each word, and the width of the picture."""
     columns, right = [], _GAP
     for word in words:
         width = text_width(word)
