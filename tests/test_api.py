@@ -102,7 +102,9 @@ def test_translations_begin_with_their_prefixes(run, export):
         assert each.text.startswith(prefix)
     free = run.translate(SOURCES[:2])
     assert run.translate(SOURCES[:2], prefixes=["", ""]) == free
-    with pytest.raises(errors.UserError, match="needs a prefix; got 2 .* 1 pr"):
+    with pytest.raises(
+        errors.UserError, match="needs one prefix; got 2 .* 1\\."
+    ):
         run.translate(SOURCES[:2], prefixes=["a"])
     with pytest.raises(
         errors.UserError, match="need an export with --max_beam"
@@ -126,7 +128,7 @@ def test_rules_read_side_inputs(run, export, monkeypatch):
     assert result.scores["exact_match"] == 100
     assert result.details["side_sha256"]
     with pytest.raises(
-        errors.UserError, match="needs a side input; got 2 .* 1"
+        errors.UserError, match="needs one side input; got 2 .* 1"
     ):
         run.translate(SOURCES[:2], rules="say", side=["a"])
     with pytest.raises(

@@ -89,20 +89,6 @@ def _log_probs_of_model(model, inputs, targets):
     return tf.reshape(found, tf.shape(targets))
 
 
-def sentence_log_probs(
-    models: Sequence[Seq2Seq],
-    inputs: tf.Tensor,
-    targets: tf.Tensor,
-    leads_outputs: bool = False,
-) -> tf.Tensor:
-    """Return the log-probabilities [B] of given outputs, EOS included.
-
-    The arguments are those of subword_log_probs().
-    """
-    found = subword_log_probs(models, inputs, targets, leads_outputs)
-    return tf.reduce_sum(found, 1)
-
-
 def cross_attention(
     model: Seq2Seq,
     inputs: tf.Tensor,

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 # Log-probability of forbidden subwords. Commands import this module without
 # TensorFlow.
 FORBIDDEN = -1e9
-# Texts beside sources.
-_PLURALS = {
-    "target": "targets",
-    "prefix": "prefixes",
-    "side input": "side inputs",
-}
 
 
 def layer_index(
@@ -217,13 +211,13 @@ def require_beside(
 ) -> list[str]:
     """Return texts as a list; refuse more or fewer than sources.
 
-    The noun says what one is: a key of _PLURALS.
+    The noun says what one is, such as "side input".
     """
     found = require_lines(others)
     if len(sources) != len(found):
         raise errors.UserError(
-            f"Each source needs a {noun}; got {len(sources):,} sources and "
-            f"{len(found):,} {_PLURALS[noun]}."
+            f"Each source needs one {noun}; got {len(sources):,} sources and "
+            f"{len(found):,}. Give as many."
         )
     return found
 

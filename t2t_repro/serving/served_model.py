@@ -37,7 +37,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.decoding import compiled, score, search
-from t2t_repro.decoding.score import is_text, mean_attention, sentence_log_probs
+from t2t_repro.decoding.score import is_text, mean_attention, subword_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
@@ -209,10 +209,11 @@ class ServedModel(tf.Module):
         target_ids, lengths, target_cut = self._encode(
             self.target, targets, max_length
         )
+        log_probs = self._call(
+            subword_log_probs, input_ids, target_ids, self._leads
+        )
         return {
-            "scores": self._call(
-                sentence_log_probs, input_ids, target_ids, self._leads
-            ),
+            "scores": tf.reduce_sum(log_probs, 1),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }

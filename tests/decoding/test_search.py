@@ -57,7 +57,8 @@ def test_sentence_log_prob_is_that_of_mean_probabilities(models, members):
     log_probs = np.log(np.mean(of_models, 0))
     subwords = np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0]
     expected = (subwords * (TARGETS != PAD)).sum(1)
-    found = score.sentence_log_probs(models, ids(INPUTS), ids(TARGETS))
+    rows = score.subword_log_probs(models, ids(INPUTS), ids(TARGETS))
+    found = tf.reduce_sum(rows, 1)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
@@ -102,7 +103,9 @@ def test_outputs_begin_with_their_prefixes(models):
     assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
     free = search.search(models[:1], ids(INPUTS), hparams)
     assert rows[1].tolist() == free.ids[1, 0].numpy().tolist()
-    expected = score.sentence_log_probs(models[:1], ids(INPUTS), ids(rows))
+    expected = tf.reduce_sum(
+        score.subword_log_probs(models[:1], ids(INPUTS), ids(rows)), 1
+    )
     np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-4)
 
 

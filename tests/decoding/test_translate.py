@@ -234,7 +234,9 @@ def test_score_is_of_truncated_target_given_truncated_inputs(
     )
     found = totals(translator_of(max_input_length=limit), [lines, lines[::-1]])
     expected = [
-        float(score.sentence_log_probs([model], *map(score.pad_rows, pair))[0])
+        score.subword_log_probs([model], *map(score.pad_rows, pair))
+        .numpy()
+        .sum()
         for pair in (([cat], [dog]), ([dog], [cat]))
     ]
     assert found == pytest.approx(expected, rel=1e-4)
