@@ -774,8 +774,8 @@ _BUILT_IN = {
     searches: {
         "decoding.beam_search": "tensor2tensor=beam_search "
         "huggingface=huggingface "
-        "huggingface_early_stopping=huggingface_early_stopping",
-        "decoding.diverse": "diverse=diverse_beam_search",
+        "huggingface_early_stopping=huggingface_early_stopping "
+        "diverse=diverse_beam_search",
     },
     metrics: {
         "metrics.translation": "bleu=Bleu bleu_lc=BleuLc bleu_intl=BleuIntl "

@@ -28,7 +28,6 @@ from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import tensorflow_import
 from t2t_repro.serving import (
     connection,
-    request_model,
     served_model,
     version_folders,
 )
@@ -79,7 +78,7 @@ def export(
     settings = models, vocabularies, decode_hparams, weights_dtype
     card = card | {"weights_dtype": weights_dtype}
     if max_beam_size:
-        graph_model = request_model.RequestModel(*settings, max_beam_size)
+        graph_model = served_model.RequestModel(*settings, max_beam_size)
         card |= connection.request_bounds(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)

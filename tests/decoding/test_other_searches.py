@@ -16,7 +16,7 @@ from search_tables import (
 )
 
 from t2t_repro import errors
-from t2t_repro.decoding import beam_search, diverse, rules, search
+from t2t_repro.decoding import beam_search, rules, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -70,7 +70,7 @@ def test_outputs_of_groups_equal_those_of_lists(
 ):
     groups, width = groups
     tables = [random_table(seed) for seed in seeds]
-    found = diverse.diverse_beam_search(
+    found = beam_search.diverse_beam_search(
         model_of(np.stack(tables), groups * width, len(seeds), block),
         rules.sentences(tf.fill((len(seeds),), limit)),
         rules.LengthLimit(),
@@ -86,7 +86,7 @@ def test_outputs_of_groups_equal_those_of_lists(
 
 def test_the_given_language_costs_nothing_in_any_group():
     table, given = random_table(3), (rules.Prefix(), rules.TargetLanguage())
-    found = diverse.diverse_beam_search(
+    found = beam_search.diverse_beam_search(
         model_of(table, 4),
         rules.sentences(tf.constant([5]), tf.constant([[3]])),
         rules.CombinedRule([rules.LengthLimit(), *given]),
