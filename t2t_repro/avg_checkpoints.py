@@ -36,7 +36,6 @@ class Options:
 
 
 def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.runs import checkpoints
     from t2t_repro.runtime import devices
 

@@ -23,7 +23,6 @@ class Options:
 
 @progress.outliving_screen()
 def main() -> None:
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import prepare
 
     archive_file = common_flags.field_values(Options).archive_file

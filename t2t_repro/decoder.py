@@ -76,7 +76,6 @@ def _check():
 
 
 def _check_bulk(options):
-    # Imported here, so that --help needs no PyArrow.
     from t2t_repro.serving import bulk_decoding, translation_folder
 
     folder = files.expand_path(options.decode_to_dir)
@@ -105,7 +104,6 @@ def _check_bulk(options):
 
 def _decode(options, model, split, total):
     """Translate or score one file, standard input, or typed lines."""
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.decoding import translate
     from t2t_repro.runtime import graph
 

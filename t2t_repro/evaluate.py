@@ -215,7 +215,6 @@ def _of_languages(problem, test_set, options):
 
 
 def main(texts: Texts) -> None:
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.evaluation import evaluation
 
     options = common_flags.field_values(Options)

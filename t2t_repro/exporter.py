@@ -47,7 +47,6 @@ class Options:
 
 
 def main(model: common_flags.TrainedModel) -> None:
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.serving import exporting
 
     options = common_flags.field_values(Options)

@@ -79,7 +79,6 @@ def main() -> None:
             f"A model is imported into a folder of this machine; got {url}. "
             "Name such a folder with --output_dir."
         )
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.importing import imported, run_writer
 
     system = common_flags.required("from")

@@ -139,7 +139,6 @@ def _read_inputs():
 
 
 def _model(version, options, settings, num_lines):
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.runtime import graph
     from t2t_repro.serving import client
 

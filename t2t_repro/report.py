@@ -50,7 +50,6 @@ class Options:
 
 
 def main(runs: list["Run"]) -> None:
-    # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.reports import reporting
 
     options = common_flags.field_values(Options)

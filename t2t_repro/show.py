@@ -58,7 +58,6 @@ def main() -> None:
         print(_table(run.table_rows(options.runs_dir)))
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
-    # Imported here, so that --help and misspelt names need no TensorFlow.
     from t2t_repro.models import seq2seq
     from t2t_repro.training import optimizer
 

@@ -81,7 +81,6 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
             state = "  finished" * job.path(row).exists()
             print(f"{number:4}  {row.name}, seed {row.seed}{state}")
         return
-    # Imported here, so that --help, --list and mistakes need no TensorFlow.
     from t2t_repro.sweeps import running, tables
 
     job.datagen()

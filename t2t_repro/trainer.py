@@ -13,7 +13,6 @@ common_flags.define_fields(options.Options)
 
 
 def main(settings: tuple) -> int:
-    # Imported here, so that --help and misspelt names need no TensorFlow.
     from t2t_repro.training import job
 
     code = job.train(*settings)

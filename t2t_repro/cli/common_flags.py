@@ -125,15 +125,15 @@ def _define_field(field, hint):
         flags.DEFINE_integer(*named, text, low or 0, high)
     elif kind is float:
         flag = flags.DEFINE_float(*named, text, low, high)
-        flags.register_validator(flag, _is_finite, "must be a finite number")
+        flags.register_validator(
+            flag,
+            lambda value: value is None or math.isfinite(value),
+            "must be a finite number",
+        )
     elif kind is bool:
         flags.DEFINE_bool(*named, text)
     else:
         flags.DEFINE_string(*named, text)
-
-
-def _is_finite(value):
-    return value is None or math.isfinite(value)
 
 
 def field_values(cls: Callable[..., _Settings]) -> _Settings:

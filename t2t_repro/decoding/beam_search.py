@@ -25,7 +25,7 @@ from t2t_repro import errors
 from t2t_repro.decoding import decode_loop, rules
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary import EOS, PAD
 
 
 class FinishedHypotheses(NamedTuple):
@@ -202,7 +202,7 @@ class BeamSearch:
         """Return the state before the first step."""
         batch = tf.shape(self.sentences.limits)[0]
         beams = rules.num_beams(self.sentences.settings, self.hparams)
-        ids = decode_loop.padding_ids(batch, beams, self.max_length)
+        ids = tf.fill((batch, beams, self.max_length), PAD)
         empty = tf.fill((batch, beams), FORBIDDEN)
         # One hypothesis at first: W equal ones would give W equal outputs.
         first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]

@@ -103,17 +103,16 @@ def run(
         compacted = model.compact_fn(state.model_state)
         return position, rows, state._replace(model_state=compacted), outputs
 
-    def any_left(position, rows, state, outputs):
-        return tf.size(rows) > 0
-
     first = (position, rows, state, result(state))
     shapes = tf.nest.map_structure(_shape_of_any_batch, first)
     state_shapes = shapes[2]._replace(model_state=_shapes_of_any_block(model))
     shapes = (*shapes[:2], state_shapes, shapes[3])
-    _, _, _, outputs = tf.while_loop(
-        any_left, advance_block, first, shape_invariants=shapes
-    )
-    return outputs
+    return tf.while_loop(
+        lambda position, rows, *_: tf.size(rows) > 0,
+        advance_block,
+        first,
+        shape_invariants=shapes,
+    )[-1]
 
 
 def _advance_until(position, state, unfinished, advance, end):
@@ -126,14 +125,14 @@ def _advance_until(position, state, unfinished, advance, end):
     def body(position, state):
         # Slices and gathers lose static shapes, which the loop requires.
         return position + 1, tf.nest.map_structure(
-            _with_shape, advance(position, state), state
+            lambda new, old: (
+                new if new is old else tf.ensure_shape(new, old.shape)
+            ),
+            advance(position, state),
+            state,
         )
 
     return tf.while_loop(continues, body, (position, state))
-
-
-def _with_shape(new, old):
-    return new if new is old else tf.ensure_shape(new, old.shape)
 
 
 def _select_rows(selected, nest):
@@ -208,13 +207,6 @@ def set_subwords(
     """Return ids [B, W, T] with subwords [B, W] at `position`."""
     is_position = tf.range(tf.shape(ids)[-1]) == position
     return tf.where(is_position, subwords[..., None], ids)
-
-
-def padding_ids(
-    batch: tf.Tensor, beams: int, max_length: tf.Tensor | int
-) -> tf.Tensor:
-    """Return ids [B, W, T] that are all PAD."""
-    return tf.fill((batch, beams, max_length), PAD)
 
 
 # Candidates for the next subword, and their log-probabilities.

@@ -165,7 +165,7 @@ def _search(
     return decode_loop.run(
         model,
         OutputState(
-            decode_loop.padding_ids(batch, outputs, max_length),
+            tf.fill((batch, outputs, max_length), PAD),
             tf.zeros((batch, outputs)),
             tf.zeros((batch, outputs), tf.bool),
             keys,

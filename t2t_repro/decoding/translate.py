@@ -169,14 +169,7 @@ def _in_windows(
     desc: str,
     total: int | None,
 ) -> Iterator:
-    """Yield the results for items, of which a window is in memory.
-
-    Args:
-        process: function of a window and the progress bar.
-        items: consumed lazily.
-        desc: what the bar says.
-        total: number of items; None: no bar.
-    """
+    """Yield the results of process(window, bar), a window after another."""
     with progress.bar(
         total=total,
         desc=desc,

@@ -42,7 +42,6 @@ class NoisyChannel(Reranker):
 
     @functools.cached_property
     def _translator(self):
-        # Imported here, where TensorFlow is needed.
         from t2t_repro.decoding.translate import BatchTranslator
 
         models = self._run.models(self._paths)

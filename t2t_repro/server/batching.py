@@ -339,7 +339,12 @@ def check_inputs(inputs: Inputs, limits: Limits) -> None:
                 "Send fewer at a time, or shorter ones."
             )
         for number, value in enumerate(values):
-            _check_text(value, f"{name}[{number}]")
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise request_errors.invalid(
+                    f"{name}[{number}] is not UTF-8: {error}."
+                ) from error
 
 
 def _texts(inputs):
@@ -374,12 +379,3 @@ def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
                 f"inputs[{number}]: {error}"
             ) from error
     return inputs | {"inputs": tagged}
-
-
-def _check_text(value, label):
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise request_errors.invalid(
-            f"{label} is not UTF-8: {error}."
-        ) from error

@@ -187,7 +187,8 @@ class Handlers:
             return web.Response(status=200 if _WEB.search(origin) else 400)
         target = parse_path(request.method, request.rel_url.raw_path)
         if target.method == "status":
-            return self._status(target)
+            statuses = self._service.versions.statuses
+            return json_response(_values(statuses(target.name, target.version)))
         if target.method == "metadata":
             return self._metadata(target)
         if target.method != "predict":
@@ -250,10 +251,6 @@ class Handlers:
         return await asyncio.get_running_loop().run_in_executor(
             self._parser, read
         )
-
-    def _status(self, target):
-        found = self._service.versions.statuses(target.name, target.version)
-        return json_response(_values(found))
 
     def _metadata(self, target):
         model = self._service.versions.find(*target.model())

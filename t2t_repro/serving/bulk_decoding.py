@@ -93,7 +93,6 @@ class RunModel(NamedTuple):
         checksums = checkpoint_files.checksums(paths)
         if checksums != list(self.checkpoint_checksums):
             raise _other_model(", ".join(map(str, paths)))
-        # Imported here, where TensorFlow is needed.
         from t2t_repro.decoding import translate
 
         _configure_devices()
@@ -262,7 +261,6 @@ def create_engine(
             "workers. Omit one of them."
         )
     if num_workers is None:
-        # Imported here, where TensorFlow is needed.
         from t2t_repro.runtime import devices
 
         num_workers = devices.default_num_workers()
