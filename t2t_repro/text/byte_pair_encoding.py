@@ -35,7 +35,7 @@ from sentencepiece import sentencepiece_model_pb2
 from t2t_repro import errors
 from t2t_repro.text import moses, sentence_piece, vocabulary
 from t2t_repro.text.sentence_piece import MappedModel, MappedSentencePiece
-from t2t_repro.text.vocabulary import EOS, PAD, SpecialTokens
+from t2t_repro.text.vocabulary import EOS, SpecialTokens
 
 JOINER = "@@"
 # Those that tokenize before the codes, of a language.
@@ -71,23 +71,14 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
             UserError: it is not one.
         """
         super().__init__(model)
-        content = vocabulary.load_tokens(
-            model,
+        content = self._load(
             "a vocabulary of byte pair encoding",
-            *("unknown", "codes", "tokenizer", "language"),
+            *("codes", "tokenizer", "language"),
         )
         if content["tokenizer"] not in TOKENIZERS:
             raise errors.UserError(
                 f"The tokenizer must be one of {[*TOKENIZERS]}; got "
                 f"{content['tokenizer']!r}."
-            )
-        self._tokens = content["tokens"]
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
-        self._unknown = self._ids.get(content["unknown"], PAD)
-        if self._unknown in (PAD, EOS):
-            raise errors.UserError(
-                "The vocabulary's unknown token must be in its list, after "
-                f"the first two; got {content['unknown']!r}."
             )
         self._segmenter = Segmenter(content["codes"])
         self._tokenizer = content["tokenizer"]

@@ -74,15 +74,13 @@ class SentencePiece(Vocabulary):
                 has no pieces for bytes, or another algorithm.
         """
         super().__init__(model)
+        trainer_spec = _parse(model).trainer_spec
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
         # ValueError: the message about a damaged model may not be UTF-8.
         except (RuntimeError, ValueError) as error:
-            raise errors.UserError(
-                f"This is not a SentencePiece model ({len(model)} bytes): "
-                f"{error}."
-            ) from error
+            raise _no_model(model, error) from error
         special = (self._processor.pad_id(), self._processor.eos_id())
         if special != (PAD, EOS):
             raise errors.UserError(
@@ -97,7 +95,7 @@ class SentencePiece(Vocabulary):
                 f"{_LEARN_IT}"
             )
         # Sampling would take its scores for those of this algorithm.
-        found = _algorithm_of(_Proto.FromString(model).trainer_spec)
+        found = _algorithm_of(trainer_spec)
         if self.algorithm and found != self.algorithm:
             raise errors.UserError(
                 f"This SentencePiece model has the type {found} and not "
@@ -543,16 +541,18 @@ def _parse(model):
     try:
         proto = _Proto.FromString(model)
     except Exception as error:  # DecodeError, of a private module
-        raise errors.UserError(
-            f"This is not a SentencePiece model ({len(model)} bytes): {error}."
-        ) from error
+        raise _no_model(model, error) from error
     # Of a damaged file, a piece may be bytes that are not UTF-8.
     names = [piece.piece for piece in proto.pieces]
     if not names or not all(isinstance(name, str) for name in names):
-        raise errors.UserError(
-            f"This is not a SentencePiece model ({len(model)} bytes)."
-        )
+        raise _no_model(model, "it has no pieces of text")
     return proto
+
+
+def _no_model(model, reason):
+    return errors.UserError(
+        f"This is not a SentencePiece model ({len(model)} bytes): {reason}."
+    )
 
 
 def _piece(token, known, special, control):

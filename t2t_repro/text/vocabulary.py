@@ -218,6 +218,7 @@ class TokenList(Vocabulary):
     """
 
     _tokens: list[str]
+    _ids: dict[str, int]
     _unknown: int | None = None
 
     @property
@@ -231,45 +232,53 @@ class TokenList(Vocabulary):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._tokens[i] for i in ids]
 
+    def _load(self, kind: str, *texts: str, remedy: str = "") -> dict:
+        """Return the JSON of the file: "tokens", "unknown", and the texts.
+
+        Raises:
+            UserError: it is no such file, whose kind and form the error names;
+                or a token occurs twice, or that of unknown text is missing.
+        """
+        try:
+            content = json.loads(self.model.decode("utf-8", "surrogatepass"))
+            if not isinstance(content, dict):
+                raise ValueError("it must be an object")
+            for key in ("unknown", *texts):
+                if not isinstance(content.get(key), str):
+                    raise ValueError(f'"{key}" must be a text')
+            tokens = content.get("tokens")
+            if not isinstance(tokens, list) or not all(
+                isinstance(token, str) for token in tokens
+            ):
+                raise ValueError('"tokens" must be a list of texts')
+            "".join(tokens).encode()  # an error for half of a surrogate pair
+        except (ValueError, RecursionError) as error:
+            raise errors.UserError(
+                f"This is not {kind} ({len(self.model)} bytes): {error}."
+                f"{remedy}"
+            ) from error
+        for token, count in collections.Counter(tokens).most_common(1):
+            if count > 1:
+                raise errors.UserError(
+                    f"Each token must occur once; {token!r} occurs {count} "
+                    "times."
+                )
+        self._tokens = tokens
+        self._ids = {token: i for i, token in enumerate(tokens)}
+        self._unknown = self._ids.get(content["unknown"], PAD)
+        if self._unknown <= EOS:
+            raise errors.UserError(
+                f"The unknown token, {content['unknown']!r}, must be in the "
+                f"list, after PAD and EOS, the first two; these are "
+                f"{tokens[:2]}."
+            )
+        return content
+
 
 def dump_tokens(content: Mapping[str, Any]) -> bytes:
     """Return the JSON of a file with tokens, of which each has a line."""
     text = json.dumps(content, ensure_ascii=False, indent=0)
     return text.encode("utf-8", "surrogatepass")
-
-
-def load_tokens(
-    model: bytes, kind: str, *texts: str, remedy: str = ""
-) -> Mapping[str, Any]:
-    """Return the content of a file with "tokens" and the texts of some keys.
-
-    Raises:
-        UserError: it is no such file, whose kind and form the error names, or
-            a token occurs twice.
-    """
-    try:
-        content = json.loads(model.decode("utf-8", "surrogatepass"))
-        if not isinstance(content, dict):
-            raise ValueError("it must be an object")
-        for key in texts:
-            if not isinstance(content.get(key), str):
-                raise ValueError(f'"{key}" must be a text')
-        tokens = content.get("tokens")
-        if not isinstance(tokens, list) or not all(
-            isinstance(token, str) for token in tokens
-        ):
-            raise ValueError('"tokens" must be a list of texts')
-        "".join(tokens).encode()  # an error for half of a surrogate pair
-    except (ValueError, RecursionError) as error:
-        raise errors.UserError(
-            f"This is not {kind} ({len(model)} bytes): {error}.{remedy}"
-        ) from error
-    for token, count in collections.Counter(tokens).most_common(1):
-        if count > 1:
-            raise errors.UserError(
-                f"Each token must occur once; {token!r} occurs {count} times."
-            )
-    return content
 
 
 class SpecialTokens(NamedTuple):
@@ -338,28 +347,13 @@ class WhitespaceTokens(TokenList):
                 token is missing.
         """
         super().__init__(model)
-        content = load_tokens(
-            model,
+        self._load(
             "a list of tokens",
-            "unknown",
             remedy=' It must be {"unknown": "<unk>", "tokens": ["<pad>", '
             '"</s>", …]}.',
         )
-        self._tokens, unknown = content["tokens"], content["unknown"]
-        if len(self._tokens) <= EOS + 1:
-            raise errors.UserError(
-                f"It has {len(self._tokens)} tokens; the least is three: PAD, "
-                "EOS and an unknown one."
-            )
-        ids = {token: i for i, token in enumerate(self._tokens)}
-        self._unknown = ids.get(unknown, -1)
-        if self._unknown <= EOS:
-            raise errors.UserError(
-                f"The unknown token, {unknown!r}, must be a token after the "
-                f"first two, PAD and EOS; these are {self._tokens[:2]}."
-            )
         # The tokens that text may have.
-        self.text_ids = {token: i for token, i in ids.items() if i > EOS}
+        self.text_ids = {t: i for t, i in self._ids.items() if i > EOS}
 
     @classmethod
     def learn(

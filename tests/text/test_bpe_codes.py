@@ -114,7 +114,7 @@ def test_any_text_has_ids(line):
     [
         ({"tokens": None}, '"tokens" must be a list of texts'),
         ({"tokens": [*TOKENS, "the"]}, "'the' occurs 2 times"),
-        ({"unknown": "</s>"}, "after the first two; got '</s>'"),
+        ({"unknown": "</s>"}, "unknown token, '</s>', must be in the list"),
         ({"codes": 1}, '"codes" must be a text'),
         ({"codes": "#version: 0.3\n"}, "version 0.1 or 0.2; got 0.3"),
         ({"codes": "a b c\n"}, "two subwords on each line; got 'a b c'"),
