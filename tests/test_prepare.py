@@ -406,9 +406,9 @@ def test_data_of_one_file_needs_no_folder_and_notes_its_change(
         "mine.tsv"
     }
     assert contents["splits"]["test"]["read"] == 5
-    prepare.archive(built, tmp_path / "data", None, tmp_path / "a.tar")
+    prepare.archive(built, tmp_path / "data", None, tmp_path / "a.zip")
     (tmp_path / "mine.tsv").write_text("")
     prepare.prepare(built, tmp_path / "data")
     assert "Note: mine.tsv in" in capsys.readouterr().err
-    again = prepare.prepare(built, tmp_path / "b", tmp_path / "a.tar")
+    again = prepare.prepare(built, tmp_path / "b", tmp_path / "a.zip")
     assert manifest.require(again)["splits"] == contents["splits"]

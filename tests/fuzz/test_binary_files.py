@@ -35,8 +35,8 @@ def archive(folder):
     (folder / "kit").mkdir()
     for name, content in TEXTS.items():
         (folder / "kit" / name).write_bytes(content)
-    parallel_files.pack(folder / "kit", folder / "kit.tar")
-    return (folder / "kit.tar").read_bytes()
+    parallel_files.pack(folder / "kit", folder / "kit.zip")
+    return (folder / "kit.zip").read_bytes()
 
 
 @given(data=st.data())
@@ -78,7 +78,7 @@ def test_edited_archive_is_whole_or_is_named(folder, archive, data):
     parent = pathlib.Path(tempfile.mkdtemp(dir=folder))
     found = read_or_refuse(
         lambda path: parallel_files.unpack(path, parent),
-        folder / "kit.tar",
+        folder / "kit.zip",
         content,
     )
     whole = {p.name: p.read_bytes() for p in found.iterdir()} if found else None

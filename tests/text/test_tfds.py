@@ -149,14 +149,14 @@ def offline(monkeypatch, tmp_path):
             "vocab_size=300",
             "train of wmt14_translate/fr-en in TensorFlow Datasets",
             "--problem=wmt14_enfr_rev --problem_args=vocab_size=300 "
-            "--archive_file=wmt14_enfr.tar",
+            "--archive_file=wmt14_enfr.zip",
         ),
         (
             "wmt14_ende_fairseq",
             "",
             "files of archives of statmt.org",
             "--problem=wmt14_ende_fairseq "
-            "--archive_file=wmt14_ende_fairseq.tar",
+            "--archive_file=wmt14_ende_fairseq.zip",
         ),
     ],
 )
@@ -193,7 +193,7 @@ def test_archive_gives_the_same_data_on_a_machine_without_internet(
     built = build_problem("wmt14_ende", "vocab_size=290")
     write("wmt14_translate", tmp_path / "here" / "downloads", ordered=True)
     made = prepare.prepare(built, tmp_path / "here")
-    path = tmp_path / "kit.tar"
+    path = tmp_path / "kit.zip"
     prepare.archive(built, tmp_path / "here", None, path)
     monkeypatch.setattr(Bpe, "learn", None)  # the archive has the vocabulary
     for name in ("wmt14_ende", "wmt14_ende_rev"):  # X_rev has the same data
@@ -218,7 +218,7 @@ def test_archive_of_text_that_is_not_in_two_files_is_refused(tmp_path):
     source = built, tmp_path / "data", tmp_path / "raw"
     prepare.prepare(*source)
     with pytest.raises(errors.UserError, match="Copy .*/raw instead"):
-        prepare.archive(*source, tmp_path / "kit.tar")
+        prepare.archive(*source, tmp_path / "kit.zip")
     assert {path.name for path in tmp_path.iterdir()} == {"data", "raw"}
 
 
