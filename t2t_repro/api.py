@@ -17,11 +17,6 @@ from t2t_repro import errors, registry
 from t2t_repro.data.settings import Data
 from t2t_repro.decoding import translation
 from t2t_repro.decoding.translate import BatchTranslator
-from t2t_repro.decoding.translation import (
-    AttentionTrace,
-    Translation,
-    Translator,
-)
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, storage
 from t2t_repro.problem import Problem, build_problem
@@ -36,7 +31,7 @@ Path = str | pathlib.Path
 _MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
 
 
-class Model(Translator):
+class Model(translation.Translator):
     """Trained model of a run.
 
     `keras_models` has its Keras model, or those of an ensemble.
@@ -75,7 +70,7 @@ class Model(Translator):
         prefixes: Iterable[str] | None = None,
         side: Iterable[str] | None = None,
         **search: Any,
-    ) -> list[Translation]:
+    ) -> list[translation.Translation]:
         """Translate lines; see Translator.
 
         `search` has fields of DecodeHParams, such as beam_size=8; the others
@@ -124,7 +119,7 @@ class Model(Translator):
 
     def attention(
         self, line: str, target_language: str = "", **search: Any
-    ) -> AttentionTrace:
+    ) -> translation.AttentionTrace:
         """Translate a line, and return the first model's attention weights.
 
         Raises:

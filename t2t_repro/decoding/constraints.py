@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding.rules import (
-    FORBIDDEN,
-    Rule,
-    SearchStep,
-    Sentences,
-    scatter,
-)
+from t2t_repro.decoding import rules
 from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
@@ -41,7 +35,7 @@ class _State(NamedTuple):
     total: tf.Tensor  # [B, W] int32: subwords needed at the start
 
 
-class Require(Rule):
+class Require(rules.Rule):
     """Each phrase of a file, or of a sentence's side input, in each output."""
 
     name = "require"
@@ -120,7 +114,7 @@ class Require(Rule):
                     stacklevel=2,
                 )
 
-    def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
+    def start(self, sentences: rules.Sentences, num_hypotheses: int) -> Any:
         """Return the state of no subwords."""
         phrases = self._phrases_of(sentences)
         begun, met = _read_each_other(phrases)
@@ -160,13 +154,13 @@ class Require(Rule):
         with tf.control_dependencies([few]):
             return tf.concat(parts, 1)
 
-    def advance(self, step: SearchStep, state: Any) -> Any:
+    def advance(self, step: rules.SearchStep, state: Any) -> Any:
         last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
         begun, met = _read(state.phrases, state.begun, state.met, last)
         return state._replace(begun=begun, met=met)
 
     def score(
-        self, logits: tf.Tensor, step: SearchStep, state: Any
+        self, logits: tf.Tensor, step: rules.SearchStep, state: Any
     ) -> tf.Tensor:
         need, left = _need_of(state), _left(step)
         is_bound = _is_bound(need, left)
@@ -184,21 +178,23 @@ class Require(Rule):
             others_out |= ends
             out |= ends[..., None] & (after >= need[..., None])
         values = tf.gather(logits, subwords, batch_dims=2)
-        values = tf.where(out, FORBIDDEN, values)
-        logits = tf.where(others_out[..., None], FORBIDDEN, logits)
-        return scatter(logits, subwords, values)
+        values = tf.where(out, rules.FORBIDDEN, values)
+        logits = tf.where(others_out[..., None], rules.FORBIDDEN, logits)
+        return rules.scatter(logits, subwords, values)
 
-    def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
+    def excluded(
+        self, step: rules.SearchStep, state: Any
+    ) -> Sequence[tf.Tensor]:
         return [tf.where(_is_bound(_need_of(state), _left(step)), EOS, PAD)]
 
-    def wanted(self, step: SearchStep, state: Any) -> tf.Tensor | None:
+    def wanted(self, step: rules.SearchStep, state: Any) -> tf.Tensor | None:
         matched = _matched(state.phrases, state.begun)
         following = tf.gather(state.phrases, matched, batch_dims=3)
         is_bound = _is_bound(_need_of(state), _left(step))
         return tf.where(is_bound[..., None] & ~state.met, following, PAD)
 
     def bank(
-        self, step: SearchStep, state: Any, subwords: tf.Tensor
+        self, step: rules.SearchStep, state: Any, subwords: tf.Tensor
     ) -> tf.Tensor | None:
         """Return the need after subwords, in at most as many banks as beams."""
         after = tf.cast(_need_after(state, subwords), tf.float32)

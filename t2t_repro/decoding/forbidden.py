@@ -27,13 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding.rules import (
-    FORBIDDEN,
-    Rule,
-    SearchStep,
-    Sentences,
-    scatter,
-)
+from t2t_repro.decoding import rules
 from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
@@ -52,7 +46,7 @@ def forbid(
     file: str = "",
     whole_words: bool = True,
     ignore_case: bool = False,
-) -> Rule:
+) -> rules.Rule:
     """Build Forbid with a file, and ForbidWords without; see these.
 
     Raises:
@@ -68,7 +62,7 @@ def forbid(
     return ForbidWords(vocabulary, ignore_case)
 
 
-class Forbid(Rule):
+class Forbid(rules.Rule):
     """No word or phrase of a file, whatever the segmentation into subwords."""
 
     def __init__(
@@ -109,12 +103,12 @@ class Forbid(Rule):
         self._size = vocabulary.size
         self._tables = _build_tables(automaton, texts)
 
-    def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
+    def start(self, sentences: rules.Sentences, num_hypotheses: int) -> Any:
         """Return the state of the automaton [B, W], after no text."""
         shape = tf.shape(sentences.limits)[0], num_hypotheses
         return tf.zeros(shape, tf.int32)
 
-    def advance(self, step: SearchStep, state: Any) -> Any:
+    def advance(self, step: rules.SearchStep, state: Any) -> Any:
         tables = self._tables
         last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
         size = tf.constant(self._size, tf.int64)
@@ -132,10 +126,10 @@ class Forbid(Rule):
         return tf.where(step.position > 0, following, state)
 
     def score(
-        self, logits: tf.Tensor, step: SearchStep, state: Any
+        self, logits: tf.Tensor, step: rules.SearchStep, state: Any
     ) -> tf.Tensor:
         tables = self._tables
-        need = scatter(
+        need = rules.scatter(
             tf.gather(tables.need, tf.gather(tables.group, state)),
             tf.gather(tables.subwords, state),
             tf.gather(tables.needs, state),
@@ -143,7 +137,7 @@ class Forbid(Rule):
         )
         # The last subword is EOS, and this one takes a place, too.
         left = tf.maximum(step.sentences.limits - 2 - step.position, 0)
-        return tf.where(need > left[:, None, None], FORBIDDEN, logits)
+        return tf.where(need > left[:, None, None], rules.FORBIDDEN, logits)
 
 
 class _Words(NamedTuple):
@@ -151,7 +145,7 @@ class _Words(NamedTuple):
     forbidden: tf.Tensor  # [B, W, M] int64, hashes of a sentence's words
 
 
-class ForbidWords(Rule):
+class ForbidWords(rules.Rule):
     """No word of a sentence's side input, whatever the segmentation.
 
     A subword changes the hash h of the last word to factor * h + addend.
@@ -199,7 +193,7 @@ class ForbidWords(Rule):
                     "Omit it, or forbid phrases in all lines with file=NAME."
                 )
 
-    def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
+    def start(self, sentences: rules.Sentences, num_hypotheses: int) -> Any:
         """Return the state of no subwords."""
         phrases = sentences.side.phrases  # type: ignore[union-attr]
         words = tf.foldl(
@@ -210,12 +204,12 @@ class ForbidWords(Rule):
         words = tf.repeat(words[:, None], num_hypotheses, 1)
         return _Words(tf.zeros_like(words[..., 0]), words)
 
-    def advance(self, step: SearchStep, state: Any) -> Any:
+    def advance(self, step: rules.SearchStep, state: Any) -> Any:
         last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
         return state._replace(hashes=_read(state.hashes, last, self._change))
 
     def score(
-        self, logits: tf.Tensor, step: SearchStep, state: Any
+        self, logits: tf.Tensor, step: rules.SearchStep, state: Any
     ) -> tf.Tensor:
         def are_forbidden(factor, addend):
             hashes = factor * state.hashes[..., None] + addend  # [B, W, N]
@@ -238,7 +232,7 @@ class ForbidWords(Rule):
             lambda: are_forbidden(*self._change),
             lambda: tf.zeros_like(out),
         )
-        return tf.where(out, FORBIDDEN, logits)
+        return tf.where(out, rules.FORBIDDEN, logits)
 
 
 def _read(hashes, subwords, changes):

@@ -34,13 +34,6 @@ from t2t_repro.server import (
     version_process,
 )
 from t2t_repro.server.monitoring import LOGGER
-from t2t_repro.server.version_process import (
-    CallError,
-    Description,
-    ForkServer,
-    ProcessEndedError,
-    VersionConnection,
-)
 from t2t_repro.serving import version_folders
 from t2t_repro.serving.connection import Limits
 
@@ -55,8 +48,8 @@ class LoadedVersion:
     def __init__(
         self,
         version: int,
-        description: Description,
-        connection: VersionConnection,
+        description: version_process.Description,
+        connection: version_process.VersionConnection,
         limits: Limits,
         metrics: monitoring.Metrics,
     ):
@@ -78,7 +71,7 @@ class LoadedVersion:
     async def load(
         cls,
         folder: pathlib.Path,
-        fork_server: ForkServer,
+        fork_server: version_process.ForkServer,
         limits: Limits,
         metrics: monitoring.Metrics,
         in_background: bool = False,
@@ -99,10 +92,10 @@ class LoadedVersion:
             return cls(
                 int(folder.name), description, connection, limits, metrics
             )
-        except CallError as error:
+        except version_process.CallError as error:
             connection.end()
             raise errors.UserError(str(error)) from error
-        except ProcessEndedError as error:
+        except version_process.ProcessEndedError as error:
             raise errors.UserError(
                 f"its process {error}; is there memory for it, and can its "
                 "files be read within --load_timeout_secs?"
@@ -146,7 +139,7 @@ class LoadedVersion:
             return await self._connection.call(
                 self._limits.max_silence_secs, signature, inputs
             )
-        except ProcessEndedError as error:
+        except version_process.ProcessEndedError as error:
             raise request_errors.unavailable(
                 f"The process of version {self.version} {error}. The version "
                 "is loaded again. Try again in a moment."
@@ -195,7 +188,7 @@ class Versions:
         export_dir: str | pathlib.Path,
         name: str,
         metrics: monitoring.Metrics,
-        fork_server: ForkServer,
+        fork_server: version_process.ForkServer,
         retries: Retries,
         limits: Limits,
     ):

@@ -22,11 +22,6 @@ from t2t_repro.io import files, progress
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.serving import translation_folder, version_folders
-from t2t_repro.serving.translation_folder import (
-    Shard,
-    TranslatedShard,
-    TranslationFolder,
-)
 from t2t_repro.text import long_lines
 
 # Models that workers of bulk decoding load: of a run, or of an export.
@@ -272,8 +267,8 @@ _lock = threading.Lock()
 
 
 def _translate_shard(
-    model: Model, output_format: str, shard: Shard
-) -> TranslatedShard:
+    model: Model, output_format: str, shard: translation_folder.Shard
+) -> translation_folder.TranslatedShard:
     """Translate a shard on a worker; the first one loads the model."""
     format_output = translation.OUTPUT_FORMATS[output_format]
     with _lock:
@@ -291,7 +286,7 @@ def _translate_shard(
         format_output(number, line, found)
         for number, (line, found) in enumerate(pairs, shard.first)
     ]
-    return TranslatedShard(
+    return translation_folder.TranslatedShard(
         "".join(f"{output}\n" for output in outputs),
         translation.too_long(translations, shard.first),
     )
@@ -337,7 +332,9 @@ def translate_files(
         "shard_lines": shard_lines,
     }
     with files.locked(folder):
-        translated = TranslationFolder(folder, settings, sources)
+        translated = translation_folder.TranslationFolder(
+            folder, settings, sources
+        )
         _translate_missing(
             translated,
             engine,

@@ -8,15 +8,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro import errors
-from t2t_repro.text import byte_pair_encoding, t2t_subwords
+from t2t_repro.text import byte_pair_encoding, languages, t2t_subwords
 from t2t_repro.text.byte_pair_encoding import ByteLevel
-from t2t_repro.text.languages import (
-    DIRECTED,
-    SOURCE,
-    TARGET,
-    DirectionTagger,
-    Tagger,
-)
 from t2t_repro.text.sentence_piece import (
     CODE,
     MappedSentencePiece,
@@ -189,17 +182,17 @@ class MultilingualGraph(MappedPieceGraph):
         self._languages = tf.constant(sorted(vocabulary.tag_ids))
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        languages = tf.stack(
+        names = tf.stack(
             [
-                tf.strings.regex_replace(lines, DIRECTED, rf"<2\{i}>")
+                tf.strings.regex_replace(lines, languages.DIRECTED, rf"<2\{i}>")
                 for i in (2, 1)
             ],
             axis=1,
         )  # [B, 2], of the target first
-        ids = self.tokenizer.string_to_id(languages)
+        ids = self.tokenizer.string_to_id(names)
         is_known = tf.reduce_any(ids[..., None] == self._languages, axis=-1)
         has_tag = tf.reduce_all(is_known, axis=-1)
-        texts = tf.strings.regex_replace(lines, DIRECTED, r"\3")
+        texts = tf.strings.regex_replace(lines, languages.DIRECTED, r"\3")
         texts = super().encode(tf.where(has_tag, texts, lines))
         tags = tf.RaggedTensor.from_row_lengths(
             tf.reshape(tf.boolean_mask(ids, has_tag), [-1]),
@@ -409,16 +402,16 @@ class GraphTagger:
     Lines may also be given their languages beside the text, one for each.
     """
 
-    def __init__(self, tagger: Tagger | DirectionTagger):
+    def __init__(self, tagger: languages.Tagger | languages.DirectionTagger):
         """Store what the tagger knows."""
         source, _, target = tagger.language.rpartition("-")
         self._defaults = [target]
         self._pattern = _TAGGED
-        if isinstance(tagger, DirectionTagger):
+        if isinstance(tagger, languages.DirectionTagger):
             self._defaults.append(source or tagger.source)
-            self._pattern = DIRECTED
+            self._pattern = languages.DIRECTED
         self._known = tagger.languages
-        self.names = [TARGET, SOURCE][: len(self._defaults)]
+        self.names = [languages.TARGET, languages.SOURCE][: len(self._defaults)]
 
     def __call__(self, lines: tf.Tensor, *languages: tf.Tensor) -> tf.Tensor:
         """Return lines [B] with tags; blank ones without a text.

@@ -38,12 +38,6 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.decoding import compiled, rules, score, search
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.decoding.score import (
-    attention_by_head,
-    is_text,
-    mean_attention,
-    subword_log_probs,
-)
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
@@ -122,10 +116,10 @@ class ServedModel(tf.Module):
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
-            self.attention = self._attention_of(mean_attention)
+            self.attention = self._attention_of(score.mean_attention)
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
-        self._is_text = lambda ids: is_text(ids, source)
+        self._is_text = lambda ids: score.is_text(ids, source)
         keeps_tabs = ord("\t") not in vocabularies.target.spaces
         self._spaces = r"[\n\r]" if keeps_tabs else r"[\t\n\r]"
         self._allows_empty = decode_hparams.allow_empty_source
@@ -219,7 +213,7 @@ class ServedModel(tf.Module):
             self.target, targets, max_length
         )
         log_probs = self._call(
-            subword_log_probs, input_ids, target_ids, self._leads
+            score.subword_log_probs, input_ids, target_ids, self._leads
         )
         return {
             "scores": tf.reduce_sum(log_probs, 1),
@@ -356,7 +350,7 @@ class RequestModel(ServedModel):
         signatures = super().signatures()
         if self.attention:
             signatures["attention_heads"] = self._attention_of(
-                attention_by_head
+                score.attention_by_head
             )
         return signatures | {
             "translate": self._signature(translate),
@@ -439,7 +433,9 @@ class RequestModel(ServedModel):
         values = {
             "pieces": (self._pieces(self.target, targets, lengths), ""),
             "log_probs": (
-                self._call(subword_log_probs, inputs, targets, self._leads),
+                self._call(
+                    score.subword_log_probs, inputs, targets, self._leads
+                ),
                 0.0,
             ),
             "words": (self._words(targets), _NO_WORD),
