@@ -109,11 +109,7 @@ def _side_samples(settings, cls):
 
 
 def _build_vocabularies(cls, samples, settings):
-    """Load the given vocabularies, or learn them from samples.
-
-    Raises:
-        UserError: none can be loaded or learned, or a tag is no subword.
-    """
+    """Load the given vocabularies, or learn them from samples."""
     if settings.vocabulary_paths:
         vocabularies = vocabulary_pair.load(
             settings.vocabulary_type, settings.vocabulary_paths
@@ -416,11 +412,7 @@ def _dropped(filtered):
 def _read_text(
     split: str, pairs: Iterable[Pair], samples: Iterable[_SideSample]
 ) -> dict[str, Any]:
-    """Count the pairs of a split, compute checksums, and fill samples.
-
-    Raises:
-        UserError: the validation split, which every training needs, is empty.
-    """
+    """Count the pairs of a split, compute checksums, and fill samples."""
     checksums, num_pairs = corpus.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
         for chunk in engines.in_chunks(pairs):

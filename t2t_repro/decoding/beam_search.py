@@ -166,20 +166,8 @@ def diverse_beam_search(
     return search.run()
 
 
-class BeamSearch:
+class BeamSearch(decode_loop.Search):
     """Beam search of a batch; other searches override its methods."""
-
-    def __init__(
-        self,
-        model: decode_loop.SearchModel,
-        sentences: rules.Sentences,
-        rule: rules.Rule,
-        max_length: tf.Tensor | int,
-        hparams: DecodeHParams,
-    ) -> None:
-        """Store the arguments, which are those of beam_search()."""
-        self.model, self.sentences, self.rule = model, sentences, rule
-        self.max_length, self.hparams = max_length, hparams
 
     def run(self) -> decode_loop.Hypotheses:
         """Extend the live hypotheses until all sentences are finished."""

@@ -13,6 +13,7 @@ from keras import ops
 
 from t2t_repro.decoding import rules
 from t2t_repro.decoding.rules import FORBIDDEN, Rule, SearchStep
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runtime import graph
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -53,6 +54,22 @@ class Hypotheses(NamedTuple):
 
     ids: tf.Tensor  # [B, num_outputs, T] int32, PAD after EOS
     scores: tf.Tensor  # [B, num_outputs] float32, see beam_search.output_score
+
+
+class Search:
+    """Base class of searches, with the arguments of beam_search()."""
+
+    def __init__(
+        self,
+        model: SearchModel,
+        sentences: rules.Sentences,
+        rule: rules.Rule,
+        max_length: tf.Tensor | int,
+        hparams: DecodeHParams,
+    ) -> None:
+        """Store the arguments."""
+        self.model, self.sentences, self.rule = model, sentences, rule
+        self.max_length, self.hparams = max_length, hparams
 
 
 def run(

@@ -5,7 +5,6 @@ subword), hashed as dropout masks are: a sentence's outputs are the same in any
 batch, with and without XLA, and those of two sentences are independent.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -30,42 +29,15 @@ class OutputState(NamedTuple):
     model_state: Any
 
 
-def greedy_search(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-) -> decode_loop.Hypotheses:
+def greedy_search(*arguments: Any) -> decode_loop.Hypotheses:
     """Return the result of beam_search() with one beam, without reordering.
 
     The arguments are those of beam_search().
     """
-
-    def most_probable(logits, step, state):
-        log_probs, subwords = decode_loop.top_candidates(
-            logits, 1, rule, step, state.rule_state
-        )
-        best = tf.argmax(log_probs, -1)[..., None]
-        return tuple(
-            tf.gather(values, best, batch_dims=2)[..., 0]  # [B, 1]
-            for values in (subwords, log_probs)
-        )
-
-    batch = tf.shape(sentences.limits)[0]
-    keys = tf.zeros((batch, 1), tf.int32)
-    return _search(
-        model, sentences, rule, max_length, hparams, keys, most_probable
-    )
+    return _Greedy(*arguments).run()
 
 
-def sample(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-) -> decode_loop.Hypotheses:
+def sample(*arguments: Any) -> decode_loop.Hypotheses:
     """Sample W outputs of every sentence, one subword after another.
 
     The arguments are those of beam_search(). W is num_samples(), and the random
@@ -75,32 +47,105 @@ def sample(
         Hypotheses, best first, scored at temperature 1 without truncation of
         the distribution.
     """
+    return _Sampling(*arguments).run()
 
-    def random(logits, step, state):
+
+class _Appending(decode_loop.Search):
+    """Search that appends subwords to W outputs until all have ended.
+
+    keys() returns [B, W] int32, of each output's random numbers, and choose()
+    the subwords [B, W] int32 and their log-probabilities.
+    """
+
+    def run(self):
+        keys = self.keys()
+        outputs, batch = ops.shape(keys)[1], tf.shape(keys)[0]
+        return decode_loop.run(
+            self.model,
+            OutputState(
+                tf.fill((batch, outputs, self.max_length), PAD),
+                tf.zeros((batch, outputs)),
+                tf.zeros((batch, outputs), tf.bool),
+                keys,
+                self.sentences,
+                self.rule.start(self.sentences, outputs),
+                self.model.state,
+            ),
+            lambda position, state: ~tf.reduce_all(state.ended, -1),
+            self._advance,
+            lambda state: decode_loop.Hypotheses(state.ids, state.scores),
+        )
+
+    def _advance(self, position, state):
+        logits, step, state = decode_loop.predict(
+            self.model, self.rule, state.ids, position, state
+        )
+        subwords, log_probs = self.choose(logits, step, state)
+        totals = state.scores + log_probs
+        ends = subwords == EOS
+        if not self.hparams.raw_scores:
+            final_score = self.rule.final_score(step, state.rule_state)
+            scores = beam_search.output_score(
+                totals,
+                position + 1,
+                self.hparams,
+                final_score,
+                state.sentences.settings,
+            )
+            totals = tf.where(ends, scores, totals)
+        subwords = tf.where(state.ended, PAD, subwords)
+        return state._replace(
+            ids=decode_loop.set_subwords(state.ids, position, subwords),
+            scores=tf.where(state.ended, state.scores, totals),
+            ended=state.ended | ends,
+        )
+
+
+class _Greedy(_Appending):
+    def keys(self):
+        return tf.zeros((tf.shape(self.sentences.limits)[0], 1), tf.int32)
+
+    def choose(self, logits, step, state):
+        log_probs, subwords = decode_loop.top_candidates(
+            logits, 1, self.rule, step, state.rule_state
+        )
+        best = tf.argmax(log_probs, -1)[..., None]
+        return tuple(
+            tf.gather(values, best, batch_dims=2)[..., 0]  # [B, 1]
+            for values in (subwords, log_probs)
+        )
+
+
+class _Sampling(_Appending):
+    def run(self):
+        settings = self.sentences.settings
+        self.count = num_samples(settings, self.hparams)
+        found = super().run()
+        scores = found.scores
+        if settings:
+            is_own = tf.range(self.count) < _samples_of(settings)[:, None]
+            scores = tf.where(is_own, scores, FORBIDDEN)
+        # Equal scores stay in the order of sampling.
+        scores, best = tf.math.top_k(scores, self.count)
+        ids = decode_loop.gather_beams(found.ids, best)
+        return decode_loop.Hypotheses(ids, scores)
+
+    def keys(self):
+        seed = tf.constant(self.hparams.sampling_seed)
+        keys = sentence_keys(self.sentences.inputs)
+        keys = randomness.hash_int32(keys ^ randomness.hash_int32(seed))
+        numbers = randomness.hash_int32(tf.range(self.count))
+        return randomness.hash_int32(keys[:, None] ^ numbers)
+
+    def choose(self, logits, step, state):
         keys = randomness.hash_int32(state.keys ^ step.position)
         return decode_loop.sample_subwords(
             logits,
-            lambda allowed: sample_ids(allowed, hparams, keys),
-            rule,
+            lambda allowed: sample_ids(allowed, self.hparams, keys),
+            self.rule,
             step,
             state.rule_state,
         )
-
-    seed = randomness.hash_int32(tf.constant(hparams.sampling_seed))
-    keys = randomness.hash_int32(sentence_keys(sentences.inputs) ^ seed)
-    settings = sentences.settings
-    count = num_samples(settings, hparams)
-    numbers = randomness.hash_int32(tf.range(count))
-    keys = randomness.hash_int32(keys[:, None] ^ numbers)
-    found = _search(model, sentences, rule, max_length, hparams, keys, random)
-    scores = found.scores
-    if settings:
-        is_own = tf.range(count) < _samples_of(settings)[:, None]
-        scores = tf.where(is_own, scores, FORBIDDEN)
-    # Equal scores stay in the order of sampling.
-    scores, best = tf.math.top_k(scores, count)
-    ids = decode_loop.gather_beams(found.ids, best)
-    return decode_loop.Hypotheses(ids, scores)
 
 
 def num_samples(
@@ -115,68 +160,6 @@ def num_samples(
 def _samples_of(settings):
     """Return the samples of each sentence [B]: one, or as many as beams."""
     return tf.where(settings.num_outputs > 1, settings.beam_sizes, 1)
-
-
-def _search(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-    keys: tf.Tensor,
-    choose: Callable,
-) -> decode_loop.Hypotheses:
-    """Append subwords to W outputs of every sentence, until all have ended.
-
-    The arguments not listed are those of beam_search().
-
-    Args:
-        keys: [B, W] int32, of each output's random numbers.
-        choose: (logits [B, W, V], rules.SearchStep, OutputState) -> subwords
-            [B, W] int32, log-probabilities [B, W] float32.
-    """
-    outputs = ops.shape(keys)[1]
-
-    def advance(position, state):
-        logits, step, state = decode_loop.predict(
-            model, rule, state.ids, position, state
-        )
-        subwords, log_probs = choose(logits, step, state)
-        totals = state.scores + log_probs
-        ends = subwords == EOS
-        if not hparams.raw_scores:
-            final_score = rule.final_score(step, state.rule_state)
-            scores = beam_search.output_score(
-                totals,
-                position + 1,
-                hparams,
-                final_score,
-                state.sentences.settings,
-            )
-            totals = tf.where(ends, scores, totals)
-        subwords = tf.where(state.ended, PAD, subwords)
-        return state._replace(
-            ids=decode_loop.set_subwords(state.ids, position, subwords),
-            scores=tf.where(state.ended, state.scores, totals),
-            ended=state.ended | ends,
-        )
-
-    batch = tf.shape(keys)[0]
-    return decode_loop.run(
-        model,
-        OutputState(
-            tf.fill((batch, outputs, max_length), PAD),
-            tf.zeros((batch, outputs)),
-            tf.zeros((batch, outputs), tf.bool),
-            keys,
-            sentences,
-            rule.start(sentences, outputs),
-            model.state,
-        ),
-        lambda position, state: ~tf.reduce_all(state.ended, -1),
-        advance,
-        lambda state: decode_loop.Hypotheses(state.ids, state.scores),
-    )
 
 
 def sentence_keys(ids: tf.Tensor) -> tf.Tensor:

@@ -197,12 +197,7 @@ def import_specs() -> ModuleType:
 
 
 def _add_vocabularies(spec, vocabularies):
-    """Add the subwords by id, then START, and the names of special ones.
-
-    Raises:
-        UserError: two ids have the same text, or the sides have different
-            special subwords, of which CTranslate2 has one set.
-    """
+    """Add the subwords by id, then START, and the names of special ones."""
     sides = [side.pieces(range(side.size)) for side in vocabularies]
     for pieces in sides:
         if len({*pieces, START}) <= len(pieces):
