@@ -169,23 +169,6 @@ def diverse_beam_search(
 class BeamSearch(decode_loop.Search):
     """Beam search of a batch; other searches override its methods."""
 
-    def run(self) -> decode_loop.Hypotheses:
-        """Extend the live hypotheses until all sentences are finished."""
-
-        def advance(position, state):
-            logits, step, state = decode_loop.predict(
-                self.model, self.rule, state.live_ids, position, state
-            )
-            state, parents = self.extend(logits, step, state)
-            return state._replace(
-                rule_state=decode_loop.gather_beams(state.rule_state, parents),
-                model_state=self.model.reorder_fn(state.model_state, parents),
-            )
-
-        return decode_loop.run(
-            self.model, self.start(), self.can_improve, advance, self.outputs
-        )
-
     def start(self) -> BeamState:
         """Return the state before the first step."""
         batch = tf.shape(self.sentences.limits)[0]
@@ -205,7 +188,16 @@ class BeamSearch(decode_loop.Search):
             model_state=self.model.state,
         )
 
-    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+    def advance(self, position: tf.Tensor, state: BeamState) -> BeamState:
+        """Return the state after the step of a position."""
+        logits, step, state = self.predict(state.live_ids, position, state)
+        state, parents = self.extend(logits, step, state)
+        return state._replace(
+            rule_state=decode_loop.gather_beams(state.rule_state, parents),
+            model_state=self.model.reorder_fn(state.model_state, parents),
+        )
+
+    def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
         """Return where [B] a live hypothesis may still become an output.
 
         Log-probabilities only fall. The best score that a live hypothesis can
@@ -332,7 +324,7 @@ class BeamSearch(decode_loop.Search):
         settings, length = state.sentences.settings, step.position + 1
         return output_score(best, length, self.hparams, final_score, settings)
 
-    def outputs(self, state: BeamState) -> decode_loop.Hypotheses:
+    def result(self, state: BeamState) -> decode_loop.Hypotheses:
         """Return the num_outputs best finished ones, or W with settings."""
         finished: Any = state.finished
         ids, scores = finished.ids, finished.scores
@@ -346,7 +338,7 @@ class BeamSearch(decode_loop.Search):
 class _HuggingFace(BeamSearch):
     """Search of generate(): see the top of this module."""
 
-    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+    def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
         """Return where [B] generate() continues: a heuristic."""
         penalty = self._length_penalty(tf.maximum(position, 1), state)
         best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
@@ -374,7 +366,7 @@ class _HuggingFace(BeamSearch):
         new, parents = self.keep(found, step, state, only_first_end=True)
         # Once ended, a sentence changes no more, while others of its batch
         # continue.
-        going = self.can_improve(step.position, state)
+        going = self.unfinished(step.position, state)
         live = tf.where(going[:, None], new.live_log_probs, FORBIDDEN)
         finished = _select_rows(going, new.finished, state.finished)
         return new._replace(live_log_probs=live, finished=finished), parents
@@ -383,8 +375,8 @@ class _HuggingFace(BeamSearch):
 class _EarlyStopping(_HuggingFace):
     """The same, where a sentence ends with its W-th finished output."""
 
-    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
-        going = super().can_improve(position, state)
+    def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+        going = super().unfinished(position, state)
         return going & (self._worst_finished(state) <= FORBIDDEN / 2)
 
 
@@ -443,19 +435,19 @@ class _Diverse(BeamSearch):
         )
         return state, tf.concat(parents, 1)
 
-    def can_improve(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
+    def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
         """Return where [B] a group may still become better."""
         of_groups = [
-            self.of_group.can_improve(position, _group(state, beams))
+            self.of_group.unfinished(position, _group(state, beams))
             for beams in self._slices
         ]
         return tf.reduce_any(tf.stack(of_groups), 0)
 
-    def outputs(self, state: BeamState) -> decode_loop.Hypotheses:
+    def result(self, state: BeamState) -> decode_loop.Hypotheses:
         finished: Any = state.finished
         _, best = tf.math.top_k(finished.scores, self.hparams.beam_size)
         finished = decode_loop.gather_beams(finished, best)
-        return super().outputs(state._replace(finished=finished))
+        return super().result(state._replace(finished=finished))
 
     def _penalized(self, logits, penalty, step, state):
         """Return candidates by log-probabilities without a penalty [B, V]."""

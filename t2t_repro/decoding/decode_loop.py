@@ -57,7 +57,18 @@ class Hypotheses(NamedTuple):
 
 
 class Search:
-    """Base class of searches, with the arguments of beam_search()."""
+    """Base class of searches, with the arguments of beam_search().
+
+    Their state is a NamedTuple of nests of tensors [B, …], whose `model_state`
+    is the model's.
+    """
+
+    start: Callable[[], Any]  # the state before the first step
+    # (position [] int32, state) -> [B] bool
+    unfinished: Callable[[tf.Tensor, Any], tf.Tensor]
+    advance: Callable[[tf.Tensor, Any], Any]  # (position, state) -> state
+    # Advancing a finished sentence must not change its hypotheses.
+    result: Callable[[Any], Hypotheses]
 
     def __init__(
         self,
@@ -71,85 +82,88 @@ class Search:
         self.model, self.sentences, self.rule = model, sentences, rule
         self.max_length, self.hparams = max_length, hparams
 
+    def run(self) -> Hypotheses:
+        """Advance the state until all sentences are finished."""
+        model, state = self.model, self.start()
+        position, num_blocks = tf.constant(0), model.num_blocks
+        block = model.block
+        if block is None:  # the only one ends with the last sentence
+            block, num_blocks = 0, 1
+        if num_blocks is not None:
+            for number in range(1, num_blocks):
+                end = number * block
+                position, state = self._advance_until(position, state, end)
+                compacted = model.compact_fn(state.model_state)
+                state = state._replace(model_state=compacted)
+            _, state = self._advance_until(position, state, None)
+            return self.result(state)
+        rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
 
-def run(
-    model: SearchModel,
-    state: Any,
-    unfinished: Callable,
-    advance: Callable,
-    result: Callable,
-) -> Hypotheses:
-    """Advance the state of a search until all sentences are finished.
-
-    Args:
-        model: SearchModel.
-        state: NamedTuple of nests of tensors [B, …]; its `model_state` is the
-            model's.
-        unfinished: (position [] int32, state) -> [B] bool.
-        advance: (position, state) -> state.
-        result: state -> Hypotheses; advancing a finished sentence must not
-            change its hypotheses.
-    """
-    position, num_blocks = tf.constant(0), model.num_blocks
-    block = model.block
-    if block is None:  # the only one ends with the last sentence
-        block, num_blocks = 0, 1
-    if num_blocks is not None:
-        for number in range(1, num_blocks):
-            position, state = _advance_until(
-                position, state, unfinished, advance, number * block
+        def advance_block(position, rows, state, outputs):
+            position, state = self._advance_until(
+                position, state, position + block
             )
+            outputs = tf.nest.map_structure(
+                lambda old, new: tf.tensor_scatter_nd_update(
+                    old, rows[:, None], new
+                ),
+                outputs,
+                self.result(state),
+            )
+            left = self.unfinished(position, state)
+            rows, state = _select_rows(left, (rows, state))
             compacted = model.compact_fn(state.model_state)
             state = state._replace(model_state=compacted)
-        _, state = _advance_until(position, state, unfinished, advance, None)
-        return result(state)
-    rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
+            return position, rows, state, outputs
 
-    def advance_block(position, rows, state, outputs):
-        position, state = _advance_until(
-            position, state, unfinished, advance, position + block
+        first = (position, rows, state, self.result(state))
+        shapes = tf.nest.map_structure(_shape_of_any_batch, first)
+        of_model = _shapes_of_any_block(model)
+        of_state = shapes[2]._replace(model_state=of_model)
+        return tf.while_loop(
+            lambda position, rows, *_: tf.size(rows) > 0,
+            advance_block,
+            first,
+            shape_invariants=(*shapes[:2], of_state, shapes[3]),
+        )[-1]
+
+    def _advance_until(self, position, state, end):
+        def continues(position, state):
+            any_unfinished = tf.reduce_any(self.unfinished(position, state))
+            if end is None:
+                return any_unfinished
+            return any_unfinished & (position < end)
+
+        def body(position, state):
+            # Slices and gathers lose static shapes, which the loop requires.
+            return position + 1, tf.nest.map_structure(
+                lambda new, old: (
+                    new if new is old else tf.ensure_shape(new, old.shape)
+                ),
+                self.advance(position, state),
+                state,
+            )
+
+        return tf.while_loop(continues, body, (position, state))
+
+    def predict(
+        self, ids: tf.Tensor, position: tf.Tensor, state: Any
+    ) -> tuple[tf.Tensor, rules.SearchStep, Any]:
+        """Run a step of the model, and advance the rule.
+
+        Returns:
+            logits [B, W, V] float32 of the subword at `position` of hypotheses
+            ids [B, W, T], rules.SearchStep, and the state with the advanced
+            `rule_state` and `model_state`.
+        """
+        previous = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
+        logits, attention, model_state = self.model.step_fn(
+            previous, position, state.model_state
         )
-        outputs = tf.nest.map_structure(
-            lambda old, new: tf.tensor_scatter_nd_update(
-                old, rows[:, None], new
-            ),
-            outputs,
-            result(state),
-        )
-        rows, state = _select_rows(unfinished(position, state), (rows, state))
-        compacted = model.compact_fn(state.model_state)
-        return position, rows, state._replace(model_state=compacted), outputs
-
-    first = (position, rows, state, result(state))
-    shapes = tf.nest.map_structure(_shape_of_any_batch, first)
-    state_shapes = shapes[2]._replace(model_state=_shapes_of_any_block(model))
-    shapes = (*shapes[:2], state_shapes, shapes[3])
-    return tf.while_loop(
-        lambda position, rows, *_: tf.size(rows) > 0,
-        advance_block,
-        first,
-        shape_invariants=shapes,
-    )[-1]
-
-
-def _advance_until(position, state, unfinished, advance, end):
-    def continues(position, state):
-        any_unfinished = tf.reduce_any(unfinished(position, state))
-        if end is None:
-            return any_unfinished
-        return any_unfinished & (position < end)
-
-    def body(position, state):
-        # Slices and gathers lose static shapes, which the loop requires.
-        return position + 1, tf.nest.map_structure(
-            lambda new, old: (
-                new if new is old else tf.ensure_shape(new, old.shape)
-            ),
-            advance(position, state),
-            state,
-        )
-
-    return tf.while_loop(continues, body, (position, state))
+        step = rules.SearchStep(position, ids, state.sentences, attention)
+        rule_state = self.rule.advance(step, state.rule_state)
+        state = state._replace(rule_state=rule_state, model_state=model_state)
+        return logits, step, state
 
 
 def _select_rows(selected, nest):
@@ -185,37 +199,6 @@ def _shapes_of_any_block(model):
         specs,
         compact.structured_outputs,
     )
-
-
-def predict(
-    model: SearchModel,
-    rule: rules.Rule,
-    ids: tf.Tensor,
-    position: tf.Tensor,
-    state: Any,
-) -> tuple[tf.Tensor, rules.SearchStep, Any]:
-    """Run a step of the model, and advance the rule.
-
-    Args:
-        model: SearchModel.
-        rule: rules.Rule.
-        ids: [B, W, T] int32, hypotheses up to `position`.
-        position: [] int32.
-        state: state of the search, with `sentences`, `rule_state` and
-            `model_state`.
-
-    Returns:
-        logits [B, W, V] float32 of the next subword, rules.SearchStep, and the
-        state with advanced states of model and rule.
-    """
-    previous = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
-    logits, attention, model_state = model.step_fn(
-        previous, position, state.model_state
-    )
-    step = rules.SearchStep(position, ids, state.sentences, attention)
-    rule_state = rule.advance(step, state.rule_state)
-    state = state._replace(rule_state=rule_state, model_state=model_state)
-    return logits, step, state
 
 
 def set_subwords(

@@ -57,29 +57,27 @@ class _Appending(decode_loop.Search):
     the subwords [B, W] int32 and their log-probabilities.
     """
 
-    def run(self):
+    def start(self):
         keys = self.keys()
         outputs, batch = ops.shape(keys)[1], tf.shape(keys)[0]
-        return decode_loop.run(
-            self.model,
-            OutputState(
-                tf.fill((batch, outputs, self.max_length), PAD),
-                tf.zeros((batch, outputs)),
-                tf.zeros((batch, outputs), tf.bool),
-                keys,
-                self.sentences,
-                self.rule.start(self.sentences, outputs),
-                self.model.state,
-            ),
-            lambda position, state: ~tf.reduce_all(state.ended, -1),
-            self._advance,
-            lambda state: decode_loop.Hypotheses(state.ids, state.scores),
+        return OutputState(
+            tf.fill((batch, outputs, self.max_length), PAD),
+            tf.zeros((batch, outputs)),
+            tf.zeros((batch, outputs), tf.bool),
+            keys,
+            self.sentences,
+            self.rule.start(self.sentences, outputs),
+            self.model.state,
         )
 
-    def _advance(self, position, state):
-        logits, step, state = decode_loop.predict(
-            self.model, self.rule, state.ids, position, state
-        )
+    def unfinished(self, position, state):
+        return ~tf.reduce_all(state.ended, -1)
+
+    def result(self, state):
+        return decode_loop.Hypotheses(state.ids, state.scores)
+
+    def advance(self, position, state):
+        logits, step, state = self.predict(state.ids, position, state)
         subwords, log_probs = self.choose(logits, step, state)
         totals = state.scores + log_probs
         ends = subwords == EOS
