@@ -91,20 +91,18 @@ def _require_exportable(run, hparams, format, max_beam_size):
                 "Calls of CTranslate2 name any beam size; got "
                 f"--max_beam_size={max_beam_size}. Omit it."
             )
+        if run.problem.tag or run.vocabularies.source.leads_outputs:
+            raise errors.UserError(
+                "CTranslate2's callers give the languages, as tokens. Omit "
+                "--target_language; models of tags such as <en2de> are "
+                "converted by CTranslate2 from the original."
+            )
     if run.problem.normalizes:
         raise errors.UserError(
             f"{run.problem.registered_name} changes its text before the model "
             "reads it, which an exported graph cannot do: it would translate "
             "raw text badly. Translate with decoder, or train on the text as "
             "it is."
-        )
-    if format == "ctranslate2" and (
-        run.problem.tag or run.vocabularies.source.leads_outputs
-    ):
-        raise errors.UserError(
-            "CTranslate2's callers give the languages, as tokens. Omit "
-            "--target_language; models of tags such as <en2de> are converted "
-            "by CTranslate2 from the original."
         )
     if hparams.rerank:
         raise errors.UserError(
@@ -131,20 +129,12 @@ def export_ctranslate2(
     card: dict,
     weights_dtype: str = "float32",
 ) -> pathlib.Path:
-    """Write a folder that ``ctranslate2.Translator`` loads.
+    """Write a folder that ``ctranslate2.Translator`` loads; return its path.
 
-    The folder is written under another name and renamed when it is complete.
-
-    Args:
-        models: one model; CTranslate2 has no ensembles.
-        vocabularies: vocabularies of source and target.
-        decode_hparams: settings whose lengths give the number of positions.
-        export_dir: the folder, which is absent or empty.
-        card: entries of the model card.
-        weights_dtype: float32; CTranslate2 rounds weights on loading.
-
-    Returns:
-        The folder.
+    The folder, absent or empty, is written under another name and renamed when
+    it is complete. The arguments are those of saved_model.export(): one model,
+    since CTranslate2 has no ensembles, settings whose lengths give the number
+    of positions, and float32, since weights are rounded on loading.
 
     Raises:
         UserError: the folder is not empty, another process writes to it, the
