@@ -241,12 +241,8 @@ class BeamSearch(decode_loop.Search):
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
     ) -> Candidates:
         """Return the candidates for the next subword."""
-        log_probs, subwords = decode_loop.top_candidates(
-            logits,
-            _double(self.hparams.beam_size),
-            self.rule,
-            step,
-            state.rule_state,
+        log_probs, subwords = self.top_candidates(
+            logits, _double(self.hparams.beam_size), step, state
         )
         totals = log_probs + state.live_log_probs[..., None]
         return self.prioritized(subwords, totals, step, state)

@@ -165,6 +165,46 @@ class Search:
         state = state._replace(rule_state=rule_state, model_state=model_state)
         return logits, step, state
 
+    def top_candidates(
+        self, logits: tf.Tensor, count: int, step: SearchStep, state: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the most probable next subwords, given logits [B, W, V].
+
+        Returns:
+            log-probabilities, with what the rule adds, and subwords [B, W, C],
+            where C is a little more than `count`. Forbidden subwords have the
+            log-probability FORBIDDEN.
+        """
+        rule, state = self.rule, state.rule_state
+        # Masking PAD and `excluded` removes no more candidates than are read
+        # beyond `count`; that is cheaper than masking them among all V.
+        excluded = rule.excluded(step, state)
+        scores = rule.score(logits, step, state)
+        log_probs, subwords = top_k(
+            scores, min(count + 1 + len(excluded), logits.shape[-1])
+        )
+        wanted = rule.wanted(step, state)
+        if wanted is not None:
+            log_probs, subwords = _with_wanted(
+                log_probs, subwords, wanted, scores
+            )
+        # Only the candidates are normalized: log_softmax would write all V.
+        normalizers = log_normalizers(logits)[..., None]
+        log_probs -= normalizers
+        is_out = is_excluded(subwords, excluded)
+        log_probs = tf.where(is_out, FORBIDDEN, log_probs)
+        forced = forced_subwords(log_probs, rule, step, state)
+        given = tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
+        if rule.leads_outputs:
+            given = tf.where(step.position == 0, 0.0, given)
+        others = tf.fill(tf.shape(log_probs[..., 1:]), FORBIDDEN)
+        given = tf.concat([given, others], -1)
+        is_free = (forced == PAD)[..., None]
+        return (
+            tf.where(is_free, log_probs, given),
+            tf.where(is_free, subwords, forced[..., None]),
+        )
+
 
 def _select_rows(selected, nest):
     """Return the selected rows [B] bool of a nest of tensors [B, …]."""
@@ -229,52 +269,6 @@ def log_normalizers(logits: tf.Tensor) -> tf.Tensor:
     return (greatest - tf.math.log(share))[..., 0]
 
 
-def top_candidates(
-    logits: tf.Tensor, count: int, rule: Rule, step: SearchStep, state: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the most probable next subwords.
-
-    Args:
-        logits: [B, W, V] float32, logits of the model or ensemble.
-        count: number of candidates that the search needs.
-        rule: restricts the next subword, and adds to scores.
-        step: position and hypotheses.
-        state: state of the rule.
-
-    Returns:
-        log-probabilities, with what the rule adds, and subwords [B, W, C],
-        where C is a little more than `count`. Forbidden subwords have the
-        log-probability FORBIDDEN.
-    """
-    # Masking PAD and `excluded` removes no more candidates than are read beyond
-    # `count`; that is cheaper than masking them among all V subwords.
-    excluded = rule.excluded(step, state)
-    scores = rule.score(logits, step, state)
-    log_probs, subwords = top_k(
-        scores, min(count + 1 + len(excluded), logits.shape[-1])
-    )
-    wanted = rule.wanted(step, state)
-    if wanted is not None:
-        log_probs, subwords = _with_wanted(log_probs, subwords, wanted, scores)
-    # Only the candidates are normalized: a log_softmax would write all V again.
-    normalizers = log_normalizers(logits)[..., None]
-    log_probs -= normalizers
-    log_probs = tf.where(_is_excluded(subwords, excluded), FORBIDDEN, log_probs)
-    forced = _forced_subwords(log_probs, rule, step, state)
-    forced_log_probs = (
-        tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
-    )
-    if rule.leads_outputs:
-        is_first = step.position == 0
-        forced_log_probs = tf.where(is_first, 0.0, forced_log_probs)
-    others = tf.fill(tf.shape(log_probs[..., 1:]), FORBIDDEN)
-    is_free = (forced == PAD)[..., None]
-    return (
-        tf.where(is_free, log_probs, tf.concat([forced_log_probs, others], -1)),
-        tf.where(is_free, subwords, forced[..., None]),
-    )
-
-
 def _with_wanted(log_probs, subwords, wanted, scores):
     """Return [B, W, C + N] candidates with `wanted` [B, W, N] added once."""
     order = tf.range(tf.shape(wanted)[-1])
@@ -289,44 +283,7 @@ def _with_wanted(log_probs, subwords, wanted, scores):
     )
 
 
-def sample_subwords(
-    logits: tf.Tensor,
-    sample: Callable[[tf.Tensor], tf.Tensor],
-    rule: Rule,
-    step: SearchStep,
-    state: Any,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sample a subword for each hypothesis.
-
-    Args:
-        logits: [B, W, V] float32, logits of the model or ensemble.
-        sample: function of logits [B, W, V] that returns subwords [B, W].
-        rule: as in top_candidates().
-        step: as in top_candidates().
-        state: state of the rule.
-
-    Returns:
-        subwords [B, W] int32, log-probabilities with what the rule adds.
-    """
-    allowed = tf.where(
-        _is_excluded(tf.range(logits.shape[-1]), rule.excluded(step, state)),
-        FORBIDDEN,
-        rule.score(logits, step, state),
-    )
-    forced = _forced_subwords(allowed, rule, step, state)
-    is_free = forced == PAD
-    subwords = tf.where(is_free, sample(allowed), forced)
-    raw, with_rule = (
-        tf.gather(values, subwords[..., None], batch_dims=2)[..., 0]
-        for values in (logits, allowed)
-    )
-    selected = tf.where(is_free, with_rule, raw) - log_normalizers(logits)
-    if rule.leads_outputs:
-        selected = tf.where(is_free | (step.position > 0), selected, 0.0)
-    return subwords, selected
-
-
-def _is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:
+def is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:
     """Return where `subwords` [B, W, C] or [V] are PAD or excluded."""
     result = subwords == PAD
     for subword in excluded:
@@ -334,7 +291,7 @@ def _is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:
     return result
 
 
-def _forced_subwords(
+def forced_subwords(
     scores: tf.Tensor, rule: Rule, step: SearchStep, state: Any
 ) -> tf.Tensor:
     """Return forced subwords [B, W] int32, PAD where any is allowed.

@@ -104,9 +104,7 @@ class _Greedy(_Appending):
         return tf.zeros((tf.shape(self.sentences.limits)[0], 1), tf.int32)
 
     def choose(self, logits, step, state):
-        log_probs, subwords = decode_loop.top_candidates(
-            logits, 1, self.rule, step, state.rule_state
-        )
+        log_probs, subwords = self.top_candidates(logits, 1, step, state)
         best = tf.argmax(log_probs, -1)[..., None]
         return tuple(
             tf.gather(values, best, batch_dims=2)[..., 0]  # [B, 1]
@@ -136,14 +134,29 @@ class _Sampling(_Appending):
         return randomness.hash_int32(keys[:, None] ^ numbers)
 
     def choose(self, logits, step, state):
-        keys = randomness.hash_int32(state.keys ^ step.position)
-        return decode_loop.sample_subwords(
-            logits,
-            lambda allowed: sample_ids(allowed, self.hparams, keys),
-            self.rule,
-            step,
-            state.rule_state,
+        rule, rule_state = self.rule, state.rule_state
+        allowed = tf.where(
+            decode_loop.is_excluded(
+                tf.range(logits.shape[-1]), rule.excluded(step, rule_state)
+            ),
+            FORBIDDEN,
+            rule.score(logits, step, rule_state),
         )
+        forced = decode_loop.forced_subwords(allowed, rule, step, rule_state)
+        is_free = forced == PAD
+        keys = randomness.hash_int32(state.keys ^ step.position)
+        sampled = sample_ids(allowed, self.hparams, keys)
+        subwords = tf.where(is_free, sampled, forced)
+        raw, with_rule = (
+            tf.gather(values, subwords[..., None], batch_dims=2)[..., 0]
+            for values in (logits, allowed)
+        )
+        log_probs = tf.where(is_free, with_rule, raw)
+        log_probs -= decode_loop.log_normalizers(logits)
+        if rule.leads_outputs:
+            is_given = ~is_free & (step.position == 0)
+            log_probs = tf.where(is_given, 0.0, log_probs)
+        return subwords, log_probs
 
 
 def num_samples(
