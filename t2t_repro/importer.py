@@ -20,16 +20,7 @@ from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
 
-# System -> module of t2t_repro/importing/ that reads its models.
-SYSTEMS = (  # modules of importing/
-    "huggingface",
-    "marian",
-    "ctranslate2",
-    "tensor2tensor",
-    "fairseq",
-    "opennmt_tf",
-)
-# Files by which a folder of a system is known.
+# Modules of importing/, and files by which a folder of a system is known.
 _SIGNS = {
     "huggingface": ("*.safetensors", "pytorch_model*.bin"),
     "marian": ("*.npz", "*decoder.yml"),
@@ -44,7 +35,9 @@ _SIGNS = {
 class Options:
     """Options of importer, each a flag of the same name."""
 
-    from_: str | None = flag(None, "System of the model.", choices=SYSTEMS)
+    from_: str | None = flag(
+        None, "System of the model.", choices=tuple(_SIGNS)
+    )
     input: str | None = flag(
         None,
         "Folder of the model, or its file of weights; of huggingface also its "

@@ -425,17 +425,12 @@ def print_next(command: str, *more: str, of_run: bool = True) -> None:
     """
     if os.environ.get("T2T_NEXT") == "0":
         return
-    line = shlex.join(["t2t", command, *(_naming() if of_run else ()), *more])
-    print(f"Next: {line}", file=sys.stderr)
-
-
-def _naming():
-    """Return the given flags that name the run, or its data and settings."""
+    names = ["usr_dir", "problem", "problem_args", "hparams_set", "data_dir"]
     if _OUTPUT_DIR.value:
-        return given(_OUTPUT_DIR.name)
-    return given(
-        "usr_dir", "problem", "problem_args", "hparams_set", "data_dir"
-    )
+        names = ["output_dir"]
+    naming = given(*names) if of_run else []
+    line = shlex.join(["t2t", command, *naming, *more])
+    print(f"Next: {line}", file=sys.stderr)
 
 
 def given(*names: str) -> list[str]:

@@ -481,7 +481,10 @@ def score(
     directions = {
         name: _score_text(
             [hypotheses[i] for i in indices],
-            _without_tags(test_set.select(indices)),
+            # Tags of languages are no words.
+            test_set.select(indices).normalized(
+                lambda line: languages.split_tag(line)[1], str
+            ),
             _suites(test_set, suite)[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,
@@ -500,11 +503,6 @@ def _suites(test_set, suite):
         name: suite._replace(language=name.split("-")[1])
         for name in test_set.directions
     }
-
-
-def _without_tags(test_set):
-    """Return a test set whose sources have no tags: they are no words."""
-    return test_set.normalized(lambda line: languages.split_tag(line)[1], str)
 
 
 def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:

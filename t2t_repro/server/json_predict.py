@@ -57,7 +57,8 @@ def parse(body: bytes) -> Body:
     try:
         content = json.loads(
             body.decode("utf-8-sig"),  # skips a byte order mark
-            object_pairs_hook=_first_of_each,
+            # Of equal keys, the first one counts.
+            object_pairs_hook=lambda pairs: dict(reversed(pairs)),
         )
     except (ValueError, RecursionError) as error:
         raise request_errors.invalid(f"JSON Parse error: {error}") from error
@@ -68,11 +69,6 @@ def parse(body: bytes) -> Body:
         raise request_errors.invalid("'signature_name' must be a string.")
     kept = content.keys() & {"instances", "inputs"}
     return Body(signature, {key: content[key] for key in kept})
-
-
-def _first_of_each(pairs):
-    """Return a dict with the first of equal keys."""
-    return dict(reversed(pairs))
 
 
 def read_inputs(

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
@@ -219,7 +219,8 @@ class TranslationFolder:
                 )
             _refuse_differences(folder, self._contents["settings"], settings)
         named = output_names(sources)
-        files.remove_leftovers(folder, _is_in([*named, MANIFEST]))
+        cut = {name[:50] for name in (*named, MANIFEST)}  # as of temporaries
+        files.remove_leftovers(folder, cut.__contains__)
         entries = self._contents["files"]
         for name, source in named.items():
             if name in entries:
@@ -284,12 +285,6 @@ def output_names(sources: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
             )
         named[name] = source
     return named
-
-
-def _is_in(names: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function that knows names, also cut to those of temporaries."""
-    cut = {name[:50] for name in names}
-    return lambda name: name in cut
 
 
 def _refuse_differences(
