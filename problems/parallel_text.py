@@ -15,7 +15,7 @@ from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import pair_files
 from t2t_repro.text.languages import (
-    DirectionTagger,
+    Tagger,
     check_direction,
     check_language,
     tag_of,
@@ -352,7 +352,7 @@ class ParallelTextMultilingual(ParallelTextMany):
         """Functions that add the tag to a source, and change no target."""
         if not self.reads_source:
             return super().normalizers
-        tagger = DirectionTagger(
+        tagger = Tagger(
             self.target_languages, self.target_language, self.source_language
         )
         return tagger, str

@@ -410,9 +410,8 @@ class RemoteModel(SignatureTranslator):
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
         if not target_language:  # the server knows whether tags are needed
             return lines
-        has_both = "-" in target_language
-        tagger = languages.DirectionTagger if has_both else languages.Tagger
-        return list(map(tagger((), target_language), lines))
+        source = "" if "-" in target_language else None
+        return list(map(languages.Tagger((), target_language, source), lines))
 
     @abc.abstractmethod
     def run_once(

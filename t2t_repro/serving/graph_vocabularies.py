@@ -402,12 +402,12 @@ class GraphTagger:
     Lines may also be given their languages beside the text, one for each.
     """
 
-    def __init__(self, tagger: languages.Tagger | languages.DirectionTagger):
+    def __init__(self, tagger: languages.Tagger):
         """Store what the tagger knows."""
         source, _, target = tagger.language.rpartition("-")
         self._defaults = [target]
         self._pattern = _TAGGED
-        if isinstance(tagger, languages.DirectionTagger):
+        if tagger.source is not None:
             self._defaults.append(source or tagger.source)
             self._pattern = languages.DIRECTED
         self._known = tagger.languages

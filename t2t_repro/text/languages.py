@@ -122,60 +122,19 @@ def join_tag(tag: str, text: str) -> str:
     return f"{tag} {text}" if tag else text
 
 
-def has_known_tag(line: str, languages: Iterable[str]) -> bool:
-    """Return whether a line is blank or begins with the tag of a language."""
-    return not line.strip() or split_tag(line)[0] in map(tag_of, languages)
-
-
 @dataclasses.dataclass(frozen=True)
 class Tagger:
-    """Function that adds the tag of a language to lines without a tag.
+    """Function that adds the tag of languages to lines without a tag.
 
-    If both fields are given, the tag of another language is text, as in
-    "<2nd> place".
-    """
-
-    languages: tuple[str, ...]  # target languages of the model; (): unknown
-    language: str = ""  # of lines without a tag; "": they are refused
-
-    def __call__(self, line: str) -> str:
-        """Return a line with its tag; without other text it is blank.
-
-        Raises:
-            UserError: there is no tag that the model knows.
-        """
-        own, text = split_tag(line)
-        if (
-            self.language
-            and self.languages
-            and not has_known_tag(own, self.languages)
-        ):
-            own, text = "", line
-        if not text.strip():
-            return text
-        tagged = join_tag(
-            own or (self.language and tag_of(self.language)), text
-        )
-        if self.languages and not has_known_tag(tagged, self.languages):
-            tags = _first([*map(tag_of, self.languages)])
-            raise errors.UserError(
-                "A source must have the tag of its target language at its "
-                f"beginning, one of {tags}; got {tagged[:80]!r}. Write the "
-                "tag, or name the language with target_language."
-            )
-        return tagged
-
-
-@dataclasses.dataclass(frozen=True)
-class DirectionTagger:
-    """Tagger of models that read the languages of source and target.
-
-    A line's own tag may name the target alone, as "<2de>".
+    The tags of some models name the source, too; a line's own tag may then name
+    the target alone. If the languages of the model and of the line are given,
+    the tag of another language is text, as in "<2nd> place".
     """
 
     languages: tuple[str, ...]  # of the model; (): unknown
-    language: str = ""  # of lines without a tag, as of tag_of(); "": none
-    source: str = ""  # of tags that name the target alone; "": refused
+    language: str = ""  # of lines without a tag, as of tag_of(); "": refused
+    # Of tags that name the target alone; None: tags never name the source.
+    source: str | None = None
 
     def __call__(self, line: str) -> str:
         """Return a line with its tag; without other text it is blank.
@@ -183,21 +142,29 @@ class DirectionTagger:
         Raises:
             UserError: a language is missing, or the model does not know it.
         """
-        own, text = split_direction(line)
-        known = ("", *self.languages)
-        if self.language and self.languages and not {*own} <= {*known}:
+        if self.source is None:
+            tag, text = split_tag(line)
+            own = "", tag[2:-1]
+        else:
+            own, text = split_direction(line)
+        known = {"", *self.languages}
+        if self.language and self.languages and not {*own} <= known:
             own, text = ("", ""), line
         if not text.strip():
             return text
         source, _, target = self.language.rpartition("-")
-        direction = own[0] or source or self.source, own[1] or target
+        target = own[1] or target
+        if self.source is None:
+            check_language("target", target, self.languages)
+            return join_tag(tag_of(target), text)
+        direction = own[0] or source or self.source, target
         check_direction(direction, self.languages)
         return join_tag(tag_of("-".join(direction)), text)
 
 
 def tagger_of(
     data: Mapping[str, Any], target_language: str = "", source: str = ""
-) -> Tagger | DirectionTagger | None:
+) -> Tagger | None:
     """Return the tagger of an export; None: its sources have no tags.
 
     Args:
@@ -209,10 +176,9 @@ def tagger_of(
     if not (known := tuple(data.get("target_languages", ()))):
         return None
     target_language = target_language or data.get(TARGET, "")
-    if data.get("source_languages"):
-        source = source or data.get(SOURCE, "")
-        return DirectionTagger(known, target_language, source)
-    return Tagger(known, target_language)
+    if not data.get("source_languages"):
+        return Tagger(known, target_language)
+    return Tagger(known, target_language, source or data.get(SOURCE, ""))
 
 
 def check_direction(direction: Direction, languages: Sequence[str]) -> None:
@@ -236,10 +202,10 @@ def check_language(side: str, code: str, languages: Sequence[str]) -> None:
         raise errors.UserError(
             f"The language of the {side} must be one that the model knows; got "
             f"{code!r}.{errors.hint(code, languages)} Begin the line with a "
-            "tag such as <en2de>, or say --source_language and "
-            "--target_language; in Python, target_language='en-de'; in "
-            f"requests to the signature directed, {SOURCE} and {TARGET}. "
-            f"{known}"
+            "tag such as <2de>, or <en2de> if the model reads the source's "
+            "language, or say --target_language and --source_language; in "
+            "Python, target_language='en-de'; in requests to the signature "
+            f"directed, {TARGET} and {SOURCE}. {known}"
         )
 
 

@@ -110,13 +110,16 @@ def test_decoder_takes_a_language_or_tags(run, digits):
     (digits / "in").write_text(text)
     refused = run("decoder", out, f"--decode_from_file={digits / 'in'}")
     assert refused.returncode == 1
-    assert "Error: Line 1: A source must have the tag" in refused.stderr
-    assert "one of <2de>, <2en>, <2fr>; got 'one two'" in refused.stderr
+    assert (
+        "Error: Line 1: The language of the target must be one"
+        in refused.stderr
+    )
+    assert "got ''. Begin the line with a tag such as <2de>" in refused.stderr
     refused = run("decoder", out, "--target_language=it", stdin=text)
     assert "no direction with the languages it" in refused.stderr
     chat = run("decoder", out, "--decode_interactive", stdin=text)
     tag_is_missing, _, translation = ok(chat).splitlines()
-    assert "tag of its target language" in tag_is_missing
+    assert "language of the target" in tag_is_missing
     assert translation.endswith(french)
 
 
@@ -144,4 +147,4 @@ def test_export_and_server_translate_into_the_language(run, digits):
         with pytest.raises(urllib.error.HTTPError, match="400") as raised:
             server.ask(":predict", {"instances": ["seven"]})
         message = json.loads(raised.value.read())["error"]
-        assert "inputs[0]: A source must have the tag" in message
+        assert "inputs[0]: The language of the target must be one" in message

@@ -124,7 +124,7 @@ def test_direction_determines_languages_and_tags():
     assert chosen.suite.language == "de"
     assert chosen.normalizers[0]("a") == "<2de> a"
     assert problem.target_language == ""  # unchanged
-    with pytest.raises(errors.UserError, match="tag of its target language"):
+    with pytest.raises(errors.UserError, match="language of the target"):
         problem.normalizers[0]("a")
     for languages in (("fr", "de"), ("it", "")):
         with pytest.raises(errors.UserError, match="no direction with.*en-fr"):
