@@ -30,8 +30,8 @@ _LANGUAGE = (
 
 
 @common_flags.options
-class TextOptions:
-    """Options of evaluate that name text and languages, each a flag."""
+class Options:
+    """Options of evaluate, each a flag of the same name."""
 
     split: str = flag(
         "test",
@@ -61,17 +61,6 @@ class TextOptions:
     tokenized: bool = flag(
         False, "Take translations and references as tokenized text."
     )
-
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        """Languages of source and target, where they are given."""
-        return self.source_language, self.language
-
-
-@common_flags.options
-class Options:
-    """Other options of evaluate, each a flag of the same name."""
-
     bootstrap_samples: int = flag(
         1_000,
         "Bootstrap samples for 95% intervals and the paired test; 1: neither.",
@@ -93,6 +82,11 @@ class Options:
     scores_file: str | None = flag(
         None, "JSON file for all scores and settings."
     )
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Languages of source and target, where they are given."""
+        return self.source_language, self.language
 
     def read_side(self) -> list[str] | None:
         """Return the side inputs; None without a file."""
@@ -125,9 +119,9 @@ def _read_texts() -> Texts:
         *("translations", "checkpoint_path"),
         *("decode_hparams", "decode_side_file"),
     )
-    if flags.FLAGS.scores_file:
-        files.require_replaceable(files.expand_path(flags.FLAGS.scores_file))
-    options = common_flags.field_values(TextOptions)
+    options = common_flags.field_values(Options)
+    if options.scores_file:
+        files.require_replaceable(files.expand_path(options.scores_file))
     run = model = None
     if not options.translations:
         model = common_flags.trained_model()

@@ -150,6 +150,17 @@ class Options:
                 f"for a request of --max_batch_size={self.max_batch_size} "
                 "sentences. Raise the one or lower the other."
             )
+        certificate, key, _ = self.tls_paths
+        if any(self.tls_paths) and not (certificate and key):
+            raise errors.UserError(
+                "TLS needs both --tls_certificate and --tls_key; got "
+                f"{certificate or 'no certificate'} and {key or 'no key'}."
+            )
+
+    @property
+    def tls_paths(self) -> tuple[str | None, ...]:
+        """Paths of certificate and key, and of the clients' authority."""
+        return self.tls_certificate, self.tls_key, self.tls_client_ca
 
     @property
     def request_limits(self) -> connection.Limits:
@@ -221,27 +232,11 @@ def main() -> None:
 
 
 def _settings(options):
-    from t2t_repro.server import server_settings
-
-    return server_settings.Settings(
-        options.host,
-        server_settings.Ports(
-            options.rest_port, options.grpc_port, options.health_port
-        ),
-        options.grace_secs,
-        options.file_system_poll_wait_seconds,
-        _access(options),
-        _tls(options),
-        server_settings.parse_grpc_options(options.grpc_channel_arguments),
-    )
-
-
-def _access(options):
-    """Return who may send requests, and warn if that is anybody."""
+    """Return the settings of the server; warn if anybody may use it."""
     from t2t_repro.server import server_settings
 
     host, hosts = options.host, set(options.allowed_hosts)
-    tokens = ()
+    tokens, tls = (), None
     if options.token_file:
         tokens = connection.read_tokens(options.token_file)
     if server_settings.is_loopback(host):
@@ -252,27 +247,23 @@ def _access(options):
             "this server. --token_file or --tls_client_ca restricts it.",
             file=sys.stderr,
         )
-    return server_settings.Access(
-        frozenset(name.lower() for name in hosts),
-        options.rest_api_enable_cors_support,
-        tokens,
-    )
-
-
-def _tls(options):
-    from t2t_repro.server import server_settings
-
-    certificate, key = options.tls_certificate, options.tls_key
-    paths = certificate, key, options.tls_client_ca
-    if not any(paths):
-        return None
-    if not (certificate and key):
-        raise errors.UserError(
-            "TLS needs both --tls_certificate and --tls_key; got "
-            f"{certificate or 'no certificate'} and {key or 'no key'}."
-        )
-    return server_settings.Tls(
-        *(path and files.expand_path(path) for path in paths)
+    if options.tls_certificate:
+        paths = (path and files.expand_path(path) for path in options.tls_paths)
+        tls = server_settings.Tls(*paths)
+    return server_settings.Settings(
+        host,
+        server_settings.Ports(
+            options.rest_port, options.grpc_port, options.health_port
+        ),
+        options.grace_secs,
+        options.file_system_poll_wait_seconds,
+        server_settings.Access(
+            frozenset(name.lower() for name in hosts),
+            options.rest_api_enable_cors_support,
+            tokens,
+        ),
+        tls,
+        server_settings.parse_grpc_options(options.grpc_channel_arguments),
     )
 
 
