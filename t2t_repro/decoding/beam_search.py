@@ -499,16 +499,19 @@ def _shared(totals, banks):
     return tf.where(totals > FORBIDDEN / 2, priorities, FORBIDDEN)
 
 
-def _with_ended(finished, ids, ends, scores, log_probs):
+def _with_ended(old, ids, ends, scores, log_probs):
     """Return the W best of finished hypotheses and candidates that end."""
-    ended = FinishedHypotheses(
+    new = FinishedHypotheses(
         ids,
         tf.where(ends, scores, FORBIDDEN),
         tf.nest.map_structure(  # an empty nest unless requested
-            lambda _: tf.where(ends, log_probs, FORBIDDEN), finished.raw_scores
+            lambda _: tf.where(ends, log_probs, FORBIDDEN), old.raw_scores
         ),
     )
-    return _best_finished(finished, ended, ops.shape(finished.scores)[1])
+    both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), old, new)
+    scores, best = tf.math.top_k(both.scores, ops.shape(old.scores)[1])
+    others = decode_loop.gather_beams(both._replace(scores=()), best)
+    return others._replace(scores=scores)
 
 
 def _chosen(state, position, size):
@@ -552,13 +555,3 @@ def _flatten_beams(x):
     """Reshape [B, W, C] to [B, W * C]."""
     _, beams, count = ops.shape(x)
     return tf.reshape(x, (-1, beams * count))
-
-
-def _best_finished(
-    old: FinishedHypotheses, new: FinishedHypotheses, count: tf.Tensor | int
-) -> FinishedHypotheses:
-    """Return the `count` best of two sets of finished hypotheses."""
-    both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), old, new)
-    scores, best = tf.math.top_k(both.scores, count)
-    others = decode_loop.gather_beams(both._replace(scores=()), best)
-    return others._replace(scores=scores)
