@@ -62,8 +62,6 @@ SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
     """Subwords of a list of merges, with the ids of another program."""
 
-    not_learned = "Codes of byte pair encoding are not learned here."
-
     def __init__(self, model: bytes):
         """Parse the file.
 

@@ -236,7 +236,6 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
     of transformers). Elsewhere, a code is text.
     """
 
-    not_learned = "A vocabulary with ids of another program cannot be learned."
     graph_class = "t2t_repro.serving.graph_vocabularies.MappedPieceGraph"
     needs_bytes = False
     learns_tags = False

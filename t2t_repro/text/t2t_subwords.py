@@ -32,7 +32,6 @@ _MAX_CACHED_WORDS = 100_000
 class T2TSubwords(Imported, TokenList):
     """A vocabulary file of tensor2tensor, a quoted subword on each line."""
 
-    not_learned = "tensor2tensor's vocabularies are not learned here."
     graph_class = "t2t_repro.serving.graph_vocabularies.T2TSubwordsGraph"
 
     def __init__(self, model: bytes):

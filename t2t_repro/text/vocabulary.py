@@ -190,12 +190,11 @@ class Vocabulary:
 class Imported(Vocabulary):
     """Base class of vocabularies that only importers make."""
 
-    not_learned = ""  # the beginning of the error of learn()
-
     @classmethod
     def learn(cls, *arguments: Any, **settings: Any) -> Self:
         raise errors.UserError(
-            f"{cls.not_learned} Import a model, and name its file: "
+            f"{cls.__name__} cannot be learned: its ids are those of another "
+            "program. Import a model, and name its vocabulary file: "
             "--problem_args=vocabulary=…."
         )
 
