@@ -46,8 +46,6 @@ def _cases():
                     tuple(zip(names, sequences, strict=True)),
                 ),
             )
-        llama = "transformer_llama"
-        yield f"{llama}-{rows}", Case(llama, "tiny", rows, 100)
         moe = "transformer_moe"
         yield f"{moe}-{rows}", Case(moe, f"{moe}_tiny", rows, 100)
     for name in ("bytenet", "neural_gpu"):
