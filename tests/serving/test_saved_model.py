@@ -322,55 +322,33 @@ def test_compiled_export_gives_the_same_outputs(
         )
 
 
-TEXTS = ["two birds sing", "", "birds", "🐶 \0 the cat sat on the mat"]
+TEXTS = ["two birds sing", "", "birds", "🐶 the cat sat on the mat"]
 
 
-@pytest.fixture(scope="module")
-def outputs(local):
-    return local("attention", inputs=TEXTS)
-
-
-def test_attention_outputs_equal_default_signature(local, outputs):
-    expected = local("serving_default", inputs=TEXTS)
-    assert outputs["outputs"].tolist() == expected["outputs"].tolist()
-    assert outputs["truncated"].tolist() == expected["truncated"].tolist()
-
-
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_pieces_spell_text_and_eos(outputs, side):
-    lengths = outputs[f"{side}_lengths"]
-    for pieces, length, text in zip(
-        outputs[f"{side}_pieces"], lengths, TEXTS, strict=True
-    ):
-        pieces = [piece.decode() for piece in pieces]
-        assert not any(pieces[length:])
-        if length:
-            assert pieces[length - 1] == "</s>"
-        if side == "source" and text.isascii():
-            spelt = "".join(pieces[: length - 1]).replace("▁", " ").strip()
-            assert spelt == text
-    assert lengths[1] == (1 if side == "source" else 0)  # "" is EOS alone
-
-
-def test_weights_are_distributions_over_source(outputs):
-    weights = outputs["weights"]
-    sizes = (outputs["target_lengths"], outputs["source_lengths"])
-    assert weights.shape == (4, 1, *(max(size) for size in sizes))
-    for row, length, source_length in zip(weights, *sizes, strict=True):
-        np.testing.assert_allclose(row[:, :length].sum(-1), 1, rtol=1e-5)
-        assert not row[:, length:].any()
-        assert not row[:, :, source_length:].any()
-
-
-def test_mean_of_heads_is_the_attention(local, outputs):
-    by_head = local("attention_heads", inputs=TEXTS)
-    for name, value in outputs.items():
-        if name != "weights":
-            assert by_head[name].tolist() == value.tolist()
-    heads = by_head["weights"]
-    assert heads.shape[2] > 1
-    assert not np.allclose(heads[:, :, 0], heads[:, :, 1])
-    np.testing.assert_allclose(heads.mean(2), outputs["weights"], atol=1e-6)
+def test_attention_is_that_of_the_translator(rounded_translator, local):
+    """A blank line is EOS alone, and has no output."""
+    mean = local("attention", inputs=TEXTS)
+    heads = local("attention_heads", inputs=TEXTS)
+    weights = heads.pop("weights")  # [B, layers, H, T, L]
+    assert weights.shape[2] > 1
+    np.testing.assert_allclose(weights.mean(2), mean.pop("weights"), atol=1e-6)
+    for name, array in mean.items():
+        assert array.tolist() == heads[name].tolist()
+    assert not mean["truncated"].any()
+    for i, text in enumerate(TEXTS):
+        source, target = ["</s>"], []
+        if text:
+            trace = rounded_translator.attention(text)
+            source, target = trace.source, trace.target
+            assert mean["outputs"][i].decode() == trace.outputs
+            found = weights[i, :, :, : len(target), : len(source)]
+            np.testing.assert_allclose(found, trace.weights.cross, atol=1e-5)
+        for side, expected in (("source", source), ("target", target)):
+            length = mean[f"{side}_lengths"][i]
+            pieces = [x.decode() for x in mean[f"{side}_pieces"][i]]
+            assert pieces[:length] == expected and not any(pieces[length:])
+        assert not weights[i, :, :, len(target) :].any()
+        assert not weights[i, ..., len(source) :].any()
 
 
 TIGHT = connection.Limits(max_batch_size=3, max_batch_bytes=8)
