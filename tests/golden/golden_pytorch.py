@@ -10,9 +10,8 @@ numbers are accurate and the same on every machine. Where PyTorch has weights
 that t2t_repro lacks, such as biases of attention and a second bias of a
 recurrent cell, these are 0.
 
-Transformers compute five pairs of sentences twice, padded and packed into rows,
-with different masks in PyTorch; the writer checks that both results are equal.
-Recurrent models compute a padded batch, the others each pair alone.
+Transformers and recurrent models compute a padded batch of five pairs of
+sentences, the others each pair alone.
 
 A file contains, with the N positions that are not padding in a row:
 
@@ -54,8 +53,7 @@ EPSILON = 1e-6  # added to the variance in layer normalization
 LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
 # The sentences of each row.
 PADDED = ((0,), (1,), (2,), (3,), (4,))
-PACKED = ((0, 1), (2, 3, 4))
-BOTH = {"padded": PADDED, "packed": PACKED}
+BOTH = {"padded": PADDED, "packed": ((0, 1), (2, 3, 4))}
 
 
 def draw_sentences(random):
@@ -115,7 +113,7 @@ def gradient(parameter):
 
 
 class Model(nn.Module):
-    """A model of a padded or packed batch.
+    """A model of a padded batch.
 
     Its forward() returns the encoder output [B, L, D] and logits [B, T, V] of a
     batch of lay_out().
@@ -132,9 +130,9 @@ class Model(nn.Module):
         for name, module in self.named_modules():
             yield from weights_of(array, name.replace(".", "/"), module)
 
-    def outputs(self, sentences, rows):
-        """Return {name: tensor} without padding, of sentences in rows."""
-        batch = lay_out(sentences, rows)
+    def outputs(self, sentences):
+        """Return {name: tensor} without padding, of pairs of sentences."""
+        batch = lay_out(sentences, PADDED)
         memory, logits = self(batch)
         return {
             "encoder_output": memory[batch["inputs_segment"] > 0],
@@ -145,10 +143,10 @@ class Model(nn.Module):
         """Return the losses of the last batch beside the cross-entropy."""
         return {}
 
-    def results(self, sentences, rows, smoothing):
+    def results(self, sentences, smoothing):
         """Return {name: array} of outputs, losses and gradients."""
         self.zero_grad()
-        found = self.outputs(sentences, rows)
+        found = self.outputs(sentences)
         labels = torch.tensor([i for _, target in sentences for i in target])
         found |= losses(found["logits"], labels, smoothing) | self.auxiliary()
         sum([found["smoothed"], *self.auxiliary().values()]).backward()
@@ -226,20 +224,23 @@ class Transformer(Model):
             self.encoder.norm = self.decoder.norm = None
 
     def forward(self, batch):
-        is_packed = (batch["inputs_segment"] > 1).any()
-        masks = packing_masks if is_packed else padding_masks
-        encoder_masks, decoder_masks = masks(batch)
+        padding = batch["inputs_segment"] == 0
         memory = self.encoder(
             self.embed(batch["inputs"], batch["inputs_position"]),
-            **encoder_masks,
+            src_key_padding_mask=padding,
         )
         # Before a sentence: the zero row below the embedding matrix.
         position = batch["targets_position"]
         previous = torch.where(
             position == 0, VOCAB_SIZE, batch["targets"].roll(1, dims=1)
         )
-        x = self.embed(previous, position)
-        y = self.decoder(x, memory, **decoder_masks)
+        length = previous.shape[1]
+        y = self.decoder(
+            self.embed(previous, position),
+            memory,
+            tgt_mask=torch.ones(length, length).triu(1).bool(),
+            memory_key_padding_mask=padding,
+        )
         return memory, functional.linear(y, self.embedding)
 
     def embed(self, ids, position):
@@ -285,34 +286,6 @@ class Transformer(Model):
         for number, block in enumerate((*attentions, "ffn"), start=1):
             module = getattr(layer, f"norm{number}")
             yield from weights_of(array, f"{path}/{block}/{name}", module)
-
-
-def padding_masks(batch):
-    """Return torch's masks for rows of one sentence; True is masked."""
-    padding = batch["inputs_segment"] == 0
-    length = batch["targets"].shape[1]
-    return {"src_key_padding_mask": padding}, {
-        "tgt_mask": torch.ones(length, length).triu(1).bool(),
-        "memory_key_padding_mask": padding,
-    }
-
-
-def packing_masks(batch):
-    """Return torch's masks [B * H, T, L] for packed rows; True is masked."""
-
-    def mask_other_sentences(queries, keys):
-        queries, keys = (batch[f"{side}_segment"] for side in (queries, keys))
-        masked = queries[:, :, None] != keys[:, None]
-        # Padding attends to all: softmax over no key is NaN.
-        masked &= (queries > 0)[:, :, None]
-        return masked.repeat_interleave(TRANSFORMER["num_heads"], dim=0)
-
-    length = batch["targets"].shape[1]
-    future = torch.ones(length, length).triu(1).bool()
-    return {"mask": mask_other_sentences("inputs", "inputs")}, {
-        "tgt_mask": mask_other_sentences("targets", "targets") | future,
-        "memory_mask": mask_other_sentences("targets", "inputs"),
-    }
 
 
 MOE = TRANSFORMER | {
@@ -764,8 +737,8 @@ class ConvS2S(Model):
         _, x, attention = self.decoder(shifted, (states, values))
         return states, self.softmax(x), attention
 
-    def outputs(self, sentences, rows):
-        slots = lay_out(sentences, rows)["inputs"].shape[1]
+    def outputs(self, sentences):
+        slots = lay_out(sentences, PADDED)["inputs"].shape[1]
         states, logits, attention = [], [], []
         for pair in sentences:
             found = self(*(torch.tensor([ids]) for ids in pair))
@@ -800,8 +773,7 @@ class ColumnModel(Model):
         columns = math.ceil(len(source) * 12 / 10)
         return columns + self.settings["target_offset"]
 
-    def outputs(self, sentences, rows):
-        del rows
+    def outputs(self, sentences):
         columns, logits = zip(*(self(*pair) for pair in sentences), strict=True)
         return {
             "columns": torch.tensor([len(each) for each in columns]),
@@ -1049,13 +1021,7 @@ def compute(writer):
             weights = {}
         model = build()
         draw_weights(random, model, writer.deviation, weights)
-        results, *others = (
-            model.results(sentences, rows, writer.settings["label_smoothing"])
-            for rows in writer.layouts.values()
-        )
-        for other in others:
-            for name, array in results.items():
-                np.testing.assert_allclose(other[name], array, atol=1e-12)
+        results = model.results(sentences, writer.settings["label_smoothing"])
         place = "" if writer.shared_weights else folder
         stored |= {f"{place}weights/{p}": a for p, a in weights.items()}
         for path, array in results.items():
