@@ -428,14 +428,15 @@ def json_difference(value: Any, shape: Any, path: str = "it") -> str | None:
         return f"{path} is {value!r:.80}, where {kind.__name__} belongs"
     if shape is kind:
         return None
+    parts: Any = value
     if kind is list:
-        items = [(i, item, shape[0]) for i, item in enumerate(value)]
+        items = [(i, item, shape[0]) for i, item in enumerate(parts)]
     elif str in shape:
-        items = [(key, item, shape[str]) for key, item in value.items()]
-    elif missing := shape.keys() - value.keys():
+        items = [(key, item, shape[str]) for key, item in parts.items()]
+    elif missing := shape.keys() - parts.keys():
         return f"{path} lacks {', '.join(sorted(missing))}"
     else:
-        items = [(key, value[key], expected) for key, expected in shape.items()]
+        items = [(key, parts[key], expected) for key, expected in shape.items()]
     differences = (
         json_difference(item, expected, f"{path}[{key!r}]")
         for key, item, expected in items

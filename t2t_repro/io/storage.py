@@ -244,10 +244,10 @@ def upload(folder: pathlib.Path) -> None:
             if name in records and _rank(name) > 0:
                 _remove(folder / name)
         for name in changed:
-            path = folder / name
+            path, url = folder / name, f"{url_of(folder)}/{name}"
             # Another process may remove the file now.
             with contextlib.suppress(FileNotFoundError):
-                _record(path, put_object(path, url_of(path)), present[name])
+                _record(path, put_object(path, url), present[name])
         for name in reversed(_in_order(records.keys() - present.keys())):
             if (folder / name).exists():
                 continue  # it was written meanwhile

@@ -353,16 +353,23 @@ def _missing_gpu():
 
 
 def cpu_product_flops(policy: str) -> float | None:
-    """Measure the FLOP/s of a product of matrices on the CPU; None with a GPU.
+    """Return product_flops() for a policy; None with a GPU.
 
-    Of three products the fastest counts. It is measured, so that run.json,
-    which is compared, does not have it.
+    It is measured, so that run.json, which is compared, does not have it.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
+    return product_flops(policy.removeprefix("mixed_"))
+
+
+def product_flops(dtype: str) -> float:
+    """Measure the FLOP/s of a product of matrices on the CPU.
+
+    Of three products the fastest counts.
+    """
     size, seconds = 1_024, []
     with tf.device("CPU:0"):
-        matrix = tf.ones((size, size), policy.removeprefix("mixed_"))
+        matrix = tf.ones((size, size), dtype)
         for _ in range(3):
             start = time.perf_counter()
             tf.matmul(matrix, matrix)[0, 0].numpy()
