@@ -8,50 +8,16 @@ OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
 
 import json
 import sys
-from typing import NamedTuple
 
 from scripts.benchmarks import harness
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest
+from t2t_repro.evaluation import published
 from t2t_repro.metrics import parsing, scores
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import tables
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
-
-
-class Table4Row(NamedTuple):
-    """A row of Table 4: bracketing of WSJ section 23."""
-
-    training: str
-    f1: float
-
-
-SECTION_23 = 2_416  # sentences
-_WSJ = "WSJ only, discriminative"
-TABLE_4 = {
-    "Vinyals & Kaiser et al. (2014)": Table4Row(_WSJ, 88.3),
-    "Petrov et al. (2006)": Table4Row(_WSJ, 90.4),
-    "Zhu et al. (2013)": Table4Row(_WSJ, 90.4),
-    "Dyer et al. (2016)": Table4Row(_WSJ, 91.7),
-    "Transformer (4 layers)": Table4Row(_WSJ, 91.3),
-    "Zhu et al. (2013), semi-supervised": Table4Row("semi-supervised", 91.3),
-    "Huang & Harper (2009)": Table4Row("semi-supervised", 91.3),
-    "McClosky et al. (2006)": Table4Row("semi-supervised", 92.1),
-    "Vinyals & Kaiser et al. (2014), semi-supervised": Table4Row(
-        "semi-supervised", 92.1
-    ),
-    "Transformer (4 layers), semi-supervised": Table4Row(
-        "semi-supervised", 92.7
-    ),
-    "Luong et al. (2015)": Table4Row("multi-task", 93.0),
-    "Dyer et al. (2016), generative": Table4Row("generative", 93.3),
-}
-# Registered problems -> their rows of Table 4.
-PARSERS = {
-    "wsj_parsing": TABLE_4["Transformer (4 layers)"],
-    "wsj_parsing_semi": TABLE_4["Transformer (4 layers), semi-supervised"],
-}
 
 COLUMNS = {  # metrics of parses, and their columns
     "bracketing_f1": "F1",
@@ -66,10 +32,10 @@ COLUMNS = {  # metrics of parses, and their columns
 def main(output_dir):
     registry.load_definitions()
     run = Run.open(output_dir)
-    if run.problem.requested_name not in PARSERS:
+    if run.problem.requested_name not in published.PARSERS:
         raise errors.UserError(
             f"{output_dir} is a training of {run.problem.requested_name}; "
-            f"Table 4 is of {' and '.join(PARSERS)}."
+            f"Table 4 is of {' and '.join(published.PARSERS)}."
         )
     if (stored := run.stored_scores().get("test")) is None:
         raise errors.UserError(
@@ -126,13 +92,13 @@ def right_branching_scores(suite, sentences, references) -> dict:
 
 def lay_out(row) -> str:
     """Format the table in Markdown."""
-    training = PARSERS[row["problem"]].training
+    training = published.PARSERS[row["problem"]].training
     trees = f"{row['test_trees']:,} trees"
-    if row["test_trees"] != SECTION_23:
+    if row["test_trees"] != published.SECTION_23:
         trees += ", not section 23"
     rows = [
         (name, tables.number(parser.f1, 1), *[""] * (len(COLUMNS) - 1))
-        for name, parser in TABLE_4.items()
+        for name, parser in published.TABLE_4.items()
         if parser.training == training
     ]
     for name, values in (

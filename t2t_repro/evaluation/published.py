@@ -81,6 +81,39 @@ TABLE_3 = {
 }
 
 
+class Table4Row(NamedTuple):
+    """A row of Table 4: bracketing of WSJ section 23."""
+
+    training: str
+    f1: float
+
+
+SECTION_23 = 2_416  # sentences
+_WSJ = "WSJ only, discriminative"
+TABLE_4 = {
+    "Vinyals & Kaiser et al. (2014)": Table4Row(_WSJ, 88.3),
+    "Petrov et al. (2006)": Table4Row(_WSJ, 90.4),
+    "Zhu et al. (2013)": Table4Row(_WSJ, 90.4),
+    "Dyer et al. (2016)": Table4Row(_WSJ, 91.7),
+    "Transformer (4 layers)": Table4Row(_WSJ, 91.3),
+    "Zhu et al. (2013), semi-supervised": Table4Row("semi-supervised", 91.3),
+    "Huang & Harper (2009)": Table4Row("semi-supervised", 91.3),
+    "McClosky et al. (2006)": Table4Row("semi-supervised", 92.1),
+    "Vinyals & Kaiser et al. (2014), semi-supervised": Table4Row(
+        "semi-supervised", 92.1
+    ),
+    "Transformer (4 layers), semi-supervised": Table4Row(
+        "semi-supervised", 92.7
+    ),
+    "Luong et al. (2015)": Table4Row("multi-task", 93.0),
+    "Dyer et al. (2016), generative": Table4Row("generative", 93.3),
+}
+# Registered problems -> their rows of Table 4.
+PARSERS = {
+    "wsj_parsing": TABLE_4["Transformer (4 layers)"],
+    "wsj_parsing_semi": TABLE_4["Transformer (4 layers), semi-supervised"],
+}
+
 # hparams sets -> their rows of Table 2.
 SYSTEMS = {
     "base": "Transformer (base model)",

@@ -65,6 +65,7 @@ def test_results_of_the_paper_are_of_registered_sets_and_problems():
     of_table_3 = {name for name in sets if name.startswith("table3_")}
     assert {f"table3_{row}" for row in published.TABLE_3} == of_table_3
     assert set(published.SYSTEMS) <= sets
+    assert set(published.PARSERS) <= {entry.name for entry in registry.problems}
 
 
 @pytest.mark.parametrize(
