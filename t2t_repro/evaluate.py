@@ -27,6 +27,11 @@ _LANGUAGE = (
     "Language of {}, such as de. By default that of the problem or of "
     "sacreBLEU's test set; of a many-to-many problem all languages."
 )
+# Options, and those that they would ignore.
+_IGNORED = {
+    "all_checkpoints": ("translations", "baseline", "checkpoint_path"),
+    "translations": ("checkpoint_path", "decode_hparams", "decode_side_file"),
+}
 
 
 @common_flags.options
@@ -112,13 +117,8 @@ class Texts(NamedTuple):
 
 
 def _read_texts() -> Texts:
-    common_flags.refuse_ignored(
-        *("all_checkpoints", "translations", "baseline", "checkpoint_path")
-    )
-    common_flags.refuse_ignored(
-        *("translations", "checkpoint_path"),
-        *("decode_hparams", "decode_side_file"),
-    )
+    for name, ignored in _IGNORED.items():
+        common_flags.refuse_ignored(name, *ignored)
     options = common_flags.field_values(Options)
     if options.scores_file:
         files.require_replaceable(files.expand_path(options.scores_file))

@@ -50,8 +50,14 @@ _IGNORED = {
     "decode_to_dir": ("decode_to_file", "alignments", *_BESIDE_LINES),
     "decode_side_file": ("split_sentences",),
     "export_dir": (  # those of a run
-        *("output_dir", "problem", "problem_args", "hparams_set", "hparams"),
-        *("checkpoint_path", "decode_hparams", "split_sentences"),
+        "output_dir",
+        "problem",
+        "problem_args",
+        "hparams_set",
+        "hparams",
+        "checkpoint_path",
+        "decode_hparams",
+        "split_sentences",
     ),
 }
 # Options, and the option without which they mean nothing.
