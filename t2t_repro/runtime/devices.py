@@ -363,7 +363,7 @@ def cpu_product_flops(policy: str) -> float | None:
 
 
 def product_flops(dtype: str) -> float:
-    """Measure the FLOP/s of a product of matrices on the CPU.
+    """Measure the FLOP/s of a product of two square matrices on the CPU.
 
     Of three products the fastest counts.
     """
