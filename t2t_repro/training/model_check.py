@@ -26,7 +26,6 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
 from t2t_repro.runtime import keras_compat
-from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.training import losses
 from t2t_repro.training.step import Objective, batch_loss
 
@@ -355,29 +354,19 @@ def _check_decoding(subject: _Subject) -> None:
         state = outputs.state
         if step == 2:
             rows, beams = rows[1:], beams[1:]
-            state = state._replace(
-                sentences=keras.tree.map_structure(
-                    _drop_first, state.sentences
-                ),
-                hypotheses=keras.tree.map_structure(
-                    _drop_first, state.hypotheses
-                ),
-            )
+            left = [
+                keras.tree.map_structure(lambda x: x[1:], part)
+                for part in (state.sentences, state.hypotheses)
+            ]
+            state = state._replace(sentences=left[0], hypotheses=left[1])
 
 
-def _drop_first(x: Tensor) -> Tensor:
-    return x[1:]
+def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> tuple:
+    """Return results of all hypotheses [B, W, T] in one pass.
 
-
-class _FullPass(NamedTuple):
-    """Results of all hypotheses [B, W, T] in one pass."""
-
-    logits: np.ndarray  # [B, W, T, V]
-    attention: np.ndarray | None  # [B, W, T, L]
-    layers: dict[str, np.ndarray]  # {path: output [B * W, T, D]}
-
-
-def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> _FullPass:
+    They are logits [B, W, T, V], attention weights [B, W, T, L] or None, and
+    {path: output [B * W, T, D]} of the layers.
+    """
     shape = hypotheses.shape
     batch = seq2seq.one_sentence_per_row(
         np.repeat(subject.inputs, shape[1], 0), hypotheses.reshape(-1, shape[2])
@@ -385,36 +374,35 @@ def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> _FullPass:
     with _outputs_of_layers() as layers:
         logits = subject.logits(batch).reshape(*shape, -1)
     if "cross" not in subject.model.attention_kinds:
-        return _FullPass(logits, None, layers)
+        return logits, None, layers
     weights = np.asarray(subject.model.attention_weights(batch).cross)
-    return _FullPass(logits, weights.mean((0, 2)).reshape(*shape, -1), layers)
+    return logits, weights.mean((0, 2)).reshape(*shape, -1), layers
 
 
 def _compare_step(
     subject: _Subject,
     outputs: StepOutputs,
     layers: dict[str, np.ndarray],
-    full: _FullPass,
+    full: tuple,
     place: tuple,
 ) -> None:
-    """Compare a step with the full pass at indices `place` of [B, W, T]."""
-    shape = full.logits.shape[:3]
+    """Compare a step with a _full_pass() at indices `place` of [B, W, T]."""
+    logits, attention, layers_of_pass = full
+    shape = logits.shape[:3]
     pairs = {
         path: (x.reshape(*place[1].shape, -1), layer.reshape(*shape, -1)[place])
         for path, x in layers.items()
-        if (layer := full.layers.get(path)) is not None
+        if (layer := layers_of_pass.get(path)) is not None
         and x.size % place[1].size == 0
         and x.size * math.prod(shape) == layer.size * place[1].size
     }
     rule = f"of decode_step() are those of the full pass (at step {place[2]})"
     subject.require_equal(
-        outputs.logits, full.logits[place], f"logits {rule}", pairs
+        outputs.logits, logits[place], f"logits {rule}", pairs
     )
-    if full.attention is not None:
+    if attention is not None:
         subject.require_equal(
-            outputs.attention,
-            full.attention[place],
-            f"attention weights {rule}",
+            outputs.attention, attention[place], f"attention weights {rule}"
         )
 
 
