@@ -89,7 +89,7 @@ class FromTfds(Problem):
             }
         )
         given = given and f" --problem_args={shlex.quote(given)}"
-        archive = f"{self.data_name}.tar"
+        archive = f"{self.data_name}.zip"
         lines = (
             f"{reason}.",
             f"The problem {name} needs this text:",

@@ -437,10 +437,10 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             for member in members:  # none has more bytes than the archive
-                if member.compress_type or not _NAME.fullmatch(member.filename):
-                    raise ValueError(
-                        f"it has the member {member.filename!r:.200}"
-                    )
+                name, start = member.filename, member.header_offset
+                is_plain = not member.compress_type and start >= 0
+                if not (is_plain and _NAME.fullmatch(name)):
+                    raise ValueError(f"it has the member {name!r:.200}")
             contents = repr([(each.filename, each.CRC) for each in members])
             name = hashlib.sha256(contents.encode()).hexdigest()[:16]
             folder = parent / f"{path.stem}-{name}"
