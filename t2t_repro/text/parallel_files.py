@@ -423,6 +423,13 @@ def pack(folder: pathlib.Path, path: pathlib.Path) -> None:
                 archive.open(entry, "w", force_zip64=True) as out,
             ):
                 shutil.copyfileobj(file, out)
+        archive.comment = _digest(archive)
+
+
+def _digest(archive):
+    """Return a checksum of names and checksums: a damaged list lacks some."""
+    contents = repr([(each.filename, each.CRC) for each in archive.infolist()])
+    return hashlib.sha256(contents.encode()).hexdigest()[:16].encode()
 
 
 def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
@@ -435,15 +442,15 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            for member in members:  # none has more bytes than the archive
+            for member in archive.infolist():
+                # So that none has more bytes than the archive.
                 name, start = member.filename, member.header_offset
                 is_plain = not member.compress_type and start >= 0
                 if not (is_plain and _NAME.fullmatch(name)):
                     raise ValueError(f"it has the member {name!r:.200}")
-            contents = repr([(each.filename, each.CRC) for each in members])
-            name = hashlib.sha256(contents.encode()).hexdigest()[:16]
-            folder = parent / f"{path.stem}-{name}"
+            if archive.comment != _digest(archive):
+                raise ValueError("its list of members has another checksum")
+            folder = parent / f"{path.stem}-{archive.comment.decode()}"
             with files.locked(folder, wait=True, beside=True):
                 if not folder.is_dir():
                     files.remove_leftovers(parent, folder.name.startswith)

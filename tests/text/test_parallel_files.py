@@ -333,14 +333,24 @@ def test_compressed_members_are_refused(tmp_path):
 @pytest.mark.parametrize("cut", [None, -1])
 def test_damaged_archive_is_refused_and_leaves_nothing(tmp_path, cut):
     path = tmp_path / "kit.zip"
-    write_zip(path, "a")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a").write_text("text")
+    parallel_files.pack(tmp_path / "files", path)
     content = path.read_bytes()
     assert content.count(b"text") == 1
     path.write_bytes(content.replace(b"text", b"test")[:cut])
-    with pytest.raises(errors.UserError, match="damaged: .*(CRC|not a zip)"):
+    with pytest.raises(
+        errors.UserError, match="damaged: .*(CRC|not a zip|has)"
+    ):
         parallel_files.unpack(path, tmp_path / "downloads")
     left = (tmp_path / "downloads").rglob("*")
     assert {path.suffix for path in left if path.is_file()} <= {".lock"}
+
+
+def test_other_zip_file_is_no_archive(tmp_path):
+    write_zip(tmp_path / "kit.zip", "train.en")
+    with pytest.raises(errors.UserError, match="list of members has another"):
+        parallel_files.unpack(tmp_path / "kit.zip", tmp_path / "downloads")
 
 
 def test_text_file_is_no_archive(tmp_path):
