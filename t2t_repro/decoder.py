@@ -268,19 +268,15 @@ def _score(options, scores):
         options.open_alignments() as write_alignment,
     ):
         for score in scores:
-            write(_score_line(score, options.score_subwords))
+            fields = [f"{score.total:.6f}", str(len(score.pieces))]
+            if options.score_subwords:
+                pairs = zip(score.pieces, score.log_probs, strict=True)
+                fields.append(
+                    " ".join(f"{x} {value:.6f}" for x, value in pairs)
+                )
+            write("\t".join(fields))
             if score.alignment is not None:
                 write_alignment(score.alignment.pharaoh())
-
-
-def _score_line(score, with_subwords):
-    fields = [f"{score.total:.6f}", str(len(score.pieces))]
-    if with_subwords:
-        pairs = zip(score.pieces, score.log_probs, strict=True)
-        fields.append(
-            " ".join(f"{piece} {value:.6f}" for piece, value in pairs)
-        )
-    return "\t".join(fields)
 
 
 if __name__ == "__main__":

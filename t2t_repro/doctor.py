@@ -342,8 +342,23 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield sentences, each with the command or the setting."""
     yield from _advice_on_cpu(facts["cpu"], facts["environment"])
     if not facts["gpus"]:
-        yield from _advice_on_precision(facts["cpu"].get("gflops", {}))
-        yield from _advice_on_missing_gpu(facts["environment"])
+        gflops = facts["cpu"].get("gflops", {})
+        ratio = gflops.get("bfloat16", 0) / gflops.get("float32", 1)
+        if ratio > _WORTHWHILE:
+            yield (
+                f"Products of matrices are {ratio:.1f} times as fast in "
+                "bfloat16: train with trainer --mixed_precision=bfloat16. "
+                "Results differ slightly from those in float32."
+            )
+        if not tensorflow_import.NVIDIA_DRIVER.exists():
+            pass
+        elif "CUDA_VISIBLE_DEVICES" in facts["environment"]:
+            yield "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
+        else:
+            yield (
+                "This machine has a driver for a GPU, but TensorFlow lacks "
+                f"CUDA's libraries: {errors.install_command('gpu')}"
+            )
     memory = facts["memory"]
     usable = memory["limit"] or memory["total"]
     if usable < 4 * _GIGABYTE:
@@ -359,28 +374,6 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
                 "name other folders by --data_dir and --output_dir, or keep "
                 "fewer checkpoints by trainer --keep_checkpoint_max=5."
             )
-
-
-def _advice_on_precision(gflops: dict[str, float]) -> Iterator[str]:
-    if gflops.get("bfloat16", 0) > _WORTHWHILE * gflops.get("float32", 1):
-        ratio = gflops["bfloat16"] / gflops["float32"]
-        yield (
-            f"Products of matrices are {ratio:.1f} times as fast in bfloat16: "
-            "train with trainer --mixed_precision=bfloat16. Results differ "
-            "slightly from those in float32."
-        )
-
-
-def _advice_on_missing_gpu(environment: dict[str, str]) -> Iterator[str]:
-    if not tensorflow_import.NVIDIA_DRIVER.exists():
-        return
-    if "CUDA_VISIBLE_DEVICES" in environment:
-        yield "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
-    else:
-        yield (
-            "This machine has a driver for a GPU, but TensorFlow lacks CUDA's "
-            f"libraries: {errors.install_command('gpu')}"
-        )
 
 
 def _advice_on_cpu(

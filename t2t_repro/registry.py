@@ -596,19 +596,6 @@ def import_modules(package: types.ModuleType) -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def _load_installed():
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            point.load()
-        except Exception as error:  # of the package
-            package = point.dist.name if point.dist else point.name
-            raise errors.UserError(
-                f"The installed package {package} cannot be used: "
-                f"{point.value}: {error}. Repair or uninstall it.",
-                see=_HELP,
-            ) from error
-
-
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finder and loader of the modules of folders, from what was read.
 
@@ -845,7 +832,16 @@ def load_definitions(
         usr_dir = read(*cast(Sequence[str], usr_dir))
     definitions = cast(Definitions, tuple(usr_dir))
     _named = ()
-    _load_installed()
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:  # of the package
+            package = point.dist.name if point.dist else point.name
+            raise errors.UserError(
+                f"The installed package {package} cannot be used: "
+                f"{point.value}: {error}. Repair or uninstall it.",
+                see=_HELP,
+            ) from error
     if not all(folder in _imported for folder in definitions):
         _import(_replacing(_imported, definitions))
     _named = definitions

@@ -56,7 +56,12 @@ class LineSample:
     def add(self, lines: Sequence[str]) -> None:
         """Process the next lines of the text."""
         added = len(lines)
-        lines = [line for line in lines if self._is_short(line)]
+        lines = [  # of at most 4 bytes a character
+            line
+            for line in lines
+            if 4 * len(line) <= self.longest
+            or len(line.encode()) <= self.longest
+        ]
         self.num_ignored += added - len(lines)
         numbers = self.num_seen + np.arange(len(lines))
         indices = self._random.integers(numbers + 1)
@@ -66,12 +71,6 @@ class LineSample:
                 self.lines.append(line)
             elif index < self._size:
                 self.lines[index] = line
-
-    def _is_short(self, line):
-        # A character has at most 4 bytes.
-        return (
-            4 * len(line) <= self.longest or len(line.encode()) <= self.longest
-        )
 
 
 # Vocabularies of a new corpus: given ones, or learned from its text.
@@ -197,13 +196,10 @@ class _TextChecks:
                         self._met[side].add(line)
             yield pair
         if split != "train":
-            self._hold_out(split, held_out)
-
-    def _hold_out(self, split, pairs):
-        self._require_text(split, pairs)
-        self._held_out[split] = pairs
-        for side, known in enumerate(self._known):
-            known.update(pair[side] for pair in pairs if pair[side])
+            self._require_text(split, held_out)
+            self._held_out[split] = held_out
+            for side, known in enumerate(self._known):
+                known.update(pair[side] for pair in held_out if pair[side])
 
     def _require_text(self, split, pairs):
         empty = [

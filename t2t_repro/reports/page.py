@@ -123,7 +123,9 @@ def render(runs: Sequence[RunSummary]) -> str:
         "number": number,
         "label": label,
         "made": _made,
-        "data_uri": _data_uri,
+        "data_uri": lambda png: (
+            f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        ),
         "breakable": _breakable,
     }
     groups = _group_seeds(runs)
@@ -367,7 +369,12 @@ def _costs(groups):
             ("FLOPs, counted", lambda run: run.cost.counted_flops),
             (_AS_THE_PAPER, lambda run: run.cost.estimated_flops),
             ("as in Table 2", table_2),
-            ("Time of the steps", lambda run: _duration(run.cost.seconds)),
+            (
+                "Time of the steps",
+                lambda run: (
+                    run.cost.seconds and progress.duration(run.cost.seconds)
+                ),
+            ),
             (
                 "Counted FLOP/s of all devices together",
                 lambda run: run.cost.counted_flops_per_second,
@@ -430,10 +437,6 @@ def command(line: str) -> str:
     return f"{path.name}{space}{rest}"
 
 
-def _duration(seconds):
-    return None if seconds is None else progress.duration(seconds)
-
-
 def _breakable(text):
     """Let lines end behind the marks of words of more than 20 letters."""
 
@@ -442,10 +445,6 @@ def _breakable(text):
 
     escaped = str(markupsafe.escape(text))
     return markupsafe.Markup(re.sub(r"\S{21,}", mark, escaped))
-
-
-def _data_uri(png):
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 # Stored scores of a split, as evaluate writes them

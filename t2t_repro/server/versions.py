@@ -372,7 +372,17 @@ class Versions:
             self._statuses[version] = Status(
                 State.END, str(error), present, attempts, next_attempt
             )
-            self._report_failure(folder, error, attempts)
+            self._metrics.version_loads.labels("failed").inc()
+            left = self._retries.max_count + 1 - attempts
+            LOGGER.error(
+                "Cannot load %s: %s. %s",
+                folder,
+                error,
+                f"{left} more attempts, the next in "
+                f"{self._retries.interval_secs:g} s, or when its files change."
+                if left
+                else "The next attempt is made when its files change.",
+            )
             return
         text = "Version %s of %s is loaded, in process %s."
         LOGGER.info(text, version, self._name, model.process)
@@ -382,19 +392,6 @@ class Versions:
             self._statuses[version] = Status(State.END)
         else:
             await self._replace_model(model, present)
-
-    def _report_failure(self, folder, error, attempts):
-        self._metrics.version_loads.labels("failed").inc()
-        left = self._retries.max_count + 1 - attempts
-        LOGGER.error(
-            "Cannot load %s: %s. %s",
-            folder,
-            error,
-            f"{left} more attempts, the next in "
-            f"{self._retries.interval_secs:g} s, or when its files change."
-            if left
-            else "The next attempt is made when its files change.",
-        )
 
     async def _replace_model(self, model, present):
         """Put a loaded version into service; unload the one before it."""
