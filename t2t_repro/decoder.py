@@ -13,7 +13,6 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 from absl import flags
 
@@ -26,19 +25,8 @@ common_flags.define_decoding_flags()
 common_flags.define_fields(decoder_flags.Options)
 
 
-class Job(NamedTuple):
-    """Lines to translate or to score, and the model for it."""
-
-    options: decoder_flags.Options
-    model: common_flags.TrainedModel
-    split: Callable[[str], list[str]]  # a line into normalized sentences
-    total: int | None  # number of lines; None: unknown
-
-
-def main(job: Job | Callable[[], str]) -> None:
-    if isinstance(job, Job):
-        _decode(*job)
-    elif message := job():
+def main(job: Callable[[], str | None]) -> None:
+    if message := job():
         raise errors.UserError(message)
 
 
@@ -46,8 +34,7 @@ def _check():
     """Check flags and files, and count the lines to translate or to score.
 
     Returns:
-        A Job; or, for many files, a function that translates them, and returns
-        a message about lines that are too long.
+        A function that does the work, and may return an error's message.
     """
     decoder_flags.check()
     options = common_flags.field_values(decoder_flags.Options)
@@ -61,7 +48,7 @@ def _check():
         return _check_bulk(options)
     model = common_flags.trained_model()
     run = model.run
-    problem = run.problem.toward(options.direction)
+    problem = run.problem.toward(common_flags.direction(options))
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := (
         getattr(run.hparams, "num_decoder_layers", 0)
@@ -72,7 +59,8 @@ def _check():
         run.vocabularies.source, options.split_sentences
     )
     options.check_outputs()
-    return Job(options, model, split, options.count_lines(problem))
+    total = options.count_lines(problem)
+    return functools.partial(_decode, options, model, split, total)
 
 
 def _check_bulk(options):
@@ -81,7 +69,7 @@ def _check_bulk(options):
     folder = files.expand_path(options.decode_to_dir)
     sources = options.find_files(folder)
     translation_folder.output_names(sources)  # checks that they differ
-    language = options.direction
+    language = common_flags.direction(options)
     if options.export_dir:
         model = bulk_decoding.of_export(options.export_dir, language)
     else:
@@ -112,7 +100,7 @@ def _decode(options, model, split, total):
     model.print_checkpoints()
     run, paths, hparams = model
     _choose_threads(options, paths)
-    problem = run.problem.toward(options.direction)
+    problem = run.problem.toward(common_flags.direction(options))
     source, target = problem.normalizers
     models = run.models(paths)
     aligner = None

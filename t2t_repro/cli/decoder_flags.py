@@ -173,11 +173,6 @@ class Options:
     target_language: str = flag("", common_flags.TARGET_LANGUAGE)
     source_language: str = flag("", common_flags.SOURCE_LANGUAGE)
 
-    @property
-    def direction(self) -> str:
-        """Result of common_flags.direction()."""
-        return common_flags.direction(self)
-
     def read_lines(self) -> Iterator[str]:
         """Yield the lines to translate."""
         if name := self.decode_from_file:
