@@ -220,7 +220,10 @@ def test_metrics_are_those_of_translations_or_of_the_direction(monkeypatch):
         (("blue",), "Unknown metric 'blue'. Did you mean 'bleu'"),
         ("bleu", "'toy' must be a tuple of names, .*; got 'bleu'"),
         (("bleu", 3), "must be a tuple of names"),
-        ((), "'toy' names no metric"),
+        (
+            (),
+            "'toy' must be a tuple of names, the headline first, .* got \\(\\)",
+        ),
         (("loss",), "cannot be named 'loss'"),
     ],
 )

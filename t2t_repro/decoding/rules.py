@@ -122,8 +122,7 @@ class Rule:
     # Whether the rule needs a search for the best output: sampling refuses it.
     needs_beams = False
 
-    # Whether outputs begin with the first subword of the source, at no cost.
-    leads_outputs = False
+    leads_outputs = False  # see CombinedRule
 
     def __init__(self, vocabulary: Vocabulary | None = None) -> None:
         """Take what a registered rule is given; a rule may take more."""
@@ -227,11 +226,16 @@ class Rule:
 class CombinedRule(Rule):
     """Combination of several rules."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], leads_outputs: bool = False
+    ) -> None:
         """Store the rules.
 
         Args:
             rules: if several force a subword, the first one decides.
+            leads_outputs: whether the first subword of the source, which
+                search() moves to the prefixes, begins the outputs. It is given
+                and not chosen, so its log-probability is 0.
 
         Raises:
             UserError: a rule has final_score() and no upper_bound().
@@ -250,7 +254,7 @@ class CombinedRule(Rule):
         self.needs_attention = any(rule.needs_attention for rule in rules)
         self.needs_side = any(rule.needs_side for rule in rules)
         self.needs_beams = any(rule.needs_beams for rule in rules)
-        self.leads_outputs = any(rule.leads_outputs for rule in rules)
+        self.leads_outputs = leads_outputs
 
     def start(self, sentences: Sentences, num_hypotheses: int) -> Any:
         return tuple(
@@ -371,16 +375,6 @@ class Prefix(Rule):
         last = tf.shape(prefixes)[1] - 1
         index = tf.minimum(step.position, last)
         return tf.gather(prefixes, index, axis=1)[:, None]
-
-
-class TargetLanguage(Rule):
-    """Target language, which is the first subword of source and output.
-
-    search() moves it from the sources to the prefixes. It is given and not
-    chosen, so its log-probability is 0.
-    """
-
-    leads_outputs = True
 
 
 def split_language(inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

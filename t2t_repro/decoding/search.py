@@ -137,8 +137,6 @@ def build_rules(
             of a name is not a rule.
     """
     result = rules.enabled(decode_hparams)
-    if leads_outputs:
-        result.append(rules.TargetLanguage())
     setting = f"{decode_hparams.NOUN} rules"
     for text in decode_hparams.rule_texts:
         rule = registry.search_rules.construct(text, setting, vocabulary)
@@ -157,7 +155,7 @@ def build_rules(
         result.append(rule)
     # Last: in greedy search, require asks what the others leave.
     result.sort(key=lambda rule: rule.needs_beams)
-    return rules.CombinedRule(result)
+    return rules.CombinedRule(result, leads_outputs)
 
 
 def require_attention(

@@ -180,18 +180,12 @@ class Suite(NamedTuple):
 
     def check(self, problem: str) -> None:
         """Raise a UserError unless the names are those of metrics."""
-        if not isinstance(self.names, tuple) or not all(
-            isinstance(name, str) for name in self.names
-        ):
+        is_tuple = isinstance(self.names, tuple) and len(self.names) > 0
+        if not is_tuple or not all(isinstance(x, str) for x in self.names):
             raise errors.UserError(
                 f"metrics of the problem {problem!r} must be a tuple of names, "
-                'such as ("exact_match", "bleu") or ("exact_match",); got '
-                f"{self.names!r}."
-            )
-        if not self.names:
-            raise errors.UserError(
-                f"The problem {problem!r} names no metric; the first of "
-                '`metrics` is the headline, as in ("exact_match",).'
+                'the headline first, such as ("exact_match", "bleu") or '
+                f'("exact_match",); got {self.names!r}.'
             )
         for name in self.names:
             registry.metrics[name]  # UserError if unknown

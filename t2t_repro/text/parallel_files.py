@@ -158,18 +158,22 @@ def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
     Raises:
         UserError: the line counts differ; the error has both.
     """
-    sides = read_lines(inputs), read_lines(targets)
-    for count, (source, target) in enumerate(itertools.zip_longest(*sides)):
-        if source is None or target is None:
-            rest = sides[1] if source is None else sides[0]
-            longer = count + 1 + sum(1 for _ in rest)
-            counts = (count, longer) if source is None else (longer, count)
+    return _aligned(read_lines(inputs), read_lines(targets), inputs, targets)
+
+
+def _aligned(first, second, *names):
+    sides = iter(first), iter(second)
+    for count, pair in enumerate(itertools.zip_longest(*sides)):
+        if None in pair:
+            counts = [count, count]
+            longer = pair.index(None) ^ 1
+            counts[longer] += 1 + sum(1 for _ in sides[longer])
             raise errors.UserError(
-                f"{inputs} has {counts[0]:,} lines and {targets} has "
-                f"{counts[1]:,}: line n of one must be the translation of "
-                "line n of the other."
+                f"{names[0]} has {counts[0]:,} lines and {names[1]} has "
+                f"{counts[1]:,}: line n of one must belong to line n of the "
+                "other, and may be blank."
             )
-        yield source, target
+        yield pair
 
 
 def with_alignments(
@@ -180,17 +184,8 @@ def with_alignments(
     Raises:
         UserError: the counts differ.
     """
-    for count, (pair, line) in enumerate(
-        itertools.zip_longest(pairs, alignments)
-    ):
-        if pair is None or line is None:
-            fewer, more = "pairs of text", "word alignments"
-            if line is None:
-                fewer, more = "lines of word alignments", "text"
-            raise errors.UserError(
-                f"There are {count:,} {fewer}, and more {more}: line n of the "
-                "alignments must be that of pair n, and may be blank."
-            )
+    names = "The text", "the file of word alignments"
+    for pair, line in _aligned(pairs, alignments, *names):
         yield *pair, line
 
 

@@ -55,8 +55,8 @@ def test_alignment_of_other_words_is_refused(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (1, "There are 1 lines of word alignments, and more text"),
-        (3, "There are 2 pairs of text, and more word alignments"),
+        (1, "The text has 2 lines and the file of word alignments has 1:"),
+        (3, "The text has 2 lines and the file of word alignments has 3:"),
     ],
 )
 def test_other_number_of_alignments_is_refused(count, message):

@@ -85,11 +85,11 @@ def test_outputs_of_groups_equal_those_of_lists(
 
 
 def test_the_given_language_costs_nothing_in_any_group():
-    table, given = random_table(3), (rules.Prefix(), rules.TargetLanguage())
+    table, steps = random_table(3), [rules.LengthLimit(), rules.Prefix()]
     found = beam_search.diverse_beam_search(
         model_of(table, 4),
         rules.sentences(tf.constant([5]), tf.constant([[3]])),
-        rules.CombinedRule([rules.LengthLimit(), *given]),
+        rules.CombinedRule(steps, leads_outputs=True),
         5,
         DecodeHParams(4, 0.0, return_beams=True),
     )
