@@ -201,18 +201,36 @@ def tiny_hparams():
     )
 
 
+def keep_entries(patch):
+    """Let a MonkeyPatch restore what is registered, of every kind."""
+    for known in registry._ALL:
+        patch.setattr(known, "_entries", dict(known._entries))
+
+
+@pytest.fixture
+def registries(monkeypatch):
+    """Forget what a test registers, and the modules of its --usr_dir."""
+    keep_entries(monkeypatch)
+    yield registry
+    registry.load_definitions()
+    for name in list(sys.modules):
+        if name.partition(".")[0] == registry.PACKAGE:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def say(registries):
+    """Register `say`, a search rule that reads side inputs."""
+    from side_inputs import Say
+
+    registries.search_rules.register("say")(Say)
+
+
 @pytest.fixture(scope="module")
 def toys():
     """Register the models and sets of tests/toys, for one module of tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for known in (
-            registry.models,
-            registry.hparams_sets,
-            registry.schedules,
-            registry.optimizers,
-            registry.losses,
-        ):
-            patch.setattr(known, "_entries", dict(known._entries))
+        keep_entries(patch)
         for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
             runpy.run_path(str(path))
         yield

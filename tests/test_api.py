@@ -7,10 +7,9 @@ import tarfile
 
 import numpy as np
 import pytest
-import side_inputs
 
 import t2t_repro
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.decoding import reranking, translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem, build_problem
@@ -74,11 +73,9 @@ def test_problem_without_a_name_is_not_trained(tmp_path):
 
 
 def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
-    run, monkeypatch, tmp_path
+    run, registries, tmp_path
 ):
-    monkeypatch.setattr(registry.rerankers, "_entries", {})
-
-    @registry.rerankers.register("reading")
+    @registries.rerankers.register("reading")
     class Reading(reranking.Reranker):
         def __init__(self, run: str):
             self.found = run
@@ -112,10 +109,7 @@ def test_translations_begin_with_their_prefixes(run, export):
         export.translate(SOURCES[:2], prefixes=prefixes)
 
 
-def test_rules_read_side_inputs(run, export, monkeypatch):
-    monkeypatch.setattr(registry.search_rules, "_entries", {})
-
-    registry.search_rules.register("say")(side_inputs.Say)
+def test_rules_read_side_inputs(run, export, say):
     found = run.translate(SOURCES, rules="say", beam_size=1, side=TARGETS)
     assert tuple(each.text for each in found) == TARGETS
     result = run.evaluate(

@@ -8,7 +8,7 @@ from concurrent import futures
 
 import pytest
 
-from t2t_repro import errors, prepare, registry
+from t2t_repro import errors, prepare
 from t2t_repro.data import manifest
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
@@ -129,12 +129,8 @@ def test_existing_data_is_not_written_again(prepared, capsys):
     assert {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")} == times
 
 
-def test_changed_definition_of_a_problem_is_noted(
-    tmp_path, monkeypatch, capsys
-):
+def test_changed_definition_of_a_problem_is_noted(tmp_path, registries, capsys):
     """The bases of its class are part of it; other modules are not."""
-    entries = dict(registry.problems._entries)
-    monkeypatch.setattr(registry.problems, "_entries", entries)
     write_raw(tmp_path / "raw")
     usr_dir = tmp_path / "usr"
     usr_dir.mkdir()
@@ -149,10 +145,10 @@ def test_changed_definition_of_a_problem_is_noted(
     )
 
     def make():
-        registry.load_definitions(usr_dir)
+        registries.load_definitions(usr_dir)
         built = build_problem("mine", ARGUMENTS)
         prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
-        registry.load_definitions()
+        registries.load_definitions()
         return capsys.readouterr().err
 
     make()

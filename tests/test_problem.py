@@ -25,10 +25,8 @@ COMMON = {  # arguments that every problem has
 
 
 @pytest.fixture(autouse=True)
-def toys(monkeypatch):
+def toys(registries):
     """Return two problems, which are unregistered afterwards."""
-    for known in (registry.problems, registry.metrics):
-        monkeypatch.setattr(known, "_entries", dict(known._entries))
 
     @registry.problems.register("toy")
     class Toy(problem.Problem):

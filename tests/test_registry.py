@@ -31,15 +31,8 @@ def {name}(parent):
 
 
 @pytest.fixture
-def usr_dir(tmp_path, monkeypatch):
-    """Yield a folder; what its modules register is forgotten afterwards."""
-    registry.load_definitions()
-    for known in REGISTRIES:
-        monkeypatch.setattr(known, "_entries", dict(known._entries))
-    yield tmp_path
-    for name in list(sys.modules):
-        if name.partition(".")[0] == registry.PACKAGE:
-            del sys.modules[name]
+def usr_dir(tmp_path, registries):
+    return tmp_path
 
 
 def write_set(folder, module="mine", name="mine_set", size=64):

@@ -9,13 +9,13 @@ import sys
 import time
 
 import pytest
+from processes import ROOT, run_python
 from small_corpora import draw_pairs, generate_corpus
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.data import engines, filtering
 from t2t_repro.data.filtering import PairFilters
 
-ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 300  # for what hangs otherwise
 NO_FADS = """
 from t2t_repro.registry import pair_filters
@@ -174,20 +174,17 @@ def test_processes_end_when_their_starter_is_killed(tmp_path):
 
 
 @pytest.fixture
-def load_definitions(tmp_path, monkeypatch):
+def load_definitions(tmp_path, registries):
     """Return a function that loads a --usr_dir of some modules."""
-    for known in (registry.pair_filters, registry.models):
-        monkeypatch.setattr(known, "_entries", dict(known._entries))
 
     def load(**modules):
         folder = tmp_path / "definitions"
         folder.mkdir()
         for name, text in modules.items():
             (folder / f"{name}.py").write_text(text)
-        registry.load_definitions(folder)
+        registries.load_definitions(folder)
 
-    yield load
-    registry.load_definitions()
+    return load
 
 
 def test_processes_filter_as_one_thread_does(
@@ -223,13 +220,8 @@ for name in ("max_words=1", "no_fads"):
 
 def test_script_filters_also_by_a_filter_of_its_own(tmp_path):
     (tmp_path / "script.py").write_text(UNGUARDED)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "script.py"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    path = {"PYTHONPATH": str(ROOT)}
+    done = run_python(tmp_path / "script.py", env=path)
     expected = "('max_words=1', 1, 1)\n('no_fads', 0, 1)\n"
     assert done.stdout == expected, done.stderr
 

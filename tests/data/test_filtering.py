@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_corpora import draw_pairs, generate_corpus
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.data import corpus, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.data.settings import CorpusSettings
@@ -106,11 +106,8 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path):
 
 
 @pytest.fixture
-def known(monkeypatch):
-    """The registry of filters, which is restored after the test."""
-    registered = registry.pair_filters
-    monkeypatch.setattr(registered, "_entries", dict(registered._entries))
-    return registered
+def known(registries):
+    return registries.pair_filters
 
 
 def test_wrong_filters_of_a_user_are_user_errors(known):

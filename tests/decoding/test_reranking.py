@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-from t2t_repro import errors, hparam, problem, registry
+from t2t_repro import errors, hparam, problem
 from t2t_repro.decoding import reranking, score
 from t2t_repro.decoding.reranking import Reranker
 from t2t_repro.decoding.translation import Translation
@@ -69,10 +69,8 @@ class Longest(Reranker):
 
 
 @pytest.fixture
-def longest(monkeypatch):
-    entries = dict(registry.rerankers._entries)
-    monkeypatch.setattr(registry.rerankers, "_entries", entries)
-    registry.rerankers.register("longest")(Longest)
+def longest(registries):
+    registries.rerankers.register("longest")(Longest)
 
 
 @pytest.mark.parametrize("sampling_temp", [0.0, 1.0])

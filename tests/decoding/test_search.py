@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, hparam
 from t2t_repro.decoding import rules, score, search
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime import graph
@@ -130,11 +130,9 @@ class Wrapped:
 
 
 @pytest.fixture
-def register(monkeypatch):
+def register(registries):
     """A decorator that registers a rule for one test."""
-    entries = dict(registry.search_rules._entries)
-    monkeypatch.setattr(registry.search_rules, "_entries", entries)
-    return registry.search_rules.register
+    return registries.search_rules.register
 
 
 def find(models, **settings):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 
 import pytest
 
@@ -148,16 +147,9 @@ def test_scores_of_tokens_are_others_than_of_text(run, restored, monkeypatch):
 
 
 @pytest.fixture
-def usr_dir(tmp_path, monkeypatch):
-    """A folder, whose definitions are forgotten after the test."""
-    entries = dict(registry.metrics._entries)
-    monkeypatch.setattr(registry.metrics, "_entries", entries)
+def usr_dir(tmp_path, registries):
     (tmp_path / "definitions").mkdir()
-    yield tmp_path / "definitions"
-    registry.load_definitions()
-    for name in list(sys.modules):
-        if name.partition(".")[0] == registry.PACKAGE:
-            del sys.modules[name]
+    return tmp_path / "definitions"
 
 
 METRIC = """\

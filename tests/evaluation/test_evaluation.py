@@ -138,7 +138,7 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
 
 
 @pytest.fixture
-def failing(monkeypatch):
+def failing(registries):
     """The name of a metric that raises an exception."""
 
     class Failing(Metric):
@@ -148,9 +148,7 @@ def failing(monkeypatch):
         def aggregate(self, totals):
             return 0.0
 
-    entries = dict(registry.metrics._entries)
-    monkeypatch.setattr(registry.metrics, "_entries", entries)
-    registry.metrics.register("failing")(Failing)
+    registries.metrics.register("failing")(Failing)
     return "failing"
 
 

@@ -19,11 +19,9 @@ from t2t_repro.metrics.metric import (
 
 
 @pytest.fixture
-def mine(monkeypatch):
+def mine(registries):
     """A function that registers a metric under "mine"."""
-    known = dict(registry.metrics._entries)
-    monkeypatch.setattr(registry.metrics, "_entries", known)
-    return registry.metrics.register("mine")
+    return registries.metrics.register("mine")
 
 
 class Rows(Metric):

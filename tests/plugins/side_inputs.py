@@ -7,15 +7,16 @@ from t2t_repro.text.vocabulary import EOS, PAD
 
 
 class Say(rules.Rule):
-    """Outputs are the last phrase of the side input."""
+    """Outputs are a phrase of the side input, or free if there is none."""
 
     needs_side = True
 
-    def __init__(self, vocabulary):
-        pass
+    def __init__(self, vocabulary, field=0):
+        self._field = field
 
     def forced(self, step, state):
-        ids = tf.pad(step.sentences.side.phrases[:, -1], ((0, 0), (0, 1)))
-        ids = tf.where(ids == PAD, EOS, ids)
+        phrases = step.sentences.side.phrases  # [B, M, S]
+        ids = tf.pad(phrases, ((0, 0), (0, 2), (0, 1)))[:, self._field]
+        ids = tf.where((ids == PAD) & (ids[:, :1] != PAD), EOS, ids)
         index = tf.minimum(step.position, tf.shape(ids)[1] - 1)
         return tf.gather(ids, index, axis=1)[:, None]

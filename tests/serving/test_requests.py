@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 from exported_models import predict_request, stub_of
 from forked import error, ok
-from side_inputs import Say
 
 import t2t_repro
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.decoding import translate, translation
 from t2t_repro.serving import client, saved_model, served_model
 
@@ -244,12 +243,10 @@ def test_query_prints_outputs_and_scores_of_words(exported, forked, loaded):
 
 @pytest.mark.slow
 def test_side_inputs_are_an_input_of_requests(
-    build_exportable, embedded, monkeypatch, tmp_path
+    build_exportable, embedded, say, tmp_path
 ):
-    monkeypatch.setattr(registry.search_rules, "_entries", {})
-    registry.search_rules.register("say")(Say)
     models, vocabularies, search = build_exportable(1)
-    search = dataclasses.replace(search, rules="say")
+    search = dataclasses.replace(search, rules="say:field=1")
     model = models, vocabularies, search, tmp_path
     with pytest.raises(errors.UserError, match="Say it, or omit the rule"):
         saved_model.export(*model, {})
@@ -266,7 +263,7 @@ def test_side_inputs_are_an_input_of_requests(
         status, answer = server.predict(
             {
                 "signature_name": "translate",
-                "instances": [{"inputs": "a dog", "side": "ZWEI"}],
+                "instances": [{"inputs": "a dog", "side": "DIE\tZWEI"}],
             }
         )
         assert status == 200

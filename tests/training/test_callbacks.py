@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.io import progress
 from t2t_repro.training import callbacks, schedules
 
@@ -183,11 +183,10 @@ def test_error_before_the_first_step_ends_the_training(tmp_path):
     assert recorder.calls == [("begin", 0), "end"]
 
 
-def test_registered_callbacks_are_built_by_name(monkeypatch):
-    monkeypatch.setattr(registry.callbacks, "_entries", {})
-    registry.callbacks.register("recorder")(Recorder)
-    registry.callbacks.register("function")(observed)
-    registry.callbacks.register("stopping")(Stopping)
+def test_registered_callbacks_are_built_by_name(registries):
+    registries.callbacks.register("recorder")(Recorder)
+    registries.callbacks.register("function")(observed)
+    registries.callbacks.register("stopping")(Stopping)
     assert callbacks.build(None) == []
     (built,) = callbacks.build("recorder")
     assert isinstance(built, Recorder)
