@@ -17,12 +17,8 @@ trainer --problem=number_words_ende --hparams_set=bigg
     Did you mean 'big'
 {tiny} --hparams=hiden_size=3
     Did you mean hidden_size
-{tiny} --hparams=hidden_size=wide
-    hidden_size must be of type int; got 'wide'
 {tiny} --hparams=model=transfomer
     Unknown model 'transfomer'. Did you mean 'transformer' or
-{tiny} --hparams=optimizer=nadem
-    hparam optimizer has no 'nadem'. Did you mean nadam
 {tiny} --output_dir={here}/run --data_dir={here}/data --engine=spark
     engine must be local, or dask:ADDRESS
 serve

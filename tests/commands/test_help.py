@@ -152,11 +152,6 @@ def test_words_that_people_type_are_commands(typed, meant):
     assert "Unknown" not in found.stderr
 
 
-def test_hint_knows_the_words_that_people_type():
-    message = t2t_command("tarin").stderr
-    assert "Unknown command 'tarin'. Did you mean train or trainer?" in message
-
-
 COMPLETE = """
 eval "$(t2t completion)"
 compopt() { :; }

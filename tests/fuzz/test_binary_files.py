@@ -86,9 +86,3 @@ def test_edited_archive_is_whole_or_is_named(folder, archive, data):
     assert [path for path in parent.iterdir() if path.is_dir()] == (
         [found] if found else []
     )
-
-
-@pytest.mark.parametrize("size", [0, -1, 10**12])
-def test_impossible_vocabulary_size_is_refused(size):
-    with pytest.raises(errors.UserError, match="Cannot learn a vocabulary of"):
-        Bpe.learn(TRAINING_LINES, size)

@@ -1,7 +1,6 @@
 """Random values of the flags of every command: accepted, or explained."""
 
 import contextlib
-import dataclasses
 import math
 import pathlib
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
-from t2t_repro.io.fields import setting
 
 PACKAGE = pathlib.Path(common_flags.__file__).parents[1]
 COMMANDS = [
@@ -102,17 +100,3 @@ def test_text_flag_that_is_not_utf8_is_refused(name, texts, message):
         else:
             with pytest.raises(errors.UserError, match=message):
                 common_flags.require_utf8(name)
-
-
-def test_number_flag_refuses_what_is_not_finite():
-    field = "number_of_a_test", float, setting(default=1.5, help="A number.")
-    common_flags.define_fields(dataclasses.make_dataclass("Options", [field]))
-    try:
-        with flagsaver.flagsaver():
-            flags.FLAGS(["t2t", "--number_of_a_test=80"])
-            assert flags.FLAGS.number_of_a_test == 80
-            for text in ("nan", "inf", "-inf", "1e999"):
-                with pytest.raises(flags.IllegalFlagValueError, match="finite"):
-                    flags.FLAGS(["t2t", f"--number_of_a_test={text}"])
-    finally:
-        delattr(flags.FLAGS, "number_of_a_test")

@@ -142,13 +142,6 @@ def test_edited_cluster_is_valid_or_explained(content):
     assert cluster.task_address(task["type"], task["index"])
 
 
-def test_version_that_cannot_be_loaded_is_named(tmp_path):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
-    with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
-        client.ExportedModel(tmp_path)
-
-
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
 def test_checkpoint_without_a_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):

@@ -82,15 +82,8 @@ def make_parquet():
     return sink.getvalue().to_pybytes()
 
 
-@given(edited_bytes(make_parquet()))
-def test_edited_parquet_is_read_or_named(folder, content):
-    def read(path):
-        return list(pair_files.read_parquet(path, ("en", "de")))
-
-    read_or_refuse(read, folder / "text.parquet", content)
-
-
 ONE_FILE = {
+    "parquet": make_parquet(),
     "tsv": b"en\tde\na b\tc\n\n\xc3\xa9\t\t\nx\ty\tz\r\n",
     "jsonl": b'{"en": "a", "de": "\\u00e9"}\n{"x": {"de": "\\n", "en": null}}',
     "tmx": b"<?xml version='1.0' encoding='utf-8'?><!DOCTYPE tmx>\n<tmx><tu>"

@@ -2,13 +2,12 @@
 
 import gzip
 import random
-import subprocess
-import sys
 
 import hypothesis
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from processes import run_python
 from pyarrow import parquet
 
 from t2t_repro import errors
@@ -122,10 +121,7 @@ def test_standard_input_is_tsv():
         "from t2t_repro.text import pair_files as p;"
         "print(*p.PairFile(p.STDIN, ('en', 'de')).read())"
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, input="a\tb\n", text=True, capture_output=True
-    )
+    done = run_python("-c", program, input="a\tb\n")
     assert done.stdout == "('a', 'b')\n"
 
 

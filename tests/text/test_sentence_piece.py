@@ -136,6 +136,7 @@ def test_model_without_special_ids_or_bytes_is_user_error(
         (["a b"], 5000, "Please set it to a value <= "),
         (words(300), 100, "Increase vocab_size"),
         ([], 300, "It is empty"),
+        *((words(300), size, "") for size in (0, -1, 10**12)),
     ],
 )
 def test_vocab_size_that_does_not_fit_text_is_user_error(lines, size, reason):
