@@ -216,8 +216,8 @@ def require_beside(
     found = require_lines(others)
     if len(sources) != len(found):
         raise errors.UserError(
-            f"Each source needs one {noun}; got {len(sources):,} sources and "
-            f"{len(found):,}. Give as many."
+            f"Each source needs one {noun}; got {len(found):,} for "
+            f"{len(sources):,} sources."
         )
     return found
 

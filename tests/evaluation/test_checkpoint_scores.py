@@ -127,7 +127,7 @@ def test_scores_with_other_side_inputs_are_others(run, restored):
         stored = evaluation.evaluate_checkpoints(run, TEXT, side=side)
         assert stored.entries[0]["scores"]["exact_match"] == score
     assert restored == 2 * ["ckpt-1", "ckpt-2"]
-    with pytest.raises(errors.UserError, match="sources and 0 side inputs"):
+    with pytest.raises(errors.UserError, match="one side input; got 0 for 2"):
         evaluation.evaluate_checkpoints(run, TEXT, side=[])
 
 

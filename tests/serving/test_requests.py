@@ -108,7 +108,7 @@ def test_servers_answer_requests_like_a_loaded_export(remote, loaded):
         ({"beam_size": 2**31}, "beam_size must be an integer of 32 bits; got"),
         ({"alpha": "1"}, "alpha must be a number of 32 bits; got '1'"),
         ({"min_length": 3}, "may name beam_size and alpha; got min_length"),
-        ({"prefixes": []}, "needs one prefix; got 1 sources and 0"),
+        ({"prefixes": []}, "needs one prefix; got 0 for 1 sources"),
     ],
 )
 def test_what_an_export_does_not_take_is_an_error(
