@@ -198,8 +198,7 @@ def convert(
         _SEARCH,
         (file, *dict.fromkeys(found.files)),
         pair,
-        file,
-        tensors.refuse_rest(_IGNORED),
+        left_over=tensors.refuse_rest(_IGNORED),
     )
 
 

@@ -165,7 +165,6 @@ def read(folder: pathlib.Path) -> Imported:
         search,
         (file, *weights_files, *found.files, *search_files),
         found.languages,
-        tokenizer,
         found.codes,
         tensors.refuse_rest(_UNREAD_ARRAYS),
     )

@@ -56,7 +56,6 @@ class Imported(NamedTuple):
     # Files that were read.
     files: tuple[pathlib.Path, ...]
     languages: tuple[str, str] = ("", "")  # "": the files do not say
-    languages_file: pathlib.Path | None = None  # the file that names them
     # Languages of a model that is told that of the target, or both.
     codes: tuple[str, ...] = ()
     # Arrays of the file that no part of the model needs, by their names.
@@ -78,14 +77,10 @@ def languages_of(found: Imported) -> str:
         re.fullmatch(r"\w+", name) for name in found.languages
     ):
         return f"{source}-{target}"
-    if not source and not target:
-        names = "The files do not name the languages."
-    else:
-        names = (
-            "The languages must be two words, the extensions of your files; "
-            f"{found.languages_file} names {source!r} and {target!r}."
-        )
-    raise errors.UserError(f"{names} Say --languages=en-de.")
+    raise errors.UserError(
+        "The languages must be two words, the extensions of your files; the "
+        f"model's files name {source!r} and {target!r}. Say --languages=en-de."
+    )
 
 
 def sharing(

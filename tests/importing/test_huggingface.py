@@ -84,8 +84,8 @@ def test_pad_has_no_probability_where_generate_gives_it_none(
     ("stored", "message"),
     [
         ({"source_lang": "en", "target_lang": "zh-Hans"}, "and 'zh-Hans'"),
-        ({"source_lang": "en"}, "tokenizer_config.json names 'en' and ''"),
-        ({}, "The files do not name the languages. Say --languages=en-de"),
+        ({"source_lang": "en"}, "the model's files name 'en' and ''"),
+        ({}, "files name '' and ''. Say --languages=en-de"),
     ],
 )
 def test_languages_that_are_no_extensions_are_named(tmp_path, stored, message):
