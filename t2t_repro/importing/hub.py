@@ -98,7 +98,16 @@ def download(name: Name) -> tuple[pathlib.Path, dict[str, Any]]:
                 name.model, revision=name.revision, files_metadata=True
             )
         except package.errors.OfflineModeIsEnabled:
-            folder = _earlier(name)
+            config = package.try_to_load_from_cache(
+                name.model, huggingface.CONFIG, revision=name.revision
+            )
+            if not isinstance(config, str):
+                raise errors.UserError(
+                    f"{name} was not downloaded before, and HF_HUB_OFFLINE is "
+                    "set. Unset it to download the model."
+                ) from None
+            folder = pathlib.Path(config).parent
+            _choose(name, [path.name for path in folder.iterdir()])
         else:
             folder = _fetch(name, info)
     return folder, {"name": name.model, "revision": folder.name}
@@ -110,21 +119,6 @@ def _package():
         import huggingface_hub.constants
         import huggingface_hub.errors
     return huggingface_hub
-
-
-def _earlier(name):
-    """Return the folder of an earlier download, without the network."""
-    config = _package().try_to_load_from_cache(
-        name.model, huggingface.CONFIG, revision=name.revision
-    )
-    if not isinstance(config, str):
-        raise errors.UserError(
-            f"{name} was not downloaded before, and HF_HUB_OFFLINE is set. "
-            "Unset it to download the model."
-        )
-    folder = pathlib.Path(config).parent
-    _choose(name, [path.name for path in folder.iterdir()])
-    return folder
 
 
 def _choose(name: Name, names: Iterable[str]) -> list[str]:

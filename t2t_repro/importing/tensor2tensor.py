@@ -127,7 +127,10 @@ def read(path: pathlib.Path) -> Imported:
     tensors = arrays.read_checkpoint_arrays(prefix)
     vocabulary_files = _vocabulary_files(folder, languages)
     pair = _vocabularies(vocabulary_files, settings["vocab_divisor"])
-    body = _find_body(tensors)
+    # The scope of encoder and decoder.
+    end = "encoder/layer_0/self_attention/multihead_attention/q/kernel"
+    bodies = tensors.names(rf"(?!.*training/).*\b{end}")
+    body = (bodies or [f"transformer/body/{end}"])[0].removesuffix(end)
     model_weights = _weights(tensors, settings, hparams, pair, body)
     if hparams["inputs_bias"]:
         model_weights["inputs_bias"] = _target_space(
@@ -174,13 +177,6 @@ def read_settings(
         # A multiple of 8 that has a row for positions beyond the table.
         hparams["max_length"] = (settings["max_length"] // 8 + 1) * 8
     return found, settings, hparams
-
-
-def _find_body(tensors: Tensors) -> str:
-    """Return the scope of encoder and decoder."""
-    end = "encoder/layer_0/self_attention/multihead_attention/q/kernel"
-    found = tensors.names(rf"(?!.*training/).*\b{end}")
-    return (found or [f"transformer/body/{end}"])[0].removesuffix(end)
 
 
 def _weights(

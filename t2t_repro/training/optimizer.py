@@ -237,16 +237,10 @@ def _with_defaults(cls, values, hparams):
     if "exclude_layers" in named:
         excluded = values.get("exclude_layers", ())
         values = values | {"exclude_layers": [_NOT_A_KERNEL, *excluded]}
-    if hparams.optimizer in registry.optimizers:
-        defaults = _taken(cls, defaults)
-    return defaults | values
-
-
-def _taken(cls, defaults):
-    """Leave out what a registered class or function need not take."""
-    if arguments.takes_others(cls):
-        return defaults
-    named = arguments.parameters(cls)
+    is_own = hparams.optimizer in registry.optimizers
+    if not is_own or arguments.takes_others(cls):
+        return defaults | values
+    # A registered class or function need not take what is not set.
     for name, value in defaults.items():
         if value and name not in named:
             raise errors.UserError(
@@ -254,7 +248,7 @@ def _taken(cls, defaults):
                 f"{_ELSEWHERE[name]} sets. Give it this argument, or **kwargs, "
                 "and hand it to keras.optimizers.Optimizer."
             )
-    return {name: defaults[name] for name in named if name in defaults}
+    return {name: defaults[name] for name in named if name in defaults} | values
 
 
 def reset_weight_copies(

@@ -135,13 +135,7 @@ def build(
         function = arguments.bind(cls, text, _ARGUMENTS, num_given=2)
         return FunctionSchedule(function, hparams)
     values = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
-    return arguments.construct(
-        cls, _with_defaults(cls, values, hparams), _ARGUMENTS
-    )
-
-
-def _with_defaults(cls, values, hparams):
-    """Add the arguments that hparams set, unless `values` do."""
+    # Arguments that hparams set, unless the text does.
     constant = hparams.learning_rate_constant
     warmup_steps = values.get("warmup_steps", 0)
     defaults = {
@@ -153,7 +147,8 @@ def _with_defaults(cls, values, hparams):
         # Keras would silently skip the warm-up.
         defaults |= {"initial_learning_rate": 0.0, "warmup_target": constant}
     named = arguments.parameters(cls)
-    return {k: v for k, v in defaults.items() if k in named} | values
+    values = {k: v for k, v in defaults.items() if k in named} | values
+    return arguments.construct(cls, values, _ARGUMENTS)
 
 
 def check(hparams: hparam.HParams) -> None:
