@@ -321,21 +321,17 @@ def _gpus() -> dict[str, Any]:
 
 def _driver() -> dict[str, str]:
     """Return {device: name, memory and version} as NVIDIA's driver has it."""
-    if not shutil.which("nvidia-smi"):
-        return {}
     query = "--query-gpu=name,memory.total,driver_version"
     try:
-        result = subprocess.run(
+        lines = subprocess.check_output(
             ["nvidia-smi", query, "--format=csv,noheader"],
-            capture_output=True,
+            stderr=subprocess.DEVNULL,
             encoding="utf-8",
             timeout=_DRIVER_SECONDS,
         )
-    except subprocess.TimeoutExpired:  # as of a GPU that is lost
+    except (OSError, subprocess.SubprocessError):  # no driver, or a lost GPU
         return {}
-    if result.returncode:  # the output says why
-        return {}
-    return {f"GPU:{i}": s for i, s in enumerate(result.stdout.splitlines())}
+    return {f"GPU:{i}": s for i, s in enumerate(lines.splitlines())}
 
 
 def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:

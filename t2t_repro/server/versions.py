@@ -61,10 +61,12 @@ class LoadedVersion:
             name: meta_graph_pb2.SignatureDef.FromString(definition)
             for name, definition in description.signature_defs.items()
         }
-        self._signatures = description.signatures
+        self._input_specs = {
+            name: proto_predict.input_specs(self.signature_defs[name])
+            for name in description.signatures
+        }
         self._connection = connection
         self._limits, self._metrics = limits, metrics
-        self._input_specs: dict[str, batching.Specs] = {}
         self._queues: dict[str, batching.Queue] = {}
 
     @classmethod
@@ -115,14 +117,10 @@ class LoadedVersion:
         Raises:
             RequestError: there is no such signature.
         """
-        if signature not in self._signatures:
+        if signature not in self._input_specs:
             raise request_errors.invalid(
                 f'Serving signature name: "{signature:.100}" not found in '
-                f"signature def; there are {', '.join(self._signatures)}."
-            )
-        if signature not in self._input_specs:
-            self._input_specs[signature] = proto_predict.input_specs(
-                self.signature_defs[signature]
+                f"signature def; there are {', '.join(self._input_specs)}."
             )
         return self._input_specs[signature]
 

@@ -243,7 +243,7 @@ def require_text(lines: Iterable[object]) -> None:
 def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     """Download a file into a folder, unless it is there.
 
-    A download that was interrupted continues.
+    A download of a file with a checksum continues if it was interrupted.
 
     Raises:
         UserError: the file cannot be downloaded or has another checksum.
@@ -311,16 +311,17 @@ def _download(url, path, sha256):
     part = path.with_name(f"{path.name}.part")
     try:
         with files.path_in_errors(part):
-            _fetch(url, part, is_checked=sha256 is not None)
+            if sha256 is None:  # it could be a part of another file
+                part.unlink(missing_ok=True)
+            _fetch(url, part)
     except (OSError, http.client.HTTPException) as error:
         if errors.disk_code(error):
             raise
         raise errors.UnavailableError(
             f"Cannot download {url}: {error}",
-            "Run again to continue, or fetch it by other means and put it at "
-            f"{path}.",
+            f"Run again{' to continue' if sha256 else ''}, or fetch it by "
+            f"other means and put it at {path}.",
         ) from error
-    _version_file(part).unlink(missing_ok=True)
     received = files.sha256(part)
     if sha256 is not None and received != sha256:
         part.unlink()
@@ -332,49 +333,25 @@ def _download(url, path, sha256):
     os.replace(part, path)
 
 
-def _fetch(url, part, is_checked):
-    """Append the rest of a file to the part of it that is there.
-
-    Without a checksum or a version (ETag or date), the part could be of another
-    file: all of it is fetched again.
-    """
-    version_file = _version_file(part)
-    version = version_file.read_text() if version_file.exists() else ""
+def _fetch(url, part):
+    """Append the rest of a file to the part of it that is there."""
     have = part.stat().st_size if part.exists() else 0
-    if not (version or is_checked):
-        have = 0
     request = urllib.request.Request(url)
     if have:
         request.add_header("Range", f"bytes={have}-")
-        if version:  # a changed file is sent as a whole
-            request.add_header("If-Range", version)
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if not have or error.code != 416:
             raise
-        size = error.headers.get("Content-Range", "").removeprefix("bytes */")
-        if size == str(have) or (is_checked and not size):
+        if error.headers.get("Content-Range") == f"bytes */{have}":
             return  # the part is complete
         part.unlink()
-        _fetch(url, part, is_checked)
+        _fetch(url, part)
         return
     with response:
         continues = response.status == 206  # otherwise the server starts over
-        if not continues:
-            files.write_text(version_file, _version(response.headers))
         _write(response, part, have if continues else 0)
-
-
-def _version_file(part):
-    return part.with_name(f"{part.name}.version")
-
-
-def _version(headers):
-    """Return the value for If-Range; "": the server names no version."""
-    tag = headers.get("ETag", "")
-    weak = not tag or tag.startswith("W/")  # If-Range needs a strong one
-    return headers.get("Last-Modified", "") if weak else tag
 
 
 def _write(response, part, have):
