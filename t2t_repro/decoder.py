@@ -137,12 +137,13 @@ def _decode(options, model, split, total):
         pairs = ((source(a), target(b)) for a, b in options.read_pairs())
         _score(options, translator.score(pairs, total))
     else:
-        side = options.read_side()
+        side = options.read_beside("decode_side_file")
+        prefixes = options.read_beside("decode_prefix_file")
         if side is not None:
             side = translation.normalize_fields(side, target)
         translate_lines = functools.partial(
             translator.translate,
-            prefixes=map(target, options.read_prefixes()),
+            prefixes=map(target, prefixes or itertools.repeat("")),
             side=side,
         )
         _translate(options, translate_lines, total, hparams.max_input_length)

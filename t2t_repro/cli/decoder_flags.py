@@ -180,17 +180,13 @@ class Options:
         # Iteration over sys.stdin would split lines at U+0085, too.
         return parallel_files.split_lines(sys.stdin.buffer, "standard input")
 
-    def read_prefixes(self) -> Iterable[str]:
-        """Return the beginnings of the translations; "" without a file."""
-        if name := self.decode_prefix_file:
-            return parallel_files.read_lines(files.reread(name))
-        return itertools.repeat("")
+    def read_beside(self, name: str) -> Iterator[str] | None:
+        """Return the lines of a flag's file, one for each line to translate.
 
-    def read_side(self) -> Iterable[str] | None:
-        """Return the side inputs; None without a file."""
-        if name := self.decode_side_file:
-            return parallel_files.read_lines(files.reread(name))
-        return None
+        None: the flag is not given.
+        """
+        path = getattr(self, name)
+        return parallel_files.read_lines(files.reread(path)) if path else None
 
     def read_pairs(self) -> Iterator[tuple[str, str]]:
         """Yield the pairs to score.
@@ -230,8 +226,12 @@ class Options:
             except errors.UserError as error:
                 raise errors.UserError(f"Line {total:,}: {error}") from error
         for name in _BESIDE_LINES:
-            if path := getattr(self, name):
-                _check_beside_lines(name, path, total)
+            beside = self.read_beside(name)
+            if beside and (count := sum(1 for _ in beside)) != total:
+                raise errors.UserError(
+                    f"--{name} has a line for each of --decode_from_file; got "
+                    f"{count} lines in {getattr(self, name)} for {total}."
+                )
         return total
 
     def find_files(self, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -305,15 +305,6 @@ class Options:
         if not (self.decode_from_file and self.decode_to_file):
             return False
         return not files.is_stream(files.expand_path(self.decode_to_file))
-
-
-def _check_beside_lines(name, path, total):
-    count = sum(1 for _ in parallel_files.read_lines(files.reread(path)))
-    if count != total:
-        raise errors.UserError(
-            f"--{name} has a line for each of --decode_from_file; got {count} "
-            f"lines in {path} for {total}."
-        )
 
 
 @contextlib.contextmanager

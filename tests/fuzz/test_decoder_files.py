@@ -1,6 +1,6 @@
 """Edited files of pairs to score and of prefixes, as the decoder reads them."""
 
-import itertools
+import types
 
 import pytest
 from file_strategies import LINES, edited_bytes, read_or_refuse
@@ -53,18 +53,19 @@ def test_pairs_are_read_as_written(path, pairs):
 def test_prefix_file_has_a_line_for_each_input_or_is_refused(
     path, content, total
 ):
+    sources = path.with_name("in")
+    sources.write_text("a b\n" * total)
     options = decoder_flags.Options(
-        decode_from_file="in", decode_prefix_file=str(path)
+        decode_from_file=str(sources), decode_prefix_file=str(path)
     )
 
     def read(_):
-        decoder_flags._check_beside_lines("prefixes", path, total)
-        return list(options.read_prefixes())
+        options.count_lines(types.SimpleNamespace(target_languages=()))
+        return list(options.read_beside("decode_prefix_file"))
 
     found = read_or_refuse(read, path, content)
     assert found is None or len(found) == total
-    free = decoder_flags.Options().read_prefixes()
-    assert list(itertools.islice(free, 3)) == ["", "", ""]
+    assert decoder_flags.Options().read_beside("decode_prefix_file") is None
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, MemoryError, SystemExit])
