@@ -369,9 +369,7 @@ class DecodeHParams(fields.Settings):
         help="Maximum number of subwords of an input, with EOS.",
     )
     long_inputs: str = setting(
-        fields.Constraint(
-            "split or refuse", lambda value: value in ("split", "refuse")
-        ),
+        one_of("split", "refuse"),
         default="split",
         help="What to do with longer inputs: split them at sentence ends, or "
         "refuse them by line number.",
@@ -413,11 +411,6 @@ class DecodeHParams(fields.Settings):
             for name, path in rules_alone.paths.items()
             if path.is_file()
         }
-
-    @property
-    def search_name(self) -> str:
-        """Name of the beam search, without its arguments."""
-        return self.beam_search.partition(":")[0]
 
     @property
     def num_outputs(self) -> int:

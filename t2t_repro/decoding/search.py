@@ -93,10 +93,11 @@ def _moved_language(inputs, given):
 
 def _named(decode_hparams):
     """Return the registered beam search of the settings, with arguments."""
-    text, name = decode_hparams.beam_search, decode_hparams.search_name
+    text = decode_hparams.beam_search
+    name, _, values = text.partition(":")
     return arguments.bind(
         registry.searches[name].value,
-        text.partition(":")[2],
+        values,
         f"{decode_hparams.NOUN} beam_search={text}",
         num_given=5,
     )

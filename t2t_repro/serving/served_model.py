@@ -313,7 +313,7 @@ class RequestModel(ServedModel):
                 f"--max_beam_size must be at least {decode_hparams.beam_size}, "
                 f"the beam_size of the search; got {max_beam_size}."
             )
-        if decode_hparams.search_name not in _SEARCHES:
+        if decode_hparams.beam_search.partition(":")[0] not in _SEARCHES:
             raise errors.UserError(
                 f"--max_beam_size is for {' and '.join(_SEARCHES)}, whose "
                 "sentences may have settings of their own; got "
