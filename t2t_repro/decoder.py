@@ -150,7 +150,6 @@ def _decode(options, model, split, total):
 
 
 def _choose_threads(options, paths):
-    """Choose TensorFlow's threads for the work that the options name."""
     from t2t_repro.runs.checkpoints import CheckpointReader
     from t2t_repro.runtime import devices
 

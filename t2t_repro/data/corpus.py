@@ -44,11 +44,8 @@ class _Column(NamedTuple):
 
 
 class _Shard(NamedTuple):
-    """An open file."""
-
     path: pathlib.Path
     batch: pa.RecordBatch
-    names: list[str]  # names of the columns
     columns: dict[str, _Column]  # {stored side: its column}
     metadata: dict[str, Any]
 
@@ -170,7 +167,7 @@ class Corpus:
             UserError: the split was stored without text, or a file is damaged.
         """
         name = f"{self._stored[side]}_text"
-        if any(name not in shard.names for shard in self._shards):
+        if any(name not in shard.batch.schema.names for shard in self._shards):
             raise errors.UserError(
                 "The text of the training split is not stored, only its ids: "
                 "use --split=validation or --split=test."
@@ -194,7 +191,7 @@ def _map_shard(path: pathlib.Path) -> _Shard:
         columns = {side: _column(batch[side]) for side in sides}
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
-    return _Shard(path, batch, names, columns, metadata)
+    return _Shard(path, batch, columns, metadata)
 
 
 def _column(array: pa.Array) -> _Column:

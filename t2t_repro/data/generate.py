@@ -108,7 +108,6 @@ def _side_samples(settings, cls):
 
 
 def _build_vocabularies(cls, samples, settings):
-    """Load the given vocabularies, or learn them from samples."""
     if settings.vocabulary_paths:
         vocabularies = vocabulary_pair.load(
             settings.vocabulary_type, settings.vocabulary_paths

@@ -11,7 +11,6 @@ rerank=NAME:key=value of the search names it, with its constructor's arguments.
 """
 
 import abc
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -116,18 +115,6 @@ def build(hparams: DecodeHParams, is_aligned: bool = False) -> Reranker | None:
             f"t2t_repro.decoding.reranking.Reranker; got {reranker!r}."
         )
     return reranker
-
-
-def search_of(
-    reranker: Reranker | None, hparams: DecodeHParams
-) -> DecodeHParams:
-    """Return the settings of the search that finds the candidates."""
-    if reranker is None:
-        return hparams
-    raw_scores = hparams.raw_scores or reranker.needs_log_probs
-    return dataclasses.replace(
-        hparams, return_beams=True, raw_scores=raw_scores
-    )
 
 
 class MinimumBayesRisk(Reranker):

@@ -1,5 +1,6 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
+import dataclasses
 import functools
 import itertools
 import warnings
@@ -224,7 +225,12 @@ class BatchTranslator:
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
         self._reranker = reranking.build(decode_hparams, bool(aligner))
-        search_hparams = reranking.search_of(self._reranker, decode_hparams)
+        search_hparams = decode_hparams
+        if self._reranker:
+            raw = decode_hparams.raw_scores or self._reranker.needs_log_probs
+            search_hparams = dataclasses.replace(
+                decode_hparams, return_beams=True, raw_scores=raw
+            )
         self._aligner, self._split = aligner, split
         self._rule = search.build_rules(
             decode_hparams, self._target, self._source.leads_outputs

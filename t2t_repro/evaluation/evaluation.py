@@ -579,7 +579,7 @@ def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
     statistics = scores.count(
         metrics, hypotheses, references, sources, log_probs
     )
-    counts = scores.resample_if_several(len(hypotheses), samples)
+    counts = scores.resample(len(hypotheses), samples)
     aggregated = scores.aggregate(metrics, statistics, len(references), counts)
     side = "source" if sources and any(sources) else "reference"
     names = dict.fromkeys([suite.headline, "length_ratio"])

@@ -138,7 +138,7 @@ def score(
     """
     metrics = suite.build()
     statistics = count(metrics, hypotheses, references, sources)
-    counts = resample_if_several(len(hypotheses), samples)
+    counts = resample(len(hypotheses), samples)
     return aggregate(metrics, statistics, len(references), counts)
 
 
@@ -245,22 +245,20 @@ class Difference(NamedTuple):
         )
 
 
-def resample(num_sentences: int, samples: int) -> np.ndarray:
+def resample(num_sentences: int, samples: int) -> np.ndarray | None:
     """Count how often each of N sentences is in each sample: [samples, N].
 
-    A sample has N sentences, drawn with replacement.
+    A sample has N sentences, drawn with replacement. None: there are no two
+    samples, for intervals and tests.
     """
+    if samples < 2:
+        return None
     shape = samples, num_sentences
     chosen = np.random.default_rng(_SEED).choice(num_sentences, shape)
     counts = np.empty(shape)
     for row, sentences in zip(counts, chosen, strict=True):
         row[:] = np.bincount(sentences, minlength=num_sentences)
     return counts
-
-
-def resample_if_several(num_sentences: int, samples: int) -> np.ndarray | None:
-    """Return resample() for intervals and tests; None for a single sample."""
-    return resample(num_sentences, samples) if samples > 1 else None
 
 
 def resampled_values(

@@ -392,7 +392,6 @@ class Versions:
             await self._replace_model(model, present)
 
     async def _replace_model(self, model, present):
-        """Put a loaded version into service; unload the one before it."""
         old, self._model = self._model, model
         model.ended.add_done_callback(lambda _: self._note_end(model))
         self._metrics.version.set(model.version)

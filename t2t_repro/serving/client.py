@@ -558,12 +558,9 @@ class GrpcModel(RemoteModel):
             channel = grpc.secure_channel(self.server, credentials, _CHANNEL)
         else:
             channel = grpc.insecure_channel(self.server, _CHANNEL)
+        self._connectivity = collections.deque(maxlen=1)  # the last state
         channel.subscribe(self._connectivity.append)
         return prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-    @functools.cached_property
-    def _connectivity(self) -> "collections.deque[grpc.ChannelConnectivity]":
-        return collections.deque(maxlen=1)
 
     def run_once(
         self, signature: str, columns: Columns, timeout: float
