@@ -110,53 +110,29 @@ class Toy:
     """One model with its run, and commands on it."""
 
     def __init__(self, name, folder, run):
-        self.name, self.folder, self.command = name, folder, run
+        self.name, self.command = name, run
         self.usr = f"--usr_dir={USR_DIR}"
         self.output_dir = folder / name
-        self.checkpoints = [
-            self.output_dir / "checkpoints" / f"ckpt-{step}"
-            for step in (20, 40, 60)
-        ]
         self.averaged = self.output_dir / "averaged" / "ckpt-60"
-
         self.hparams = (
             f"--hparams_set={name}",
             f"--hparams={TOY_HPARAMS},{TOYS[name]}",
         )
-
-    def train(self, output_dir, *flags, **settings):
-        """Train for 60 steps; later flags win, but those of settings add up."""
-        return self.command(
+        result = self.run(
             "trainer",
-            self.usr,
             "--problem=parallel_text",
             # A subword is a character, so that a text tells its length.
             "--problem_args=name=made_up,languages=xx-yy,vocab_size=28,"
             "vocabulary_type=characters",
-            f"--raw_dir={self.folder / 'raw'}",
-            f"--data_dir={self.folder / 'data'}",
-            f"--output_dir={output_dir}",
+            f"--raw_dir={folder / 'raw'}",
+            f"--data_dir={folder / 'data'}",
             "--train_steps=60",
             "--save_checkpoints_steps=20",
-            "--deterministic",
-            "--eval_bleu_sentences=0",
+            "--eval_bleu_sentences=4",
             *self.hparams,
-            *flags,
-            **settings,
         )
-
-    def train_killed(self, folder):
-        """Train, with a SIGKILL at step 50, then resume; return the run."""
-        output_dir = folder / "run"
-        faults = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
-        env = {"FAULT": "SIGKILL step 50", "DISK": str(output_dir)}
-        killed = self.train(output_dir, faults, env=env)
-        assert killed.returncode == -9, killed.stderr
-        checkpoints = output_dir / "checkpoints"
-        assert not (checkpoints / "ckpt-60.index").exists()
-        resumed = ok(self.train(output_dir))
-        assert f"Continuing from {checkpoints}/ckpt-40." in resumed
-        return output_dir
+        self.output = ok(result) + result.stderr
+        ok(self.run("avg_checkpoints", "--num_last_checkpoints=2"))
 
     def run(self, name, *flags, **settings):
         """Run a command on the run."""
@@ -174,23 +150,8 @@ class Toy:
 
 
 @pytest.fixture(scope="session")
-def make_toy(run, tmp_path_factory):
-    """Return a function of a model's name that returns a Toy."""
+def train_toy(run, tmp_path_factory):
+    """Return a function of a model's name that returns a trained Toy."""
     folder = tmp_path_factory.mktemp("toys")
     write_raw(folder / "raw", train=400, validation=8, test=8)
-    return lambda name: Toy(name, folder, run)
-
-
-@pytest.fixture(scope="session")
-def train_toy(make_toy):
-    """Return a function of a model's name that returns a trained Toy."""
-
-    @functools.cache
-    def train(name):
-        toy = make_toy(name)
-        result = toy.train(toy.output_dir, "--eval_bleu_sentences=4")
-        toy.output = ok(result) + result.stderr
-        ok(toy.run("avg_checkpoints", "--num_last_checkpoints=2"))
-        return toy
-
-    return train
+    return functools.cache(lambda name: Toy(name, folder, run))

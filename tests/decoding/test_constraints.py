@@ -17,7 +17,6 @@ from search_tables import (
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import beam_search, constraints, rules, sampling, search
-from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import PAD
 
 phrases = st.lists(
@@ -179,16 +178,6 @@ def test_translations_have_phrases_of_file_and_line(
         assert sentence.texts
         for output in sentence.texts:
             assert all(each in output for each in needed), output
-
-
-@pytest.mark.slow
-def test_export_has_phrases_of_file(model, vocabularies, phrase_file):
-    hparams = hparam.DecodeHParams(
-        2, rules=f"require:file={phrase_file}", extra_length=9
-    )
-    served = served_model.ServedModel([model], vocabularies, hparams, "float32")
-    for text in served.translate(tf.constant(["one", "two"]))["outputs"]:
-        assert b"7" in text.numpy() and b"8 9" in text.numpy()
 
 
 def test_phrases_that_cannot_be_met_are_refused(

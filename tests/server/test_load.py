@@ -1,36 +1,19 @@
 """Benchmarks of the server, short: no answer is lost or swapped."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
-SECONDS = 600  # timeout
+from processes import run_python
 
 
 def run_benchmark(name, exported, tmp_path, *flags):
     """Run a benchmark; return {name: value} of its figures, and its output."""
-    paths = filter(None, [os.environ.get("PYTHONPATH")])
     words = "a dog ran in the park today and two birds sing cat".split()
     (tmp_path / "text").write_text(
         "".join(f"{x} {y} {z}\n" for x in words for y in words for z in words)
     )
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", f"scripts.benchmarks.{name}"),
-            *(f"--export_dir={exported}", f"--text={tmp_path / 'text'}"),
-            *flags,
-        ],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
+    export = f"--export_dir={exported}", f"--text={tmp_path / 'text'}"
+    result = run_python("-m", f"scripts.benchmarks.{name}", *export, *flags)
     figures = json.loads(result.stdout.splitlines()[-1])
     return {one["name"]: one["value"] for one in figures}, result
 
