@@ -15,8 +15,7 @@ import vocabulary_graphs
 from imported_models import forward, write_huggingface
 
 from t2t_repro import errors
-from t2t_repro.data import batches
-from t2t_repro.data.corpus import SIDES, Encoder
+from t2t_repro.data.corpus import Encoder
 from t2t_repro.decoding import score, search
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.importing import (
@@ -25,7 +24,6 @@ from t2t_repro.importing import (
     imported,
     run_writer,
 )
-from t2t_repro.models import seq2seq
 from t2t_repro.runs.run import Run
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.serving.graph_vocabularies import GraphTagger
@@ -33,7 +31,6 @@ from t2t_repro.serving.served_model import ServedModel
 from t2t_repro.text import sentence_piece
 from t2t_repro.text.languages import tag_of, tagger_of
 from t2t_repro.text.vocabulary import EOS
-from t2t_repro.training import optimizer, step
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 EVERY = 7  # logit that the writers store
@@ -280,35 +277,6 @@ def test_targets_of_training_begin_with_what_leads_outputs(family):
     )
     lead, source = source[: family.leads], source[family.leads :]
     assert found == [[source, [EOS]], [lead + target, [EOS]]]
-
-
-@pytest.mark.slow
-def test_ten_steps_of_training_lower_the_loss(family):
-    (model,) = family.run.models()
-    hparams = family.run.hparams.override("learning_rate_constant=0.1")
-    pairs = zip(family.lines, family.expected["lines"][1:], strict=False)
-    ids = Encoder(family.run.vocabularies, None).encode([*pairs]).ids
-    rows = seq2seq.one_sentence_per_row(
-        *(score.pad_rows(ids[side].to_pylist()) for side in SIDES)
-    )
-    rows = {name: feature.numpy() for name, feature in rows.items()}
-    batch = {k: v[0] for k, v in batches.split_rows(rows, replicas=1).items()}
-    train_step = step.build_train_step(
-        model,
-        optimizer.build(hparams, model.trainable_variables),
-        hparams,
-        1,
-        step.Execution(tf.distribute.get_strategy(), xla=False),
-    )
-
-    def loss():
-        sums = step.batch_loss(model, rows, None, step.Objective(0.0))
-        return float(sums.nll / sums.tokens)
-
-    before = loss()
-    for _ in range(10):
-        train_step(batch)
-    assert loss() < 0.9 * before
 
 
 def test_newer_files_of_mbart50_have_the_same_tokens(tmp_path):

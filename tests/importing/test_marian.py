@@ -22,11 +22,9 @@ from marian_models import (
     write,
 )
 
-import t2t_repro
 from t2t_repro import errors, registry
-from t2t_repro.importing import marian, run_writer
+from t2t_repro.importing import marian
 
-LINE = "the dog sat on two mats"
 APART = {"tied-embeddings-all": False}
 TRAINED = {"transformer-train-positions": True}
 GELU = {"transformer-ffn-activation": "gelu"}
@@ -79,32 +77,6 @@ def test_logits_equal_those_of_marian(tmp_path, name):
     difference = np.abs(logits[:, _ours(range(len(TOKENS)))] - expected)
     assert difference.max() < TOLERANCE
     assert (logits[:, 0] < -90).all(), "PAD is in the softmax"
-
-
-@pytest.mark.parametrize(
-    "name", imported_models.few(["together", "old_gelu"], 1)
-)
-def test_greedy_search_of_a_run_equals_that_of_marian(tmp_path, name):
-    folder, arrays, options = random_model(tmp_path, VARIANTS[name])
-    found = marian.read(folder)
-    run_writer.write(found, "marian", tmp_path / "run", "en-de")
-    model = t2t_repro.load(tmp_path / "run")
-    vocabulary = found.vocabularies.target
-    (ids,) = vocabulary.encode([LINE])
-    source = [0 if i == 1 else i - 1 for i in ids]
-    expected: list[int] = []
-    while len(expected) < len(source) + 4 and 0 not in expected:
-        step = marian_models.logits(options, arrays, source, expected)[-1]
-        expected.append(int(step.argmax()))
-    (found_here,) = model.translate([LINE], beam_size=1, extra_length=5)
-    (text,) = found_here.texts
-    assert [text] == vocabulary.decode([_ours(expected)])
-    target = [0 if i == 1 else i - 1 for i in vocabulary.encode([text])[0]]
-    logits = marian_models.logits(options, arrays, source, target[:-1])
-    log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    expected_score = sum(log_probs[at, i] for at, i in enumerate(target))
-    (score,) = model.score([LINE], [text])
-    assert score == pytest.approx(expected_score, abs=1e-3)
 
 
 def test_vocabularies_of_opus_mt(tmp_path):

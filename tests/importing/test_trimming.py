@@ -5,10 +5,9 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from imported_models import build, logits
+from imported_models import logits
 
-from t2t_repro import errors, hparam
-from t2t_repro.decoding.translate import BatchTranslator
+from t2t_repro import errors
 from t2t_repro.importing import huggingface, imported
 from t2t_repro.serving import graph_vocabularies
 from t2t_repro.text import sentence_piece
@@ -89,21 +88,6 @@ def test_model_has_the_same_logits(name, tmp_path):
     np.testing.assert_allclose(
         logits(trimmed, *fewer), logits(found, *ids)[:, kept], atol=1e-5
     )
-
-
-@pytest.mark.slow
-def test_greedy_outputs_of_kept_subwords_are_the_same(multilingual, tmp_path):
-    search = hparam.DecodeHParams(beam_size=1, extra_length=2)
-    tagged = [f"<en2de> {line}" for line in LINES]
-
-    def translate(found):
-        translator = BatchTranslator([build(found)], found.vocabularies, search)
-        return [x.text for x in translator.translate(tagged)]
-
-    outputs = translate(multilingual)
-    text = tmp_path / "text"
-    text.write_text("\n".join([*LINES, *outputs]), "utf-8")
-    assert translate(imported.trim(multilingual, [text])) == outputs
 
 
 def test_vocabulary_of_words_is_refused(multilingual):

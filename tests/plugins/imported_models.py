@@ -27,10 +27,10 @@ from t2t_repro.text.t2t_subwords import T2TSubwords
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
-def few(names, count=2):
-    """Return test parameters, all but the first of which are slow."""
+def few(names):
+    """Return test parameters, all but the first two of which are slow."""
     return [
-        pytest.param(name, id=name, marks=[] if i < count else pytest.mark.slow)
+        pytest.param(name, id=name, marks=[] if i < 2 else pytest.mark.slow)
         for i, name in enumerate(names)
     ]
 
