@@ -10,7 +10,6 @@ from search_tables import every_output, model_of, outputs, random_table
 from t2t_repro import errors
 from t2t_repro.decoding import beam_search, forbidden, rules, sampling
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, Vocabulary
 
 LIMIT = 5
@@ -231,24 +230,6 @@ def test_file_and_vocabulary_are_checked(tmp_path):
 
     with pytest.raises(errors.UserError, match="Contextual spells .*otherwise"):
         forbid(tmp_path, Contextual("a", "b"), ["a"])
-
-
-def test_translator_and_export_forbid_the_same(
-    tmp_path, model, vocabularies, translator_of
-):
-    lines = ["A dog runs.", "A cat sleeps."]
-    free = list(translator_of(beam_size=3).translate(lines))
-    words = sorted({w for t in free for w in re.findall(r"\w+", t.text)})
-    assert words
-    file = tmp_path / "words.txt"
-    file.write_text("\n".join(words), "utf-8")
-    setting = f"forbid:file={file}"
-    found = list(translator_of(beam_size=3, rules=setting).translate(lines))
-    assert not any(has_phrase(t.text, words, True) for t in found)
-    hparams = DecodeHParams(beam_size=3, extra_length=4, rules=setting)
-    served = served_model.ServedModel([model], vocabularies, hparams, "float32")
-    texts = served.translate(tf.constant(lines))["outputs"].numpy()
-    assert [text.decode() for text in texts] == [t.text for t in found]
 
 
 def test_translations_have_no_word_of_their_side_input(translator_of):
