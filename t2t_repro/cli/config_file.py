@@ -15,6 +15,7 @@ A run.json is not, since a run may come from anyone.
 """
 
 import dataclasses
+import json
 import pathlib
 import re
 from collections.abc import Mapping
@@ -130,9 +131,15 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     """Read a mapping whose scalars are text: flags know their types."""
     try:
         text = path.read_text("utf-8")
-        if path.suffix == ".json":  # it is YAML, but for tabs between tokens
-            text = text.replace("\t", " ")
-        values = yaml.load(text, _Loader)
+        if path.suffix == ".json":
+            values = json.loads(
+                text,
+                parse_int=str,
+                parse_float=str,
+                object_pairs_hook=_without_repetition,
+            )
+        else:
+            values = yaml.load(text, _Loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise errors.UserError(
             f"Cannot read the configuration {path}: {error}"
@@ -150,6 +157,13 @@ def _repeated_name(names):
     return next((name for name in names if names.count(name) > 1), None)
 
 
+def _without_repetition(pairs):
+    """Return a dict of JSON's pairs; raise a ValueError if a key repeats."""
+    if key := _repeated_name([key for key, _ in pairs]):
+        raise ValueError(f"{key!r} is given twice.")
+    return dict(pairs)
+
+
 class _Loader(yaml.BaseLoader):
     """YAML whose scalars stay text: `xla: on` is not a boolean here."""
 
@@ -160,10 +174,6 @@ class _Loader(yaml.BaseLoader):
             key.value: None for key, value in node.value if _is_null(value)
         }
         return super().construct_mapping(node, deep) | nulls
-
-    def construct_scalar(self, node: Any) -> str:
-        text = super().construct_scalar(node)  # JSON writes an emoji as two
-        return text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _is_null(node):

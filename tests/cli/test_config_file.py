@@ -57,13 +57,12 @@ def test_values_have_the_types_of_their_flags(command, tmp_path):
 def test_command_line_overrides_file(command, tmp_path, write):
     """A value that is null is not given."""
     path = tmp_path / f"mine.{'json' if write is json.dumps else 'yaml'}"
-    hparams = {"a": 1, "b": True, "c": None, "e": "null", "😀": "😀"}
-    text = write({"problem": None, "steps": 300, "hparams": hparams})
-    path.write_text(text.replace(": ", ":\t") if write is json.dumps else text)
+    hparams = {"a": 1, "b": True, "c": None, "e": "null"}
+    path.write_text(write({"problem": None, "steps": 300, "hparams": hparams}))
     known = command("--steps=7", "--hparams=a=2,d=3")
     config_file.apply(path, known)
     assert (known.problem, known.steps) == (None, 7)
-    assert known.hparams == "a=2,b=true,e=null,😀=😀,d=3"
+    assert known.hparams == "a=2,b=true,e=null,d=3"
 
 
 @pytest.mark.parametrize(
