@@ -99,9 +99,7 @@ def test_translations_begin_with_their_prefixes(run, export):
         assert each.text.startswith(prefix)
     free = run.translate(SOURCES[:2])
     assert run.translate(SOURCES[:2], prefixes=["", ""]) == free
-    with pytest.raises(
-        errors.UserError, match="needs one prefix; got 1 for 2"
-    ):
+    with pytest.raises(errors.UserError, match="needs one prefix; got 1 for 2"):
         run.translate(SOURCES[:2], prefixes=["a"])
     with pytest.raises(
         errors.UserError, match="need an export with --max_beam"

@@ -129,6 +129,14 @@ def test_written_values_are_read(command, tmp_path):
     assert fields.items(known.hparams) == {"rate": "1.0e-09", "name": "x,y"}
 
 
+def test_json_is_not_read_as_yaml(command, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"problem": "🐶", "rate": 1e-9}, indent="\t"))
+    known = command()
+    config_file.apply(path, known)
+    assert (known.problem, known.rate) == ("🐶", 1e-9)
+
+
 def test_other_name_of_a_flag_is_the_flag(command, tmp_path):
     path = tmp_path / "mine.json"
     known = command()
