@@ -86,9 +86,7 @@ def settings_of(flag):
 
 @pytest.mark.parametrize("name", sorted(t2t.COMMANDS))
 def test_help_names_every_flag_and_setting_without_tensorflow(name):
-    result = t2t_command(name, "--help")
-    assert result.returncode == 0, result.stderr
-    text = result.stdout
+    text = ok(t2t_command(name, "--help"))
     shown = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.M)
     required = REQUIRED[name].split()
     assert shown[: len(required)] == required
@@ -115,25 +113,21 @@ def test_every_setting_has_a_help_text():
 
 def test_help_shows_settings_of_a_users_model(run):
     # A model imports Keras, so this is not t2t_command().
-    result = run("show", "-h", f"--usr_dir={ROOT / 'tests' / 'toys'}")
-    assert result.returncode == 0, result.stderr
-    assert "takes for the model toy_gru:\n  attention_size" in result.stdout
+    text = ok(run("show", "-h", f"--usr_dir={ROOT / 'tests' / 'toys'}"))
+    assert "takes for the model toy_gru:\n  attention_size" in text
 
 
 def test_helpfull_adds_flags_of_absl():
-    result = t2t_command("show", "--helpfull")
-    assert result.returncode == 0
-    assert "--hparams_set=" in result.stdout
-    assert "logtostderr" in result.stdout
+    text = ok(t2t_command("show", "--helpfull"))
+    assert "--hparams_set=" in text and "logtostderr" in text
 
 
 def test_t2t_help_lists_commands():
-    result = t2t_command("--help")
-    assert result.returncode == 0
+    text = ok(t2t_command("--help"))
     for name in t2t.COMMANDS:
-        assert re.search(rf"^  {name} +[A-Z].+\.$", result.stdout, re.M), name
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    assert t2t_command().stderr == result.stdout
+        assert re.search(rf"^  {name} +[A-Z].+\.$", text, re.M), name
+    assert max(map(len, text.splitlines())) <= 80
+    assert t2t_command().stderr == text
     assert t2t_command("--version").stdout == f"{__version__}\n"
     assert t2t_command("-V").stdout == f"{__version__}\n"
 
@@ -207,11 +201,11 @@ def test_registry_help_lists_ours_and_the_users(tmp_path):
         '    """Mine."""\n'
         "    return dataclasses.replace(parent, num_heads=4)\n"
     )
-    result = t2t_command("show", "--registry_help", f"--t2t_usr_dir={tmp_path}")
-    assert result.returncode == 0, result.stderr
+    flags = "--registry_help", f"--t2t_usr_dir={tmp_path}"
+    text = ok(t2t_command("show", *flags))
     for name in ("wmt14_ende", "parallel_text", "big", "transformer"):
-        assert re.search(rf"^  {name} +\S", result.stdout, re.M), name
-    assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", result.stdout, re.M)
+        assert re.search(rf"^  {name} +\S", text, re.M), name
+    assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", text, re.M)
 
 
 def test_closed_pipe_is_not_an_error():

@@ -4,13 +4,12 @@ import json
 import re
 
 import yaml
+from forked import error, ok
 
 
 def shown(run, *arguments):
     """Return the lines before the JSON, the settings, and the text after."""
-    result = run("show", *arguments)
-    assert result.returncode == 0, result.stderr
-    before, brace, rest = result.stdout.partition("{\n")
+    before, brace, rest = ok(run("show", *arguments)).partition("{\n")
     settings, end, after = rest.partition("\n}\n")
     return before.splitlines(), json.loads(brace + settings + end), after
 
@@ -49,9 +48,8 @@ def test_repeated_settings_add_up_and_a_repeated_name_is_refused(run):
     flags = "--hparams_set=tiny", "--hparams=hidden_size=64,", "--hparams"
     _, settings, _ = shown(run, *flags, "num_heads=2")
     assert (settings["hidden_size"], settings["num_heads"]) == (64, 2)
-    result = run("show", *flags, "hidden_size=32")
-    assert result.returncode == 1
-    assert "hidden_size is given twice in 'hidden_size=64," in result.stderr
+    message = error(run("show", *flags, "hidden_size=32"))
+    assert "hidden_size is given twice in 'hidden_size=64," in message
 
 
 def test_each_set_of_the_chain_differs_from_its_parent(run):

@@ -1,7 +1,7 @@
 """Tests of byte-level byte pairs: any text, in Python and in a graph."""
 
 import pytest
-import tensorflow as tf
+import vocabulary_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,8 +58,5 @@ def test_any_text_survives(vocabulary, text):
 @settings(max_examples=25)
 @given(st.lists(TEXTS, max_size=9), st.lists(st.integers(2, 265)))
 def test_graph_has_the_same_ids_and_texts(vocabulary, graph, lines, ids):
-    rows = [row[:-1] for row in vocabulary.encode(lines)]
-    assert graph.encode(tf.constant(lines, tf.string)).to_list() == rows
-    rows.append(ids)
-    found = graph.decode(tf.ragged.constant(rows, tf.int32, 1)).numpy()
-    assert [text.decode() for text in found] == vocabulary.join(rows)
+    vocabulary_graphs.assert_same_ids(vocabulary, graph, lines)
+    vocabulary_graphs.assert_same_text(vocabulary, graph, [ids])
