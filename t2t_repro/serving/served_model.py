@@ -280,8 +280,8 @@ class RequestModel(ServedModel):
     there are empty strings with the score FORBIDDEN. A batch may have sentences
     with different settings, as servers make it of several requests.
 
-        If a rule reads side inputs, the signatures that search without them are
-        missing.
+    If a rule reads side inputs, the signatures that search without them are
+    missing.
     """
 
     takes_side = True
@@ -294,13 +294,10 @@ class RequestModel(ServedModel):
         weights_dtype: str,
         max_beam_size: int,
     ):
-        """Build the model; see ServedModel.
+        """Build the model; the other arguments are those of ServedModel.
 
         Args:
-            models: one model, or an ensemble.
-            vocabularies: vocabularies of source and target.
             decode_hparams: settings of requests that name none.
-            weights_dtype: dtype of the copied weights.
             max_beam_size: most beams that a request may name.
 
         Raises:
