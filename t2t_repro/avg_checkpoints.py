@@ -49,7 +49,9 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
 
 def _choose():
     options = common_flags.field_values(Options)
-    common_flags.refuse_ignored("checkpoints", "best", "num_last_checkpoints")
+    common_flags.refuse_ignored(
+        {"checkpoints": ("best", "num_last_checkpoints")}
+    )
     run = common_flags.open_run()
     if options.checkpoints:
         return run, run.checkpoints(options.checkpoints)

@@ -117,8 +117,7 @@ class Texts(NamedTuple):
 
 
 def _read_texts() -> Texts:
-    for name, ignored in _IGNORED.items():
-        common_flags.refuse_ignored(name, *ignored)
+    common_flags.refuse_ignored(_IGNORED)
     options = common_flags.field_values(Options)
     if options.scores_file:
         files.require_replaceable(files.expand_path(options.scores_file))

@@ -124,7 +124,9 @@ def _read_inputs():
         version = version_folders.find_version(
             version_folders.open_folder(options.export_dir)
         )
-    common_flags.refuse_ignored("export_dir", *connection.FILES, *_OF_SERVERS)
+    common_flags.refuse_ignored(
+        {"export_dir": (*connection.FILES, *_OF_SERVERS)}
+    )
     lines = common_flags.require_utf8("inputs") or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )

@@ -53,7 +53,7 @@ def main() -> None:
         from t2t_repro.runs import run
 
         common_flags.refuse_ignored(
-            "runs_dir", "hparams_set", "hparams", "yaml"
+            {"runs_dir": ("hparams_set", "hparams", "yaml")}
         )
         print(_table(run.table_rows(options.runs_dir)))
         return

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from absl import flags
@@ -444,17 +444,21 @@ def given(*names: str) -> list[str]:
     ]
 
 
-def refuse_ignored(name: str, *ignored: str) -> None:
-    """Refuse flags that a flag ignores, if it is given.
+def refuse_ignored(ignored: Mapping[str, Iterable[str]]) -> None:
+    """Refuse flags that another one ignores, if it is given.
+
+    Args:
+        ignored: {flag: the flags that it ignores}.
 
     Raises:
         UserError: one of them has another value than its default.
     """
-    for flag in map(flags.FLAGS.__getitem__, ignored):
-        if flags.FLAGS[name].value and flag.value != flag.default:
-            raise errors.UserError(
-                f"--{name} ignores {flag.serialize()}. Omit one of them."
-            )
+    for name, others in ignored.items():
+        for flag in map(flags.FLAGS.__getitem__, others):
+            if flags.FLAGS[name].value and flag.value != flag.default:
+                raise errors.UserError(
+                    f"--{name} ignores {flag.serialize()}. Omit one of them."
+                )
 
 
 def portable(*omitted: str) -> str:

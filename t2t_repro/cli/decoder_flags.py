@@ -340,8 +340,7 @@ def _free_name(path):
 
 def check() -> None:
     """Check that no flag ignores or lacks another one."""
-    for name, ignored in _IGNORED.items():
-        common_flags.refuse_ignored(name, *ignored)
+    common_flags.refuse_ignored(_IGNORED)
     for name, needed in _NEEDED.items():
         flag = flags.FLAGS[name]
         if flag.value != flag.default and not flags.FLAGS[needed].value:
