@@ -219,10 +219,11 @@ class CheckpointManager:
         """Return the path of ckpt-STEP."""
         return self._folder / f"ckpt-{step}"
 
-    def restore_latest(self) -> pathlib.Path | None:
+    def restore_latest(self, rename: bool = True) -> pathlib.Path | None:
         """Restore the newest intact checkpoint; return its path, or None.
 
-        Newer ones that are damaged are renamed to damaged-ckpt-…
+        Newer ones that are damaged are renamed to damaged-ckpt-…, or only
+        reported without `rename`.
 
         Raises:
             UserError: all checkpoints are damaged; or one is of another model
@@ -236,9 +237,12 @@ class CheckpointManager:
                 damaged[path] = error.damage
                 continue
             for damaged_path, damage in damaged.items():
-                _rename_damaged(damaged_path)
+                becomes = "would become"
+                if rename:
+                    _rename_damaged(damaged_path)
+                    becomes = "is now"
                 progress.show(
-                    f"{damage} It is damaged-{damaged_path.name} now.",
+                    f"{damage} It {becomes} damaged-{damaged_path.name}.",
                     logging.WARNING,
                 )
             return path

@@ -302,10 +302,13 @@ def _build_state(
 def restore(session: Session, manager: CheckpointManager) -> None:
     """Restore the latest checkpoint, or the weights of a warm start.
 
-    The chief chooses the checkpoint, since it may have to rename damaged ones.
+    The chief chooses the checkpoint, since it may have to rename damaged ones,
+    which a dry run does not.
     """
-    worker, start = session.worker, session.options.warm_start_from
-    path = manager.restore_latest() if worker.is_chief else None
+    worker, options = session.worker, session.options
+    start, path = options.warm_start_from, None
+    if worker.is_chief:
+        path = manager.restore_latest(rename=not options.dry_run)
     latest = worker.broadcast(checkpoint_files.step_of(path) if path else 0)
     if latest and not worker.is_chief:
         path = manager.restore(latest)

@@ -117,11 +117,22 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     assert state.restore(folder) == folder / "ckpt-4"
     printed = capsys.readouterr().out
     assert f"The checkpoint {folder / 'ckpt-8'} is damaged: " in printed
-    assert printed.endswith(" It is damaged-ckpt-8 now.\n")
+    assert printed.endswith(" It is now damaged-ckpt-8.\n")
     assert checkpoint_files.list_checkpoints(folder) == [folder / "ckpt-4"]
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
+
+
+def test_damaged_checkpoint_is_only_reported_by_a_dry_run(
+    state, folder, capsys
+):
+    _cut(folder / f"ckpt-8.{DATA}")
+    files = sorted(folder.iterdir())
+    newest = state.checkpoints(folder).restore_latest(rename=False)
+    assert newest == folder / "ckpt-4"
+    assert " It would become damaged-ckpt-8.\n" in capsys.readouterr().out
+    assert sorted(folder.iterdir()) == files
 
 
 @pytest.fixture
@@ -169,7 +180,7 @@ def test_damaged_checkpoint_is_set_aside_or_unaffected(
         if path == copy / "ckpt-8":
             return None
         assert f"The checkpoint {copy / 'ckpt-8'} is damaged: " in printed
-        assert "It is damaged-ckpt-8 now." in printed
+        assert "It is now damaged-ckpt-8." in printed
         return "set aside"
 
     path = folder / f"ckpt-8.{ending}"
