@@ -157,13 +157,8 @@ def diverse_beam_search(
             "groups, and a strength of at least 0; got beam_size="
             f"{hparams.beam_size}, groups={groups}, strength={strength}."
         )
-    arguments = model, sentences, rule, max_length
-    search = _Diverse(*arguments, hparams)
-    width = hparams.beam_size // groups
-    of_group = dataclasses.replace(hparams, beam_size=width, rerank="")
-    search.of_group = BeamSearch(*arguments, of_group)
-    search.strength = strength
-    return search.run()
+    arguments = model, sentences, rule, max_length, hparams
+    return _Diverse(*arguments, groups=groups, strength=strength).run()
 
 
 class BeamSearch(decode_loop.Search):
@@ -386,15 +381,16 @@ class _Diverse(BeamSearch):
     beam search. EOS has no penalty, so that each group may end when it is best.
     """
 
-    of_group: BeamSearch
-    strength: float
-
-    @property
-    def _slices(self):
-        """Slices of the beams of each group."""
-        width = self.of_group.hparams.beam_size
-        starts = range(0, self.hparams.beam_size, width)
-        return [slice(start, start + width) for start in starts]
+    def __init__(self, *arguments: Any, groups: int, strength: float) -> None:
+        super().__init__(*arguments)
+        beams = self.hparams.beam_size
+        width = beams // groups
+        of_group = dataclasses.replace(self.hparams, beam_size=width, rerank="")
+        self._of_group = BeamSearch(
+            self.model, self.sentences, self.rule, self.max_length, of_group
+        )
+        self._strength = strength
+        self._slices = [slice(i, i + width) for i in range(0, beams, width)]
 
     def start(self) -> BeamState:
         state = super().start()
@@ -417,11 +413,11 @@ class _Diverse(BeamSearch):
                 # The first subword is given, at no cost.
                 penalty *= tf.cast(step.position > 0, tf.float32)
             found = self._penalized(own_logits, penalty, own_step, own)
-            own, own_parents = self.of_group.keep(found, own_step, own)
+            own, own_parents = self._of_group.keep(found, own_step, own)
             groups.append((own.live_ids, own.live_log_probs, own.finished))
             parents.append(own_parents + beams.start)
             chosen = _chosen(own, step.position, logits.shape[-1])
-            chosen *= self.strength
+            chosen *= self._strength
             penalty = chosen if penalty is None else penalty + chosen
         ids, log_probs, finished = tf.nest.map_structure(
             lambda *parts: tf.concat(parts, 1), *groups
@@ -434,7 +430,7 @@ class _Diverse(BeamSearch):
     def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
         """Return where [B] a group may still become better."""
         of_groups = [
-            self.of_group.unfinished(position, _group(state, beams))
+            self._of_group.unfinished(position, _group(state, beams))
             for beams in self._slices
         ]
         return tf.reduce_any(tf.stack(of_groups), 0)
@@ -448,9 +444,9 @@ class _Diverse(BeamSearch):
     def _penalized(self, logits, penalty, step, state):
         """Return candidates by log-probabilities without a penalty [B, V]."""
         if penalty is None:
-            return self.of_group.candidates(logits, step, state)
+            return self._of_group.candidates(logits, step, state)
         penalized = logits - penalty[:, None]
-        found = self.of_group.candidates(penalized, step, state)
+        found = self._of_group.candidates(penalized, step, state)
         # The penalty has changed the normalizer, too.
         change = decode_loop.log_normalizers(logits)
         change -= decode_loop.log_normalizers(penalized)
