@@ -12,9 +12,9 @@ from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, progress, storage
-from t2t_repro.serving import connection
+from t2t_repro.serving import connection, requests
 
-_DEFAULTS = connection.Limits()
+_DEFAULTS = requests.Limits()
 
 
 @common_flags.options
@@ -163,9 +163,9 @@ class Options:
         return self.tls_certificate, self.tls_key, self.tls_client_ca
 
     @property
-    def request_limits(self) -> connection.Limits:
+    def request_limits(self) -> requests.Limits:
         """The limits of requests."""
-        return connection.Limits(
+        return requests.Limits(
             max_batch_size=self.max_batch_size,
             max_batch_bytes=self.max_batch_bytes,
             batch_timeout_ms=self.batch_timeout_ms,

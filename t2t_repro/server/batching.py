@@ -17,7 +17,7 @@ import prometheus_client as prometheus
 
 from t2t_repro import errors
 from t2t_repro.server import request_errors
-from t2t_repro.serving.connection import Limits
+from t2t_repro.serving.requests import Limits
 from t2t_repro.text.languages import SOURCE, TARGET, tagger_of
 
 Value: TypeAlias = Any  # bytes, int or float

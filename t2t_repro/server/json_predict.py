@@ -20,7 +20,7 @@ import numpy as np
 from aiohttp import web
 
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving.connection import Limits
+from t2t_repro.serving.requests import Limits
 
 _PIECE_VALUES = 1024  # encoded at once: less than a millisecond
 

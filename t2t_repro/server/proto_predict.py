@@ -8,7 +8,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2
 
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving.connection import Limits
+from t2t_repro.serving.requests import Limits
 
 _STRING = tf.string.as_datatype_enum
 

@@ -11,8 +11,8 @@ import grpc
 
 from t2t_repro.server import batching, monitoring, request_errors, versions
 from t2t_repro.server.version_process import ForkServer
-from t2t_repro.serving import connection
-from t2t_repro.serving.connection import Limits
+from t2t_repro.serving import requests
+from t2t_repro.serving.requests import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
 _UNKNOWN_SIGNATURE = "unknown"  # a label of metrics
@@ -112,7 +112,7 @@ class Service:
             batching.check_inputs(inputs, self.limits)
             inputs = batching.with_defaults(inputs, specs)
             inputs = batching.with_tags(inputs, model.card)
-            if fault := connection.request_fault(inputs, model.card):
+            if fault := requests.fault(inputs, model.card):
                 raise request_errors.invalid(fault)
             if timeout is None:
                 timeout = self.limits.timeout_secs

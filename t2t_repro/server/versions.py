@@ -35,7 +35,7 @@ from t2t_repro.server import (
 )
 from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.serving import version_folders
-from t2t_repro.serving.connection import Limits
+from t2t_repro.serving.requests import Limits
 
 State = get_model_status_pb2.ModelVersionStatus.State
 # Of a version that failed, to notice a change: an export has about twenty.

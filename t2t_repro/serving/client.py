@@ -37,7 +37,12 @@ from t2t_repro.decoding.translation import (
 )
 from t2t_repro.io import fields, files
 from t2t_repro.models.seq2seq import AttentionWeights
-from t2t_repro.serving import connection, saved_model, version_folders
+from t2t_repro.serving import (
+    connection,
+    requests,
+    saved_model,
+    version_folders,
+)
 from t2t_repro.serving.connection import Address, Options
 from t2t_repro.text import languages, parallel_files
 
@@ -77,12 +82,12 @@ _AXES = {
 }
 _TEXTS = "outputs", "pieces", "source_pieces", "target_pieces"
 _SETTINGS = {"beam_size": int, "alpha": int | float}  # of a request
-# Name of an input -> its values: text, or the numbers of connection.OPTIONAL.
+# Name of an input -> its values: text, or the numbers of requests.OPTIONAL.
 Columns = dict[str, list]
 Outputs = dict[str, np.ndarray]  # [B, ...]; those of text have strings
 # Function of lines that yields the indices of each batch.
 Batches = Callable[[Sequence[str]], Iterable[list[int]]]
-_BATCHES = connection.Limits().split  # as a server allows
+_BATCHES = requests.Limits().split  # as a server allows
 
 
 class SignatureTranslator(Translator):
@@ -172,7 +177,7 @@ class SignatureTranslator(Translator):
         texts = [
             column
             for name, column in columns.items()
-            if connection.input_dtype(name) == "string"
+            if requests.input_dtype(name) == "string"
         ]
         rows = list(map(" ".join, zip(*texts, strict=True)))
         for batch in self.batches(rows):
@@ -208,7 +213,7 @@ def _optional_columns(lines, texts, search):
     search = fields.python_values(search)
     for name, value in search.items():
         kind = _SETTINGS.get(name, int)
-        if name not in connection.OPTIONAL:
+        if name not in requests.OPTIONAL:
             raise errors.UserError(
                 f"A request to an export may name {' and '.join(_SETTINGS)}; "
                 f"got {name}. Its other settings are fixed: load the run."
@@ -219,7 +224,7 @@ def _optional_columns(lines, texts, search):
             raise errors.UserError(f"{name} must be {what}; got {value!r}.")
     values = {
         name: [search.get(name, each.default)] * len(lines)
-        for name, each in connection.OPTIONAL.items()
+        for name, each in requests.OPTIONAL.items()
     }
     nouns = {"prefixes": "prefix", "side": "side input"}
     for name, text in texts.items():
@@ -323,11 +328,11 @@ class ExportedModel(SignatureTranslator):
                 f"The inputs of {signature} of {self.folder} are "
                 f"{', '.join(sorted(names))}; got {', '.join(sorted(columns))}."
             )
-        if fault := connection.request_fault(columns, self._card):
+        if fault := requests.fault(columns, self._card):
             raise errors.UserError(fault)
         outputs = self._model.signatures[signature](
             **{
-                name: tf.constant(values, connection.input_dtype(name))
+                name: tf.constant(values, requests.input_dtype(name))
                 for name, values in columns.items()
             }
         )
@@ -604,7 +609,7 @@ class GrpcModel(RemoteModel):
             request.model_spec.version.value = self.address.version
         for name, values in columns.items():
             request.inputs[name].CopyFrom(
-                tf.make_tensor_proto(values, connection.input_dtype(name))
+                tf.make_tensor_proto(values, requests.input_dtype(name))
             )
         return request
 

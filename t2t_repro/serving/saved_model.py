@@ -26,11 +26,7 @@ from t2t_repro.io import files, progress
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import tensorflow_import
-from t2t_repro.serving import (
-    connection,
-    served_model,
-    version_folders,
-)
+from t2t_repro.serving import requests, served_model, version_folders
 from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.text import languages
 from t2t_repro.text.vocabulary import EOS
@@ -79,7 +75,7 @@ def export(
     card = card | {"weights_dtype": weights_dtype}
     if max_beam_size:
         graph_model = served_model.RequestModel(*settings, max_beam_size)
-        card |= connection.request_bounds(max_beam_size)
+        card |= requests.bounds_entry(max_beam_size)
     else:
         graph_model = served_model.ServedModel(*settings)
     graph_model.tag = card.get("tag", "")
@@ -357,7 +353,7 @@ def write_warm_up(
         "targets": _texts(vocabularies.target),
         "side": _texts(vocabularies.target),
     }
-    requests = [
+    warm_up = [
         (
             name,
             {
@@ -376,9 +372,9 @@ def write_warm_up(
         for count in buckets["sentences"]:
             lines = tf.make_tensor_proto([text] * count, tf.string)
             for name in ("serving_default", "n_best"):
-                requests.append((name, {"inputs": lines}))
+                warm_up.append((name, {"inputs": lines}))
     with tf.io.TFRecordWriter(str(folder / WARM_UP_REQUESTS)) as file:
-        for name, inputs in requests:
+        for name, inputs in warm_up:
             log = prediction_log_pb2.PredictionLog()
             request = log.predict_log.request
             request.model_spec.signature_name = name

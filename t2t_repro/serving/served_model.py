@@ -41,7 +41,7 @@ from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
-from t2t_repro.serving import connection, graph_vocabularies
+from t2t_repro.serving import graph_vocabularies, requests
 from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -269,7 +269,7 @@ class ServedModel(tf.Module):
 class RequestModel(ServedModel):
     """ServedModel whose requests have prefixes and settings of the search.
 
-        translate  inputs [B], and connection.OPTIONAL, each [B]
+        translate  inputs [B], and requests.OPTIONAL, each [B]
                        -> outputs, scores [B, W], truncated [B]
         subwords   the same -> the same, and of each output's subwords
                        pieces, log_probs, words [B, W, T], lengths [B, W]
@@ -355,7 +355,7 @@ class RequestModel(ServedModel):
         }
 
     def _signature(self, answer):
-        optional = connection.optional_inputs(self._max_beams)
+        optional = requests.optional_inputs(self._max_beams)
         required = ["inputs", "side"] if self._needs_side else ["inputs"]
 
         def checked(columns):

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro.server import batching, json_predict, request_errors
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
@@ -18,7 +18,7 @@ WHOLE = (
     {"inputs": ["a", "b"]},
 )
 TEXT = st.one_of(LINES, st.text(st.characters()))
-LIMITS = connection.Limits(max_batch_size=4)
+LIMITS = requests.Limits(max_batch_size=4)
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 

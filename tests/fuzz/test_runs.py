@@ -18,7 +18,7 @@ from t2t_repro.runs import checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
 from t2t_repro.server import batching, proto_predict, request_errors
-from t2t_repro.serving import client, connection
+from t2t_repro.serving import client, connection, requests
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -194,7 +194,7 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
         tensor.string_val.extend(values)
         tensor.tensor_content = content
     try:
-        few = connection.Limits(max_batch_size=2)
+        few = requests.Limits(max_batch_size=2)
         specs = {"inputs": batching.InputSpec()}
         found = proto_predict.read_inputs(request, specs, few)
         batching.check_inputs(found, few)

@@ -227,12 +227,12 @@ class Embedded:
             settings: fields of Limits.
         """
         from t2t_repro.server import service, versions
-        from t2t_repro.serving import connection
+        from t2t_repro.serving import requests
 
         self.service = service.Service(
             export_dir,
             "t2t",
-            connection.Limits(**settings),
+            requests.Limits(**settings),
             forks,
             versions.Retries(*retries),
         )

@@ -8,7 +8,7 @@ import prometheus_client
 import pytest
 
 from t2t_repro.server import batching, request_errors
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 SECONDS = 60  # timeout
 
@@ -44,7 +44,7 @@ def run_with(run, test, **settings):
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)
-        queue_limits = connection.Limits(**defaults | settings)
+        queue_limits = requests.Limits(**defaults | settings)
         queue = batching.Queue(run, queue_limits, sizes=sizes, waiting=waiting)
         try:
             first = submit(queue, "a")

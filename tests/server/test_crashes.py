@@ -16,7 +16,7 @@ from exported_models import wait_for
 from t2t_repro import errors
 from t2t_repro.server import monitoring, version_process
 from t2t_repro.server.versions import LoadedVersion
-from t2t_repro.serving import connection, version_folders
+from t2t_repro.serving import requests, version_folders
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
@@ -73,7 +73,7 @@ def test_missing_fork_server_is_an_error(export_dir):
 
 def load(export_dir, forks, **settings):
     """Load version 1 by a fork server."""
-    bounds = connection.Limits(**settings)
+    bounds = requests.Limits(**settings)
     loading = LoadedVersion.load(
         export_dir / "1", forks, bounds, monitoring.Metrics()
     )
@@ -82,7 +82,7 @@ def load(export_dir, forks, **settings):
 
 def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
     """Another crash shortly before it delays the next load."""
-    monkeypatch.setattr(connection.Limits, "max_silence_secs", 1.5)
+    monkeypatch.setattr(requests.Limits, "max_silence_secs", 1.5)
     with serve(retries=(5, 1000.0)) as server:
         server.service.versions._last_crash = time.monotonic()
         assert server.http("GET", "/healthz")[0] == 200

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.server import batching, json_predict, request_errors
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 UNKNOWN_NAME = (
     "Failed to process element: {} key: x of 'instances' list. Error: "
@@ -25,7 +25,7 @@ def read(body, *names):
     return json_predict.read_inputs(
         json_predict.parse(body).content,
         dict.fromkeys(names or ["inputs"], batching.InputSpec()),
-        connection.Limits(),
+        requests.Limits(),
     )
 
 

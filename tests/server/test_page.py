@@ -12,7 +12,7 @@ import pytest
 from chromium import needs_chromium, visit
 
 from t2t_repro.server import monitoring, rest
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(rest.__file__).parent / "static"
@@ -34,7 +34,7 @@ def test_page_escapes_the_models_name():
     handlers = rest.Handlers(
         types.SimpleNamespace(
             name='"><b>',
-            limits=connection.Limits(),
+            limits=requests.Limits(),
             metrics=monitoring.Metrics(),
         )
     )

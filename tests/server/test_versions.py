@@ -12,7 +12,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
 from t2t_repro.server import service, version_process, versions
-from t2t_repro.serving import connection, saved_model
+from t2t_repro.serving import requests, saved_model
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
@@ -158,7 +158,7 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
 def test_missing_and_broken_versions_are_errors(tmp_path, versions_fork_server):
     def start(folder):
         served = service.Service(
-            folder, "t2t", connection.Limits(), versions_fork_server
+            folder, "t2t", requests.Limits(), versions_fork_server
         )
         asyncio.run(served.versions.start())
 

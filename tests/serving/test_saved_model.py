@@ -20,7 +20,7 @@ from t2t_repro import errors, hparam
 from t2t_repro.decoding import compiled, translate
 from t2t_repro.io import files
 from t2t_repro.serving import (
-    connection,
+    requests,
     saved_model,
     served_model,
     version_folders,
@@ -104,9 +104,9 @@ def test_input_is_truncated_beyond_max_input_length(
 
 
 def test_warm_up_requests_call_every_signature(exported, local):
-    requests = list(saved_model.read_warm_up(exported / "2"))
-    assert [one.model_spec.signature_name for one in requests] == SIGNATURES
-    for request in requests:
+    warm_up = list(saved_model.read_warm_up(exported / "2"))
+    assert [one.model_spec.signature_name for one in warm_up] == SIGNATURES
+    for request in warm_up:
         inputs = {
             name: tf.make_ndarray(tensor)
             for name, tensor in request.inputs.items()
@@ -351,7 +351,7 @@ def test_attention_is_that_of_the_translator(rounded_translator, local):
         assert not weights[i, ..., len(source) :].any()
 
 
-TIGHT = connection.Limits(max_batch_size=3, max_batch_bytes=8)
+TIGHT = requests.Limits(max_batch_size=3, max_batch_bytes=8)
 
 
 def test_split_limits_number_and_bytes():
