@@ -1,6 +1,5 @@
 """Fixtures for all tests: eight logical CPUs, a tiny model, a tiny corpus."""
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -26,8 +25,8 @@ pytest_plugins = [
     "forked",
     "memory_store",
     "shared_folders",
-    "slowest_files",
     "stop_after",
+    "stored_run",
 ]
 
 # Every run has the same examples; --hypothesis-profile=thorough draws others,
@@ -121,29 +120,13 @@ def strategy_of():
 
 @pytest.fixture(scope="session")
 def read_events():
-    """Return a function that reads a run's scalars: {name: {step: value}}.
-
-    Names are those of the folder and the tag: train/loss.
-    """
-    import tensorflow as tf
-    from tensorflow.core.util import event_pb2
-
-    def events(path):
-        """Yield the events of a file, up to where its writer was killed."""
-        with contextlib.suppress(tf.errors.DataLossError):
-            for record in tf.data.TFRecordDataset(str(path)):
-                yield event_pb2.Event.FromString(record.numpy())
+    """Return a function that reads a run's scalars: {name: {step: value}}."""
+    from t2t_repro.reports import curves
 
     def read(folder):
-        scalars = {}
-        for path in sorted(folder.glob("*/events.*")):
-            for event in events(path):
-                for value in event.summary.value:
-                    array = tf.make_ndarray(value.tensor)
-                    if array.dtype != object:  # a text
-                        name = f"{path.parent.name}/{value.tag}"
-                        scalars.setdefault(name, {})[event.step] = array.item()
-        return scalars
+        return {
+            name: dict(curve) for name, curve in curves.read(folder).items()
+        }
 
     return read
 

@@ -58,14 +58,9 @@ def draw(spec, seed):
 def build(
     change=lambda spec: None, seed=1, layers=(1, 2), sides=({}, {}), **settings
 ):
-    """Return a specification of random weights.
+    """Return a specification of random weights, as `change` makes it.
 
-    Args:
-        change: function that changes it.
-        seed: of the weights.
-        layers: number of layers, or those of encoder and of decoder.
-        sides: settings of the encoder alone, and of the decoder.
-        **settings: settings of both.
+    `sides` has settings of the encoder alone, and of the decoder.
     """
     settings = {"pre_norm": False} | settings
     spec = specs.TransformerSpec.from_config(layers, HEADS, **settings)

@@ -218,13 +218,8 @@ class Embedded:
     ):
         """Prepare a server.
 
-        Args:
-            forks: fork server.
-            export_dir: folder of the model.
-            ports: as of server.Ports.
-            retries: as of versions.Retries.
-            server: further fields of server.Settings.
-            settings: fields of Limits.
+        `ports` and `retries` have the values of Ports and Retries, `server`
+        further fields of server_settings.Settings, `settings` those of Limits.
         """
         from t2t_repro.server import service, versions
         from t2t_repro.serving import requests

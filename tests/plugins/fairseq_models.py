@@ -125,13 +125,9 @@ class Model(Reference):
 
 
 def state(args, sizes, tied="", old=False):
-    """Return random weights by fairseq's names.
+    """Return random weights by fairseq's names, or those of 2018 if `old`.
 
-    Args:
-        args: result of arguments().
-        sizes: rows of the embeddings of source and target.
-        tied: "all", "targets" or "".
-        old: whether names are those of 2018.
+    All embeddings of `sizes` rows are tied, those of "targets", or none.
     """
     model = Model(args, None, sizes, old)
     found = model.drawn()

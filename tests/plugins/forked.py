@@ -40,10 +40,8 @@ PRELOADED = (
 def run_module(arguments, streams, env):
     """Run `python -m t2t_repro.ARGUMENTS` in this process, then exit.
 
-    Args:
-        arguments: the module's name in the package, then the flags.
-        streams: paths of the input, the output and the errors.
-        env: variables to add to the environment.
+    `streams` has the paths of input, output and errors; `env` is added to the
+    environment.
     """
     signal.alarm(LIMIT)
     for number, path in enumerate(streams):
@@ -84,15 +82,7 @@ class Command:
     """A command in a fork."""
 
     def __init__(self, context, folder, arguments, stdin="", env=None):
-        """Start the command.
-
-        Args:
-            context: context of multiprocessing.
-            folder: folder for the files that are its streams.
-            arguments: arguments of run_module().
-            stdin: text that the command reads.
-            env: variables to add to the environment.
-        """
+        """Start run_module(), with files in `folder` as its streams."""
         self._arguments = [*map(str, arguments)]
         folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
         streams = [folder / name for name in ("in", "out", "err")]
@@ -112,11 +102,7 @@ class Command:
         return self._output.read_text("utf-8")
 
     def wait(self, kill_after=None) -> subprocess.CompletedProcess:
-        """Return the result, with text.
-
-        Args:
-            kill_after: seconds after which to send SIGKILL; None: never.
-        """
+        """Return the result, with text; send SIGKILL after some seconds."""
         self._process.join(kill_after)
         if self._process.is_alive():
             self._process.kill()

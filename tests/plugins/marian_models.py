@@ -146,12 +146,7 @@ class Model(Reference):
 
 
 def random_arrays(options, sizes):
-    """Return random weights {Marian's name: array} for options.
-
-    Args:
-        options: as OPTIONS.
-        sizes: V of source and target.
-    """
+    """Return random weights {Marian's name: array} for OPTIONS of sizes V."""
     return Model(options, None, sizes).drawn()
 
 
@@ -219,12 +214,5 @@ def ids_by_token(tokens):
 
 
 def logits(options, arrays, source, target):
-    """Compute logits [T + 1, V] of Marian's ids by its formulas.
-
-    Args:
-        options: as OPTIONS.
-        arrays: weights by Marian's names.
-        source: ids of a sentence with EOS.
-        target: T ids of an output, after which the decoder is asked for more.
-    """
+    """Compute logits [T + 1, V] of Marian's ids [L], [T] by its formulas."""
     return Model(options, arrays).logits(source, target)

@@ -33,17 +33,10 @@ class Model(Reference):
         one_embedding=False,
         gelu=False,
     ):
-        """Store what distinguishes models.
+        """Store `rows`, the numbers of ids of both sides, and what differs.
 
-        Args:
-            arrays: as of Reference.
-            rows: numbers of ids of source and target.
-            pre_norm: whether norms come before sublayers.
-            bias: whether attention and softmax have biases.
-            learned: whether positions are learned.
-            kernel: whether the softmax has a matrix of its own.
-            one_embedding: whether source and target share theirs.
-            gelu: whether that is the activation.
+        `learned` is of positions, `kernel` of a softmax with its own matrix,
+        and `bias` of attention and softmax.
         """
         activation = gelu_tanh if gelu else relu
         super().__init__(Layers(HEADS, 1e-3, pre_norm, activation), arrays)
@@ -110,16 +103,7 @@ def arrays(rows, **structure):
 
 
 def write(folder, tensors, source=SOURCE, target=TARGET, data="", more=""):
-    """Write the files of a model.
-
-    Args:
-        folder: where.
-        tensors: arrays by name.
-        source: tokens of the source.
-        target: tokens of the target.
-        data: more lines of the settings of the data.
-        more: more arguments of the model.
-    """
+    """Write the files of a model, whose description has `more` arguments."""
     folder.mkdir(exist_ok=True)
     for name, tokens in (("src", source), ("tgt", target)):
         text = "".join(f"{token}\n" for token in tokens)

@@ -35,12 +35,8 @@ def log_prob(table, ids):
 def model_of(table, beams, sentences=1, block=None, attention=None):
     """Return a SearchModel whose state is the hash of each beam's prefix.
 
-    Args:
-        table: [PREFIXES, V], or [sentences, PREFIXES, V].
-        beams: number of beams.
-        sentences: number of sentences.
-        block: positions of each block of the loop.
-        attention: [PREFIXES, L], of the next subword after each prefix.
+    `table` is [PREFIXES, V] or [sentences, PREFIXES, V], and `attention`, of
+    the next subword after each prefix, is [PREFIXES, L].
     """
     tables = np.broadcast_to(table, (sentences, PREFIXES, V))
     tables = tf.constant(tables, tf.float32)

@@ -40,16 +40,10 @@ def generate_corpus(
     chunk_pairs=3,
     **settings,
 ):
-    """Generate a corpus of "train" and "test"; return its manifest.
+    """Generate a corpus of pairs and return its manifest.
 
-    Args:
-        folder: folder of the corpus.
-        train: pairs, or a function that may read other pairs at each call.
-        test: pairs.
-        engine: an engine; None: a thread.
-        shard_pairs: pairs of a shard.
-        chunk_pairs: pairs of a call of the engine.
-        settings: further fields of CorpusSettings.
+    `train` may be a function that reads other pairs at each call. `settings`
+    are fields of CorpusSettings.
     """
     splits = {
         "train": train if callable(train) else lambda: iter(train),

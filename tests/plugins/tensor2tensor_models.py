@@ -123,13 +123,7 @@ class Model(Reference):
 
 
 def arrays(hparams, sizes, seed=1):
-    """Return random arrays by tensor2tensor's names.
-
-    Args:
-        hparams: result of settings().
-        sizes: rows of the matrices of inputs and of targets.
-        seed: of the random numbers.
-    """
+    """Return random arrays by tensor2tensor's names, for sizes V."""
     return Model(hparams, sizes, seed=seed).drawn()
 
 
@@ -145,14 +139,7 @@ def save(path, tensors):
 
 
 def write(folder, hparams, tensors, **vocabularies):
-    """Write the files of a model.
-
-    Args:
-        folder: where.
-        hparams: content of hparams.json.
-        tensors: arrays by name.
-        **vocabularies: contents by the last part of the name: subwords=….
-    """
+    """Write the files of a model, whose vocabularies are like subwords=…."""
     folder.mkdir(exist_ok=True)
     (folder / "hparams.json").write_text(json.dumps(hparams))
     save(folder / "model.ckpt-7", tensors)
