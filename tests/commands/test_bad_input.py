@@ -1,26 +1,16 @@
 """Mistakes of users, and the messages that explain them."""
 
-import pathlib
-
 import pytest
 from cases import read_cases
 from forked import error
+from stored_run import RUN
 
-RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 TINY = "trainer --problem=number_words_ende --hparams_set=tiny"
 CASES = read_cases("""
 trainer
     --problem is needed
-trainer --problem=multi30k_end
-    Did you mean 'multi30k_ende'
-trainer --problem=number_words_ende --hparams_set=bigg
-    Did you mean 'big'
-{tiny} --hparams=hiden_size=3
-    Did you mean hidden_size
 {tiny} --hparams=model=transfomer
     Unknown model 'transfomer'. Did you mean 'transformer' or
-{tiny} --output_dir={here}/run --data_dir={here}/data --engine=spark
-    engine must be local, or dask:ADDRESS
 serve
     --export_dir is needed
 show --hparams_set=tiny --hparams=optimizer=sgd,optimizer_arguments=momentun=1
@@ -29,8 +19,6 @@ importer --output_dir={here}/run
     --from is needed
 importer --output_dir={here}/run --from=huggingface
     --input is needed
-importer --output_dir={here}/run --from=huggingface --input={here}/none
-    {here}/none
 importer --output_dir={here}/run --from=marian --input=Some/opus-mt-en-de
     hf download Some/opus-mt-en-de --local-dir opus-mt-en-de
 {tiny} --problem_args=separate_vocabularies=true --data_dir={here}/data

@@ -3,15 +3,13 @@
 import gzip
 import json
 import random
-import tarfile
 
 import pytest
+import stored_run
 from forked import ROOT, ok
 from processes import run_python
 
-# A run of number words from English into German, and its export.
-STORED = ROOT / "tests" / "fixtures" / "run"
-RUN = f"--output_dir={STORED / 'run'}"
+RUN = f"--output_dir={stored_run.RUN}"
 WORDS = "one two three ten eleven twelve hundred thousand twenty-one".split()
 # With scores, which show differences that texts hide.
 JSONL = ("--shard_lines=20", "--output_format=jsonl")
@@ -87,22 +85,3 @@ def test_killed_job_continues_with_four_processes(
     resumed = ok(run_python(*decoder, "--num_workers=4"))
     assert f"Translated {450 - 20 * kept} lines" in resumed
     assert contents(tmp_path) == expected
-
-
-@pytest.mark.slow
-def test_export_translates_as_query_does(forked, texts, tmp_path):
-    with tarfile.open(STORED / "export.tar.xz") as export:
-        export.extractall(tmp_path, filter="data")
-    model = f"--export_dir={tmp_path / 'export'}"
-    flags = (
-        model,
-        f"--decode_from_file={texts}",
-        f"--decode_to_dir={tmp_path / 'out'}",
-        "--num_workers=1",
-    )
-    ok(forked("decoder", *flags))
-    text = (texts.parent / "a.en").read_text()
-    queried = ok(forked("query", model, stdin=text))
-    assert contents(tmp_path / "out")["a.en"].decode() == queried
-    refused = forked("decoder", RUN, *flags[1:])
-    assert "model is 'export' there and 'run' here" in refused.stderr

@@ -2,39 +2,30 @@
 
 import json
 import pathlib
+import re
 
-import numpy as np
 import pytest
 from forked import ok
+from stored_run import RUN
 
 from scripts.release import cold_start
 
-# A run of number words from English into German.
-STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
-NUMBERS = f"--output_dir={STORED / 'run'}"
+NUMBERS = f"--output_dir={RUN}"
 FAULTS = pathlib.Path(__file__).parents[1] / "faults" / "usr"
 
 
-def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
+def test_alignments_are_written_beside_translations_and_scores(run, tmp_path):
     lines = "two hundred\n\nforty-one thousand\n"
     path = tmp_path / "alignments"
     flags = f"--alignments={path}", "--alignment_layer=2"
     texts = ok(run("decoder", NUMBERS, *flags, stdin=lines)).split("\n")[:-1]
     aligned = path.read_text().split("\n")[:-1]
     assert texts[1] == aligned[1] == "" and len(texts) == len(aligned) == 3
+    assert all(re.fullmatch(r"\d+-\d+( \d+-\d+)*", x) for x in aligned[::2])
     traces = ok(run("decoder", NUMBERS, "--decode_attention", stdin=lines))
-    for text, found, trace in zip(
-        texts[::2], aligned[::2], traces.splitlines()[::2], strict=True
-    ):
-        values = json.loads(trace)
-        assert values["outputs"] == text
-        words = [
-            np.cumsum([piece[0] == "▁" for piece in values[side][:-1]]) - 1
-            for side in ("source", "target")
-        ]
-        best = np.array(values["weights"][1])[:-1, :-1].argmax(1)
-        links = {(words[0][i], words[1][j]) for j, i in enumerate(best)}
-        assert found == " ".join(f"{i}-{j}" for i, j in sorted(links))
+    assert [
+        json.loads(trace)["outputs"] for trace in traces.splitlines()[::2]
+    ] == texts[::2]
     rows = zip(lines.split("\n")[:-1], texts, strict=True)
     (tmp_path / "pairs").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
     again = f"--score_file={tmp_path / 'pairs'}", *flags
@@ -42,25 +33,17 @@ def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
     assert path.read_text().split("\n")[:-1] == aligned
 
 
-def test_interactive_decoder_explains_a_refused_line(trained, run):
-    few = "--decode_hparams=long_inputs=refuse,max_input_length=4"
-    flags = [f"--output_dir={trained / 'run'}", "--decode_interactive", few]
-    long, short = ok(run("decoder", *flags, stdin="a b c d e f\na\n")).split(
-        "\n"
-    )[:-1]
-    assert long.endswith(" subwords are more than 4.")
-    assert float(short.split()[0]) < 0
-
-
 def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
     out = f"--output_dir={trained / 'run'}"
     beams = "--decode_hparams=beam_size=3,return_beams=true"
     text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
     assert text.count("\t") == 2
-    # Bytes that are not UTF-8 do not end the conversation.
-    typed = "a b c\n\udcff\nd e\n"
-    talk = ok(run("decoder", out, "--decode_interactive", stdin=typed))
-    assert len(talk.splitlines()) == 3
+    # Neither bytes that are not UTF-8 nor a long line end the conversation.
+    typed = "a b c\n\udcff\na b c d e f g h\nd e\n"
+    few = "--decode_hparams=long_inputs=refuse,max_input_length=8"
+    talk = ok(run("decoder", out, "--decode_interactive", few, stdin=typed))
+    assert len(talk.splitlines()) == 4
+    assert talk.splitlines()[2].endswith(" subwords are more than 8.")
     score, translation = talk.splitlines()[0].strip().split("  ", 1)
     assert float(score) < 0
     (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")

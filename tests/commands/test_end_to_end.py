@@ -11,6 +11,7 @@ from forked import error, ok
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import TRANSLATION
 
+APART = "shared_embedding_and_softmax_weights=false,hidden_size=32"
 LINES = "a b c d e\n\nf g h i j\n"
 
 
@@ -28,11 +29,12 @@ def test_trainer_shows_what_it_would_train(trained, run, flags_of, tmp_path):
         "trainer",
         *flags_of(trained),
         "--hparams_set=tiny",
-        "--hparams=hidden_size=32,num_hidden_layers=1",
+        f"--hparams={APART}",
         f"--output_dir={out}",
         "--dry_run",
     )
     assert "  parameters: " in ok(result)
+    assert "vocabulary: 276 subwords and 280 subwords" in result.stdout
     assert "Next:" not in result.stderr
     assert not out.exists()
 
@@ -44,7 +46,8 @@ def test_runs_are_listed(trained, run):
 
 
 def test_second_training_of_a_run_is_refused(trained, run, flags_of, tmp_path):
-    flags = "--hparams_set=tiny", f"--output_dir={tmp_path}"
+    flags = "--hparams_set=tiny", f"--hparams={APART}"
+    flags += (f"--output_dir={tmp_path}",)
     with files.locked(tmp_path):
         message = error(run("trainer", *flags_of(trained), *flags))
     assert f"{tmp_path} is taken: process {os.getpid()} on " in message
@@ -52,28 +55,27 @@ def test_second_training_of_a_run_is_refused(trained, run, flags_of, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("xla", ["off", "on"])
-def test_trainer_uses_replicas_xla_bfloat16_and_accumulation(
-    trained, run, flags_of, tmp_path, xla
+def test_trainer_uses_replicas_bfloat16_and_accumulation(
+    trained, run, flags_of, tmp_path
 ):
     text = ok(
         run(
             "trainer",
             *flags_of(trained),
             "--hparams_set=tiny",
-            "--hparams=hidden_size=32,num_hidden_layers=1,batch_tokens=512",
+            f"--hparams={APART},num_hidden_layers=1,batch_tokens=512",
             f"--output_dir={tmp_path}",
             "--train_steps=12",
             "--eval_bleu_sentences=0",
             "--logical_devices=2",
-            f"--xla={xla}",
+            "--xla=off",
             "--mixed_precision=bfloat16",
             "--max_tokens_per_replica=128",
             "--profile",
         )
     )
     assert "2 replicas on CPUs (MirroredStrategy), " in text
-    assert f"mixed_bfloat16, XLA {xla}\n" in text
+    assert "mixed_bfloat16, XLA off\n" in text
     assert "products of matrices reach" in text
     assert "at most 128 slots at once" in text
     assert list(tmp_path.glob("checkpoints/ckpt-12.index"))
@@ -150,8 +152,8 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
 ):
     folder, other = averaged / "run", tmp_path / "begun"  # without scores
     other.mkdir()
-    for name in ("run.json", "vocab.model"):
-        shutil.copy(folder / name, other)
+    for path in (folder / "run.json", *folder.glob("vocab.*")):
+        shutil.copy(path, other)
     ok(run("evaluate", f"--output_dir={folder}", "--split=test"))
     flags = "--pictures", "--devices=2", "--sustained_tflops=0.5"
     runs = f"--output_dir={folder},{other}"
@@ -163,6 +165,8 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
         ": run, begun</title>",
         "sacreBLEU, cased",
         "2,000",  # pairs of the training split
+        "with vocabularies of 276 and 280 subwords",
+        "vocabulary of targets",
         "FLOPs, time × devices × sustained FLOP/s",
         "Back to an earlier word",
         "Weights of ckpt-60.",

@@ -60,15 +60,6 @@ def test_sacrebleu_test_set_is_scored_without_a_model(tmp_path):
     assert "moses-de" in whole["signatures"]["bleu_tok"]
 
 
-def test_repeated_references_add_up(run, tmp_path):
-    for name in ("out", "a", "b"):
-        (tmp_path / name).write_text("zwei Hunde\n")
-    files = f"--translations={tmp_path / 'out'}", f"--references={tmp_path}/a"
-    flags = "--language=de", "--bootstrap_samples=1"
-    result = run("evaluate", *files, f"--references={tmp_path}/b", *flags)
-    assert "nrefs:2" in result.stdout, result.stderr
-
-
 def test_split_of_a_problem_is_scored_without_a_model(trained, run, flags_of):
     references = trained / "raw" / "test.yy"
     problem, arguments, _, data = flags_of(trained)
@@ -128,21 +119,3 @@ def test_exporter_refuses_a_problem_that_normalizes(calm, run):
     assert result.returncode == 1
     assert "calm_text changes its text" in result.stderr
     assert "Translate with decoder" in result.stderr
-
-
-def test_parses_are_scored_by_bracketing_only(run, tmp_path):
-    texts = {
-        "baseline": "(S (NP XX )NP XX . )S",
-        "sources": "It works .",
-        "translations": "(S (NP XX )NP (VP XX )VP . )S",
-        "references": "(S (NP XX )NP (ADVP XX )ADVP . )S",
-    }
-    for name, line in texts.items():
-        (tmp_path / name).write_text(f"{line}\n")
-    baseline, *others = [f"--{name}={tmp_path / name}" for name in texts]
-    text = ok(run("evaluate", "--problem=wsj_parsing", *others))
-    scores = json.loads(text.splitlines()[-1])
-    assert scores["bracketing_f1"] == pytest.approx(200 / 3)
-    assert [*scores][-1] == "bracketing_signature" and len(scores) == 7
-    text = ok(run("evaluate", "--problem=wsj_parsing", baseline, *others))
-    assert "bracketing_f1 66.67 against 80.00 of the baseline" in text

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+import raw_text
 from forked import error, ok
 from loopback_hub import COMMIT, MODEL, running_hub
 
@@ -35,11 +36,9 @@ def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
     assert len(before) == 3 and before[1] == ""
 
     # Training from the run's settings and weights.
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for split in ("train", "validation", "test"):
-        for language, line in (("en", "one two six"), ("de", "zwei eins")):
-            (raw / f"{split}.{language}").write_text(f"{line}\n" * 40)
+    pairs = [("one two six", "zwei eins")] * 40
+    splits = dict.fromkeys(("train", "validation", "test"), pairs)
+    raw = raw_text.write(tmp_path / "raw", splits, ("en", "de"))
     ok(
         run(
             "trainer",

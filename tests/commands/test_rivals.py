@@ -1,5 +1,7 @@
 """The paper's rivals, from training to a server: one test for each model."""
 
+import re
+
 import pytest
 from forked import ok
 
@@ -48,3 +50,25 @@ def test_rival_is_trained_searched_exported_and_served(
         metadata = server.ask("/metadata")["metadata"]["signature_def"]
     assert [item["outputs"] for item in predictions] == n_best
     assert ("attention" in metadata["signature_def"]) == ATTENTIVE[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
+def test_report_draws_the_attention_that_a_model_has(
+    name, train_toy, read_checkpoint
+):
+    toy = train_toy(name)
+    values = read_checkpoint(toy.averaged)
+    parameters = sum(
+        values[key].size for key in values if key.startswith("weights/")
+    )
+    ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
+    page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
+    words = re.sub(r"(<[^>]*>|\s)+", " ", page)
+    assert f" Parameters {parameters:,} " in words
+    reason = "No pictures: toy_convolution has no attention weights."
+    assert (reason in words) != ATTENTIVE[name]
+    # All heads of the only layer.
+    assert page.count("data:image/png") == ATTENTIVE[name]
+    pictures = (toy.output_dir / "report" / "attention").rglob("*.png")
+    assert len(list(pictures)) == ATTENTIVE[name]

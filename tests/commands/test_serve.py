@@ -4,29 +4,24 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
-import tarfile
 import time
 import urllib.request
 
 import pytest
 from forked import ok
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 120  # what takes longer hangs
-FIXTURE = ROOT / "tests" / "fixtures" / "run"
 LISTENERS = [pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")]
 
 
 @pytest.fixture(scope="module")
-def export_dir(tmp_path_factory):
+def export_dir(stored_export, tmp_path_factory):
     """Return the stored export; servers of it start cold, which is faster."""
-    folder = tmp_path_factory.mktemp("served")
-    with tarfile.open(FIXTURE / "export.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    (warm_up,) = folder.glob("export/*/assets.extra/tf_serving_warmup*")
-    warm_up.unlink()
-    return folder / "export"
+    folder = tmp_path_factory.mktemp("served") / "export"
+    warm_up = shutil.ignore_patterns("tf_serving_warmup*")
+    return shutil.copytree(stored_export, folder, ignore=warm_up)
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +47,11 @@ def endless(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(run, export_dir):
-    """Yield a server that the tests share."""
     with run.serve(export_dir) as server:
         yield server
 
 
 def post(server, text):
-    """Send a request for a translation; return its connection."""
     asked = http.client.HTTPConnection("127.0.0.1", server.rest)
     body = json.dumps({"instances": [text]})
     asked.request("POST", "/v1/models/t2t:predict", body)
@@ -66,7 +59,6 @@ def post(server, text):
 
 
 def children(pid):
-    """Return the children of a process."""
     path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     return path.read_text().split()
 
@@ -134,11 +126,13 @@ def test_server_listens_on_loopback_only(served):
 
 
 def test_query_through_a_server_agrees_with_the_export(served, export_dir, run):
-    lines = "sixty-two\n\none hundred\n"
-    expected = ok(run("query", f"--export_dir={export_dir}", stdin=lines))
-    assert expected.count("\n") == 3
+    lines = f"two\n\nnineteen\n{'nine ' * 400}\n"
     for flags in (
+        [f"--export_dir={export_dir}"],
         [f"--server=127.0.0.1:{served.grpc}"],
         [f"--server=127.0.0.1:{served.rest}", "--protocol=rest"],
     ):
-        assert ok(run("query", *flags, stdin=lines)) == expected
+        result = run("query", *flags, stdin=lines)
+        assert ok(result).startswith("zwei\n\nneunzehn\n")
+        assert result.stdout.count("\n") == 4
+        assert "line 4 (2,000 bytes)" in result.stderr

@@ -1,8 +1,11 @@
 """The command sweep: its rows, refused flags, and a sweep from end to end."""
 
+import shutil
+
 import pytest
 import yaml
 from forked import error, ok
+from stored_run import FIXTURE
 
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem
@@ -19,23 +22,19 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
         "problem": "multi30k_ende",
         "hparams_set": ["tiny", "small"],
         "variant": {"heads_2": {"num_heads": 2}},
-        "seeds": [1, 7],
+        "seeds": [7],
         "output_dir": str(tmp_path),
     }
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(settings), "utf-8")
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "small-seed1.json").write_text("{}")
+    (tmp_path / "results" / "small-seed7.json").write_text("{}")
     lines = ok(run("sweep", f"--config={path}", "--list")).splitlines()
     assert lines == [
-        "   1  tiny, seed 1",
-        "   2  small, seed 1  finished",
-        "   3  tiny-heads_2, seed 1",
-        "   4  small-heads_2, seed 1",
-        "   5  tiny, seed 7",
-        "   6  small, seed 7",
-        "   7  tiny-heads_2, seed 7",
-        "   8  small-heads_2, seed 7",
+        "   1  tiny, seed 7",
+        "   2  small, seed 7  finished",
+        "   3  tiny-heads_2, seed 7",
+        "   4  small-heads_2, seed 7",
     ]
 
 
@@ -43,15 +42,12 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
     ("flag", "message"),
     [
         ("--seeds=1,b", "whole number below 2^31; got --seeds=b"),
-        ("--seeds=2147483648", "got --seeds=2147483648"),
         ("--metric=blue", "Did you mean bleu"),
-        ("--baseline=tin", "Unknown rows tin; known: tiny. Did you mean tiny"),
         ("--split=tset", "is one of validation, test; got tset. Did you mean"),
         ("--row=2", "There are 1 rows; got --row=2. --list"),
         ("--trainer_flags=--random_seed=3", "Use the seeds"),
         ("--trainer_flags=--eval_every=0", "perplexity of its last validation"),
         ("--output_dir=s3://b/x", "needs local folders; got --output_dir"),
-        ("--results_dir=s3://b/x", "local folders; got --results_dir=s3://b/x"),
     ],
 )
 def test_wrong_flag_is_refused(run, tmp_path, flag, message):
@@ -62,9 +58,8 @@ def test_wrong_flag_is_refused(run, tmp_path, flag, message):
 
 @pytest.mark.slow
 def test_two_variants_with_two_seeds_are_trained_once_and_compared(
-    run, raw_writer, flags_of, tmp_path, monkeypatch
+    run, tmp_path, monkeypatch
 ):
-    raw_writer(tmp_path / "raw", train=100, validation=8, test=8)
     trained = []
 
     def run_in_fork(self, command, *flags, budget=None):
@@ -72,19 +67,23 @@ def test_two_variants_with_two_seeds_are_trained_once_and_compared(
         trained.append(command)
 
     monkeypatch.setattr(queue.Commands, "run", run_in_fork)
-    problem, arguments, raw, data = flags_of(tmp_path)
-    problem = build_problem(
-        problem.partition("=")[2], arguments.partition("=")[2]
-    )
+    name, arguments = "parallel_text", "name=numbers,languages=en-de"
+    arguments += ",vocab_size=300"
+    problem = build_problem(name, arguments)
+    data = shutil.copytree(FIXTURE / "data", tmp_path / "data")
     job = rows.Job(
         problem,
         "test",
         averaged=False,
-        data=tmp_path / "data" / problem.data_name,
+        data=data / problem.data_name,
         output_dir=tmp_path / "sweep",
         options=rows.Options(trainer_flags="--eval_bleu_sentences=0"),
-        problem_flags=(*flags_of(tmp_path)[:2], data),
-        datagen_flags=(raw,),
+        problem_flags=(
+            f"--problem={name}",
+            f"--problem_args={arguments}",
+            f"--data_dir={data}",
+        ),
+        datagen_flags=(),
     )
     variants = rows.cross(["tiny"], ["wide:filter_size=1024"], TINY)
     table = rows.Table(variants, "tiny")
