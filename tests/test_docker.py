@@ -37,7 +37,7 @@ def assert_flags(command, arguments):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_dockerfile_copies_all_that_the_build_needs(path):
+def test_dockerfile_has_what_the_build_needs_and_extras_that_exist(path):
     copied = set()
     for name, arguments in instructions(path):
         if name == "COPY" and not arguments.startswith("--from"):
@@ -45,10 +45,6 @@ def test_dockerfile_copies_all_that_the_build_needs(path):
     assert all((ROOT / name).exists() for name in copied)
     needed = "LICENSE README.md pyproject.toml setup.py docs hparams problems"
     assert copied == {*needed.split(), "t2t_repro"}
-
-
-@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_extras_of_dockerfile_exist(path):
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", path.read_text("utf-8"))
     page = (ROOT / "docs" / "packages.md").read_text("utf-8")
     listed = re.findall(r"^\| `(\w+)`", page.split("## Extras")[1], re.M)
@@ -56,23 +52,14 @@ def test_extras_of_dockerfile_exist(path):
 
 
 def test_entry_points_are_commands_with_their_flags():
-    (entry,) = (
-        json.loads(arguments)
-        for name, arguments in instructions(DOCKER / "serve.Dockerfile")
-        if name == "ENTRYPOINT"
-    )
+    serve = dict(instructions(DOCKER / "serve.Dockerfile"))
+    entry, check = json.loads(serve["ENTRYPOINT"]), serve["HEALTHCHECK"]
     assert entry[:2] == ["t2t", "serve"]
     assert_flags(entry[1], entry[2:])
-    (check,) = (
-        arguments
-        for name, arguments in instructions(DOCKER / "serve.Dockerfile")
-        if name == "HEALTHCHECK"
-    )
     (port,) = re.findall(r"'http://127\.0\.0\.1:(\d+)/healthz'", check)
     assert f"--health_port={port}" in entry
-    assert ["ENTRYPOINT", '["t2t"]'] in instructions(
-        DOCKER / "train.Dockerfile"
-    )
+    train = dict(instructions(DOCKER / "train.Dockerfile"))
+    assert train["ENTRYPOINT"] == '["t2t"]'
 
 
 @pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
@@ -85,15 +72,3 @@ def test_paths_of_compose_file_exist(path):
         for volume in service["volumes"]:
             if volume.startswith("."):
                 assert (DOCKER / volume.split(":")[0]).is_dir()
-
-
-def test_workers_have_the_same_cluster_and_their_own_index():
-    services = compose("train.compose.yaml")["services"]
-    configs = [
-        json.loads(service["environment"]["TF_CONFIG"])
-        for service in services.values()
-    ]
-    for index, config in enumerate(configs):
-        hosts = [host.split(":")[0] for host in config["cluster"]["worker"]]
-        assert hosts == list(services)
-        assert config["task"] == {"type": "worker", "index": index}

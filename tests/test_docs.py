@@ -272,6 +272,21 @@ def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
         assert any(map(pattern.search, messages)), quote
 
 
+def test_readme_of_scripts_lists_every_program_in_its_folder():
+    text = (ROOT / "scripts" / "README.md").read_text("utf-8")
+    sections = dict(
+        re.findall(r"^## (\w+):(.*?)(?=^## |\Z)", text, re.M | re.S)
+    )
+    for folder in "benchmarks paper release reproduce serving".split():
+        listed = set(re.findall(r"`([\w.]+)`", sections[folder]))
+        files = {
+            path.name.removesuffix(".py")
+            for path in (ROOT / "scripts" / folder).iterdir()
+            if path.is_file() and path.stem not in ("__init__", "translate")
+        }
+        assert files <= listed, folder
+
+
 @pytest.fixture(scope="module")
 def data_folder(tmp_path_factory):
     """Return the folder of data that all pages share."""

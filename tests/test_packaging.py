@@ -153,31 +153,6 @@ def test_long_description_has_only_links_to_other_sites(wheel):
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "markers", "extras"),
-    [
-        ("demo", (), ["demo"]),
-        ("demo", ("installed-demo",), []),
-        ("test", ("installed-demo",), ["dev"]),
-        ("test", ("installed-demo", "installed"), []),
-        ("demo", ("installed-demo", "installed"), []),
-    ],
-)
-def test_make_installs_what_the_target_needs_once(
-    tmp_path, target, markers, extras
-):
-    for name in markers:
-        (tmp_path / name).touch()
-    make = "make", "--dry-run", target, f"VENV={tmp_path}"
-    recipe = ok(run_program(*make))
-    assert re.findall(r"--editable '\.\[(\w+)\]'", recipe) == extras
-    made = re.findall(r"^touch (.*)", recipe, re.M)
-    both = f"{tmp_path}/installed-demo {tmp_path}/installed"
-    assert made == [
-        both if extra == "dev" else both.split()[0] for extra in extras
-    ]
-
-
 def test_wheel_runs_in_another_folder(wheel, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
@@ -199,13 +174,6 @@ def test_wheel_runs_in_another_folder(wheel, tmp_path):
     page, _, section = text.strip(" .\n").removeprefix("See ").partition("#")
     assert page == str(site / "t2t_repro" / "docs" / "troubleshooting.md")
     assert pathlib.Path(page).is_file() and section == "no-download"
-
-
-def test_checkout_runs_without_installation(checkout):
-    where = python("-c", WHERE, cwd=checkout)
-    assert all(path.startswith(str(checkout)) for path in where.split())
-    text = python("-m", "t2t_repro.datagen", "--registry_help", cwd=checkout)
-    assert str(checkout / "problems" / "multi30k.py") in text
 
 
 def test_this_environment_has_the_command(tmp_path):

@@ -2,11 +2,12 @@
 
 import gzip
 import pathlib
-import random
 import shutil
 from concurrent import futures
 
 import pytest
+import raw_text
+from small_corpora import draw_pairs
 
 from t2t_repro import errors, prepare
 from t2t_repro.data import manifest
@@ -18,61 +19,54 @@ from t2t_repro.text.sentence_piece import Bpe
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
 FOLDER = "parallel_text_mine_enxx"
 SIZES = {"train": 60, "validation": 5, "test": 7}
+PAIRS = {split: draw_pairs(size, split) for split, size in SIZES.items()}
 
 
-def sentences(split):
-    """Yield pairs of a line and its reversal."""
-    choices = random.Random(split)
-    for _ in range(SIZES[split]):
-        words = choices.choices(["an", "bed", "can", "dan", "ebb"], k=4)
-        line = " ".join(words)
-        yield line, line[::-1]
-
-
-def build(name="parallel_text", arguments=ARGUMENTS):
-    return build_problem(name, arguments)
+def build(more="", name="parallel_text"):
+    return build_problem(name, ARGUMENTS + more)
 
 
 def write_raw(folder):
-    folder.mkdir()
-    for split in SPLITS:
-        for side, language in enumerate(("en", "xx")):
-            lines = "".join(f"{pair[side]}\n" for pair in sentences(split))
-            (folder / f"{split}.{language}").write_text(lines)
+    """Write the text of ARGUMENTS; return its folder."""
+    return raw_text.write(folder, PAIRS, ("en", "xx"))
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return write_raw(tmp_path / "raw")
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Return the data_dir and the manifest of a small parallel text."""
     tmp_path = tmp_path_factory.mktemp("prepared")
-    write_raw(tmp_path / "raw")
-    folder = prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+    raw = write_raw(tmp_path / "raw")
+    folder = prepare.prepare(build(), tmp_path / "data", raw)
     assert folder == tmp_path / "data" / FOLDER
     return tmp_path / "data", files.read_json(folder / "manifest.json")
 
 
-def test_tags_are_subwords_of_their_own(tmp_path):
-    write_raw(tmp_path / "raw")
-    inputs = tmp_path / "raw" / "train.en"
-    lines = inputs.read_text().splitlines()
-    inputs.write_text("".join(f"<BT> {line}\n" for line in lines))
-    built = build(arguments=f"{ARGUMENTS},tags=<BT>:<X>")
-    folder = prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
-    vocabulary = Bpe.load(folder / "vocab.model")
-    assert vocabulary.tags == {"<BT>", "<X>"}
-    rows = manifest.open_corpus(folder, "train").sentences("inputs")
-    expected = vocabulary.encode(lines)
-    assert [row[1:] for row in rows] == expected
-    assert {vocabulary.pieces(row)[0] for row in rows} == {"▁<BT>"}
-
-
-def test_tag_that_is_normalized_is_user_error(tmp_path):
-    """SentencePiece reads "½" as "1/2" before it looks for the tag."""
-    write_raw(tmp_path / "raw")
-    built = build(arguments=f"{ARGUMENTS},tags=<½>:<X>:<X>")
-    message = r"splits the tags <½> into several subwords\. Choose"
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        # SentencePiece reads "½" as "1/2" before it looks for the tag.
+        (
+            ",vocab_size=300,tags=<½>:<X>:<X>",
+            r"splits the tags <½> into several subwords\. Choose",
+        ),
+        (
+            ",vocab_size=9000,filters=max_words",
+            "Cannot learn a vocabulary.*Filters dropped 0 of 60 training",
+        ),
+    ],
+)
+def test_vocabulary_that_cannot_be_learned_is_user_error(
+    tmp_path, raw, more, message
+):
+    arguments = ARGUMENTS.removesuffix(",vocab_size=300")
+    built = build_problem("parallel_text", f"{arguments}{more}")
     with pytest.raises(errors.UserError, match=message):
-        prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
+        prepare.prepare(built, tmp_path / "data", raw)
 
 
 def test_manifest_has_problem_arguments_and_origin_of_text(prepared):
@@ -111,10 +105,9 @@ def test_manifest_without_later_arguments_has_their_defaults(
     vocabularies = manifest.open_vocabularies(tmp_path / FOLDER)
     assert vocabularies.sha256 == contents["vocabulary"]["sha256"]
     assert manifest.sha256(tmp_path / FOLDER) == sha256
-    other = build(arguments=f"{ARGUMENTS},vocabulary_type=unigram")
     message = "vocabulary_type is 'bpe' there and 'unigram' here"
     with pytest.raises(errors.UserError, match=message):
-        prepare.prepare(other, tmp_path)
+        prepare.prepare(build(",vocabulary_type=unigram"), tmp_path)
 
 
 def test_existing_data_is_not_written_again(prepared, capsys):
@@ -122,16 +115,17 @@ def test_existing_data_is_not_written_again(prepared, capsys):
     data_dir, _ = prepared
     times = {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")}
     for search in ("", ",decode_hparams=beam_size=6"):
-        problem = build(arguments=ARGUMENTS + search)
-        folder = prepare.prepare(problem, data_dir, data_dir.parent / "raw")
+        raw = data_dir.parent / "raw"
+        folder = prepare.prepare(build(search), data_dir, raw)
         assert folder == data_dir / FOLDER
         assert f"The data is there: {folder}" in capsys.readouterr().out
     assert {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")} == times
 
 
-def test_changed_definition_of_a_problem_is_noted(tmp_path, registries, capsys):
+def test_changed_definition_of_a_problem_is_noted(
+    tmp_path, raw, registries, capsys
+):
     """The bases of its class are part of it; other modules are not."""
-    write_raw(tmp_path / "raw")
     usr_dir = tmp_path / "usr"
     usr_dir.mkdir()
     base = "from problems.parallel_text import ParallelText\n"
@@ -146,8 +140,7 @@ def test_changed_definition_of_a_problem_is_noted(tmp_path, registries, capsys):
 
     def make():
         registries.load_definitions(usr_dir)
-        built = build_problem("mine", ARGUMENTS)
-        prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
+        prepare.prepare(build(name="mine"), tmp_path / "data", raw)
         registries.load_definitions()
         return capsys.readouterr().err
 
@@ -159,14 +152,10 @@ def test_changed_definition_of_a_problem_is_noted(tmp_path, registries, capsys):
     assert "Note: base.py of --usr_dir changed after the data in" in make()
 
 
-def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
-    write_raw(tmp_path / "raw")
-
-    def make():
-        return prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
-
+def test_second_process_waits_for_the_first(prepared, tmp_path, raw, capsys):
+    arguments = build(), tmp_path / "data", raw
     with futures.ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(make) for _ in range(2)]
+        both = [pool.submit(prepare.prepare, *arguments) for _ in range(2)]
     assert both[0].result() == both[1].result()
     printed = capsys.readouterr().out
     assert printed.count("Generating data in") == 1
@@ -177,12 +166,12 @@ def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
 
 def test_reversed_problem_reads_the_same_data_swapped(prepared):
     data_dir, _ = prepared
-    backward = build("parallel_text_rev")
+    backward = build(name="parallel_text_rev")
     folder = prepare.prepare(backward, data_dir)
     assert folder == data_dir / FOLDER
     corpus = manifest.open_corpus(folder, "test", backward.reverse)
-    assert corpus.text("inputs") == [pair[1] for pair in sentences("test")]
-    assert corpus.text("targets") == [pair[0] for pair in sentences("test")]
+    assert corpus.text("inputs") == [pair[1] for pair in PAIRS["test"]]
+    assert corpus.text("targets") == [pair[0] for pair in PAIRS["test"]]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +185,7 @@ def test_reversed_problem_reads_the_same_data_swapped(prepared):
 )
 def test_data_of_other_settings_is_user_error(prepared, old, new, message):
     data_dir, _ = prepared
-    other = build(arguments=ARGUMENTS.replace(old, new))
+    other = build_problem("parallel_text", ARGUMENTS.replace(old, new))
     message = f"(?s){data_dir / FOLDER}.*{message}.*--data_dir"
     with pytest.raises(errors.UserError, match=message):
         prepare.prepare(other, data_dir)
@@ -206,23 +195,23 @@ def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
     data_dir, contents = prepared
     (tmp_path / "raw").symlink_to(contents["sources"]["test"][0]["raw_dir"])
     vocabulary = tmp_path / "mine.model"
-    arguments = f"{ARGUMENTS},vocabulary={vocabulary}"
+    given = build(f",vocabulary={vocabulary}")
     vocabulary.write_bytes((data_dir / FOLDER / "vocab.model").read_bytes())
     mine = tmp_path / "data"
-    prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
-    prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
-    lines = [line for pair in sentences("train") for line in pair]
+    for _ in range(2):
+        prepare.prepare(given, mine, tmp_path / "raw")
+    lines = [line for pair in PAIRS["train"] for line in pair]
     vocabulary.write_bytes(Bpe.learn(lines, 290).model)
     with pytest.raises(errors.UserError, match="vocab.model sha256 is .*there"):
-        prepare.prepare(build(arguments=arguments), mine)
+        prepare.prepare(given, mine)
     # The data has a copy of it.
     vocabulary.unlink()
-    prepare.prepare(build(arguments=arguments), mine)
+    prepare.prepare(given, mine)
     moved = tmp_path / "moved.model"
     moved.write_bytes((mine / FOLDER / "vocab.model").read_bytes())
-    prepare.prepare(build(arguments=f"{ARGUMENTS},vocabulary={moved}"), mine)
+    prepare.prepare(build(f",vocabulary={moved}"), mine)
     with pytest.raises(errors.UserError, match="Cannot read the vocabulary"):
-        prepare.prepare(build(arguments=f"{ARGUMENTS},vocabulary=gone"), mine)
+        prepare.prepare(build(",vocabulary=gone"), mine)
     with pytest.raises(errors.UserError, match="vocabulary is .*there and ''"):
         prepare.prepare(build(), mine)
 
@@ -235,13 +224,12 @@ def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
         prepare.wait_for_data(build(), tmp_path)
 
 
-def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
-    write_raw(tmp_path / "raw")
+def test_filters_are_reported_and_part_of_the_settings(tmp_path, raw, capsys):
     for language in ("en", "xx"):
-        with open(tmp_path / "raw" / f"train.{language}", "a") as file:
+        with open(raw / f"train.{language}", "a") as file:
             file.write("an an\n")
-    filtered = build(arguments=f"{ARGUMENTS},filters=different:max_words")
-    prepare.prepare(filtered, tmp_path, tmp_path / "raw", verify=True)
+    filtered = build(",filters=different:max_words")
+    prepare.prepare(filtered, tmp_path, raw, verify=True)
     printed = capsys.readouterr().out
     assert printed.lower().count("filters dropped 1 of 61") == 1
     assert "train: filters dropped 1 of 61 pairs\n" in printed
@@ -252,11 +240,10 @@ def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
 
 
 def test_data_at_a_url_is_stored_when_it_is_complete(
-    prepared, machine, memory, tmp_path, monkeypatch, capsys
+    prepared, machine, memory, raw, monkeypatch, capsys
 ):
     _, local = prepared
-    write_raw(tmp_path / "raw")
-    for path in (tmp_path / "raw").iterdir():
+    for path in raw.iterdir():
         memory.pipe(f"/bucket/raw/{path.name}", path.read_bytes())
     settings = "memory://bucket/data", "memory://bucket/raw"
     machine("killed")
@@ -285,16 +272,6 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
         capsys.readouterr().out
     )
     assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]
-
-
-def test_vocabulary_that_filters_left_too_little_text_for_names_them(tmp_path):
-    write_raw(tmp_path / "raw")
-    arguments = f"{ARGUMENTS},vocab_size=9000,filters=max_words".replace(
-        ",vocab_size=300", ""
-    )
-    message = "Cannot learn a vocabulary.*Filters dropped 0 of 60 training"
-    with pytest.raises(errors.UserError, match=message):
-        prepare.prepare(build(arguments=arguments), tmp_path, tmp_path / "raw")
 
 
 @pytest.mark.parametrize("spelling", ["other", "relative", "compressed"])
@@ -334,7 +311,7 @@ def test_existing_data_of_other_text_than_the_given_is_refused(
     write_raw(tmp_path / "other")
     path = tmp_path / "other" / f"{split}.xx"
     path.write_text(path.read_text().replace("e", "f"))  # of the same size
-    problem = build(arguments=f"{ARGUMENTS}{filters}")
+    problem = build(filters)
     prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
     made = manifest.sha256(tmp_path / "data" / FOLDER)
     message = rf"other is not that of .*: {split} differs\. .*omit --raw_dir"
@@ -352,24 +329,22 @@ def test_existing_data_of_other_text_than_the_given_is_refused(
     assert manifest.sha256(tmp_path / "data" / FOLDER) == made
 
 
-def test_empty_validation_is_user_error(tmp_path):
-    write_raw(tmp_path / "raw")
+def test_empty_validation_is_user_error(tmp_path, raw):
     for language in ("en", "xx"):
-        (tmp_path / "raw" / f"validation.{language}").write_text("")
+        (raw / f"validation.{language}").write_text("")
     with pytest.raises(errors.UserError, match="nothing to validate on"):
-        prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+        prepare.prepare(build(), tmp_path / "data", raw)
 
 
 @pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])
 def test_raw_text_that_changed_after_the_data_was_made_is_noted(
-    tmp_path, capsys, corpora
+    tmp_path, raw, capsys, corpora
 ):
-    raw, data = tmp_path / "raw", tmp_path / "data"
-    write_raw(raw)
+    data = tmp_path / "data"
     for language in ("en", "xx"):
         (raw / f"more1.{language}").write_text("an\n")
         (raw / f"other.{language}").write_text("an\n")
-    problem = build(arguments=f"{ARGUMENTS}{corpora}")
+    problem = build(corpora)
     prepare.prepare(problem, data, raw)
     for path in (raw / "more1.en", raw / "other.en", raw / "train.en"):
         path.write_text(path.read_text() + "bed\n")
@@ -391,11 +366,11 @@ def test_raw_text_that_changed_after_the_data_was_made_is_noted(
 def test_data_of_one_file_needs_no_folder_and_notes_its_change(
     tmp_path, monkeypatch, capsys
 ):
-    lines = [f"{a}\t{b}\n" for a, b in sentences("train")]
+    lines = [f"{a}\t{b}\n" for a, b in PAIRS["train"]]
     (tmp_path / "mine.tsv").write_text("".join(lines))
     monkeypatch.chdir(tmp_path)
     arguments = "file=mine.tsv,languages=en-xx,vocab_size=300,held_out=5"
-    built = build(arguments=arguments)
+    built = build_problem("parallel_text", arguments)
     folder = prepare.prepare(built, tmp_path / "data")
     contents = manifest.require(folder)
     assert folder.name == FOLDER and contents["raw_bytes"].keys() == {

@@ -1,6 +1,5 @@
 """Names: duplicates, misses, parents, and the definitions of --usr_dir."""
 
-import importlib.util
 import linecache
 import pathlib
 import re
@@ -16,29 +15,11 @@ REGISTRIES = (
     registry.models,
     registry.metrics,
 )
-HPARAMS_SET = """
-import dataclasses
-from t2t_repro import registry
-
-@registry.hparams_sets.register("{name}", parent="base")
-def {name}(parent):
-    \"\"\"Summary of {name}.
-
-    And more of it.
-    \"\"\"
-    return dataclasses.replace(parent, hidden_size={size})
-"""
 
 
 @pytest.fixture
 def usr_dir(tmp_path, registries):
     return tmp_path
-
-
-def write_set(folder, module="mine", name="mine_set", size=64):
-    folder.mkdir(exist_ok=True)
-    text = HPARAMS_SET.format(name=name, size=size)
-    (folder / f"{module}.py").write_text(text)
 
 
 def first():
@@ -47,23 +28,6 @@ def first():
 
 def second():
     """Return nothing, too."""
-
-
-def test_entry_has_value_parent_file_and_summary():
-    sets = registry.HParamsSets()
-
-    def value():
-        """Return a value.
-
-        More.
-        """
-
-    assert sets.register("a", parent="b")(value) is value
-    entry = sets["a"]
-    assert entry == registry.Entry(
-        "a", value, __file__, "Return a value.", parent="b"
-    )
-    assert "a" in sets and "b" not in sets
 
 
 @pytest.mark.parametrize(
@@ -139,7 +103,6 @@ def test_set_for_the_size_of_a_corpus_is_found():
 
 
 def test_names_are_literals_in_their_files_and_have_a_summary():
-    registry.load_definitions()
     for entry in (entry for known in REGISTRIES for entry in known):
         assert entry.summary, entry.file
         text = pathlib.Path(entry.file).read_text("utf-8")
@@ -154,31 +117,6 @@ def test_names_are_literals_in_their_files_and_have_a_summary():
             assert f'"{entry.name}"' in text
 
 
-def test_only_problems_and_hparams_are_bridged():
-    for name, importable in {
-        "problems": True,
-        "hparams": True,
-        "tests": False,
-        "scripts": False,
-        "setup": False,
-    }.items():
-        spec = importlib.util.find_spec(f"t2t_repro.{name}")
-        assert (spec is not None) == importable, name
-
-
-@pytest.mark.parametrize("with_init", [False, True])
-def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
-    if with_init:
-        (usr_dir / "__init__.py").write_text("from . import sizes\n")
-    (usr_dir / "sizes.py").write_text("SIZE = 96\n")
-    write_set(usr_dir, size="sizes.SIZE")
-    mine = usr_dir / "mine.py"
-    mine.write_text("from . import sizes\n" + mine.read_text())
-    registry.load_definitions(usr_dir)
-    assert registry.hparams_sets["mine_set"].parent == "base"
-    assert registry.build_hparams("mine_set").hidden_size == 96
-
-
 @pytest.mark.parametrize("name", ["absent", "file.py"])
 def test_usr_dir_that_is_not_a_folder_is_refused(usr_dir, name):
     (usr_dir / "file.py").write_text("")
@@ -188,7 +126,12 @@ def test_usr_dir_that_is_not_a_folder_is_refused(usr_dir, name):
 
 
 def test_summary_lists_names_first_lines_and_files(usr_dir):
-    write_set(usr_dir)
+    (usr_dir / "mine.py").write_text(
+        "from t2t_repro import registry\n"
+        "@registry.hparams_sets.register('mine_set', parent='base')\n"
+        "def define(parent):\n"
+        "    'Summary of mine_set.\\n\\nAnd more of it.'\n"
+    )
     registry.load_definitions(usr_dir)
     text = registry.summary()
     lines = text.splitlines()
@@ -196,8 +139,6 @@ def test_summary_lists_names_first_lines_and_files(usr_dir):
     assert lines[place + 1].strip() == str(usr_dir / "mine.py")
     headings = [line for line in lines if not line.startswith(" ")]
     assert headings[:3] == ["problems:", "hparams sets:", "models:"]
-    for entry in (entry for known in REGISTRIES for entry in known):
-        assert f"  {entry.name:24} {entry.summary}" in lines
     assert "X_rev" in lines[-1]
 
 

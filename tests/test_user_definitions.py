@@ -13,13 +13,13 @@ import types
 import pytest
 from absl import flags
 from processes import run_python
+from stored_run import RUN
 
 from t2t_repro import errors, registry
 from t2t_repro.cli import config_file
 from t2t_repro.io import files
 from t2t_repro.runs.run import Run
 
-RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
 MODULE = "from t2t_repro import registry\nLOADED = {}\n"
 
 
@@ -100,12 +100,16 @@ def open_run(request):
     """Return a function that opens a run: to use it, or to repeat it."""
 
     def repeat(run):
-        known = flags.FlagValues()
-        flags.DEFINE_multi_string("usr_dir", None, "", flag_values=known)
-        known(["command"])
-        return config_file.apply(run / "run.json", known)
+        return config_file.apply(run / "run.json", flags_of_command())
 
     return Run.open if request.param == "stored_run" else repeat
+
+
+def flags_of_command(*arguments):
+    known = flags.FlagValues()
+    flags.DEFINE_multi_string("usr_dir", None, "", flag_values=known)
+    known(["command", *arguments])
+    return known
 
 
 @pytest.fixture
@@ -149,16 +153,12 @@ def test_options_of_a_run_name_no_definitions(archive, usr_dir):
 
 def test_repeated_run_has_its_definitions(known, archive, usr_dir):
     edit(archive, usr_dir=known)
-    flag_values = flags.FlagValues()
-    flags.DEFINE_multi_string("usr_dir", None, "", flag_values=flag_values)
-    flag_values(["command"])
-    registry.load_definitions(
-        config_file.apply(archive / "run.json", flag_values)
-    )
+    path = archive / "run.json"
+    registry.load_definitions(config_file.apply(path, flags_of_command()))
     assert loaded() == 1
     assert registry.stored_definitions() == known  # as if the user had named it
-    flag_values(["command", f"--usr_dir={usr_dir}"])
-    (folder,) = config_file.apply(archive / "run.json", flag_values)
+    given = flags_of_command(f"--usr_dir={usr_dir}")
+    (folder,) = config_file.apply(path, given)
     assert folder.stored == known
 
 
@@ -267,9 +267,7 @@ def test_named_and_stored_folders_are_merged(known, usr_dir, other_dir, capsys):
     assert f"{registry.PACKAGE}.mine" not in sys.modules
 
 
-def test_flags_and_configurations_name_several_folders(
-    usr_dir, other_dir, tmp_path
-):
+def test_flags_name_several_folders(usr_dir, other_dir):
     for folder in (usr_dir, other_dir):
         name = folder.name
         (folder / f"{name}.py").write_text(
@@ -277,17 +275,10 @@ def test_flags_and_configurations_name_several_folders(
             f"@registry.hparams_sets.register('set_of_{name}', parent='tiny')\n"
             f"def define(tiny):\n    return tiny\n"
         )
-    config = tmp_path / "flags.yaml"
-    config.write_text(f"usr_dir: [{usr_dir}, {other_dir}]\n")
-    for arguments in (
-        [f"--usr_dir={usr_dir}", f"--t2t_usr_dir={other_dir}"],
-        [f"--config={config}"],
-    ):
-        result = run_python(
-            "-m", "t2t_repro.show", "--registry_help", *arguments
-        )
-        for folder in (usr_dir, other_dir):
-            assert f"set_of_{folder.name}" in result.stdout, result.stderr
+    both = f"--usr_dir={usr_dir}", f"--t2t_usr_dir={other_dir}"
+    result = run_python("-m", "t2t_repro.show", "--registry_help", *both)
+    for folder in (usr_dir, other_dir):
+        assert f"set_of_{folder.name}" in result.stdout, result.stderr
 
 
 def test_installed_packages_are_loaded(monkeypatch):
