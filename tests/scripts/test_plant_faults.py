@@ -39,20 +39,6 @@ def project(tmp_path):
     return tmp_path
 
 
-def test_faults_are_parsed_with_all_their_lines():
-    first, second, _ = plant_faults.read_faults(TEXT)
-    assert first == (
-        "half instead of double",
-        "a.py",
-        "x * 2",
-        "x / 2",
-        ["tests"],
-    )
-    assert second.old == "    return x * 2\n# end"
-    assert second.new == "    y = x * 2\n    return y"
-    assert second.tests == ["tests/test_a.py", "tests"]
-
-
 def test_faults_that_do_not_fit_the_project_are_named(project):
     faults = plant_faults.read_faults(TEXT)
     assert plant_faults.find_misfits(faults, project) == []

@@ -8,7 +8,7 @@ from scripts.paper import reference_curves
 from t2t_repro import registry
 from t2t_repro.io import fields, files
 
-STEPS = (50, 100, 150)
+STEPS = range(50, 501, 50)
 SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
 
 
@@ -69,14 +69,7 @@ def test_median_shows_a_small_difference_of_level():
         values = [40.0, 4.0] + 8 * [level]
         if jump_at:
             values[jump_at] *= 1.08
-        return {
-            "random_seed": 1,
-            "validations": [
-                {"step": 50 * i, "perplexity": value}
-                for i, value in enumerate(values, 1)
-            ],
-            "scores": {},
-        }
+        return training(values)
 
     seeds = [curve(1.500), curve(1.505, jump_at=6), curve(1.498)]
     _, none = reference_curves.compare_curves(
@@ -93,7 +86,7 @@ def test_median_shows_a_small_difference_of_level():
     assert none == []
 
 
-@pytest.mark.parametrize("values", [*SEEDS, [22.0, 4.2, 2.1], [21.0, 4.2]])
+@pytest.mark.parametrize("values", [[22.0, 4.2, 2.1], [21.0, 4.2]])
 def test_training_within_bands_agrees(compare, values):
     status, text = compare(training(values))
     assert status == reference_curves.AGREES
@@ -150,8 +143,6 @@ def test_scores_of_other_checkpoints_are_not_compared(compare):
     shorter = training(SEEDS[0][:2], 3.0, checkpoint="averaged/ckpt-100")
     status, text = compare(shorter)
     assert status == reference_curves.AGREES
-    assert "Scores of test are not compared" in text
-    assert "of averaged/ckpt-100," in text
     assert "of averaged/ckpt-150, an average of 5" in text
 
 

@@ -3,12 +3,11 @@
 import dataclasses
 import json
 import math
-import pathlib
+import types
 
 import numpy as np
 import pytest
-from forked import ok
-from processes import run_python
+from processes import ROOT
 
 from scripts.paper import (
     table1,
@@ -20,13 +19,13 @@ from scripts.paper import (
 from t2t_repro import errors, registry
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
-from t2t_repro.metrics.metric import PARSING, Suite
+from t2t_repro.metrics.metric import PARSING
 from t2t_repro.problem import build_problem
 from t2t_repro.text import trees
 
 SPLIT = "bleu_compound_split"
 BASE = "table3_base"
-RESULTS = pathlib.Path(__file__).parents[2] / "scripts" / "results"
+RESULTS = ROOT / "scripts" / "results"
 
 
 def reduced(row, widths=4, layers=2, overrides=None):
@@ -79,14 +78,10 @@ def rounded(values):
     return json.loads(text, parse_float=lambda number: f"{float(number):.9g}")
 
 
-def table_3(folder, metric=SPLIT):
-    return table3_variations.Table3(RESULTS / folder, metric, "base", 0.5)
-
-
 def test_table_3_is_that_of_the_stored_rows_with_verdicts():
     folder = "claims/table3"
     rows, text, summary = stored(folder, published.TABLE_3)
-    table = table_3(folder)
+    table = table3_variations.Table3(RESULTS / folder, SPLIT, "base", 0.5)
     found = table.summarize(rows)
     assert table.lay_out(rows, found)["md"] == text
     assert rounded(found) == rounded(summary)
@@ -111,17 +106,6 @@ def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
     assert cells["paper: BLEU"] == "27.3"
 
 
-def test_table_of_another_metric_has_its_name():
-    (result, *_), _, _ = stored("claims/table3", published.TABLE_3)
-    figures = result["figures"]
-    figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
-    table = table_3("absent", "bracketing_f1")
-    text = table.lay_out([result], table.summarize([result]))["md"]
-    lines = text.splitlines()
-    assert "| bracketing f1 | bracketing f1 − base |" in lines[0]
-    assert "| 90.00 |" in lines[2]
-
-
 @pytest.mark.parametrize(
     ("name", "score"),
     [
@@ -133,6 +117,21 @@ def test_table_of_another_metric_has_its_name():
 )
 def test_convention_is_the_metric_to_compare_with_the_paper(name, score):
     assert table_rows.convention(build_problem(name, {})) == score
+
+
+@pytest.fixture
+def values(monkeypatch):
+    """Return the values of the flags, for tests to change."""
+    values = types.SimpleNamespace(
+        hparams_set=None,
+        hparams="",
+        divide_widths=1,
+        divide_layers=1,
+        rows=[],
+        tuned=None,
+    )
+    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
+    return values
 
 
 def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
@@ -161,23 +160,15 @@ def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
     }
 
 
-def scores(f1):
-    return dict.fromkeys(PARSING, 50.0) | {"bracketing_f1": f1}
-
-
-def table(**changes):
-    row = {
-        "problem": "wsj_parsing",
-        "hparams_set": "parsing",
-        "test_trees": 2_416,
-        "scores": scores(90.04),
-        "right_branching": scores(11.96),
-    }
-    return table4_parsing.lay_out(row | changes).split("\n")
-
-
 def test_table_has_published_wsj_only_parsers_and_ours():
-    head, rule, *rows = table()
+    f1 = {"scores": 90.04, "right_branching": 11.96}
+    row = {
+        kind: dict.fromkeys(PARSING, 50.0) | {"bracketing_f1": score}
+        for kind, score in f1.items()
+    }
+    row |= {"problem": "wsj_parsing", "hparams_set": "parsing"}
+    row |= {"test_trees": 2_416}
+    head, rule, *rows = table4_parsing.lay_out(row).split("\n")
     assert head.startswith("| parser: WSJ only, discriminative | F1 | prec")
     assert rule.count("---:") == len(table4_parsing.COLUMNS)
     assert len(rows) == 5 + 2
@@ -200,19 +191,6 @@ def test_table_has_published_wsj_only_parsers_and_ours():
 def test_right_branching_parse(sentence, line, parse):
     gold = trees.read_line(line, sentence.split()).tree
     assert trees.write_line(table4_parsing.right_branching(gold)) == parse
-
-
-def test_right_branching_scores():
-    """Correct spans: S and "sat down"; S and "sit", without the comma."""
-    sentences = ["The cat sat down .", "Rex , sit"]
-    references = [
-        "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP . )S",
-        "(S (NP XX )NP , (VP XX )VP )S",
-    ]
-    suite = Suite(PARSING)
-    scores = table4_parsing.right_branching_scores(suite, sentences, references)
-    assert scores["bracketing_recall"] == pytest.approx(100 * 4 / 7)
-    assert scores["bracketing_precision"] == pytest.approx(100 * 4 / 5)
 
 
 GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
@@ -264,61 +242,6 @@ def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
 
 
 OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
-
-
-@pytest.fixture(scope="module")
-def number_words(tmp_path_factory):
-    """Raw text of a few number words."""
-    from t2t_repro.problems import number_words
-
-    folder = tmp_path_factory.mktemp("raw")
-    for split, numbers in (
-        ("train", range(0, 3_000, 3)),
-        ("validation", range(1, 90, 3)),
-        ("test", range(2, 90, 3)),
-    ):
-        for language in ("en", "de"):
-            words = (
-                number_words.spell(n, "cardinal", language) for n in numbers
-            )
-            text = "".join(f"{word}\n" for word in words)
-            (folder / f"{split}.{language}").write_text(text, "utf-8")
-    return folder
-
-
-def micro(number_words, folder):
-    """Return flags for 4 steps of a model of width 16."""
-    return (
-        "--problem=number_words_ende",
-        "--problem_args=vocab_size=300",
-        f"--raw_dir={number_words}",
-        f"--data_dir={folder / 'data'}",
-        f"--output_dir={folder / 'rows'}",
-        "--divide_widths=32",
-        "--divide_layers=6",
-        "--hparams=batching=packed,batch_tokens=256,max_length=32,"
-        "train_steps=4,save_checkpoints_steps=2",
-        "--trainer_flags=--eval_bleu_sentences=0",
-        "--machine=this one",
-    )
-
-
-@pytest.mark.slow
-def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
-    call = "-m", "scripts.paper.table3_variations", "--rows=base"
-    ok(run_python(*call, *micro(number_words, tmp_path)))
-    results = tmp_path / "rows" / "results"
-    row = files.read_json(results / "base-seed1.json")
-    assert row["hparams"]["hidden_size"] == 16
-    assert row["hparams"]["num_hidden_layers"] == 1
-    assert row["machine"] == "this one"
-    assert row["command"].startswith(
-        "python -m scripts.paper.table3_variations --"
-    )
-    assert "--divide_widths=32" in row["command"]
-    assert str(tmp_path) not in row["command"]
-    assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
-    assert "| base |  | " in (results / "table.md").read_text("utf-8")
 
 
 def test_variants_of_one_set_have_their_own_hparams(values):

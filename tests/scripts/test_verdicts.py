@@ -20,21 +20,7 @@ def test_interval_equals_that_of_students_t():
     assert found.difference == pytest.approx(-1)
     half = 2.7764451 * 0.1 * (2 / 3) ** 0.5
     assert found.interval == pytest.approx((-1 - half, -1 + half))
-
-
-@pytest.mark.parametrize(
-    ("scores", "paper", "verdict"),
-    [
-        ([24.0, 24.1, 23.9], -0.9, "agrees"),
-        ([24.0, 24.1, 23.9], 0.4, "contradicts"),
-        ([25.05, 25.15, 24.95], 0.0, "agrees"),  # within the margin
-        ([25.5, 25.6, 25.4], 0.0, "cannot tell"),  # across the margin
-    ],
-)
-def test_verdict_for_each_position_of_interval_relative_to_claim(
-    scores, paper, verdict
-):
-    assert judge_one(Row(scores), paper).verdict == verdict
+    assert found.verdict == "agrees"
 
 
 def test_verdict_on_row_that_has_not_converged_is_cannot_tell():
