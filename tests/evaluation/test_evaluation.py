@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.data import manifest
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
@@ -26,12 +26,12 @@ from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
+TEXTS = test_sets.TestSet(LINES, [LINES], "test")
 OUTPUTS = evaluation._Outputs(LINES, None)
 
 
 @pytest.fixture(scope="module")
 def captions():
-    registry.load_definitions()
     return build_problem("multi30k_ende_lctok")
 
 
@@ -53,9 +53,9 @@ def test_text_is_scored_in_the_metrics_of_its_problem(captions):
     ("test_set", "translations", "complaint"),
     [
         ("test", LINES, "in a folder of generated data; got no data_dir"),
-        (test_sets.TestSet(LINES, [LINES]), None, "nothing to score"),
-        (test_sets.TestSet(LINES, [LINES]), LINES[:1], "got 2 and 2 and 1"),
-        (test_sets.TestSet([], [LINES]), LINES, "got 2 and 0 and 2"),
+        (TEXTS, None, "nothing to score"),
+        (TEXTS, LINES[:1], "got 2 and 2 and 1"),
+        (TEXTS._replace(sources=[]), LINES, "got 2 and 0 and 2"),
         (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],
 )
@@ -67,7 +67,6 @@ def test_missing_or_wrong_input_is_an_error(
 
 
 def test_text_of_a_many_to_many_problem_needs_its_direction():
-    registry.load_definitions()
     many = build_problem("multi30k_many")
     test_set = test_sets.TestSet(["Birds", "sing"], [LINES])
     with pytest.raises(errors.UserError, match="has several directions"):
@@ -80,7 +79,6 @@ def test_text_of_a_many_to_many_problem_needs_its_direction():
 
 
 def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
-    registry.load_definitions()
     problem = build_problem("multi30k_many").toward("de", "en")
     texts = test_sets.TestSet(["a " * 10], [["Ein Hund"]], "files/my.en")
     opened = evaluation.open_test_set(None, problem, texts, None)
@@ -106,7 +104,6 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
 
 @pytest.mark.parametrize("folder", ["", "/parent/of/the/run"])
 def test_split_of_an_imported_model_needs_text(folder):
-    registry.load_definitions()
     settings = {"data_dir": folder, "manifest_sha256": ""}
     run = Run(
         pathlib.Path("run"), settings, build_problem("multi30k_ende"), None
@@ -116,13 +113,17 @@ def test_split_of_an_imported_model_needs_text(folder):
         evaluation.evaluate(run, "test")
 
 
-def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
-    captions, monkeypatch, tmp_path
-):
+@pytest.fixture
+def run(captions, monkeypatch, tmp_path):
+    """Return a run that translates LINES, or anything else, as LINES."""
     monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
-    run = Run(tmp_path, {}, captions, None)
-    texts = test_sets.TestSet(LINES, [LINES], "test")
-    evaluation.evaluate(run, texts, samples=1)
+    return Run(tmp_path, {}, captions, None)
+
+
+def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
+    run, monkeypatch
+):
+    evaluation.evaluate(run, TEXTS, samples=1)
     monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
     path = run.translations_file("test")
     (stored,) = run.stored_scores().values()
@@ -153,39 +154,34 @@ def failing(registries):
 
 
 def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
-    captions, failing, monkeypatch, tmp_path
+    run, failing
 ):
-    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
-    run = Run(tmp_path, {}, captions, None)
-    texts = test_sets.TestSet(LINES, [LINES], "test")
     names = ("exact_match", "chrf")
-    result = evaluation.evaluate(run, texts, metrics=names, samples=1)
+    result = evaluation.evaluate(run, TEXTS, metrics=names, samples=1)
     assert tuple(result.scores) == (*names, "signature")
     assert run.stored_scores()["test"]["chrf"] == result.scores["chrf"]
     path = run.translations_file("test")
     path.write_text("")
     message = f"ZeroDivisionError: of this metric(?s:.*)stored in {path}"
     with pytest.raises(errors.UserError, match=message):
-        evaluation.evaluate(run, texts, metrics=[failing], samples=1)
+        evaluation.evaluate(run, TEXTS, metrics=[failing], samples=1)
     assert path.read_text().splitlines() == LINES
     assert run.stored_scores() == {}  # no scores of other translations
-    unnamed = texts._replace(name=None)
+    unnamed = TEXTS._replace(name=None)
     with pytest.raises(errors.UserError, match="stored in") as raised:
         evaluation.evaluate(run, unnamed, metrics=[failing], samples=1)
     kept = re.search(r"--translations=(.*)\.$", str(raised.value))[1]
     assert pathlib.Path(kept).read_text().splitlines() == LINES
     shutil.rmtree(pathlib.Path(kept).parent)
     with pytest.raises(errors.UserError, match="Unknown metric 'chrff'"):
-        evaluation.evaluate(run, texts, metrics=["chrff"])
+        evaluation.evaluate(run, TEXTS, metrics=["chrff"])
 
 
 def test_language_model_is_scored_without_translations_and_sources(
-    captions, monkeypatch, tmp_path
+    run, captions, monkeypatch
 ):
-    texts = test_sets.TestSet(None, [LINES], "test")
-    run = Run(tmp_path, {}, captions, None)
-    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
-    evaluation.evaluate(run, texts._replace(sources=LINES), samples=1)
+    evaluation.evaluate(run, TEXTS, samples=1)
+    texts = TEXTS._replace(sources=None)
     problem = dataclasses.replace(captions, allow_empty_source=True)
     problem = problem.with_metrics(LANGUAGE_MODEL)
 
@@ -195,7 +191,7 @@ def test_language_model_is_scored_without_translations_and_sources(
         return evaluation._Outputs(None, rows), {}
 
     monkeypatch.setattr(evaluation, "_run_models", run_models)
-    run = Run(tmp_path, {}, problem, None)
+    run = dataclasses.replace(run, problem=problem)
     result = evaluation.evaluate(run, texts)
     assert result.scores["bits_per_byte"] == 2  # 28 bytes and an end each
     assert "by_reference_length" in result.details
@@ -218,20 +214,17 @@ class _Corpus:
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_run_that_cannot_be_written_is_scored_all_the_same(
-    captions, monkeypatch, tmp_path, capsys, code
+    run, monkeypatch, tmp_path, capsys, code
 ):
     def require_writable(folder):
         raise OSError(code, "it is closed", str(folder))
 
     monkeypatch.setattr(files, "require_writable", require_writable)
-    monkeypatch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
-    run = Run(tmp_path, {}, captions, None)
-    texts = test_sets.TestSet(LINES, [LINES], "mine")
     if code == errno.ENOSPC:
         with pytest.raises(OSError, match="it is closed"):
-            evaluation.evaluate(run, texts, samples=1)
+            evaluation.evaluate(run, TEXTS, samples=1)
         return
-    result = evaluation.evaluate(run, texts, samples=1)
+    result = evaluation.evaluate(run, TEXTS, samples=1)
     assert result.scores["bleu"] > 0
     note = f"not stored in {tmp_path / 'translations'}: it is closed."
     assert note in capsys.readouterr().err
@@ -255,14 +248,6 @@ def test_buckets_are_of_source_lengths_if_known():
     assert len(result.details["by_reference_length"]) == 1
 
 
-def test_tag_of_a_source_is_no_word():
-    sources = [f"<2en>{' Katze' * 10}"] * 2
-    tagged = test_sets.TestSet(sources, REFERENCES, "test", {"de-en": 2})
-    result = evaluation.score(HYPOTHESES, tagged, Suite(), samples=1)
-    (row,) = result.details["by_source_length"]
-    assert (row["shortest"], row["longest"]) == (0, 10)
-
-
 def test_details_are_json_with_all_printed_figures(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(
@@ -276,14 +261,6 @@ def test_details_are_json_with_all_printed_figures(monkeypatch):
         Suite().build(), expected
     )
     assert json.loads(json.dumps(result.details)) == result.details
-    assert set(result.details) == {
-        "signatures",
-        "plus_minus",
-        "by_source_length",
-        "test_set",
-        "published",
-        "baseline",
-    }
     assert set(result.details["plus_minus"]) == set(TRANSLATION)
     assert result.details["published"][0]["score"] == 41.02
     tested = [one["metric"] for one in result.details["baseline"]]
@@ -326,23 +303,12 @@ def test_scores_of_directions_are_averaged():
         ["mean", "75.00"],
     ]
     spread = result.details["directions_plus_minus"]["en-de"]["exact_match"]
-    assert rows[1][3] == f"{spread:.2f}"  # the mean has none
-    assert len(rows[3]) == 3
+    assert spread > 0 and rows[1][3] == f"{spread:.2f}"
+    assert len(rows[3]) == 3  # the mean has none
     signature = result.details["signatures"]["bleu_tok"]
     assert "text:moses" not in signature  # the language differs
     assert signature.endswith("|mean:en-de,de-en")
-    intervals = result.details["directions_plus_minus"]
-    assert intervals["en-de"]["exact_match"] > 0
     assert json.loads(json.dumps(result.details)) == result.details
-
-
-def test_each_direction_is_scored_in_its_language():
-    suite = Suite(("bleu_tok",))
-    hypotheses, test_set = _many()
-    only = test_set.toward("de")
-    result = evaluation.score(hypotheses[:2], only, suite, samples=1)
-    assert "moses-de" in result.scores["signature"]
-    assert "directions" not in result.scores
 
 
 def test_baseline_is_compared_in_each_direction():

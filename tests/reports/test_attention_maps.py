@@ -75,21 +75,9 @@ def test_keys_of_decoder_are_shifted():
         assert kind.weights.shape[2:] == shape
 
 
-@pytest.mark.parametrize(
-    ("piece", "expected"),
-    [
-        ("▁cat", True),
-        ("s", True),
-        ("42", True),
-        (".", False),
-        ("▁", False),
-        ("</s>", False),
-        ("<0xE2>", False),
-        ("<", False),
-    ],
-)
-def test_is_word_excludes_punctuation_and_special_pieces(piece, expected):
-    assert attention_maps.is_word(piece) == expected
+def test_punctuation_and_special_pieces_are_no_words():
+    pieces = ["▁cat", "s", "42", ".", "▁", "</s>", "<0xE2>", "<"]
+    assert [*filter(attention_maps.is_word, pieces)] == ["▁cat", "s", "42"]
 
 
 def test_long_distance_selects_layer_with_distant_attention():
@@ -157,36 +145,19 @@ def test_sentence_without_words_has_no_selection():
     assert attention_maps.structure(empty) == []
 
 
-SVG = "{http://www.w3.org/2000/svg}"
-WEIGHTS = np.array([[0.7, 0.3, 0.0], [0.01, 0.19, 0.8]])
-OTHER = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-CROSS = attention_maps.Attention(
-    "Encoder-decoder attention",
-    ["▁ja", "</s>"],
-    ["▁a", "b", "</s>"],
-    np.array([[OTHER, OTHER], [WEIGHTS, OTHER]]),
-    {},
-)
-
-
-def choice(heads=(0,), queries=None):
-    return attention_maps.HeadChoice("", "", 1, list(heads), queries)
-
-
-def tree(drawing):
-    return ElementTree.fromstring(drawing.svg)
-
-
-def texts(root):
-    return [text.text.strip() for text in root.iter(f"{SVG}text")]
-
-
 def test_matrix_has_a_square_for_each_visible_weight():
-    root = tree(attention_maps.draw_matrix(CROSS, choice()))
-    _, *squares = root.iter(f"{SVG}rect")
+    weights = np.array([[0.7, 0.3, 0], [0.01, 0.19, 0.8], [0, 0.5, 0.5]])
+    drawing = attention_maps.draw_matrix(
+        cross([np.eye(3)], [weights]),
+        attention_maps.HeadChoice("", "", layer=1, heads=[0], queries=None),
+    )
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(drawing.svg)
+    _, *squares = root.iter(f"{svg}rect")
     opacities = [float(square.get("fill-opacity")) for square in squares]
-    assert opacities == WEIGHTS[WEIGHTS >= attention_maps.FAINTEST].tolist()
-    assert texts(root) == ["a", "·b", "</s>", "ja", "</s>"]
+    assert opacities == weights[weights >= attention_maps.FAINTEST].tolist()
+    texts = [text.text.strip() for text in root.iter(f"{svg}text")]
+    assert texts == ["the", "cat", "</s>", "die", "Katze", "</s>"]
 
 
 @pytest.fixture(scope="module")
@@ -232,15 +203,7 @@ def test_written_files_are_complete_documents(sentence, tmp_path):
         assert not re.search(r"(href|src)=['\"]https?://|url\(http", text)
 
 
-@pytest.mark.parametrize(
-    ("names", "folders"),
-    [
-        (["any name"], [""]),
-        (
-            ["base_1", "base-1", "big"],
-            ["base-1-run-1", "base-1-run-2", "big"],
-        ),
-    ],
-)
-def test_folder_names_of_runs_are_distinct(names, folders):
-    assert attention_maps.folder_names(names) == folders
+def test_folder_names_of_runs_are_distinct():
+    assert attention_maps.folder_names(["any name"]) == [""]
+    names = attention_maps.folder_names(["base_1", "base-1", "big"])
+    assert names == ["base-1-run-1", "base-1-run-2", "big"]

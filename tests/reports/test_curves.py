@@ -26,14 +26,11 @@ def events(tmp_path):
     return path
 
 
-def test_read_returns_scalars_by_step(events):
-    read = curves.read(events.parents[1])
-    assert set(read) == {"train/loss"}
-    assert read["train/loss"] == [
-        (1, 10.0),
-        (2, 5.0),
-        (3, pytest.approx(10 / 3)),
-    ]
+def test_read_returns_scalars_by_step_up_to_where_a_file_is_cut(events):
+    first, last = [(1, 10.0), (2, 5.0)], (3, pytest.approx(10 / 3))
+    assert curves.read(events.parents[1]) == {"train/loss": [*first, last]}
+    events.write_bytes(events.read_bytes()[:-20])
+    assert curves.read(events.parents[1])["train/loss"][:2] == first
 
 
 def test_later_session_replaces_the_steps_from_its_first_one_on(tmp_path):
@@ -57,12 +54,6 @@ def test_later_session_replaces_the_steps_from_its_first_one_on(tmp_path):
     }
 
 
-def test_truncated_file_keeps_its_whole_records(events):
-    events.write_bytes(events.read_bytes()[:-20])
-    read = curves.read(events.parents[1])["train/loss"]
-    assert read[:2] == [(1, 10.0), (2, 5.0)]
-
-
 @hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5),
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
@@ -79,19 +70,16 @@ def test_damaged_file_gives_numbers_by_step(events, data):
         events.write_bytes(whole)
 
 
-RUNS = {
-    "one": {
-        "train/loss": [(1, 9.0), (5, 4.0)],
-        "validation/loss": [(5, 4.5)],
-        "train/steps_per_second": [(1, 0.5), (5, 2.0)],
-    },
-    "<two>": {"train/loss": [(10, 8.0), (20, 3.0)]},
+ONE = {
+    "train/loss": [(1, 9.0), (5, 4.0)],
+    "validation/loss": [(5, 4.5)],
+    "train/steps_per_second": [(1, 0.5), (5, 2.0)],
 }
+TWO = {"train/loss": [(10, 8.0), (20, 3.0)]}
 LOSS, PERPLEXITY = (
     next(plot for plot in curves.PLOTS if plot.title == title)
     for title in ("Loss", "Perplexity")
 )
-BLEU = curves.Plot("Validation BLEU", None, "validation/bleu")
 
 
 def texts(svg):
@@ -101,11 +89,10 @@ def texts(svg):
 
 
 def test_plot_of_one_run_has_both_splits_in_legend():
-    svg = curves.plot(LOSS, {"one": RUNS["one"]})
+    svg = curves.plot(LOSS, {"one": ONE})
     assert {"train", "validation", "step"} <= set(texts(svg))
-    assert (
-        "https://" not in svg and svg.count("http://") <= 2
-    )  # names of namespaces
+    # Names of namespaces.
+    assert "https://" not in svg and svg.count("http://") <= 2
 
 
 @pytest.mark.parametrize(
@@ -120,13 +107,14 @@ def test_labels_of_logarithmic_scale_are_numbers(last, label):
 
 
 def test_missing_curve_has_no_plot():
-    assert curves.plot(BLEU, RUNS) is None
+    bleu = curves.Plot("Validation BLEU", None, "validation/bleu")
+    assert curves.plot(bleu, {"one": ONE, "<two>": TWO}) is None
     assert curves.plot(LOSS, {"one": {"train/loss": []}}) is None
 
 
 def test_training_seconds_sum_recorded_speeds():
     # 1 step at 0.5 per second, and 4 at 2 per second.
-    assert curves.training_seconds(RUNS["one"]) == 2 + 2
-    assert curves.training_seconds(RUNS["<two>"]) is None
-    assert curves.steps_done(RUNS["<two>"]) == 20
+    assert curves.training_seconds(ONE) == 2 + 2
+    assert curves.training_seconds(TWO) is None
+    assert curves.steps_done(TWO) == 20
     assert curves.steps_done({}) == 0

@@ -40,7 +40,10 @@ RUN = page.RunSummary(
     name="one",
     settings=SETTINGS,
     headline="bleu",
-    curves={"validation/bleu": [(10, 3.0), (20, 27.25)]},
+    curves={
+        "validation/bleu": [(10, 3.0), (20, 27.25)],
+        "checkpoints/test": [(10, 20.0), (20, 25.5)],
+    },
     cost=seq2seq.TrainingCost(20, 63_045_632, 3.3e18, 5025.0, None),
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
@@ -76,12 +79,6 @@ NEW_RUN = RUN._replace(
     attention=[],
     no_attention="there is no checkpoint yet",
 )
-
-
-def test_scores_of_checkpoints_are_plotted():
-    curve = {"checkpoints/test": [(10, 20.0), (20, 25.5)]}
-    found = page.render([RUN._replace(curves=curve)])
-    assert "sacreBLEU of checkpoints, test." in found
 
 
 VOID = {"meta", "img", "link", "br", "wbr"}
@@ -155,6 +152,7 @@ def test_page_shows_everything_of_a_run():
         "FLOPs, counted 3.30e18",
         "Time of the steps 1 h 23 min",
         "Validation sacreBLEU of a sample, the last 27.25",
+        "sacreBLEU of checkpoints, test.",
         "train 1,200 1,190 30,000 32,000 10 empty side",
         "bleu sacreBLEU, cased, detokenized: publish this one. 27.50 ± 0.50",
         "new_one 3.00",
@@ -194,16 +192,10 @@ def test_page_states_what_is_missing():
     assert "FLOPs, counted" not in text
 
 
-def test_several_runs_stand_side_by_side():
+def test_several_runs_stand_side_by_side_with_equal_facts_once():
     text = text_of(RUN, NEW_RUN)
     assert "2 runs side by side: one, two." in text
-    assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
-    assert "8 replicas; one CPU" in text
-
-
-def test_differences_come_first_and_equal_facts_once():
-    text = text_of(RUN, NEW_RUN)
     glance = text[text.index("At a glance") : text.index("Training data")]
     differing, equal = glance.split("Equal in all runs: 4")
     assert "hidden_size 512 128" in differing
@@ -268,11 +260,8 @@ def test_compared_runs_fit_screen_and_phone(chromium, tmp_path):
         (12345, "12,345"),
         (39.5678, "39.57"),
         (0.02498, "0.025"),
-        (0.001, "0.001"),
         (0.0, "0.00"),
-        (3.31e18, "3.31e18"),
         (8.75e9, "8.75e9"),
-        (float("inf"), "inf"),
         (float("nan"), "nan"),
         ("words", "words"),
         (True, "True"),
@@ -285,56 +274,40 @@ def test_number_is_readable(value, text):
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (
-            "/x/t2t_repro/trainer.py --a=b c",
-            "t2t trainer --a=b c",
-        ),
+        ("/x/t2t_repro/trainer.py --a=b c", "t2t trainer --a=b c"),
         ("/usr/bin/t2t-trainer --a", "t2t-trainer --a"),
-        ("trainer.py", "t2t trainer"),
     ],
 )
 def test_command_is_as_typed(line, text):
     assert page.command(line) == text
 
 
-STORED = {
-    "bleu": 39.567,
-    "ter": 44,
-    "signature": "nrefs:1",
-    "checkpoints": ["ckpt-5", "ckpt-6"],
-    "decode_hparams": {"beam_size": 4, "alpha": 0.6, "return_beams": False},
-    "plus_minus": {"bleu": 0.751, "ter": None},
-    "signatures": {"bleu": "a|b", "ter": "c|d"},
-    "by_length": [{"longest": 10, "bleu": 41.0}, {"longest": None}],
-    "against": {"base": {"bleu": 27.3}, "big": {"bleu": 28.4}},
-    "published": [],
-    "nothing": None,
-}
-
-
-def test_entries_are_sorted_by_kind():
-    scores = page.read_scores(STORED)
+def test_stored_scores_are_sorted_by_kind():
+    scores = page.read_scores(
+        {
+            "bleu": 39.567,
+            "ter": 44,
+            "checkpoints": ["ckpt-5", "ckpt-6"],
+            "decode_hparams": {"beam_size": 4, "return_beams": False},
+            "plus_minus": {"bleu": 0.751, "ter": None},
+            "by_length": [{"longest": 10, "bleu": 41.0}, {"longest": None}],
+            "against": {"base": {"bleu": 27.3}},
+            "published": [],
+            "nothing": None,
+        }
+    )
     assert scores.numbers == {"bleu": 39.567, "ter": 44}
-    assert set(scores.notes) == {"plus_minus", "signatures"}
+    assert set(scores.notes) == {"plus_minus"}
     assert scores.tables == {
-        "by_length": STORED["by_length"],
-        "against": [
-            {"name": "base", "bleu": 27.3},
-            {"name": "big", "bleu": 28.4},
-        ],
+        "by_length": [{"longest": 10, "bleu": 41.0}, {"longest": None}],
+        "against": [{"name": "base", "bleu": 27.3}],
     }
     assert scores.facts == {
-        "signature": "nrefs:1",
         "checkpoints": "ckpt-5, ckpt-6",
-        "decode_hparams": "beam_size 4, alpha 0.6, return_beams False",
+        "decode_hparams": "beam_size 4, return_beams False",
     }
-
-
-def test_number_has_its_interval():
-    scores = page.read_scores(STORED)
-    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
-    assert scores.formatted("ter") == "44.00"
-    assert scores.formatted("chrf") == "–"
+    formatted = [scores.formatted(name) for name in ("bleu", "ter", "chrf")]
+    assert formatted == ["39.57\u00a0±\u00a00.75", "44.00", "–"]
 
 
 def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
