@@ -47,14 +47,6 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
             "t2t evaluate --translations=out --references=ref",
         ),
         (
-            "eval --model=transformer --data_dir=~/d --problem=wmt14_ende "
-            "--hparams_set=big",
-            (),
-            ["names the model"],
-            "t2t evaluate --data_dir=~/d --problem=wmt14_ende "
-            "--hparams_set=big",
-        ),
-        (
             "query_server --server=host:9000 --servable_name=m --data_dir=d",
             (),
             ["run and export are complete"],

@@ -104,8 +104,6 @@ def test_signature_of_each_metric_has_its_settings():
     )
     starts = {
         "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
-        "bleu_lc": "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:",
-        "bleu_intl": "nrefs:1|case:mixed|eff:no|tok:intl|smooth:exp|version:",
         "bleu_intl_lc": "nrefs:1|case:lc|eff:no|tok:intl|smooth:exp|version:",
         "chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:",
         "ter": "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|",

@@ -113,16 +113,3 @@ def test_score_of_a_bucket_is_that_of_its_sentences_alone():
     assert short.scores["bleu"] == pytest.approx(alone["bleu"].value)
     assert short.scores["length_ratio"] == pytest.approx(9 / 17)
     assert long.scores["length_ratio"] == pytest.approx(1 / 2)
-
-
-def test_summary_names_the_measured_text():
-    both = {"bleu": 30.126, "length_ratio": 0.987}
-    result = [scores.LengthBucket(11, 20, 1_234, both)]
-    result.append(
-        scores.LengthBucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
-    )
-    assert scores.length_summary(result, "source").splitlines() == [
-        "bleu by words of the source:",
-        "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
-        "    0.00     61- words, 2 sentences, length ratio 1.00",
-    ]

@@ -1,6 +1,5 @@
 """Tests of the experiment queue: order, failures, time left, budgets."""
 
-import functools
 import json
 import os
 import signal
@@ -14,12 +13,6 @@ from t2t_repro.sweeps import queue
 from t2t_repro.sweeps.queue import Budget, process, run
 
 SLEEPER = "import time; time.sleep(600)"
-
-
-def test_tasks_run_in_order_by_one_process():
-    done = []
-    run({str(i): functools.partial(done.append, i) for i in range(5)}, 1)
-    assert done == list(range(5))
 
 
 def test_two_processes_run_two_tasks_at_once(capsys):
@@ -70,7 +63,6 @@ def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
 
 
 def wait(budget, code):
-    """Run Python code within a budget; return its exit status."""
     with process([sys.executable, "-c", code]) as started:
         return budget.wait(started)
 

@@ -57,44 +57,44 @@ def trainer(monkeypatch, micro_table):
     return trainer
 
 
-def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
-    micro_table, trainer
-):
+@pytest.fixture
+def run_base(micro_table, trainer):
+    """Return a function that runs the row base; it returns how it ended."""
     table, job = micro_table
 
-    def run(minutes):
+    def run(step, minutes=0.0, **options):
+        trainer.step, trainer.minutes = step, minutes
         trainer.commands.clear()
-        options = dataclasses.replace(job.options, budget_minutes=minutes)
+        options = dataclasses.replace(job.options, **options)
         limited = job._replace(options=options)
         running.run_row(table.row("base", 1), limited, lambda *_: {})
         row = files.read_json(job.results_dir / "base-seed1.json")
         return row["ended_by"], row["converged"], row["minutes"]
 
-    trainer.step, trainer.minutes = 4, 3.0
-    assert run(3) == ("budget", False, 3.0)
-    text = (job.results_dir / "base-seed1.txt").read_text("utf-8")
-    assert text == "ein Satz\n"
-    assert run(3) == ("budget", False, 3.0) and not trainer.commands
-    trainer.step, trainer.minutes = 10, 5.0
-    assert run(6) == ("steps", True, 5.0)
-    assert run(9) == ("steps", True, 5.0) and not trainer.commands
+    return run
 
 
-def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
-    table, job = micro_table
-    trainer.step = 6
-    options = dataclasses.replace(job.options, early_stopping_evals=2)
-    patient = job._replace(options=options)
-    running.run_row(table.row("base", 1), patient, lambda *_: {})
-    row = files.read_json(job.results_dir / "base-seed1.json")
-    assert (row["ended_by"], row["converged"]) == ("patience", True)
-    (job.results_dir / "base-seed1.json").unlink()
-    trainer.step = 10
-    running.run_row(table.row("base", 1), patient, lambda *_: {})
-    row = files.read_json(job.results_dir / "base-seed1.json")
-    assert (row["ended_by"], row["converged"]) == ("steps", False)
+def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
+    micro_table, trainer, run_base
+):
+    assert run_base(4, 3.0, budget_minutes=3) == ("budget", False, 3.0)
+    folder = micro_table[1].results_dir
+    assert (folder / "base-seed1.txt").read_text("utf-8") == "ein Satz\n"
+    assert run_base(4, budget_minutes=3) == ("budget", False, 3.0)
+    assert not trainer.commands
+    assert run_base(10, 5.0, budget_minutes=6) == ("steps", True, 5.0)
+    assert run_base(10, budget_minutes=9) == ("steps", True, 5.0)
+    assert not trainer.commands
+
+
+def test_training_that_ends_early_by_itself_has_converged(
+    micro_table, run_base
+):
+    assert run_base(6, early_stopping_evals=2)[:2] == ("patience", True)
+    (micro_table[1].results_dir / "base-seed1.json").unlink()
+    assert run_base(10, early_stopping_evals=2)[:2] == ("steps", False)
     with pytest.raises(errors.UserError, match="patience is 2 there and None"):
-        running.run_row(table.row("base", 1), job, lambda *_: {})
+        run_base(10)
 
 
 def test_average_and_last_checkpoint_are_not_taken_for_each_other(
@@ -156,6 +156,12 @@ REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
 TEST_SET = test_sets.TestSet(REFERENCES, [REFERENCES])
 
 
+def compare(results, folder, names=("bleu",), test_set=TEST_SET):
+    return running.compare_with_base(
+        results, "base", Suite(names), names[0], test_set, folder
+    )
+
+
 def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     worse = [line.replace("sentence", "thing") for line in REFERENCES]
     results = []
@@ -171,9 +177,7 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
         if lines:
             path = tmp_path / f"{row}-seed{seed}.txt"
             path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    tests = running.compare_with_base(
-        results, "base", Suite(("bleu", "chrf")), "bleu", TEST_SET, tmp_path
-    )
+    tests = compare(results, tmp_path, ("bleu", "chrf"))
     assert list(tests) == ["one"]
     first, second = tests["one"]
     assert (first["seed"], second["seed"]) == (1, 2)
@@ -181,9 +185,7 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     assert first["p_value"] == pytest.approx(1 / 1_001)
     assert (second["difference"], second["p_value"]) == (0, 1)
     mixed = TEST_SET._replace(directions={"en-de": 20, "de-en": 20})
-    assert not running.compare_with_base(
-        results, "base", Suite(("bleu",)), "bleu", mixed, tmp_path
-    )
+    assert not compare(results, tmp_path, test_set=mixed)
 
 
 def test_parses_are_compared_with_their_sentences(tmp_path):
@@ -193,9 +195,7 @@ def test_parses_are_compared_with_their_sentences(tmp_path):
         text = f"{line}\n" * 9
         (tmp_path / f"{row}-seed1.txt").write_text(text, "utf-8")
     results = [{"row": row, "seed": 1} for row in ("base", "flat")]
-    tests = running.compare_with_base(
-        results, "base", Suite(PARSING), PARSING[0], test_set, tmp_path
-    )
+    tests = compare(results, tmp_path, PARSING, test_set)
     assert tests["flat"][0]["difference"] == pytest.approx(-50)
 
 
@@ -206,10 +206,7 @@ def test_absent_translations_keep_their_test_and_say_how_to_make_them(
     second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
     rows.write_paired_tests(tmp_path, {"one": [second]})
     row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
-    tests = running.compare_with_base(
-        [row], "base", Suite(("bleu",)), "bleu", TEST_SET, tmp_path
-    )
-    assert tests == {}
+    assert compare([row], tmp_path) == {}
     assert row["command"] in capsys.readouterr().out
     rows.write_paired_tests(tmp_path, {"one": [first]})
     stored = files.read_json(tmp_path / rows.PAIRED_TESTS)
@@ -221,8 +218,7 @@ def test_translations_of_other_sha256_are_refused(tmp_path):
     path.write_text("\n".join(REFERENCES) + "\n", "utf-8")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     row = {"row": "base", "seed": 1, "translations_sha256": digest}
-    arguments = "base", Suite(("bleu",)), "bleu", TEST_SET, tmp_path
-    assert running.compare_with_base([row], *arguments) == {}
+    assert compare([row], tmp_path) == {}
     path.write_text("others\n", "utf-8")
     with pytest.raises(errors.UserError, match="base-seed1"):
-        running.compare_with_base([row], *arguments)
+        compare([row], tmp_path)
