@@ -89,13 +89,15 @@ def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
     assert run._translator_of(search, 1) is not first
 
 
-def test_translations_begin_with_their_prefixes(run):
+def test_translations_begin_with_their_prefixes(run, export):
     prefixes = [target[:2] for target in TARGETS[:2]]
     found = run.translate(SOURCES[:2], prefixes=prefixes)
     for each, prefix in zip(found, prefixes, strict=True):
         assert each.text.startswith(prefix)
     free = run.translate(SOURCES[:2])
     assert run.translate(SOURCES[:2], prefixes=["", ""]) == free
+    with pytest.raises(errors.UserError, match="an export with --max_beam"):
+        export.translate(SOURCES[:2], prefixes=prefixes)
     with pytest.raises(errors.UserError, match="needs one prefix; got 1 for 2"):
         run.translate(SOURCES[:2], prefixes=["a"])
 

@@ -20,10 +20,6 @@ def instructions(path):
     return [line.split(maxsplit=1) for line in lines if line]
 
 
-def compose(name):
-    return yaml.safe_load((DOCKER / name).read_text("utf-8"))
-
-
 def assert_flags(command, arguments):
     """Assert that a command or common_flags defines the flags, or fields."""
     sources = [
@@ -64,7 +60,7 @@ def test_entry_points_are_commands_with_their_flags():
 
 @pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
 def test_paths_of_compose_file_exist(path):
-    for service in compose(path.name)["services"].values():
+    for service in yaml.safe_load(path.read_text())["services"].values():
         if "build" in service:
             context = DOCKER / service["build"]["context"]
             assert context.resolve() == ROOT

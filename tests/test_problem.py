@@ -71,9 +71,13 @@ def test_task_follows_the_problem(monkeypatch):
 
 
 def test_missing_argument_is_user_error():
-    message = "'parallel_text' needs --problem_args with name=…"
+    @registry.problems.register("named")
+    class Named(registry.problems["toy"].value):
+        name: str
+
+    message = "'named' needs --problem_args with name=…"
     with pytest.raises(errors.UserError, match=message):
-        build_problem("parallel_text", "languages=en-de")
+        build_problem("named", "max_length=40")
 
 
 def test_colon_separates_paths_of_separate_vocabularies_only(
