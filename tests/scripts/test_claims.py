@@ -142,9 +142,3 @@ def test_operations_and_chains_are_counted_in_graphs():
         for n in (4, 8)
     ]
     assert 1.5 < chains[1] / chains[0] < 2
-
-
-def test_figures_that_need_no_training_are_those_that_the_list_names():
-    figures = files.read_json(claims.RESULTS / "counts.json")
-    listed = {c.row for c in BY_TITLE["Counted without training"].claims}
-    assert figures.keys() - {"table"} == listed

@@ -204,9 +204,6 @@ def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
         assert status == reference_curves.DEVIATES, text
 
 
-# The choice of a reference, and its recording.
-
-
 @pytest.fixture
 def changed(settings):
     """Return a function: precision, changed hparams -> settings of a run."""

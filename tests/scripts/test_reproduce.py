@@ -57,7 +57,6 @@ def test_script_runs_its_steps_with_the_papers_settings(reproduce, call, first):
     ("call", "usage"),
     [
         ("wmt14 ende huge F", "wmt14.sh ende|enfr base|big FOLDER"),
-        ("wmt14 enfr big", "wmt14.sh ende|enfr base|big FOLDER"),
         ("table4 wsj_parsing T", "TREEBANK FOLDER"),
         ("claims", "claims.sh FOLDER"),
     ],

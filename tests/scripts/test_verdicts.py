@@ -9,8 +9,8 @@ from t2t_repro.sweeps import tables
 from t2t_repro.sweeps.tables import Row
 
 
-def judge_one(row, paper, base=(25.0, 25.1, 24.9)):
-    rows = {"base": Row(base), "row": row}
+def judge_one(row, paper):
+    rows = {"base": Row([25.0, 25.1, 24.9]), "row": row}
     return verdicts.judge(rows, "base", {"row": paper})["row"]
 
 
