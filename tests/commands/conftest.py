@@ -72,6 +72,11 @@ def run(forked):
 
 
 @pytest.fixture(scope="session")
+def raw_writer():
+    return write_raw
+
+
+@pytest.fixture(scope="session")
 def flags_of():
     return problem_flags
 

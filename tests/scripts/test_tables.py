@@ -1,13 +1,16 @@
 """Tables of the paper: sizes of rows, their flags, and layouts."""
 
 import dataclasses
+import itertools
 import json
 import math
 import types
 
 import numpy as np
 import pytest
-from processes import ROOT
+import raw_text
+from forked import ok
+from processes import ROOT, run_python
 
 from scripts.paper import (
     table1,
@@ -242,6 +245,44 @@ def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
 
 
 OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
+
+
+@pytest.mark.slow
+def test_row_of_table_3_from_raw_text_to_the_table(tmp_path):
+    words = "one two three four five six seven".split()
+    pairs = [
+        (" ".join(some), " ".join(reversed(some)).upper())
+        for length in (2, 3)
+        for some in itertools.product(words, repeat=length)
+    ]
+    splits = {"train": pairs, "validation": pairs[:20], "test": pairs[20:30]}
+    raw = raw_text.write(tmp_path / "raw", splits, ("en", "de"))
+    program = "-m", "scripts.paper.table3_variations"
+    flags = (
+        "--rows=base",
+        "--problem=parallel_text",
+        "--problem_args=name=words,languages=en-de,vocab_size=300",
+        f"--raw_dir={raw}",
+        f"--data_dir={tmp_path / 'data'}",
+        f"--output_dir={tmp_path / 'rows'}",
+        "--divide_widths=32",
+        "--divide_layers=6",
+        "--hparams=batching=packed,batch_tokens=256,max_length=32,"
+        "train_steps=4,save_checkpoints_steps=2",
+        "--trainer_flags=--eval_bleu_sentences=0",
+        "--machine=this one",
+    )
+    ok(run_python(*program, *flags))
+    results = tmp_path / "rows" / "results"
+    row = files.read_json(results / "base-seed1.json")
+    assert row["hparams"]["hidden_size"] == 16
+    assert row["hparams"]["num_hidden_layers"] == 1
+    assert row["machine"] == "this one"
+    assert row["command"].startswith(f"python {' '.join(program)} --")
+    assert "--divide_widths=32" in row["command"]
+    assert str(tmp_path) not in row["command"]
+    assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
+    assert "| base |  | " in (results / "table.md").read_text("utf-8")
 
 
 def test_variants_of_one_set_have_their_own_hparams(values):
