@@ -29,36 +29,41 @@ def test_history_drops_steps_that_will_be_repeated(tmp_path):
     assert stored(tmp_path) == [{"step": 10, "perplexity": 9.0}]
 
 
-@pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize(
-    ("perplexities", "stops"),
+    ("metric", "values", "stops"),
     [
-        ([3.0], False),
-        ([3.0, 2.0], False),
-        ([3.0, 2.0, 2.5], False),
-        ([3.0, 2.0, 2.5, 2.1], True),
-        ([3.0, 2.0, 2.5, 1.9, 2.5], False),
-        ([3.0, 2.0, 2.5, 1.9, 2.5, 2.0], True),
-        ([2.0, 2.0, 2.0], True),
-        ([2.0, math.nan, math.nan], True),
-        ([2.0, math.inf, math.nan], True),
-        ([2.0, math.nan, 1.0], False),
-        ([math.nan, 3.0, 4.0], False),
-        ([3.0, 2.0, 1.0], False),
+        ("loss", [3.0, 2.0, 2.5], False),
+        ("loss", [3.0, 2.0, 2.5, 2.1], True),
+        ("loss", [3.0, 2.0, 2.5, 1.9, 2.5], False),
+        ("loss", [3.0, 2.0, 2.5, 1.9, 2.5, 2.0], True),
+        ("loss", [2.0, 2.0, 2.0], True),
+        ("loss", [2.0, math.nan, math.nan], True),
+        ("loss", [2.0, math.nan, 1.0], False),
+        ("loss", [math.nan, 3.0, 4.0], False),
+        ("bleu", [1.0, 9.0, 5.0, 8.0], True),
+        ("bleu", [1.0, 9.0, 5.0, 9.5], False),
+        ("ter", [9.0, 1.0, 5.0, 2.0], True),
+        ("ter", [9.0, 5.0, 7.0, 1.0], False),
+        ("bleu", [9.0, None, 8.0], False),  # two, of which the best is one old
+        ("bleu", [None, 9.0, 8.0, None, 7.0], True),
     ],
     ids=str,
 )
 def test_training_stops_after_two_validations_without_improvement(
-    tmp_path, perplexities, stops, restart
+    tmp_path, metric, values, stops
 ):
-    """An equal or a non-finite perplexity does not count as improvement."""
+    """An equal or a non-finite value does not count as improvement.
+
+    Validations without the metric, of an earlier session, do not count at all.
+    """
     entries = history.History(tmp_path, 0)
-    for step, perplexity in enumerate(perplexities, 1):
-        entries.add(step, {"perplexity": perplexity})
-        if restart:
-            entries = history.History(tmp_path, step)
-    assert entries.stopped_improving(2) is stops
-    assert not entries.stopped_improving(None)
+    key = "perplexity" if metric == "loss" else metric
+    for step, value in enumerate(values, 1):
+        results = {} if value is None else {key: value}
+        entries.add(step, {"perplexity": 9.0 - step} | results)
+    for found in (entries, history.History(tmp_path, len(values))):
+        assert found.stopped_improving(2, metric) is stops
+    assert not entries.stopped_improving(None, metric)
 
 
 def test_validations_by_another_loss_are_compared_by_it(tmp_path):
@@ -69,27 +74,6 @@ def test_validations_by_another_loss_are_compared_by_it(tmp_path):
     assert entries.stopped_improving(2)
     assert entries.ranking(Suite()) == [2, 4, 3, 1]
     assert entries.key("loss") == "loss"
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "stops"),
-    [
-        ("bleu", [1.0, 9.0, 5.0, 8.0], True),
-        ("bleu", [1.0, 9.0, 5.0, 9.5], False),
-        ("ter", [9.0, 1.0, 5.0, 2.0], True),
-        ("ter", [9.0, 5.0, 7.0, 1.0], False),
-        ("bleu", [9.0, None, 8.0], False),  # two, of which the best is one old
-        ("bleu", [None, 9.0, 8.0, None, 7.0], True),
-    ],
-)
-def test_patience_follows_direction_of_metric(tmp_path, metric, values, stops):
-    """Validations without the metric, of an earlier session, do not count."""
-    entries = history.History(tmp_path, 0)
-    for step, value in enumerate(values, 1):
-        results = {} if value is None else {metric: value}
-        entries.add(step, {"perplexity": 9.0 - step} | results)
-    assert entries.stopped_improving(2, metric) is stops
-    assert not entries.stopped_improving(2)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +113,7 @@ def ranked(folder, suite, entries):
         ("bleu", [5.0, None, 6.0], "bleu", [3, 1]),
         ("bleu", [5.0, None], "loss", [2, 1]),  # no longer measured
         ("length_ratio", [1.0, 2.0], "loss", [2, 1]),  # no direction
+        ("bleu", [], "loss", []),
     ],
 )
 def test_ranking_follows_headline_or_else_the_loss(
@@ -138,15 +123,6 @@ def test_ranking_follows_headline_or_else_the_loss(
     entries = [{} if value is None else {headline: value} for value in values]
     suite = Suite((headline,))
     assert ranked(tmp_path, suite, entries) == (metric, ranking)
-
-
-def test_validations_of_other_numbers_of_sentences_are_not_ranked(tmp_path):
-    entries = [
-        {"bleu": bleu, "bleu_sentences": sentences}
-        for bleu, sentences in ((30.0, 9), (10.0, 50), (20.0, 50))
-    ]
-    assert ranked(tmp_path, Suite(), entries) == ("bleu", [3, 2])
-    assert ranked(tmp_path / "none", Suite(), []) == ("loss", [])
 
 
 def measured(bleu, sentences):

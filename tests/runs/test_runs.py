@@ -2,12 +2,12 @@
 
 import dataclasses
 import types
+from unittest import mock
 
 import pytest
 
 from t2t_repro import errors, hparam
 from t2t_repro.io import files
-from t2t_repro.models import building
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.runs import checkpoint_files, checkpoints, history, run_json
 from t2t_repro.runs.run import Run
@@ -46,11 +46,14 @@ def started(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_worker_with_the_same_settings_is_accepted(started):
+def test_worker_with_other_data_is_refused(started):
     before = (started / run_json.RUN).read_bytes()
-    run_json.compare_with_chief(
-        started, SETTINGS, run_json.fingerprint(started)
-    )
+    chief = run_json.fingerprint(started)
+    run_json.compare_with_chief(started, SETTINGS, chief)
+    other = SETTINGS | {"manifest_sha256": "ef" * 32}
+    message = "^manifest_sha256: .*cdcd.* with the same flags and data"
+    with pytest.raises(errors.UserError, match=message):
+        run_json.compare_with_chief(started, other, chief)
     assert (started / run_json.RUN).read_bytes() == before
 
 
@@ -73,15 +76,6 @@ def test_worker_with_another_folder_is_refused(started, tmp_path):
         ):
             run_json.compare_with_chief(folder, SETTINGS, fingerprint)
         files.write_json(started / run_json.RUN, {})  # of a folder like it
-
-
-def test_worker_with_other_data_is_refused(started):
-    other = SETTINGS | {"manifest_sha256": "ef" * 32}
-    message = "^manifest_sha256: .*cdcd.* with the same flags and data"
-    with pytest.raises(errors.UserError, match=message):
-        run_json.compare_with_chief(
-            started, other, run_json.fingerprint(started)
-        )
 
 
 @pytest.mark.parametrize(
@@ -321,18 +315,9 @@ def test_checkpoint_of_another_run_has_its_hparams(
         settings = {"hparams": dataclasses.asdict(hparams)}
         (tmp_path / name).mkdir()
         files.write_json(tmp_path / name / run_json.RUN, settings)
-    built = []  # hparams and checkpoint of each model
-
-    def build(hparams, vocab_size, source_vocab_size):
-        built.append([hparams])
-        return built[-1]
-
-    monkeypatch.setattr(building, "build", build)
-    monkeypatch.setattr(
-        checkpoints,
-        "restore_weights",
-        lambda model, path, sha256: model.append(path),
-    )
+    monkeypatch.setattr(Run, "build_model", lambda run, hparams: hparams)
+    restored = mock.Mock()
+    monkeypatch.setattr(checkpoints, "restore_weights", restored)
     vocabulary = types.SimpleNamespace(size=20, sha256="")
     monkeypatch.setattr(Run, "vocabularies", Vocabularies.shared(vocabulary))
     run = Run(tmp_path / "run", {}, None, tiny_hparams)
@@ -343,8 +328,9 @@ def test_checkpoint_of_another_run_has_its_hparams(
         path.with_suffix(".index").touch()
     names = ",".join(map(str, paths))
     assert run.checkpoints(names) == paths
-    assert run.models(names) == [
-        [tiny_hparams, paths[0]],
-        [other, paths[1]],
-        [tiny_hparams, paths[2]],
+    models = [tiny_hparams, other, tiny_hparams]
+    assert run.models(names) == models
+    assert restored.call_args_list == [
+        mock.call(model, path, "")
+        for model, path in zip(models, paths, strict=True)
     ]
