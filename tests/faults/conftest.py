@@ -4,6 +4,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -20,23 +21,41 @@ HPARAMS = (
 )
 
 
+def _draw_faults(changes, size, seconds):
+    """Yield endless settings of random faults of three kinds.
+
+    usr/fault_injection.py injects two; the third is SIGKILL after some time.
+    """
+    moments = random.Random(0)
+    while True:
+        yield {"fault": f"SIGKILL change {moments.randint(1, changes)}"}
+        yield {"fault": f"SIGXFSZ size {moments.randint(100, size)}"}
+        yield {"kill_after": moments.uniform(0, seconds)}
+
+
 @pytest.fixture
 def survive(count_outcome):
     """Return a function that kills a command again and again.
 
     Each run continues from the files of the killed one. A run that ends
-    without a fault must leave what an uninterrupted command leaves.
+    without a fault, as the first one, must leave what an uninterrupted command
+    leaves.
 
     Args:
         subject: name of the killed work, for the count.
         run: function of a fault's settings that returns a CompletedProcess.
         check: function that compares the files with those of an uninterrupted
             command and removes them, so that the next run begins anew.
-        faults: endless settings from `draw_faults`.
+        changes: minimum number of changes of files by the command.
+        size: bytes of the largest file.
         kills: number of kills.
     """
 
-    def again_and_again(subject, run, check, faults, kills):
+    def again_and_again(subject, run, check, changes, size, kills):
+        began = time.monotonic()
+        assert run().returncode == 0
+        faults = _draw_faults(changes, size, time.monotonic() - began)
+        check()
         pending = 0
         while kills or pending:
             result = run(**(next(faults) if kills else {}))
@@ -50,29 +69,6 @@ def survive(count_outcome):
                 pending = 0
 
     return again_and_again
-
-
-def _draw_faults(seed, changes, size, seconds):
-    moments = random.Random(seed)
-    while True:
-        yield {"fault": f"SIGKILL change {moments.randint(1, changes)}"}
-        yield {"fault": f"SIGXFSZ size {moments.randint(100, size)}"}
-        yield {"kill_after": moments.uniform(0, seconds)}
-
-
-@pytest.fixture
-def draw_faults():
-    """Return a function that yields endless faults of three kinds.
-
-    usr/fault_injection.py injects two; the third is SIGKILL after some time.
-
-    Args:
-        seed: seed of the random moments.
-        changes: minimum number of changes of files by the command.
-        size: bytes of the largest file.
-        seconds: duration of the command.
-    """
-    return _draw_faults
 
 
 def _damage(path, seed, count):
@@ -198,9 +194,9 @@ class Commands:
             "trainer", *arguments, env=faults | (env or {})
         )
 
-    def train(self, output_dir, *flags, kill_after=None, **settings):
+    def train(self, output_dir, *flags, **settings):
         """Run the trainer in a fork; return its exit code and its text."""
-        result = self.start(output_dir, *flags, **settings).wait(kill_after)
+        result = self.start(output_dir, *flags, **settings).wait()
         return result.returncode, result.stdout + result.stderr
 
     def run(self, name, folder, *flags, fault=None, **settings):

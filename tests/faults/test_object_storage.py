@@ -58,11 +58,9 @@ class Machines:
 
     def train(self, *flags, **settings):
         """Train in the store; return exit code and text."""
-        command = self.commands.start(
+        return self.commands.train(
             f"{URL}/run", *DATA, *flags, env=self.env, **settings
         )
-        result = command.wait()
-        return result.returncode, result.stdout + result.stderr
 
 
 @pytest.fixture
