@@ -45,11 +45,6 @@ def build(lengths, kind, batch_tokens=300, seed=0, **settings):
     return plans.build(lengths, batching, batch_tokens, seed=seed, **settings)
 
 
-def is_same(batch, expected):
-    pairs = zip(batch, expected, strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
-
-
 def rows_of(batch):
     """Return [the pairs of each row] of a batch, including empty rows."""
     rows = [[] for _ in range(batch.num_rows)]
@@ -60,17 +55,12 @@ def rows_of(batch):
 
 def first_epochs(plan, count):
     """Collect the packed rows, or the batches, of each of the first epochs."""
-    if isinstance(plan, batch_plan.PackedPlan):
-        size = plan.rows_per_epoch
-    else:
-        size = int(plan.steps_per_epoch)
+    is_packed = isinstance(plan, batch_plan.PackedPlan)
+    size = plan.rows_per_epoch if is_packed else int(plan.steps_per_epoch)
     units, step = [], 0
     while len(units) < count * size:
         batch = plan.batch(step)
-        if isinstance(plan, batch_plan.PackedPlan):
-            units += rows_of(batch)
-        else:
-            units.append(batch.pairs.tolist())
+        units += rows_of(batch) if is_packed else [batch.pairs.tolist()]
         step += 1
     return [units[i * size : (i + 1) * size] for i in range(count)]
 
@@ -87,13 +77,19 @@ def test_usable_pairs_have_no_longer_side():
 @every_kind
 @FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
-def test_epoch_contains_every_usable_pair_once(batching, pairs, tokens):
+@hypothesis.example(pairs=[(9, 9)] * 150, tokens=1)  # many batches
+def test_epoch_and_single_pass_contain_every_usable_pair_once(
+    batching, pairs, tokens
+):
     usable = [i for i, pair in enumerate(pairs) if max(pair) <= MAX_LENGTH]
     hypothesis.assume(usable)
     plan = build(as_lengths(pairs), batching, tokens)
-    for units in first_epochs(plan, 3):
+    batches = [batch.pairs.tolist() for batch in plan.single_pass()]
+    for units in (*first_epochs(plan, 3), batches):
         seen = [pair for unit in units for pair in unit]
         assert sorted(seen) == usable
+    if batching in PACKED:
+        assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
 
 
 @every_kind
@@ -127,21 +123,17 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
         assert MAX_LENGTH <= longer <= most * MAX_LENGTH
         assert longer == MAX_LENGTH or batching != "packed"
         assert shorter == MAX_LENGTH or batching == "separate"
-    elif batching in ("apart", "fitted"):
-        keys = {
-            "x".join(map(str, dict.fromkeys(lengths))): rows
-            for rows, lengths in shapes
-        }
-        assert keys == plan.rows_per_batch
-    else:
-        assert all(inputs == targets for _, (inputs, targets) in shapes)
-        shapes = {(rows, length) for rows, (length, _) in shapes}
-        assert {str(length): rows for rows, length in shapes} == (
-            plan.rows_per_batch
-        )
-        assert len(shapes) == len({length for _, length in shapes})
-        allowed = {b for b in buckets.BOUNDARIES if b <= MAX_LENGTH}
-        assert {length for _, length in shapes} <= allowed
+        return
+    rows_of_lengths = {
+        "x".join(map(str, dict.fromkeys(lengths))): rows
+        for rows, lengths in shapes
+    }
+    assert rows_of_lengths == plan.rows_per_batch
+    assert len(rows_of_lengths) == len(shapes)
+    if batching in ("bucketed", "reshuffled"):
+        for _, (inputs, targets) in shapes:
+            assert inputs == targets <= MAX_LENGTH
+            assert inputs in buckets.BOUNDARIES
 
 
 @FEW
@@ -165,31 +157,29 @@ def test_bucketed_batches_are_full_and_the_shortest_are_even(pairs, tokens):
 def test_bucket_takes_missing_pairs_from_next_shorter_bucket():
     """128 tokens are 8 rows of length 16, of which 3 hold shorter pairs."""
     lengths = as_lengths([(8, 8)] * 20 + [(16, 16)] * 5)
-    plan = build(lengths, "bucketed", 128, max_length=16)
-    assert plan.rows_per_batch == {"16": 8, "8": 24}
-    long, short = sorted(
-        (plan.batch(step) for step in (0, 1)), key=lambda b: b.num_rows
-    )
-    assert len(long.pairs) == 8 and len(short.pairs) == 17
-    assert set(range(20, 25)) <= set(long.pairs.tolist())
     taken = set()
     for seed in range(10):  # the choice depends on the seed
         plan = build(lengths, "bucketed", 128, seed, max_length=16)
-        batches = [plan.batch(step) for step in (0, 1)]
-        long = min(batches, key=lambda b: b.num_rows)
+        assert plan.rows_per_batch == {"16": 8, "8": 24}
+        long, short = sorted(
+            (plan.batch(0), plan.batch(1)), key=lambda batch: batch.num_rows
+        )
+        assert len(long.pairs) == 8 and len(short.pairs) == 17
+        assert set(range(20, 25)) <= set(long.pairs.tolist())
         taken.add(tuple(sorted(long.pairs.tolist())))
     assert len(taken) > 5
 
 
 @every_kind
 def test_batch_does_not_depend_on_earlier_calls(batching):
-    lengths = plans.draw_lengths(1000)
+    lengths = plans.draw_lengths(300)
     used = build(lengths, batching, seed=5)
     steps = [*range(0, 24, 8), 10_000]
     random.Random(0).shuffle(steps)
     for step in steps:
         fresh = build(lengths, batching, seed=5)
-        assert is_same(used.batch(step), fresh.batch(step))
+        for a, b in zip(used.batch(step), fresh.batch(step), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @every_kind
@@ -213,33 +203,22 @@ def test_reshuffled_batches_differ_between_epochs():
 
 
 @every_kind
-def test_batches_have_about_batch_tokens_target_tokens(batching):
+@pytest.mark.parametrize("unit", ["real_tokens", "slots"])
+def test_batches_have_about_batch_tokens_of_their_unit(batching, unit):
+    """Both are of targets, which here have 0.7 times the subwords."""
     lengths = plans.draw_lengths(40_000)
-    plan = build(lengths, batching, batch_tokens=25_000, max_length=256)
-    steps = int(plan.steps_per_epoch)
-    tokens = [
-        lengths["targets"][plan.batch(step).pairs].sum()
-        for step in range(steps)
-    ]
-    assert steps > 20
-    rel = 0.1 if batching == "fitted" else 0.04
-    assert np.mean(tokens) == pytest.approx(25_000, rel=rel)
-    share = 1 / steps
+    lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
+    plan = build(lengths, batching, 25_000, max_length=256, batch_unit=unit)
+    batches = [plan.batch(step) for step in range(int(plan.steps_per_epoch))]
+    tokens = [lengths["targets"][batch.pairs].sum() for batch in batches]
+    slots = [batch.num_rows * batch.row_lengths[1] for batch in batches]
+    mean = np.mean(slots if unit == "slots" else tokens)
+    rel = 0.1 if batching == "fitted" else 0.05
+    assert mean == pytest.approx(25_000, rel=rel)
+    share = 1 / len(batches)
     assert plan.tokens["targets"] == pytest.approx(sum(tokens), rel=share)
     usable = batch_plan.usable_pairs(lengths, 256)
     assert plan.tokens["inputs"] == lengths["inputs"][usable].sum()
-
-
-@every_kind
-def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
-    """They are slots of targets, which here have 0.7 times the subwords."""
-    lengths = plans.draw_lengths(40_000)
-    lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
-    plan = build(lengths, batching, 25_000, max_length=256, batch_unit="slots")
-    batches = map(plan.batch, range(int(plan.steps_per_epoch)))
-    sizes = [batch.num_rows * batch.row_lengths[1] for batch in batches]
-    rel = 0.1 if batching == "fitted" else 0.04
-    assert np.mean(sizes) == pytest.approx(25_000, rel=rel)
 
 
 @pytest.mark.parametrize(
@@ -333,20 +312,6 @@ def test_note_names_the_setting_that_lessens_padding():
     same = {"inputs": np.full(9, 5), "targets": np.full(9, 5)}  # a row of 600
     plan = batch_plan.build(same, hparams, 0)
     assert not batch_plan.padding_note(plan, hparams)
-
-
-@every_kind
-def test_single_pass_has_each_usable_pair_once(batching):
-    lengths = plans.draw_lengths(500)
-    plan = build(lengths, batching, 2000)
-    batches = list(plan.single_pass())
-    seen = [pair for batch in batches for pair in batch.pairs.tolist()]
-    usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
-    assert sorted(seen) == usable
-    if batching in PACKED:
-        assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
-        for batch in batches:
-            assert batch.rows.max() < batch.num_rows == plan.rows_per_batch
 
 
 @every_kind

@@ -25,23 +25,6 @@ def context_of(replicas, workers=1, index=0):
     return tf.distribute.InputContext(workers, index, replicas)
 
 
-def read_back(arrays):
-    """Return the pairs of [rows, length] arrays, by segment."""
-    pairs = []
-    for row in range(len(arrays["targets"])):
-        last = arrays["targets_segment"][row].max()
-        for segment in range(1, last + 1):
-            pairs.append(
-                tuple(
-                    arrays[side][row][
-                        arrays[f"{side}_segment"][row] == segment
-                    ].tolist()
-                    for side in corpus.SIDES
-                )
-            )
-    return pairs
-
-
 def assemble_by_brute_force(pairs, batch):
     """Compute assemble() id by id."""
     row_length = dict(zip(corpus.SIDES, batch.row_lengths, strict=True))
@@ -147,52 +130,67 @@ def test_microbatches_keep_the_limit_and_every_row(
     assert accumulation == parallel * fewest
 
 
+class Shift:
+    """Stand-in for a SubwordSampler: adds the step to each id."""
+
+    def resegment(self, side, step, batch, ids, lengths):
+        return ids + step, lengths
+
+
+def assert_shares(
+    dataset, expected, context, microbatches=batches.ONE_MICROBATCH
+):
+    """Check that a dataset has the worker's shares of assembled batches."""
+    replicas = context.num_replicas_in_sync
+    own = replicas // context.num_input_pipelines
+    first = context.input_pipeline_id * own
+    elements = dataset.as_numpy_iterator()
+    for arrays in expected:
+        split = batches.split_rows(arrays, replicas, microbatches)
+        for replica in range(first, first + own):
+            element = next(elements)
+            assert set(element) == set(split)
+            for name, value in element.items():
+                np.testing.assert_array_equal(value, split[name][replica], name)
+                assert value.dtype == split[name].dtype
+    assert next(elements, None) is None
+
+
 @pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize(
-    ("replicas", "limit", "workers", "worker"),
+    ("replicas", "limit", "workers", "worker", "sampler"),
     [
-        (1, None, 1, 0),
-        (2, None, 1, 0),
-        (2, 96, 1, 0),
-        (3, None, 1, 0),
-        (4, 96, 2, 0),
-        (4, 96, 2, 1),
+        (1, None, 1, 0, None),
+        (2, None, 1, 0, None),
+        (2, 96, 1, 0, None),
+        (3, None, 1, 0, None),
+        (4, 96, 2, 0, None),
+        (4, 96, 2, 1, Shift()),
     ],
 )
 def test_training_elements_are_the_shares_of_own_replicas(
-    toy, batching, replicas, limit, workers, worker
+    toy, batching, replicas, limit, workers, worker, sampler
 ):
+    """Samples depend on the step, and not on the first one."""
     pairs, _ = toy
     plan = build(pairs, batching)
     context = context_of(replicas, workers, worker)
     microbatches = batches.Microbatches(limit)
-    dataset = batches.training_dataset(pairs, plan, 3, 7, context, microbatches)
-    elements = list(dataset.as_numpy_iterator())
-    own = replicas // workers
-    assert len(elements) == 4 * own
-    for number, element in enumerate(elements):
-        step, replica = divmod(number, own)
-        replica += worker * own
-        arrays = batches.assemble(pairs, plan.batch(3 + step))
-        split = batches.split_rows(arrays, replicas, microbatches)
-        assert set(element) == set(split)
-        for name, value in element.items():
-            expected = split[name][replica]
-            np.testing.assert_array_equal(value, expected, name)
-            assert value.dtype == expected.dtype
+    dataset = batches.training_dataset(
+        pairs, plan, 3, 7, context, microbatches, sampler
+    )
+    expected = [
+        batches.assemble(pairs, plan.batch(step), sampler, step)
+        for step in range(3, 7)
+    ]
+    assert_shares(dataset, expected, context, microbatches)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_evaluation_dataset_has_each_pair_once(toy, replicas):
-    pairs, ids = toy
+def test_evaluation_elements_are_those_of_a_single_pass(toy, replicas):
+    pairs, _ = toy
     plan = build(pairs, "packed")
-    dataset = batches.evaluation_dataset(pairs, plan, context_of(replicas))
-    read, tokens = [], 0
-    for number, element in enumerate(dataset.as_numpy_iterator()):
-        rows = {
-            name: np.concatenate(element[name]) for name in batches.ROW_FEATURES
-        }
-        read += read_back(rows)
-        tokens += element["target_tokens"] if number % replicas == 0 else 0
-    assert sorted(read) == sorted((a, b) for a, b in ids)
-    assert tokens == sum(len(targets) for _, targets in ids)
+    context = context_of(replicas)
+    dataset = batches.evaluation_dataset(pairs, plan, context)
+    expected = [batches.assemble(pairs, b) for b in plan.single_pass()]
+    assert_shares(dataset, expected, context)

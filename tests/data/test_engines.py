@@ -10,7 +10,7 @@ import time
 
 import pytest
 from processes import ROOT, run_python
-from small_corpora import draw_pairs, generate_corpus
+from small_corpora import draw_pairs, generate_corpus, read_files
 
 from t2t_repro import errors
 from t2t_repro.data import engines, filtering
@@ -35,16 +35,6 @@ from t2t_repro.registry import models
 class Variant(Transformer):
     pass
 """
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(errors.UserError, match="the extra dask"):
-        engines.create("dask:tcp://localhost:1", engines.INLINE)
 
 
 def test_tasks_without_pairs_are_not_called_and_keep_their_place():
@@ -261,4 +251,4 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)
     assert min(actual["splits"]["train"]["filters"]["dropped"].values()) > 9
     assert actual == expected
-    assert contents(tmp_path / "dask") == contents(tmp_path / "local")
+    assert read_files(tmp_path / "dask") == read_files(tmp_path / "local")

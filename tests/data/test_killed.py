@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from small_corpora import read_files
 
 from t2t_repro.data import manifest
 
@@ -76,15 +77,11 @@ def run():
         process.stdin.close()
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.fixture(scope="module")
 def uninterrupted_run(tmp_path_factory, run):
     folder = tmp_path_factory.mktemp("uninterrupted")
     assert run(folder) == 0
-    return contents(folder)
+    return read_files(folder)
 
 
 def test_run_killed_after_every_file_keeps_finished_shards(
@@ -103,7 +100,7 @@ def test_run_killed_after_every_file_keeps_finished_shards(
         }
         assert now == now | times
         times = now
-    assert contents(tmp_path) == uninterrupted_run
+    assert read_files(tmp_path) == uninterrupted_run
     count_outcome("kills", "datagen", "survived", 10)
 
 
@@ -117,5 +114,5 @@ def test_run_killed_within_a_file_is_repeated_bit_identically(
     for path in tmp_path.glob("*.tmp"):
         os.truncate(path, path.stat().st_size // 2)
     assert run(tmp_path) == 0
-    assert contents(tmp_path) == uninterrupted_run
+    assert read_files(tmp_path) == uninterrupted_run
     count_outcome("kills", "datagen", "survived")

@@ -10,13 +10,11 @@ from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
 
-def test_unknown_split_is_user_error(tmp_path):
+def test_unknown_split_and_missing_manifest_are_user_errors(tmp_path):
     generate_corpus(tmp_path, draw_pairs(50))
     with pytest.raises(errors.UserError, match="'dev' in .*: train, test"):
         manifest.open_corpus(tmp_path, "dev")
-
-
-def test_verify_without_manifest_is_user_error(tmp_path):
+    (tmp_path / manifest.MANIFEST).unlink()
     with pytest.raises(errors.UserError, match="manifest.json"):
         manifest.verify(tmp_path)
 

@@ -61,3 +61,8 @@ def generate_corpus(
             engine,
             shard_pairs,
         )
+
+
+def read_files(folder):
+    """Return {name: bytes} of the files in a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
