@@ -15,30 +15,43 @@ SAPPHIRE_RAPIDS = ZEN_4 | {"amx_tile", "amx_int8", "amx_bf16"}
 ALDER_LAKE = AVX2 | {"avx_vnni"}
 OLD = {"avx"}
 NO_X86: set = set()  # ARM, or not Linux
-USER = {cpu.ONEDNN: "0"}
 
 
 @pytest.mark.parametrize(
-    ("features", "environment", "needed", "used"),
+    ("features", "name", "has_bfloat16", "needed", "used"),
     [
-        (AVX2, {}, True, False),
-        (SKYLAKE, {}, True, False),
-        (CASCADE_LAKE, {}, False, True),
-        (ZEN_4, {}, False, True),
-        (SAPPHIRE_RAPIDS, {}, False, True),
-        (ALDER_LAKE, {}, False, True),
-        (OLD, {}, False, False),
-        (NO_X86, {}, False, False),
-        (AVX2, USER, False, False),
-        (ZEN_4, USER, False, False),
-        (AVX2, {cpu.ONEDNN: "true"}, False, True),
-        (ZEN_4, {cpu.ONEDNN: "perhaps"}, False, True),
+        (AVX2, "AVX2", False, True, False),
+        (SKYLAKE, "AVX512", False, True, False),
+        (CASCADE_LAKE, "AVX512", False, False, True),
+        (ZEN_4, "AVX512_BF16", True, False, True),
+        (SAPPHIRE_RAPIDS, "AMX", True, False, True),
+        (ALDER_LAKE, "AVX2", False, False, True),
+        (OLD, "AVX", False, False, False),
+        (NO_X86, "", False, False, False),
     ],
 )
-def test_onednn_is_switched_on_where_tensorflow_does_not(
-    features, environment, needed, used
+def test_features_tell_instructions_and_the_need_of_onednn(
+    features, name, has_bfloat16, needed, used
 ):
-    assert cpu.needs_onednn(features, environment) == needed
+    """It is needed where TensorFlow does not switch it on."""
+    assert cpu.instruction_set(features) == name
+    assert cpu.has_fast_bfloat16(features) == has_bfloat16
+    assert cpu.needs_onednn(features, {}) == needed
+    assert cpu.uses_onednn(features, {}) == used
+
+
+@pytest.mark.parametrize(
+    ("features", "setting", "used"),
+    [
+        (AVX2, "0", False),
+        (ZEN_4, "0", False),
+        (AVX2, "true", True),
+        (ZEN_4, "perhaps", True),
+    ],
+)
+def test_onednn_follows_a_setting_of_the_user(features, setting, used):
+    environment = {cpu.ONEDNN: setting}
+    assert not cpu.needs_onednn(features, environment)
     assert cpu.uses_onednn(features, environment) == used
 
 
@@ -57,22 +70,6 @@ def test_import_switches_onednn_on_unless_the_user_has_set_it(monkeypatch):
     tensorflow_import.sys.modules.clear()
     tensorflow_import.prepare()
     assert os.environ[cpu.ONEDNN] == "1"
-
-
-@pytest.mark.parametrize(
-    ("features", "name", "has_bfloat16"),
-    [
-        (SAPPHIRE_RAPIDS, "AMX", True),
-        (ZEN_4, "AVX512_BF16", True),
-        (SKYLAKE, "AVX512", False),
-        (AVX2, "AVX2", False),
-        (OLD, "AVX", False),
-        (NO_X86, "", False),
-    ],
-)
-def test_instruction_set_is_the_largest(features, name, has_bfloat16):
-    assert cpu.instruction_set(features) == name
-    assert cpu.has_fast_bfloat16(features) == has_bfloat16
 
 
 @pytest.mark.parametrize(

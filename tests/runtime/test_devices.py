@@ -158,37 +158,27 @@ def test_strategy_follows_distribution_and_devices(
 
 
 @pytest.mark.parametrize(
-    ("choice", "gpus", "expected"),
+    ("function", "choice", "gpus", "expected"),
     [
-        ("auto", [], False),
-        ("auto", [(7, 0)], True),
-        ("on", [], True),
-        ("off", [(8, 0)], False),
+        (devices.use_xla, "auto", [], False),
+        (devices.use_xla, "auto", [(7, 0)], True),
+        (devices.use_xla, "on", [], True),
+        (devices.use_xla, "off", [(8, 0)], False),
+        (devices.dtype_policy, "auto", [], "float32"),
+        (devices.dtype_policy, "auto", [(7, 5)], "float32"),
+        (devices.dtype_policy, "auto", [(8, 0)], "mixed_bfloat16"),
+        (devices.dtype_policy, "auto", [(9, 0), (8, 9)], "mixed_bfloat16"),
+        (devices.dtype_policy, "auto", [(9, 0), (7, 0)], "float32"),
+        (devices.dtype_policy, "auto", [None], "float32"),
+        (devices.dtype_policy, "bfloat16", [], "mixed_bfloat16"),
+        (devices.dtype_policy, "float32", [(9, 0)], "float32"),
     ],
 )
-def test_xla_auto_compiles_on_gpus_only(machine, choice, gpus, expected):
-    machine(gpus=gpus)
-    assert devices.use_xla(choice) is expected
-
-
-@pytest.mark.parametrize(
-    ("choice", "gpus", "expected"),
-    [
-        ("auto", [], "float32"),
-        ("auto", [(7, 5)], "float32"),
-        ("auto", [(8, 0)], "mixed_bfloat16"),
-        ("auto", [(9, 0), (8, 9)], "mixed_bfloat16"),
-        ("auto", [(9, 0), (7, 0)], "float32"),
-        ("auto", [None], "float32"),
-        ("bfloat16", [], "mixed_bfloat16"),
-        ("float32", [(9, 0)], "float32"),
-    ],
-)
-def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
-    machine, choice, gpus, expected
+def test_auto_compiles_on_gpus_and_is_bfloat16_if_all_have_it(
+    machine, function, choice, gpus, expected
 ):
     machine(gpus=gpus)
-    assert devices.dtype_policy(choice) == expected
+    assert function(choice) == expected
 
 
 def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
@@ -297,18 +287,3 @@ def test_peak_of_a_product_is_measured_on_cpus_only(machine):
     assert devices.cpu_product_flops("mixed_bfloat16") > 0
     machine(gpus=[(8, 0)])
     assert devices.cpu_product_flops("mixed_bfloat16") is None
-
-
-def test_gpus_are_hidden_unless_tensorflow_has_used_them(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        tf.config, "set_visible_devices", lambda *args: calls.append(args)
-    )
-    devices.hide_gpus()
-    assert calls == [([], "GPU")]
-
-    def refuse(*_):
-        raise RuntimeError("Visible devices must be set before initialization")
-
-    monkeypatch.setattr(tf.config, "set_visible_devices", refuse)
-    devices.hide_gpus()

@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
+from processes import run_python
 
 from t2t_repro.runtime import tensorflow_import
 
@@ -40,12 +40,7 @@ def stderr_of(tmp_path):
     def run(code, **env):
         paths = [str(tmp_path), *filter(None, sys.path)]
         env["PYTHONPATH"] = os.pathsep.join(paths)
-        result = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | env,
-            capture_output=True,
-            encoding="utf-8",
-        )
+        result = run_python("-c", code, env=env)
         assert result.returncode == 0, result.stderr
         return result.stderr
 
