@@ -113,10 +113,15 @@ def base(tiny_hparams):  # tiny_hparams loads the definitions
 
 
 @pytest.fixture(scope="session")
-def runs(tiny_hparams, tiny_corpora, vocab_size):
-    """Return Runs of a model of one layer, with dropout 0.1."""
-    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
-    return Runs(hparams, tiny_corpora, vocab_size)
+def one_layer(tiny_hparams):
+    """Return settings of a model of one layer, with dropout 0.1."""
+    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
+def runs(one_layer, tiny_corpora, vocab_size):
+    """Return Runs of a model of one layer."""
+    return Runs(one_layer, tiny_corpora, vocab_size)
 
 
 @pytest.fixture(scope="session")
@@ -157,9 +162,10 @@ def fake_steps(monkeypatch, reused_state):
     """Return a function that replaces training and validation steps by fakes.
 
     It takes on_step, called with the number of each step and the model, which
-    may return the loss of the step; and the losses of the validations. A batch
-    is one microbatch, whatever the machine. The sessions of fake steps share
-    their models, and do not measure the machine.
+    may return the loss of the step; the losses of the validations, and
+    on_validation, called in each; and how often the step has been traced. A
+    batch is one microbatch, whatever the machine. The sessions of fake steps
+    share their models, and do not measure the machine.
     """
 
     def sums(mean):
@@ -167,7 +173,12 @@ def fake_steps(monkeypatch, reused_state):
             *map(tf.constant, (10 * mean, 10 * mean, 5.0, 10.0, 12.0))
         )
 
-    def fake(on_step=lambda number, model: None, losses=()):
+    def fake(
+        on_step=lambda number, model: None,
+        losses=(),
+        on_validation=lambda: None,
+        traces=lambda: 1,
+    ):
         losses = iter(losses)
 
         def build_train_step(model, adam, *args):
@@ -175,12 +186,16 @@ def fake_steps(monkeypatch, reused_state):
                 loss = on_step(int(adam.iterations.assign_add(1)), model)
                 return step.Outcome(sums(loss or 1.0), tf.constant(1.0))
 
-            train_step.experimental_get_tracing_count = lambda: 1
+            train_step.experimental_get_tracing_count = traces
             return train_step
 
         def build_eval_step(*args):
-            # The validation split of tiny_corpora is one batch.
-            return lambda batch: sums(next(losses, 1.0))
+            def evaluate(batch):
+                on_validation()
+                # The validation split of tiny_corpora is one batch.
+                return sums(next(losses, 1.0))
+
+            return evaluate
 
         monkeypatch.setattr(step, "build_train_step", build_train_step)
         monkeypatch.setattr(step, "build_eval_step", build_eval_step)

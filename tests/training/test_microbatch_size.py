@@ -2,6 +2,7 @@
 
 import math
 import types
+from unittest import mock
 
 import hypothesis
 import numpy as np
@@ -82,41 +83,57 @@ def trained(runs):
 
 
 @pytest.fixture
-def little_memory(monkeypatch):
-    """Return a function of slots, beyond which a step runs out of memory.
+def search(runs, trained, strategy_of, on_gpus):
+    """Return a function that searches on one GPU, with a model of `runs`."""
 
-    It returns the list of shapes that steps receive. With `fake`, a step that
-    fits does nothing.
+    def find(plan=runs.plan, xla=False, aligned=False):
+        return on_gpus(*trained, plan, strategy_of(1), xla, aligned)
+
+    return find
+
+
+@pytest.fixture
+def fake_memory(monkeypatch):
+    """Return a function that lets steps run out of memory.
+
+    It takes a function of a batch's shape and the number of chunks of logits:
+    whether the step fits. Steps that fit do nothing, if they are not `real`.
+    It returns the list of shapes that steps receive.
     """
     build_train_step = train_session.step.build_train_step
+    outcome = types.SimpleNamespace(gradient_norm=tf.constant(1.0))
 
-    def shrink(slots, fake=False):
+    def replace(fits, real=False):
         shapes = []
 
         def build(*args):
-            outcome = types.SimpleNamespace(gradient_norm=tf.constant(1.0))
-            real = (lambda _: outcome) if fake else build_train_step(*args)
+            step = build_train_step(*args) if real else lambda batch: outcome
 
             def train_step(batch):
                 shapes.append(tuple(batch["targets"].shape))
-                if math.prod(shapes[-1][1:]) > slots:
+                if not fits(shapes[-1], args[4].num_chunks):
                     # TensorFlow would raise it after 10 seconds of retries.
                     raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-                return real(batch)
+                return step(batch)
 
             return train_step
 
         monkeypatch.setattr(train_session.step, "build_train_step", build)
         return shapes
 
-    return shrink
+    return replace
+
+
+def fewer_slots(most):
+    """Return a function for fake_memory: whether a batch has few slots."""
+    return lambda shape, num_chunks: math.prod(shape[1:]) <= most
 
 
 def test_search_runs_steps_on_one_replica_and_changes_nothing(
-    runs, strategy_of, on_gpus, little_memory, capsys
+    runs, strategy_of, on_gpus, fake_memory, capsys
 ):
     """A replica's share of 8 rows is 4, of which 2 fit at once."""
-    shapes = little_memory(64)
+    shapes = fake_memory(fewer_slots(64), real=True)
     strategy = strategy_of(2)
     with strategy.scope():
         model = building.build(runs.hparams, **runs.vocabularies.sizes)
@@ -141,48 +158,42 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
     ids=["all logits", "chunks", "chunks of half the rows", "without XLA"],
 )
 def test_search_tries_all_logits_at_once_before_chunks(
-    runs, trained, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
+    search, fake_memory, monkeypatch, trained, xla, fitting, tried, found
 ):
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
 
-    def build(*args):
-        def train_step(batch):
-            sizes.append((batch["targets"].shape[1], args[4].num_chunks))
-            if sizes[-1] not in fitting:
-                raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
+    def fits(shape, num_chunks):
+        sizes.append((shape[1], num_chunks))
+        return sizes[-1] in fitting
 
-        return train_step
-
-    monkeypatch.setattr(train_session.step, "build_train_step", build)
+    fake_memory(fits)
     monkeypatch.setattr(
         train_session.step, "MAX_LOGITS", 64 * trained[0].vocab_size
     )
-    actual = on_gpus(*trained, runs.plan, strategy_of(1), xla)
+    actual = search(xla=xla)
     assert (sizes, actual) == (tried, found)
 
 
 @pytest.mark.parametrize("row_lengths", [(32, 40), (40, 32)])
 def test_search_counts_slots_of_the_longer_rows(
-    runs, trained, strategy_of, on_gpus, little_memory, row_lengths
+    runs, search, fake_memory, row_lengths
 ):
-    shapes = little_memory(200, fake=True)
+    shapes = fake_memory(fewer_slots(200))
     lengths = runs.corpora["train"].lengths
     usable = batch_plan.usable_pairs(lengths, 32)
     plan = batch_plan.PackedPlan(
         lengths, usable, plans.settings("packed", 200, 32), 1, row_lengths
     )
     assert (plan.rows_per_batch, plan.max_batch_slots) == (8, 320)
-    found = on_gpus(*trained, plan, strategy_of(1), False)
-    assert found.slots == 160
+    assert search(plan).slots == 160
     rows, length = 8, row_lengths[1]
     assert shapes == [(1, rows, length), (2, rows // 2, length)]
 
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_search_has_alignments_only_where_batches_have(
-    runs, trained, strategy_of, on_gpus, monkeypatch, aligned
+    search, monkeypatch, aligned
 ):
     def build(*args):
         def train_step(batch):
@@ -192,47 +203,35 @@ def test_search_has_alignments_only_where_batches_have(
         return train_step
 
     monkeypatch.setattr(train_session.step, "build_train_step", build)
-    assert on_gpus(*trained, runs.plan, strategy_of(1), False, aligned)
+    assert search(aligned=aligned)
 
 
-def test_workers_agree_on_the_smallest_result(
-    runs, trained, strategy_of, on_gpus, little_memory, monkeypatch
-):
-    little_memory(256, fake=True)
+def test_workers_agree_on_the_smallest_result(search, fake_memory, monkeypatch):
+    fake_memory(fewer_slots(256))
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
     monkeypatch.setattr(
         train_session.devices, "Worker", lambda strategy: others
     )
-    assert on_gpus(*trained, runs.plan, strategy_of(1), False).slots == 96
+    assert search().slots == 96
 
 
 def test_found_size_is_used_by_step_and_validation(
     runs, fake_steps, tmp_path, monkeypatch
 ):
     fake_steps()
-    limits, steps = [], []
-    num_chunks = validation.num_chunks
-    build_train_step = train_session.step.build_train_step
+    module = train_session.step
+    num_chunks = mock.Mock(wraps=validation.num_chunks)
+    build_train_step = mock.Mock(wraps=module.build_train_step)
+    found = train_session.MicrobatchSize(1_024, 3, 2)
+    monkeypatch.setattr(validation, "num_chunks", num_chunks)
+    monkeypatch.setattr(module, "build_train_step", build_train_step)
     monkeypatch.setattr(
-        validation,
-        "num_chunks",
-        lambda *args: limits.append(args[2]) or num_chunks(*args),
-    )
-    monkeypatch.setattr(
-        train_session.step,
-        "build_train_step",
-        lambda *args: (
-            steps.append(args[4].num_chunks) or build_train_step(*args)
-        ),
-    )
-    monkeypatch.setattr(
-        train_session,
-        "search_microbatch_size",
-        lambda *args: train_session.MicrobatchSize(1_024, 3, 2),
+        train_session, "search_microbatch_size", lambda *args: found
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (
         "per replica: 1/1 of it, at most 1,024 slots at once, found by 3 "
         "trials\n"
     ) in printed
-    assert (limits, steps) == ([1_024], [2])
+    assert num_chunks.call_args.args[2] == 1_024
+    assert build_train_step.call_args.args[4].num_chunks == 2

@@ -133,17 +133,14 @@ def _with(base, name, arguments="", **changes):
 KERAS = [
     # Schedule, its arguments, rates of updates 1, 26 and 76.
     ("cosine_decay", "", (0.5, 0.4267767, 0.0732233)),
-    ("cosine_decay", "alpha=0.5:decay_steps=50", (0.5, 0.375, 0.25)),
     # A warm-up from 0 to the constant, and a decay to the last step.
     ("cosine_decay", "warmup_steps=50", (0.0, 0.25, 0.25)),
-    ("cosine_decay", "warmup_steps=50:warmup_target=1", (0.5, 0.75, 0.5)),
     # A warm-up that is longer than the run, whose peak is the last step.
     (
         "cosine_decay",
         "warmup_steps=400:decay_steps=99",
         (0.0, 0.03125, 0.09375),
     ),
-    ("exponential_decay", "decay_rate=0.25", (0.5, 0.3535534, 0.1767767)),
     (
         "exponential_decay",
         "decay_rate=0.5:decay_steps=50:staircase=true",

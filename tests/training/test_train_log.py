@@ -1,11 +1,14 @@
-"""Means over intervals in the log of a run, with a simulated clock."""
+"""The log of a run: means over intervals, and checks for non-finite numbers."""
 
 import math
 import types
+from unittest import mock
 
+import keras
 import pytest
 import tensorflow as tf
 
+from t2t_repro import errors
 from t2t_repro.training import cross_entropy, step, train_log
 
 
@@ -131,21 +134,14 @@ def test_recorded_scalar_is_that_of_tf_summary(tmp_path):
 
 def test_values_are_fetched_once_an_interval(tmp_path, clock, monkeypatch):
     """Fetching waits for the device, which then waits for the host."""
-    fetched = []
-    fetch = train_log._fetch
-    monkeypatch.setattr(
-        train_log,
-        "_fetch",
-        lambda rows: fetched.append(len(rows)) or fetch(rows),
-    )
+    fetch = mock.Mock(wraps=train_log._fetch)
+    monkeypatch.setattr(train_log, "_fetch", fetch)
     log = _log(tmp_path)
-    for _ in range(4):  # the first step, and then 1.2 seconds
-        clock.now += 0.4
+    for seconds in (0.4, 0.4, 0.4, 0.4, 2):
+        clock.now += seconds
         log.step_done(_outcome(1, 1, 1, 1), 1)
-    assert fetched == [1]
-    clock.now += 2
-    log.step_done(_outcome(1, 1, 1, 1), 1)
-    assert fetched == [1, 4]
+    # The first step, and then 3.2 seconds.
+    assert [len(call.args[0]) for call in fetch.call_args_list] == [1, 4]
     log.close()
 
 
@@ -169,23 +165,17 @@ def test_steps_that_compile_do_not_count_in_rates(
     assert events.get("train/steps_per_second", []) == (timed and {4: 2.0})
 
 
-@pytest.fixture
-def lagging(monkeypatch, clock):
-    """Return a fake device that makes each fetch wait for `seconds`."""
-    real, device = tf.stack, types.SimpleNamespace(seconds=6.0)
-
-    def wait(values):
-        clock.now += device.seconds
-        return real(values)
-
-    monkeypatch.setattr(train_log.tf, "stack", wait)
-    return device
-
-
 def test_waiting_for_the_device_counts_in_rates(
-    tmp_path, clock, read_events, lagging
+    tmp_path, clock, read_events, monkeypatch
 ):
     """The host is 6 seconds ahead: 4 steps have taken 8, not 2."""
+    stack = tf.stack
+
+    def wait(values):
+        clock.now += 6.0
+        return stack(values)
+
+    monkeypatch.setattr(train_log.tf, "stack", wait)
     log = _log(tmp_path)
     for _ in range(5):
         clock.now += 0.5
@@ -280,3 +270,77 @@ def test_forecast_is_shown_after_a_few_timed_steps(tmp_path, clock, capsys):
         "At the speed of the first steps, 7,200 steps take 1 h 0 min, and "
         "validations 15 min 0 s or more. Memory: host 3.0 GB."
     ]
+
+
+def checker(policy="float32", newest="run/checkpoints/ckpt-1200"):
+    return train_log.FiniteChecker(
+        policy, lambda step: f"{step} sentences in 8 rows", lambda: newest
+    )
+
+
+def test_nan_loss_is_reported_with_step_batch_checkpoint_and_remedies():
+    checked = checker("mixed_bfloat16")
+    checked.check_step(1_233, 9.25, 1.0)
+    with pytest.raises(errors.UserError) as caught:
+        checked.check_step(1_234, math.nan, math.nan)
+    text = str(caught.value)
+    assert text.startswith("The loss of step 1,234 is nan; ")
+    for fact in (
+        "the step before was 9.25",
+        "Its batch: 1234 sentences in 8 rows.",
+        "run/checkpoints/ckpt-1200, is from before it",
+        "learning_rate_constant",
+        "learning_rate_warmup_steps",
+        "clip_grad_norm",
+        "--mixed_precision=float32",
+        "--warm_start_from",
+    ):
+        assert fact in text
+
+
+def test_infinite_loss_in_float32_is_reported_without_checkpoint():
+    with pytest.raises(errors.UserError) as caught:
+        checker(newest=None).check_step(1, math.inf, 1.0)
+    text = str(caught.value)
+    assert text.startswith("The loss of step 1 is inf. Its batch")
+    assert "there is no checkpoint yet" in text
+    assert "--mixed_precision" not in text
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_non_finite_gradient_stops_except_in_float16(norm):
+    """Loss scaling skips gradients that overflow in float16."""
+    for policy in ("float32", "mixed_bfloat16"):
+        message = f"gradient of step 7 has the norm {norm}, with a loss of 2.5"
+        with pytest.raises(errors.UserError, match=message):
+            checker(policy).check_step(7, 2.5, norm)
+    checker("mixed_float16").check_step(7, 2.5, norm)
+    with pytest.raises(errors.UserError, match="loss of step 7 is nan"):
+        checker("mixed_float16").check_step(7, math.nan, norm)
+
+
+def test_fifty_skipped_updates_in_a_row_stop_float16():
+    checked = checker("mixed_float16")
+    for first in (1, 51):
+        for number in range(first, first + 49):
+            checked.check_step(number, 2.5, math.inf)
+        if first == 1:
+            checked.check_step(50, 2.5, 1.0)
+    message = "The gradients of the 50 steps up to 100 are .*--mixed_precision"
+    with pytest.raises(errors.UserError, match=message):
+        checked.check_step(100, 2.5, math.nan)
+
+
+@pytest.mark.parametrize(("replicas", "value"), [(1, math.nan), (2, -math.inf)])
+def test_non_finite_weight_is_named(strategy_of, replicas, value):
+    with strategy_of(replicas).scope():
+        variables = [
+            keras.Variable(3, dtype="int64", name="step", trainable=False),
+            keras.Variable([1.0, 2.0], name="good"),
+            keras.Variable([1.0, 2.0], name="bad"),
+        ]
+    checker().check_weights(3, variables)
+    variables[2].assign([1.0, value])
+    message = "update of step 3 left values in bad that are not finite"
+    with pytest.raises(errors.UserError, match=message):
+        checker().check_weights(3, variables)

@@ -1,25 +1,23 @@
 """Validation: means over the whole split."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 import plans
 import pytest
 import tensorflow as tf
+from small_corpora import write_ids
 
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.data.corpus import Corpus, write_shard
+from t2t_repro.data.corpus import Corpus
 from t2t_repro.io import progress
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss
 from t2t_repro.training import cross_entropy, losses, step, validation
 from t2t_repro.training.options import Task
-
-
-def _task(hparams, corpus):
-    return Task(hparams, None, None, {"validation": corpus})
 
 
 @pytest.fixture(scope="module")
@@ -29,30 +27,36 @@ def corpus(tiny_corpora):
 
 
 @pytest.fixture(scope="module")
-def hparams(tiny_hparams):
-    """Return settings of one layer."""
-    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+def model_on(one_layer, vocab_size, strategy_of):
+    """Return a function: number of replicas -> a model before training."""
 
+    @functools.cache
+    def build(replicas):
+        with strategy_of(replicas).scope():
+            return building.build(one_layer, vocab_size)
 
-@pytest.fixture(scope="module")
-def model(hparams, vocab_size):
-    """Return a model before training."""
-    return building.build(hparams, vocab_size)
+    return build
 
 
 @pytest.fixture
-def validate(model, hparams, corpus):
+def model(model_on):
+    return model_on(1)
+
+
+@pytest.fixture
+def validate(model_on, one_layer, corpus, strategy_of):
     """Return a function of settings that returns a Validation."""
 
-    def make(max_tokens=None, max_length=32, max_pairs=None, **changes):
+    def make(
+        max_tokens=None, max_length=32, max_pairs=None, replicas=1, **changes
+    ):
         settings = dataclasses.replace(
-            hparams, max_length=max_length, **changes
+            one_layer, max_length=max_length, **changes
         )
-        strategy = tf.distribute.get_strategy()
         return validation.Validation(
-            model,
-            _task(settings, corpus),
-            strategy,
+            model_on(replicas),
+            Task(settings, None, None, {"validation": corpus}),
+            strategy_of(replicas),
             xla=False,
             microbatches=batches.Microbatches(max_tokens),
             max_pairs=max_pairs,
@@ -70,7 +74,9 @@ def shapes(monkeypatch):
         evaluate = build(*args)
 
         def record(batch):
-            found.append(batch["targets"].shape)
+            targets = batch["targets"]
+            copies = getattr(targets, "values", [targets])  # of replicas
+            found.extend(copy.shape for copy in copies)
             return evaluate(batch)
 
         return record
@@ -80,20 +86,34 @@ def shapes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "max_length", "max_pairs"),
-    [(None, 32, None), (64, 32, None), (None, 8, None), (None, 32, 7)],
+    ("max_tokens", "max_length", "max_pairs", "replicas"),
+    [
+        (None, 32, None, 1),
+        (64, 32, None, 1),
+        (64, 32, None, 2),
+        (None, 8, None, 1),
+        (None, 32, 7, 2),
+    ],
 )
 def test_validation_equals_the_loss_of_unpacked_pairs(
-    validate, shapes, model, corpus, max_tokens, max_length, max_pairs
+    validate,
+    shapes,
+    model_on,
+    corpus,
+    max_tokens,
+    max_length,
+    max_pairs,
+    replicas,
 ):
     """With at most 8 subwords a side, some pairs are dropped."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
     assert (len(pairs) < len(corpus)) == (max_length == 8 or max_pairs == 7)
     arrays = batches.assemble(corpus, plans.one_pair_a_row(pairs))
+    model = model_on(replicas)
     sums = step.batch_loss(model, arrays, None, step.Objective(0.1))
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
-    measured = validate(max_tokens, max_length, max_pairs)
+    measured = validate(max_tokens, max_length, max_pairs, replicas)
     assert measured.conditions.get("perplexity_sentences") == max_pairs
     assert measured.measure() == pytest.approx(
         {
@@ -160,17 +180,11 @@ def test_stopped_validation_takes_no_further_batch(validate, shapes):
     assert not shapes
 
 
-def test_error_if_no_pair_is_short_enough(model, hparams, tmp_path, vocab_size):
-    path = tmp_path / "long.arrow"
-    ids = {"inputs": [[5] * 33], "targets": [[5, 1]]}
-    write_shard(path, ids, {}, vocab_size)
-    corpus = Corpus([path])
-    with pytest.raises(
-        errors.UserError, match="of 1 pairs none.*max_length=32"
-    ):
-        validation.Validation(
-            model,
-            _task(hparams, corpus),
-            tf.distribute.get_strategy(),
-            xla=False,
-        )
+def test_error_if_no_pair_is_short_enough(
+    model, one_layer, tmp_path, vocab_size
+):
+    path = write_ids(tmp_path / "long.arrow", [([5] * 33, [5, 1])], vocab_size)
+    task = Task(one_layer, None, None, {"validation": Corpus([path])})
+    message = "of 1 pairs none.*max_length=32"
+    with pytest.raises(errors.UserError, match=message):
+        validation.Validation(model, task, tf.distribute.get_strategy(), False)

@@ -51,12 +51,6 @@ def corpus_of(vocabulary, tmp_path_factory):
     return make
 
 
-@pytest.fixture(scope="module")
-def hparams(tiny_hparams):
-    """Return settings of one layer, for pairs of at most 32 subwords."""
-    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
-
-
 @pytest.fixture
 def echo(monkeypatch):
     """Yield translators that return the source in capital letters."""
@@ -87,11 +81,11 @@ def _sample(
     return validation.ValidationSample(model, task, count, suite)
 
 
-def test_bleu_is_cased(echo, corpus_of, hparams):
+def test_bleu_is_cased(echo, corpus_of, one_layer):
     """Each line equals its reference, or differs in case."""
     inputs = [TARGET] * 5 + [LONG]
     corpus = corpus_of("echo", inputs, TARGET.upper())
-    sample = _sample(corpus, hparams, 3)
+    sample = _sample(corpus, one_layer, 3)
     assert sample._translator.decode_hparams == GREEDY
     scores = sample.measure()
     results = sample.results(scores)
@@ -102,29 +96,16 @@ def test_bleu_is_cased(echo, corpus_of, hparams):
     summary = sample.summary(scores)
     assert summary.startswith("bleu is measured on 3 of 5 sentences, by greedy")
     assert summary.endswith(signature)
-    cased = _sample(corpus_of("cased", inputs), hparams, 3)
+    cased = _sample(corpus_of("cased", inputs), one_layer, 3)
     assert cased.measure()["bleu"].value < 1e-6
 
 
-def test_shown_translations_are_evenly_spaced(echo, corpus_of, hparams):
-    inputs = [f"the {n}" for n in range(9)]
-    sample = _sample(corpus_of("shown", inputs), hparams, 9)
-    sample.measure()
-    rows = sample.shown_translations()
-    assert [row["source"] for row in rows] == inputs[::2]
-    assert rows[1] == {
-        "source": "the 2",
-        "translation": "THE 2",
-        "reference": TARGET,
-    }
-
-
-def test_metrics_receive_the_sources(echo, corpus_of, hparams):
+def test_metrics_receive_the_sources(echo, corpus_of, one_layer):
     """The translation has the words of the source."""
     trees = "(S (NP XX )NP (VP XX )VP )S"
     corpus = corpus_of("trees", ["it works"] * 3, trees)
     suite = Suite(("unbalanced_trees", "miscounted_trees"))
-    sample = _sample(corpus, hparams, 2, suite=suite)
+    sample = _sample(corpus, one_layer, 2, suite=suite)
     scores = sample.measure()
     assert {name: score.value for name, score in scores.items()} == {
         "unbalanced_trees": 0.0,
@@ -138,28 +119,43 @@ def test_metrics_receive_the_sources(echo, corpus_of, hparams):
     assert len(sample.summary(scores).splitlines()) == 2
 
 
-def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
+def test_sentences_are_evenly_spaced_and_short_enough(
+    echo, corpus_of, one_layer
+):
+    """So are those that are shown."""
     inputs = [f"{LONG if n == 4 else n}" for n in range(10)]
     corpus = corpus_of("spaced", inputs)
-    for count, chosen in ((1, "0"), (3, "059"), (9, "012356789")):
-        sample = _sample(corpus, hparams, count)
+    for count, chosen in (
+        (1, "0"),
+        (3, "059"),
+        (9, "012356789"),
+        (99, "012356789"),
+    ):
+        sample = _sample(corpus, one_layer, count)
         assert sample._inputs == list(chosen)
-        assert sample._references == [TARGET] * count
-    assert len(_sample(corpus, hparams, 100)._inputs) == 9
+        assert sample._references == [TARGET] * len(chosen)
+    sample.measure()
+    shown = sample.shown_translations()
+    assert [row["source"] for row in shown] == list("02579")
+    assert shown[0] == {
+        "source": "0",
+        "translation": "0",
+        "reference": TARGET,
+    }
 
 
 @pytest.mark.slow
 def test_sample_uses_the_current_weights(
-    corpus_of, hparams, vocabulary, strategy_of
+    corpus_of, one_layer, vocabulary, strategy_of
 ):
     """The model is on replicas in 16 bits; the search is traced once."""
     corpus = corpus_of("replicas", [_sentence(n) for n in range(6)])
     keras.utils.set_random_seed(1)
     with strategy_of(2).scope():
-        model = building.build(hparams, vocabulary.size, "mixed_bfloat16")
+        model = building.build(one_layer, vocabulary.size, "mixed_bfloat16")
     sample = _sample(
         corpus,
-        hparams,
+        one_layer,
         6,
         model=model,
         vocabularies=Vocabularies.shared(vocabulary),
@@ -179,7 +175,7 @@ def test_sample_uses_the_current_weights(
 
 
 def test_loop_translates_the_sample_at_each_validation(
-    runs, fake_steps, echo, corpus_of, vocabulary, hparams, tmp_path, capsys
+    runs, fake_steps, echo, corpus_of, vocabulary, one_layer, tmp_path, capsys
 ):
     """The settings of the scores are shown once."""
     corpora = {
@@ -187,7 +183,7 @@ def test_loop_translates_the_sample_at_each_validation(
         for split, count in (("train", 60), ("validation", 12))
     }
     fake_steps()
-    others = type(runs)(hparams, corpora, vocabulary.size)
+    others = type(runs)(one_layer, corpora, vocabulary.size)
     others.train(tmp_path, train_steps=4, eval_every=2, eval_bleu_sentences=4)
     entries = json.loads((tmp_path / "validation.json").read_text())
     assert [entry["bleu_sentences"] for entry in entries] == [4, 4]
@@ -199,12 +195,12 @@ def test_loop_translates_the_sample_at_each_validation(
     assert entries[0]["bleu_signature"] in lines[signed]
 
 
-def test_scores_are_means_of_directions(echo, corpus_of, hparams):
+def test_scores_are_means_of_directions(echo, corpus_of, one_layer):
     """One line of the first direction equals its reference, and both of it."""
     inputs = [TARGET, "the", "the", TARGET, TARGET, "the"]
     corpus = corpus_of("directions", inputs, TARGET.upper())
     directions = {"en-de": 3, "de-en": 2, "en-fr": 1}
-    sample = _sample(corpus, hparams, 6, EXACT, directions=directions)
+    sample = _sample(corpus, one_layer, 6, EXACT, directions=directions)
     results = sample.results(sample.measure())
     by_direction = {"en-de": 100 / 3, "de-en": 100.0, "en-fr": 0.0}
     assert results["exact_match_directions"] == pytest.approx(by_direction)
