@@ -16,11 +16,6 @@ FEW = hypothesis.settings(max_examples=25)
 KINDS = ("packed", "bucketed")
 
 
-def write(folder, pairs):
-    """Write a corpus of (inputs, targets) ids, and open it."""
-    return corpus.Corpus([write_ids(folder / "a.arrow", pairs, 100)])
-
-
 def context_of(replicas, workers=1, index=0):
     return tf.distribute.InputContext(workers, index, replicas)
 
@@ -54,7 +49,8 @@ def toy(tmp_path_factory):
         return [*random.integers(2, 100, random.integers(20)).tolist(), 1]
 
     pairs = [(side(), side()) for _ in range(200)]
-    return write(tmp_path_factory.mktemp("corpus"), pairs), pairs
+    path = tmp_path_factory.mktemp("corpus") / "a.arrow"
+    return corpus.Corpus([write_ids(path, pairs, 100)]), pairs
 
 
 def build(pairs, batching, batch_tokens=200):

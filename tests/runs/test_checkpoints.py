@@ -18,11 +18,6 @@ from t2t_repro.runs.run import Run
 
 
 @pytest.fixture
-def state():
-    return State()
-
-
-@pytest.fixture
 def target():
     """Return a state to restore into."""
     return State()
@@ -80,8 +75,9 @@ def test_restore_on_replicas_sets_every_copy(saved, strategy_of):
         np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
-def test_newest_checkpoints_and_best_of_each_ranking_are_kept(state, tmp_path):
+def test_newest_checkpoints_and_best_of_each_ranking_are_kept(tmp_path):
     """A new session does so, too. Files of other names are no checkpoints."""
+    state = State()
 
     def steps():
         listed = checkpoint_files.list_checkpoints(tmp_path)
