@@ -1,6 +1,7 @@
 """Optimizers: the paper's Adam, those of Keras by name, and registered ones."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -16,6 +17,18 @@ from t2t_repro.training import optimizer, schedules
 def _paper(step, hidden_size=512, warmup=4000):
     """Return the rate of equation 3."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@pytest.mark.usefixtures("tiny_hparams")
+def test_schedule_survives_json():
+    """Keras serializes a schedule within an optimizer's config."""
+    hparams = registry.build_hparams("base")
+    config = keras.optimizers.serialize(optimizer.build(hparams, []))
+    adam = keras.optimizers.deserialize(json.loads(json.dumps(config)))
+    for iterations in (0, 99, 7_999):
+        adam.iterations.assign(iterations)
+        expected = float(schedules.learning_rate(hparams, iterations + 1))
+        assert float(adam.learning_rate) == pytest.approx(expected, rel=2e-6)
 
 
 def test_updates_equal_adam_in_numpy(base):

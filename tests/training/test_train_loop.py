@@ -126,6 +126,21 @@ def test_summary_compares_checkpoints_with_the_free_space(
     assert "at most 3, of" in train_loop._checkpoint_space(session)
 
 
+def test_best_checkpoints_are_kept_until_better_ones_replace_them(
+    runs, fake_steps, tmp_path
+):
+    """The losses are those of steps 1, 2, …; a restart changes nothing."""
+    kept = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
+    settings = {"eval_every": 1, "save_checkpoints_steps": 1} | kept
+    losses = [5.0, 3.0, 4.0, 6.0, 6.0, 2.0, 3.0]
+    done = 0
+    for steps, saved in ((3, [2, 3]), (5, [2, 3, 5]), (7, [2, 6, 7])):
+        fake_steps(losses=losses[done:])
+        runs.train(tmp_path, train_steps=steps, **settings)
+        assert runs.saved_steps(tmp_path) == saved
+        done = steps
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
