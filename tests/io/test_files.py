@@ -4,7 +4,6 @@ import errno
 import os
 import pathlib
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from t2t_repro import errors
 from t2t_repro.io import files
 
 
-def test_wait_until_polls_and_times_out(tmp_path, monkeypatch):
+def test_wait_until_polls_and_times_out(monkeypatch):
     seen = iter([False, False, True])
     slept = []
     monkeypatch.setattr(files.time, "sleep", slept.append)
@@ -87,6 +86,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
     """A power cut between rename and content would leave an empty file."""
     calls, sync, replace = [], os.fsync, os.replace
+    folder = tmp_path / "new" / "a"
 
     def record_sync(descriptor):
         calls.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
@@ -98,9 +98,12 @@ def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", record_sync)
     monkeypatch.setattr(files.os, "replace", record_replace)
-    with files.atomic_folder(tmp_path / "a") as temporary:
+    with files.atomic_folder(folder) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "file").write_text("whole")
+        assert not folder.exists()
+    assert os.listdir(folder.parent) == ["a"]
+    assert os.listdir(folder) == ["inner"]
     *synced, last = calls
     assert last == "rename"
     assert synced[-1] == temporary
@@ -112,15 +115,6 @@ def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
     calls.clear()
     files.write_text(tmp_path / "b", "whole")
     assert len(calls) == 2 and calls[1] == "rename"
-
-
-def test_folder_appears_when_complete(tmp_path):
-    folder = tmp_path / "new" / "a"
-    with files.atomic_folder(folder) as temporary:
-        (temporary / "file").write_text("whole")
-        assert not folder.exists()
-    assert os.listdir(folder.parent) == ["a"]
-    assert os.listdir(folder) == ["file"]
 
 
 @pytest.fixture
@@ -158,19 +152,14 @@ def test_listed_file_outside_its_folder_is_refused(tmp_path, name):
     assert files.inside(tmp_path, "a/b") == tmp_path / "a" / "b"
 
 
-@pytest.fixture
-def stored(tmp_path):
-    path = tmp_path / "a.json"
-    value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
-    files.write_json(path, value, with_checksum=True)
-    return path
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [("2.5", "2.7"), ('"8"', '"9"'), ("file", "fime"), ("}", "]"), ("{", "")],
 )
-def test_damaged_json_is_refused(stored, old, new):
+def test_damaged_json_is_refused(tmp_path, old, new):
+    stored = tmp_path / "a.json"
+    value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
+    files.write_json(stored, value, with_checksum=True)
     stored.write_text(stored.read_text("utf-8").replace(old, new, 1), "utf-8")
     with pytest.raises(errors.UserError, match=f"{stored} is damaged: "):
         files.read_json(stored)
@@ -182,7 +171,6 @@ def test_damaged_json_is_refused(stored, old, new):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a,b", ["a,b"]),
         ("x,a,b", ["x", "a,b"]),
         ("a,b,x", ["a,b", "x"]),
         ("a,b/ckpt-4,x", ["a,b/ckpt-4", "x"]),
@@ -235,24 +223,21 @@ def test_second_process_is_refused_and_the_first_named(tmp_path, holder):
     assert words.startswith(f"process {os.getpid()} on ")
 
 
-def test_killed_process_releases_the_lock(tmp_path, holder):
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    with files.locked(tmp_path):
-        words = (tmp_path / files.LOCK).read_text("utf-8")
-    assert words.startswith(f"process {os.getpid()} on ")
-
-
-def test_waiting_process_enters_when_the_other_ends(
-    tmp_path, holder, monkeypatch
-):
-    """It says so on standard error: the output may be translations."""
-    entered, printed = threading.Event(), queue.Queue()
+@pytest.fixture
+def printed(monkeypatch):
+    """Return a queue of what is printed: text and stream."""
+    printed = queue.Queue()
 
     def put(text, file, flush):
         printed.put((text, file))
 
     monkeypatch.setattr(files, "print", put, raising=False)
+    return printed
+
+
+def test_waiting_process_enters_when_the_other_ends(tmp_path, holder, printed):
+    """It says so on standard error: the output may be translations."""
+    entered = threading.Event()
 
     def enter():
         with files.locked(tmp_path, wait=True):
@@ -270,13 +255,10 @@ def test_waiting_process_enters_when_the_other_ends(
 
 
 def test_folder_that_was_removed_meanwhile_is_locked_anew(
-    tmp_path, holder, monkeypatch
+    tmp_path, holder, printed
 ):
     """Otherwise the next process would lock another file."""
-    printed, refused = queue.Queue(), threading.Event()
-    monkeypatch.setattr(
-        files, "print", lambda text, **_: printed.put(text), raising=False
-    )
+    refused = threading.Event()
 
     def enter():
         with files.locked(tmp_path, wait=True):

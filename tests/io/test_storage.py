@@ -122,18 +122,6 @@ def test_url_where_only_a_path_is_possible_is_refused():
         files.expand_path("s3://b/out.txt")
 
 
-def test_upload_and_download_copy_a_folder(memory, machine):
-    first = machine("first")
-    write(first, FILES)
-    write(first, {"lock": "process", "train.log.0123.t2t.tmp": "half"})
-    storage.upload(first)
-    assert stored(memory) == FILES
-    second = machine("second")
-    assert storage.download(second) == second
-    assert read(second) == FILES
-    assert storage.names(second) == sorted(FILES)
-
-
 @pytest.mark.parametrize("name", ["/run.json", "../x", "a/./b", "train.log/a"])
 def test_object_that_can_be_no_file_is_named(memory, machine, name):
     for path in (name, "train.log"):
@@ -157,6 +145,7 @@ def test_only_changes_are_copied(memory, machine, monkeypatch):
         monkeypatch.setattr(storage, f"{name}_object", spy)
     first = machine("first")
     write(first, FILES)
+    write(first, {"lock": "process", "train.log.0123.t2t.tmp": "half"})
     storage.upload(first)
     assert [name for _, name in copied] == [  # what completes comes last
         "ckpt-4.data-00000-of-00001",
@@ -174,7 +163,9 @@ def test_only_changes_are_copied(memory, machine, monkeypatch):
     storage.upload(first)
     assert copied == [("put", "train.log")]
     second = machine("second")
-    storage.download(second)
+    assert storage.download(second) == second
+    assert read(second) == FILES | {"train.log": "more steps"}
+    assert storage.names(second) == sorted(FILES)
     write(second, {"train.log": "steps of another machine"})
     storage.upload(second)
     copied.clear()
@@ -403,24 +394,9 @@ def test_name_with_syntax_of_fsspec_is_a_name(memory, machine, name):
     assert (storage.download(second) / name).read_text() == "mine"
 
 
-class NoCredentialsError(Exception):
-    """Has the name of botocore's error."""
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NoCredentialsError("Unable to locate"),
-        PermissionError(13, "Access Denied"),
-        ValueError('Invalid bucket name "B!"'),
-        FileNotFoundError(2, "No such bucket"),
-        TimeoutError("Connect timeout"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_errors_of_the_store_are_explained(memory, machine, monkeypatch, error):
+def test_errors_of_the_store_are_explained(memory, machine, monkeypatch):
     def fail(self, *args, **settings):
-        raise error
+        raise PermissionError(13, "Access Denied")
 
     first = machine("first")
     write(first, {NAME: "settings"})
@@ -429,10 +405,9 @@ def test_errors_of_the_store_are_explained(memory, machine, monkeypatch, error):
     for access in (storage.names, storage.download, storage.upload):
         with pytest.raises(errors.UserError) as raised:
             access(first)
-        name = type(error).__name__
         assert "Cannot access memory://bucket/run" in str(raised.value)
-        assert f": {name}: {error}. Check the URL" in str(raised.value)
-        assert "that the bucket exists; the login, such" in str(raised.value)
+        reason = ": PermissionError: [Errno 13] Access Denied. Check the URL"
+        assert reason in str(raised.value)
     assert (first / NAME).read_text() == "settings"
 
 
