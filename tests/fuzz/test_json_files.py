@@ -1,23 +1,28 @@
-"""Edited JSON files of data and runs: each has its shape, or is refused."""
+"""Edited JSON of data, runs and clusters: each has its shape, or is refused."""
 
+import dataclasses
 import errno
+import json
 import pathlib
 
 import pytest
+import tensorflow as tf
 from file_strategies import JSON, edited_json, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data import corpus, generate, manifest
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files
-from t2t_repro.runs import history
-from t2t_repro.serving import translation_folder
+from t2t_repro.metrics.metric import Suite
+from t2t_repro.problem import build_problem
+from t2t_repro.runs import checkpoints, history, run_json
+from t2t_repro.runs.run import Run
+from t2t_repro.runtime import devices
+from t2t_repro.serving import client, connection, translation_folder
 
-MADE = CorpusSettings(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
-FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,8 @@ def folder(tmp_path_factory):
     """Return the folder of a small corpus, as datagen makes it."""
     folder = tmp_path_factory.mktemp("data") / "corpus"
     splits = {name: lambda: PAIRS for name in ("train", "validation", "test")}
-    generate.generate(folder, splits, MADE, FACTS)
+    facts = {"problem": "mine", "arguments": {"vocab_size": 270}}
+    generate.generate(folder, splits, CorpusSettings(vocab_size=270), facts)
     return folder
 
 
@@ -33,15 +39,6 @@ def folder(tmp_path_factory):
 def whole(folder):
     """Return the manifest without its checksum, which reveals all edits."""
     return files.read_json(folder / manifest.MANIFEST)
-
-
-@pytest.mark.parametrize("with_checksum", [False, True])
-def test_manifest_is_read_with_and_without_checksum(
-    folder, whole, with_checksum
-):
-    files.write_json(folder / manifest.MANIFEST, whole, with_checksum)
-    assert manifest.read(folder) == whole
-    manifest.verify(folder)
 
 
 @given(data=st.data())
@@ -139,21 +136,6 @@ def test_edited_validations_are_read_or_named(
         assert kept.stopped_improving(1) == as_good
 
 
-SHAPES = [
-    (object, 5),
-    (dict, {}),
-    ([int], [1, 2]),
-    ({str: float}, {"a": 1, "b": 1.5}),
-    ({"a": str, "b": [{"c": int}]}, {"a": "x", "b": [{"c": 1}], "more": None}),
-]
-
-
-@pytest.mark.parametrize(("shape", "value"), SHAPES)
-def test_value_of_its_shape_is_read(tmp_path, shape, value):
-    files.write_json(tmp_path / "a.json", value)
-    assert files.read_json(tmp_path / "a.json", shape) == value
-
-
 @pytest.mark.parametrize(
     ("shape", "value", "message"),
     [
@@ -162,11 +144,7 @@ def test_value_of_its_shape_is_read(tmp_path, shape, value):
         ({str: float}, {"a": "1"}, r"it\['a'\] is '1', where float belongs"),
         ([float], [1, False], r"it\[1\] is False, where float belongs"),
         ({"a": str, "b": int}, {"c": 1}, "it lacks a, b"),
-        (
-            {"a": [{"b": int}]},
-            {"a": [{"b": None}]},
-            r"it\['a'\]\[0\]\['b'\] is",
-        ),
+        ([{"b": int}], [{"b": None}], r"it\[0\]\['b'\] is None, where int"),
     ],
 )
 def test_value_of_another_shape_is_named(tmp_path, shape, value, message):
@@ -208,3 +186,147 @@ def test_missing_home_is_named():
 def test_path_without_a_name_is_refused(name):
     with pytest.raises(errors.UserError, match="is not the name of a file"):
         files.write_text(pathlib.Path(name), "")
+
+
+CONFIG = {
+    "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:65535"]},
+    "task": {"type": "worker", "index": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def run(vocabularies, tmp_path_factory):
+    """Return a folder with run.json and a vocabulary, as the trainer does."""
+    folder = tmp_path_factory.mktemp("run")
+    vocabulary = {"size": 300, "sha256": vocabularies.sha256}
+    contents = {"splits": {}, "vocabulary": vocabulary}
+    files.write_json(folder / "manifest.json", contents)
+    stored = run_json.settings(
+        build_problem("number_words_ende"),
+        "tiny",
+        registry.build_hparams("tiny"),
+        1,
+        folder,
+        vocabularies,
+        8,
+    )
+    run_json.start(folder, stored, vocabularies, "one CPU")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(run):
+    return files.read_json(run / run_json.RUN)
+
+
+def test_run_without_model_is_refused(run, settings):
+    hparams = {k: v for k, v in settings["hparams"].items() if k != "model"}
+    files.write_json(run / run_json.RUN, settings | {"hparams": hparams})
+    message = r"run\.json is damaged: it\['hparams'\] lacks model\."
+    with pytest.raises(errors.UserError, match=message):
+        Run.open(run)
+
+
+@given(data=st.data())
+def test_edited_run_is_opened_or_explained(run, settings, data):
+    content = data.draw(edited_json(settings))
+    (run / run_json.RUN).write_bytes(content)
+    try:
+        found = Run.open(run)
+        assert found.vocabularies
+    except errors.UserError as error:
+        assert str(run) in str(error)
+        return
+    assert isinstance(found.hparams, hparam.HParams)
+    assert found.vocabularies.sha256 == found.settings["vocabulary_sha256"]
+    again = dataclasses.replace(found.problem)
+    assert again.arguments == found.problem.arguments
+
+
+@given(data=st.data())
+def test_edited_run_resumes_or_is_explained(run, settings, vocabularies, data):
+    (run / run_json.RUN).write_bytes(data.draw(edited_json(settings)))
+    try:
+        run_json.start(run, settings, vocabularies, "one CPU")
+    except errors.UserError as error:
+        assert str(run / run_json.RUN) in str(error)
+        return
+    assert Run.open(run).settings["hparams"] == settings["hparams"]
+
+
+@given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
+def test_edited_scores_are_read_or_named(run, content):
+    opened = Run(run, {}, None, None)
+    path = opened.translations_folder / "test.json"
+    path.parent.mkdir(exist_ok=True)
+    found = read_or_refuse(lambda _: opened.stored_scores(), path, content)
+    assert found is None or isinstance(found["test"], dict)
+
+
+@given(
+    edited_json(
+        {
+            "settings": {},
+            "checkpoints": [{"step": 9, "sha256": "a", "scores": {"ter": 1.0}}],
+        }
+    )
+)
+def test_edited_checkpoint_scores_are_shown_or_named(run, content):
+    path = run / history.SCORES_FOLDER / "test.json"
+    path.parent.mkdir(exist_ok=True)
+
+    def read(path):
+        stored = history.CheckpointScores(run, path.stem, {})
+        return stored.table(Suite(("ter",)))
+
+    found = read_or_refuse(read, path, content)
+    assert found is None or "ter" in found
+
+
+@given(edited_json(CONFIG))
+@example(b"[" * 100_000)
+@example(json.dumps(CONFIG | {"task": {"type": "worker", "index": True}}))
+@example(json.dumps(CONFIG | {"task": {"type": "worker", "index": 1.0}}))
+def test_edited_cluster_is_valid_or_explained(content):
+    text = content if isinstance(content, str) else content.decode("latin-1")
+    text = text.replace("\0", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CONFIG", text)
+        try:
+            devices.check_tf_config()
+        except errors.UserError as error:
+            assert "TF_CONFIG" in str(error)
+            return
+    config = json.loads(text)
+    task = config["task"]
+    assert type(task["index"]) is int
+    cluster = tf.train.ClusterSpec(config["cluster"])
+    assert cluster.task_address(task["type"], task["index"])
+
+
+@pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
+def test_checkpoint_without_a_name_is_refused(path, tmp_path):
+    with pytest.raises(errors.UserError, match="There is no checkpoint"):
+        checkpoints.CheckpointReader(path)
+    with pytest.raises(errors.UserError, match="No checkpoint"):
+        checkpoints.average([path], tmp_path)
+
+
+@given(st.one_of(st.text(max_size=20), st.from_regex(r"\A[a.:\[\]]*:\d+\Z")))
+@example("a:65536")
+@example("a:" + "9" * 5_000)
+@example("a:²")
+def test_server_has_host_and_port_or_is_refused(server):
+    try:
+        found = client.connect(connection.Address("rest", server))
+    except errors.UserError as error:
+        assert repr(server) in str(error)
+    else:
+        assert found.host and 0 <= found.port <= 65_535
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "..", "é" * 70])
+def test_impossible_host_name_is_refused(host):
+    found = client.connect(connection.Address("rest", f"{host}:1"))
+    with pytest.raises(errors.UserError, match="says no HTTP: Unicode"):
+        found.translate(["a"])

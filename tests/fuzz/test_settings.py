@@ -13,6 +13,7 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.io import fields
 from t2t_repro.problem import build_problem
 
+registry.load_definitions()  # for the parameters below
 NAMES = [
     *(entry.name for entry in registry.problems),
     *(f"{entry.name}_rev" for entry in registry.problems),

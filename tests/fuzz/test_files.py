@@ -1,19 +1,27 @@
-"""Edited text files: each is read, or named by an error, with the line."""
+"""Edited files of text, vocabularies and shards: each is read, or named."""
 
+import contextlib
 import gzip
 import itertools
+import pathlib
+import tempfile
+import types
 
 import pyarrow as pa
 import pytest
-from file_strategies import edited_bytes, read_or_refuse
+from file_strategies import LINES, edited_bytes, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from t2t_repro import errors
+from t2t_repro.cli import decoder_flags
+from t2t_repro.data import corpus
 from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
 from t2t_repro.text import pair_files, parallel_files, trees
+from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary import EOS
 
 TEXT = (
     b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
@@ -104,32 +112,6 @@ def test_edited_file_of_pairs_is_read_or_named(folder, kind, data):
         assert parallel_files.is_text(line) and "\n" not in line
 
 
-@given(edited_bytes(TEXT), edited_bytes(TEXT))
-def test_pairs_are_of_all_lines_or_refused(folder, inputs, targets):
-    (folder / "inputs").write_bytes(inputs)
-    paths = folder / "inputs", folder / "targets"
-    pairs = (
-        read_or_refuse(
-            lambda _: list(parallel_files.read_pairs(*paths)), paths[1], targets
-        )
-        if _decodes(inputs)
-        else None
-    )
-    if pairs is not None:
-        assert [list(side) for side in zip(*pairs, strict=True)] in (
-            [read_all(path) for path in paths],
-            [],
-        )
-
-
-def _decodes(content):
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def assert_is_tree(tree):
     assert len(tree.words) == len(tree.tags)
     for label, first, end in tree.spans:
@@ -173,53 +155,131 @@ def test_treebank_pairs_score_as_their_own_parses(folder, content):
         assert found["bracketing_exact_match"].value in (0, 100)
 
 
-WORDS = st.text(alphabet="aB.,-*'$é", min_size=1, max_size=4)
-TAGS = st.sampled_from(["NN", ",", ".", "``", "-LRB-", "XX"])
-NODES = st.recursive(
-    st.tuples(TAGS, WORDS),
-    lambda parts: st.tuples(
-        st.sampled_from(["S", "NP", "VP-X", "", "TOP"]),
-        st.lists(parts, min_size=1, max_size=3),
-    ),
-    max_leaves=8,
-).filter(lambda node: isinstance(node[1], list))
+TEXTS = {"train.en": b"one\n" * 9, "train.de": b"eins\n" * 9}
+IDS = {"inputs": [[5, 1], [6, 7, 1]], "targets": [[8, 1], [1]]}
 
 
-def bracketed(node, space):
-    """Return a node as text, with white space between any two tokens."""
-    label, content = node
-    if isinstance(content, str):  # always on one line
-        blank = space.strip("\n")
-        return f"({blank}{label} {blank}{content}{blank})"
-    inner = f"{space} ".join(bracketed(part, space) for part in content)
-    return f"({label}{space} {inner}{space})"
+@pytest.fixture(scope="module")
+def archive(folder):
+    (folder / "kit").mkdir()
+    for name, content in TEXTS.items():
+        (folder / "kit" / name).write_bytes(content)
+    parallel_files.pack(folder / "kit", folder / "kit.zip")
+    return (folder / "kit.zip").read_bytes()
 
 
-def built(node, builder):
-    label, content = node
-    if isinstance(content, str):
-        builder.add(label, content)
+@given(data=st.data())
+def test_edited_vocabulary_works_or_is_named(vocabulary, folder, data):
+    content = data.draw(edited_bytes(vocabulary.model))
+    found = read_or_refuse(Bpe.load, folder / "vocab", content)
+    if found:
+        for line in ("two birds sing", "日本", ""):
+            (ids,) = found.encode([line])
+            assert ids[-1] == EOS and max(ids) < found.size
+            assert len(found.decode([ids])) == 1
+
+
+@pytest.fixture(scope="module")
+def shard(folder):
+    text = {"inputs": ["a", "b"], "targets": ["A", ""]}
+    corpus.write_shard(folder / "whole.arrow", IDS, text, 300, {"read": 2})
+    return (folder / "whole.arrow").read_bytes()
+
+
+@given(data=st.data())
+def test_edited_shard_has_pairs_or_is_named(folder, shard, data):
+    content = data.draw(edited_bytes(shard))
+    path = folder / "shard.arrow"
+    found = read_or_refuse(lambda path: corpus.Corpus([path]), path, content)
+    if found is None:
         return
-    builder.open(label)
-    for part in content:
-        built(part, builder)
-    builder.close()
+    for side in corpus.SIDES:
+        assert len(found.lengths[side]) == len(found)
+        rows = found.sentences(side)
+        assert list(map(len, rows)) == found.lengths[side].tolist()
+        with contextlib.suppress(errors.UserError):
+            assert {type(line) for line in found.text(side)} <= {str}
 
 
-@given(st.lists(NODES, max_size=3), st.sampled_from(["", "  ", "\n  ", "\t"]))
-def test_brackets_in_any_layout_give_the_same_tree(nodes, space):
-    text = "\n".join(bracketed(node, space) for node in nodes)
-    expected = []
-    for node in nodes:
-        builder = trees.Builder()
-        built(node, builder)
-        expected.append(builder.tree())
-    found = list(trees.read(text.split("\n"), "here"))
-    assert found == expected
-    for tree in found:
-        normal = trees.normalize(tree)
-        assert trees.normalize(normal) == normal
-        assert (
-            trees.read_line(trees.write_line(normal), normal.words).tree
-            == normal
+@given(data=st.data())
+def test_edited_archive_is_whole_or_is_named(folder, archive, data):
+    content = data.draw(edited_bytes(archive))
+    parent = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    found = read_or_refuse(
+        lambda path: parallel_files.unpack(path, parent),
+        folder / "kit.zip",
+        content,
+    )
+    whole = {p.name: p.read_bytes() for p in found.iterdir()} if found else None
+    assert whole in (None, TEXTS)
+    assert [path for path in parent.iterdir() if path.is_dir()] == (
+        [found] if found else []
+    )
+
+
+PAIRS = "a b\tc d\n\te\r\né \u2028\t\u0085\n".encode()
+# A byte order mark that begins a file is not part of its text.
+FIELDS = LINES.map(
+    lambda line: line.replace("\t", " ").rstrip("\r").lstrip("\ufeff")
+)
+
+
+@pytest.fixture(scope="module")
+def path(folder):
+    return folder / "pairs.txt"
+
+
+def read_pairs(path):
+    """Return the pairs of a file, as the flag --score_file names it."""
+    return decoder_flags.Options(score_file=str(path)).read_pairs()
+
+
+@given(edited_bytes(PAIRS))
+def test_edited_file_of_pairs_is_read_or_named_by_line(path, content):
+    path.write_bytes(content)
+    pairs = []
+    try:
+        for pair in read_pairs(path):
+            assert len(pair) == 2 and not set("".join(pair)) & set("\t\n")
+            pairs.append(pair)
+    except errors.UserError as error:
+        assert f"{path}, line {len(pairs) + 1}" in str(error)
+    else:
+        assert len(pairs) == len(content.removesuffix(b"\n").split(b"\n")) or (
+            not content and not pairs
         )
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS), max_size=5))
+def test_pairs_are_read_as_written(path, pairs):
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
+    assert list(read_pairs(path)) == pairs
+
+
+@given(edited_bytes(PAIRS), st.integers(0, 4))
+def test_prefix_file_has_a_line_for_each_input_or_is_refused(
+    path, content, total
+):
+    sources = path.with_name("in")
+    sources.write_text("a b\n" * total)
+    options = decoder_flags.Options(
+        decode_from_file=str(sources), decode_prefix_file=str(path)
+    )
+
+    def read(_):
+        options.count_lines(types.SimpleNamespace(target_languages=()))
+        return list(options.read_beside("decode_prefix_file"))
+
+    found = read_or_refuse(read, path, content)
+    assert found is None or len(found) == total
+    assert decoder_flags.Options().read_beside("decode_prefix_file") is None
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, MemoryError, SystemExit])
+def test_finished_lines_are_kept_after_any_error(tmp_path, error):
+    options = decoder_flags.Options(decode_to_file=str(tmp_path / "out"))
+    with pytest.raises(error), options.open_output() as write:
+        write("finished")
+        raise error
+    assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
+    assert (tmp_path / "out.partial").read_text() == "finished\n"
