@@ -2,10 +2,14 @@
 
 import ctranslate2
 import numpy as np
+from imported_models import log_probs
+
+from t2t_repro.text.vocabulary import EOS, PAD
 
 specs = ctranslate2.specs
 TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "e", "\u2581f", "g"]
 SIZE, HEADS, WIDTH = 16, 2, 24
+MAX_OUTPUT = 20  # tokens
 
 
 def draw(spec, seed):
@@ -84,3 +88,41 @@ def save(spec, folder, quantization=None):
     spec.optimize(quantization)
     spec.save(str(folder))
     return folder
+
+
+def assert_same_outputs(
+    folder, model, pair, lines, targets, source_end=(), **settings
+):
+    """Compare log-probabilities and greedy outputs with CTranslate2's.
+
+    Args:
+        folder: the model for CTranslate2.
+        model: ours.
+        pair: vocabularies of both.
+        lines: sources.
+        targets: lines to score, one for each source.
+        source_end: tokens that a caller of CTranslate2 appends.
+        **settings: of translate_batch().
+    """
+    source, target = pair
+    theirs = ctranslate2.Translator(
+        str(folder), compute_type="float32", intra_threads=1
+    )
+    ids, chosen = source.encode(lines), target.encode(targets)
+    inputs = [[*source.pieces(row[:-1]), *source_end] for row in ids]
+    outputs = [target.pieces(row[:-1]) for row in chosen]
+    scored = theirs.score_batch(inputs, outputs)
+    for row, target_row, result in zip(ids, chosen, scored, strict=True):
+        _, ours = log_probs(model, row, target_row)
+        np.testing.assert_allclose(result.log_probs, ours, atol=2e-4)
+    translated = theirs.translate_batch(
+        inputs, beam_size=1, max_decoding_length=MAX_OUTPUT, **settings
+    )
+    pieces = target.pieces(range(target.size))
+    for row, result in zip(ids, translated, strict=True):
+        found = [*map(pieces.index, result.hypotheses[0]), EOS]
+        ours, _ = log_probs(model, row, found)
+        ours[:, PAD] = -np.inf
+        ours[0, EOS] = -np.inf  # CTranslate2's outputs are not empty
+        # The best id after each prefix; the longest are cut without EOS.
+        assert ours.argmax(-1).tolist()[:MAX_OUTPUT] == found[:MAX_OUTPUT]

@@ -73,6 +73,28 @@ def exported(build_exportable, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def export_to_ctranslate2(tiny_hparams, randomize, tmp_path):
+    """Return a function that exports a random model: it, and its folder.
+
+    Its arguments are vocabularies, a card, and changes of hparams.
+    """
+    from t2t_repro.hparam import DecodeHParams
+    from t2t_repro.models import building
+    from t2t_repro.serving import exporting
+
+    def export(pair, card=(), **changes):
+        changes = {"num_hidden_layers": 1, "max_length": 8} | changes
+        hparams = dataclasses.replace(tiny_hparams, **changes)
+        model, folder = building.build(hparams, **pair.sizes), tmp_path / "out"
+        randomize(model)
+        search = DecodeHParams(max_input_length=16, extra_length=8)
+        exporting.export_ctranslate2([model], pair, search, folder, dict(card))
+        return model, folder
+
+    return export
+
+
 @pytest.fixture(scope="session")
 def toy_exports(tmp_path_factory):
     """Return a folder with versions 1 and 2 of a model that loads fast.

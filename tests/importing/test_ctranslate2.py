@@ -1,32 +1,30 @@
-"""Imported models of CTranslate2 compute what CTranslate2 does."""
+"""Imported models of CTranslate2 compute what it does; the files of others."""
 
 import dataclasses
+import json
+import struct
 
 import imported_models
 import numpy as np
 import pytest
-import sentencepiece
 from imported_models import log_probs
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors
-from t2t_repro.hparam import DecodeHParams
-from t2t_repro.importing import run_writer
+from t2t_repro.importing import ctranslate2_files, run_writer
 from t2t_repro.importing.ctranslate2 import read
-from t2t_repro.io import files
-from t2t_repro.models import building
-from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.text.vocabulary import EOS, WhitespaceTokens
+from t2t_repro.text.vocabulary import WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-ctranslate2 = pytest.importorskip(
+pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
 )
 from ctranslate2_specs import (  # noqa: E402
     SIZE,
     TOKENS,
     WIDTH,
+    assert_same_outputs,
     build,
     save,
     specs,
@@ -157,32 +155,12 @@ def read_model(folder):
     return imported_models.build(found), found
 
 
-def compare(folder, atol=2e-4, source_end=()):
-    """Compare log-probabilities and greedy outputs with CTranslate2's."""
+def compare(folder, source_end=()):
+    """Compare the outputs of a folder with ours; return what was read."""
     model, found = read_model(folder)
-    source, target = found.vocabularies
-    theirs = ctranslate2.Translator(
-        str(folder), compute_type="float32", intra_threads=1
+    assert_same_outputs(
+        folder, model, found.vocabularies, SOURCES, TARGETS, source_end
     )
-    inputs = [[*line.split(), *source_end] for line in SOURCES]
-    scored = theirs.score_batch(inputs, [line.split() for line in TARGETS])
-    for i, result in enumerate(scored):
-        (ids,), (chosen,) = (
-            source.encode([SOURCES[i]]),
-            target.encode([TARGETS[i]]),
-        )
-        _, ours = log_probs(model, ids, chosen)
-        np.testing.assert_allclose(result.log_probs, ours, atol=atol)
-    translated = theirs.translate_batch(
-        inputs, beam_size=1, max_decoding_length=9
-    )
-    for line, result in zip(SOURCES, translated, strict=True):
-        pieces = target.pieces(range(target.size))
-        chosen = [pieces.index(token) for token in result.hypotheses[0]]
-        (ids,) = source.encode([line])
-        best, _ = log_probs(model, ids, [*chosen, EOS])
-        best[0, EOS] = -np.inf  # CTranslate2's outputs are not empty
-        assert best.argmax(-1).tolist()[: len(chosen)] == chosen
     return found
 
 
@@ -203,11 +181,10 @@ def test_log_probabilities_and_greedy_outputs_equal_ctranslate2s(
     }
 
 
-@pytest.mark.parametrize("kind", ["int8", "int16", "float16"])
-def test_rounded_weights_are_those_of_ctranslate2(kind, tmp_path):
+def test_quantized_weights_are_those_of_ctranslate2(tmp_path):
     """CTranslate2 multiplies them out, too, if it computes in float32."""
     spec = build(like_fairseq, pre_norm=True)
-    found = compare(save(spec, tmp_path / "model", kind))
+    found = compare(save(spec, tmp_path / "model", "int8"))
     assert found.hparams["shared_embedding_and_softmax_weights"]
 
 
@@ -227,33 +204,6 @@ def test_forward_pass_is_compared_with_ctranslate2s(starts_with_eos, tmp_path):
         run_writer.compare(found, hparams, variables)
 
 
-def test_vocabularies_of_two_sides_are_read(tmp_path):
-    def pieces_apart(spec):
-        spec.register_target_vocabulary([])
-        spec._vocabularies["target"] = [[*TOKENS[:9], "z"]]
-
-    found = compare(save(build(pieces_apart), tmp_path / "model"))
-    assert not found.vocabularies.is_shared
-
-
-@pytest.fixture
-def export(tiny_hparams, randomize, tmp_path):
-    """Return a function that exports a random model: it, and its folder."""
-
-    def export(pair, card=(), **changes):
-        hparams = dataclasses.replace(
-            tiny_hparams, num_hidden_layers=1, max_length=8, **changes
-        )
-        model = building.build(hparams, **pair.sizes)
-        randomize(model)
-        search = DecodeHParams(max_input_length=16, extra_length=8)
-        folder = tmp_path / "export"
-        exporting.export_ctranslate2([model], pair, search, folder, dict(card))
-        return model, folder
-
-    return export
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -263,13 +213,12 @@ def export(tiny_hparams, randomize, tmp_path):
     ],
     ids=["imported", "relative_sizes", "learned"],
 )
-def test_own_exports_are_imported_with_their_vocabulary(
-    export, vocabulary, changes
+def test_own_export_is_imported_with_its_vocabulary(
+    export_to_ctranslate2, vocabulary, changes
 ):
-    is_named = "learned_start" in changes  # else the file shows the type
-    card = {"problem_arguments": {"vocabulary_type": "bpe"} if is_named else {}}
+    card = {"problem_arguments": {"vocabulary_type": "bpe"}}
     pair = Vocabularies.shared(vocabulary)
-    model, folder = export(pair, card, **changes)
+    model, folder = export_to_ctranslate2(pair, card, **changes)
     imported, found = read_model(folder)
     assert found.vocabulary_type == "bpe"
     assert found.vocabularies.sha256 == vocabulary.sha256
@@ -284,20 +233,24 @@ def test_own_exports_are_imported_with_their_vocabulary(
     )
 
 
-def test_own_export_with_separate_vocabularies(export, vocabulary):
+def test_own_export_with_separate_vocabularies(
+    export_to_ctranslate2, vocabulary
+):
     pair = Vocabularies(vocabulary, Bpe.learn(["ein Vogel singt"] * 5, 270))
-    _, folder = export(pair, shared_embedding_and_softmax_weights=False)
+    changes = {"shared_embedding_and_softmax_weights": False}
+    _, folder = export_to_ctranslate2(pair, **changes)
     found = read(folder)
     assert found.vocabularies.target.model == pair.target.model
+    assert found.vocabulary_type == "bpe"  # by the files, without a card
     other = Bpe.learn(["ein Fisch singt"] * 5, 270)
     (folder / "vocab.targets.model").write_bytes(other.model)
     with pytest.raises(errors.UserError, match="vocab.targets.model are not"):
         read(folder)
 
 
-def test_own_export_of_tokens_is_imported_as_such(export):
+def test_own_export_of_tokens_is_imported_as_such(export_to_ctranslate2):
     words = WhitespaceTokens.learn(SOURCES, 9)
-    _, folder = export(Vocabularies.shared(words))
+    _, folder = export_to_ctranslate2(Vocabularies.shared(words))
     found = read(folder)
     assert found.vocabulary_type == "whitespace_tokens"
     assert found.vocabularies.source.model == words.model
@@ -322,13 +275,175 @@ def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
     model, found = read_model(folder)
     assert found.vocabulary_type == "mapped_sentence_piece"
     assert found.vocabularies.is_shared and found.files[-1].suffix == ".model"
-    theirs = ctranslate2.Translator(str(folder), compute_type="float32")
-    spell = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
-    line, target = "two birds sing", "a cat"
-    (result,) = theirs.score_batch(
-        [spell.Encode(line, out_type=str)], [spell.Encode(target, out_type=str)]
+    lines = ["two birds sing", "a cat"]
+    spelled, expected = (
+        [side.pieces(row) for row in side.encode(lines)]
+        for side in (found.vocabularies.source, vocabulary)
     )
-    ids, chosen = found.vocabularies.source.encode([line, target])
-    _, ours = log_probs(model, ids, chosen)
-    np.testing.assert_allclose(result.log_probs, ours, atol=2e-4)
-    assert files.read_json(folder / "config.json")["bos_token"] == "<s>"
+    assert spelled == expected
+    assert_same_outputs(folder, model, found.vocabularies, lines, lines[::-1])
+
+
+def refused(folder, message):
+    """Assert that a folder is refused with a message."""
+    with pytest.raises(errors.UserError, match=message):
+        read(folder)
+
+
+def test_other_specifications_are_named(tmp_path):
+    write(tmp_path / "model.bin", spec="TransformerDecoderSpec")
+    refused(tmp_path, "specification in .* got 'TransformerDecoderSpec'")
+    write(tmp_path / "model.bin", revision=8)
+    refused(tmp_path, "revision of its specification .* at most 7; got 8")
+
+
+def test_text_vocabulary_is_read_as_ctranslate2_does(tmp_path):
+    folder = save(build(), tmp_path / "model")
+    vocabulary = folder / "shared_vocabulary.json"
+    tokens = json.loads(vocabulary.read_text())
+    vocabulary.unlink()
+    text = folder / "shared_vocabulary.txt"
+    text.write_bytes("".join(f"{token}\r\n" for token in tokens).encode())
+    found = read(folder)
+    assert set(tokens) < set(found.vocabularies.source.pieces(range(11)))
+    # The unknown token comes last if the file lacks it.
+    text.write_text("\n".join(tokens[1:]))
+    found = read(folder)
+    assert found.vocabularies.source.pieces([found.vocabularies.source.unknown])
+
+
+def test_vocabularies_of_two_sides_are_read(tmp_path):
+    folder = save(build(), tmp_path / "model")
+    (folder / "shared_vocabulary.json").unlink()
+    target = folder / "target_vocabulary.json"
+    target.write_text(json.dumps([*TOKENS[:-1], "z"]))
+    source = folder / "source_vocabulary.json"
+    source.write_text(json.dumps([*TOKENS[:-1], TOKENS[3]]))
+    refused(folder, "Cannot use .*source_vocabulary.json")
+    source.write_text(json.dumps(TOKENS))
+    found = compare(folder)
+    assert not found.vocabularies.is_shared
+    assert [file.name for file in found.files] == [
+        *("model.bin", "config.json"),
+        *("source_vocabulary.json", "target_vocabulary.json"),
+    ]
+
+
+def write(file, version=6, spec="TransformerSpec", revision=7, variables=()):
+    """Write a model.bin of variables (name, shape, type, bytes of values)."""
+
+    def text(value):
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    parts = [struct.pack("<I", version)]
+    if version > 1:
+        parts += [text(spec), struct.pack("<I", revision)]
+    parts.append(struct.pack("<I", len(variables)))
+    for name, shape, kind, values in variables:
+        size = len(values) if version > 3 else len(values) // kind
+        parts += [text(name), struct.pack("<B", len(shape))]
+        parts += [struct.pack("<I", n) for n in shape]
+        parts += [struct.pack("<BI", kind, size), values]
+    if version > 2:
+        parts.append(struct.pack("<I", 0))
+    file.write_bytes(b"".join(parts))
+
+
+def test_variables_of_all_types_are_read(tmp_path):
+    rows = np.array([[1.5, -2.0], [0.25, 3.0]], np.float32)
+    bfloat16 = (rows.view(np.uint32) >> 16).astype(np.uint16)
+    scale = np.array([2, 4], np.float32)
+    variables = [
+        ("a/weight", (2, 2), 0, rows.tobytes()),
+        ("b/weight", (2, 2), 4, rows.astype(np.float16).tobytes()),
+        ("c/weight", (2, 2), 5, bfloat16.tobytes()),
+        ("d/weight", (2, 2), 1, np.int8([[2, 4], [6, 8]]).tobytes()),
+        ("d/weight_scale", (2,), 0, scale.tobytes()),
+        ("e/weight", (2, 2), 2, np.int16([[500, 4], [6, 8]]).tobytes()),
+        ("eos_token", (4,), 1, b"</s>"),
+        ("heads", (), 2, np.int16(8).tobytes()),
+        ("flag", (), 1, b"\1"),
+        ("scale", (), 0, np.float32(0.5).tobytes()),
+    ]
+    write(tmp_path / "model.bin", version=5, variables=variables)
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
+    for name in "abc":
+        np.testing.assert_array_equal(
+            found.tensors.take(f"{name}/weight"), rows
+        )
+    np.testing.assert_array_equal(
+        found.tensors.take("d/weight"), [[1, 2], [1.5, 2]]
+    )
+    np.testing.assert_allclose(
+        found.tensors.take("e/weight"), [[0.5, 0.004], [0.006, 0.008]]
+    )
+    take = found.attributes.take
+    assert take("eos_token", "") == "</s>" and take("heads", 1) == 8
+    assert take(("other", "flag"), False) is True and take("no", 3) == 3
+    assert take("scale", None) == 0.5
+    found.tensors.refuse_rest()
+    found.attributes.refuse_rest()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_old_versions_are_read(tmp_path, version):
+    name = "transformer/decoder/layer_0/masked_multi_head/conv1d_1/kernel:0"
+    values = np.arange(4, dtype=np.float32)
+    write(
+        tmp_path / "model.bin",
+        version=version,
+        revision=1,
+        variables=[(name, (2, 2), 4, values.tobytes())],
+    )
+    found = ctranslate2_files.read_model(tmp_path / "model.bin")
+    path = "decoder/layer_0/self_attention/linear_1/weight"
+    np.testing.assert_array_equal(found.tensors.take(path).ravel(), values)
+
+
+BYTE = "a", (), 1, b"\1"
+
+
+def scaled(count):
+    """Return two rows of int8, and so many scales, which are 0."""
+    scales = "a_scale", (count,), 0, bytes(4 * count)
+    return [("a", (2, 1), 1, b"12"), scales]
+
+
+@pytest.mark.parametrize(
+    ("version", "variables", "message"),
+    [
+        (7, [BYTE], "its version is 7"),
+        (6, [("a", (1,) * 4, 0, b"1234")], "a has 4 dimensions"),
+        (6, [("a", (1,), 9, b"1234")], "a has the unknown data type 9"),
+        (3, [("a", (1,), 3, b"123")], "a has the unknown data type 3"),
+        (6, [("a", (2,), 0, b"1234")], "a has 4 bytes and the shape"),
+        (6, [("a", (4,), 1, b"1234")], "a has int8 and no scale"),
+        (6, [("a", (1,), 3, b"1234")], "a has int32 and no scale"),
+        (6, [BYTE, BYTE], "it has a twice"),
+        (6, scaled(1), r"a has 2 rows and scales \[1\]"),
+        (6, scaled(2), "a scale of a is not above 0"),
+    ],
+)
+def test_damaged_file_is_refused(version, variables, message, tmp_path):
+    write(tmp_path / "model.bin", version, variables=variables)
+    with pytest.raises(
+        errors.UserError, match=f"as a model of CTranslate2: {message}"
+    ):
+        ctranslate2_files.read_model(tmp_path / "model.bin")
+
+
+def test_bytes_after_the_end_are_refused(tmp_path):
+    file = tmp_path / "model.bin"
+    write(file)
+    file.write_bytes(file.read_bytes() + b"12")
+    refused(tmp_path, "2 bytes follow its end")
+
+
+def test_attribute_has_one_value_of_its_type(tmp_path):
+    variables = [BYTE, ("b", (), 1, b"\2"), ("heads", (), 0, b"\0\0\0@")]
+    write(tmp_path / "model.bin", variables=variables)
+    take = ctranslate2_files.read_model(tmp_path / "model.bin").attributes.take
+    with pytest.raises(errors.UserError, match="a and b .* one meaning"):
+        take(("a", "b"), 0)
+    with pytest.raises(errors.UserError, match="heads in .*type int; got 2.0"):
+        take("heads", 8)
