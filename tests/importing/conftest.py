@@ -1,14 +1,6 @@
-"""Fixtures: registered definitions, and models that importers compare with."""
+"""A fixture: models whose shapes importers compare with."""
 
 import pytest
-
-from t2t_repro import registry
-
-
-@pytest.fixture(scope="session")
-def definitions():
-    """Load the definitions, as commands do."""
-    registry.load_definitions()
 
 
 @pytest.fixture(scope="module", autouse=True)

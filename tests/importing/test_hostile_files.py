@@ -6,13 +6,13 @@ Edited files are in tests/fuzz/; these are made by hand.
 import json
 import os
 import pickle
-import shutil
 import struct
 import zipfile
 
 import numpy as np
 import opennmt_tf_models
 import pytest
+from imported_models import write_huggingface
 
 from t2t_repro import errors
 from t2t_repro.importing import (
@@ -27,18 +27,12 @@ from t2t_repro.importing import (
 )
 
 
-@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2", "F4"])
-def test_safetensors_of_a_type_without_arrays_are_refused(tmp_path, kind):
-    entry = {"dtype": kind, "shape": [2], "data_offsets": [0, 2]}
-    if kind == "F4":
-        entry["data_offsets"] = [0, 1]
+@pytest.mark.parametrize(("kind", "size"), [("F8_E4M3", 2), ("F4", 1)])
+def test_safetensors_of_a_type_without_arrays_are_refused(tmp_path, kind, size):
+    entry = {"dtype": kind, "shape": [2], "data_offsets": [0, size]}
     header = json.dumps({"a": entry}).encode()
     path = tmp_path / "model.safetensors"
-    path.write_bytes(
-        struct.pack("<Q", len(header))
-        + header
-        + bytes(2)[: entry["data_offsets"][1]]
-    )
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
     with pytest.raises(errors.UserError, match=f"a in .* {kind}, of a quanti"):
         arrays.read_weights(path)
 
@@ -130,16 +124,6 @@ def test_aliases_of_yaml_make_a_short_message(tmp_path):
     with pytest.raises(errors.UserError) as error:
         model_files.read_yaml(path)
     assert len(str(error.value)) < 1_000
-
-
-@pytest.mark.parametrize(
-    "number", [".nan", ".inf", "-1", "0x" + "f" * 9_000, "true", "1e300"]
-)
-def test_number_of_no_search_is_refused(tmp_path, number):
-    path = tmp_path / "data.yml"
-    path.write_text(f"params: {{length_penalty: {number}}}\n")
-    with pytest.raises(errors.UserError, match="length_penalty in .* must be"):
-        opennmt_tf.read_search(model_files.read_yaml(path), path)
 
 
 @pytest.fixture
@@ -250,13 +234,7 @@ RECURSIVE["model"] = RECURSIVE["args"] = RECURSIVE
     [
         RECURSIVE,
         {"args": {"arch": np.zeros(3)}},
-        {
-            "args": {
-                "arch": "transformer",
-                1: 2,
-                "cross_self_attention": np.zeros(2),
-            }
-        },
+        {"args": {"arch": "transformer", 1: 2, "adaptive_input": np.zeros(2)}},
         {"args": {"arch": "transformer", "encoder_layers": 10**5_000}},
         {"args": {"arch": "transformer", "dropout": float("nan")}},
         {"cfg": {"model": {"_name": "transformer"}, "task": {3: 4}}},
@@ -289,9 +267,7 @@ def test_tensors_that_share_bytes_are_limited(tmp_path, monkeypatch, tensor):
     ["generation_config.json", "tokenizer_config.json", "target_vocab.json"],
 )
 def test_optional_file_that_is_a_device_is_not_read(tmp_path, name):
-    golden = os.path.join(os.path.dirname(__file__), "..", "golden")
-    folder = tmp_path / "model"
-    shutil.copytree(os.path.join(golden, "huggingface"), folder)
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).symlink_to("/dev/zero")
-    huggingface.read(folder)
+    read = write_huggingface(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("/dev/zero")
+    read()

@@ -22,9 +22,10 @@ from marian_models import (
     write,
 )
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.importing import marian
 
+SIDES = {"source.spm": SPM, "target.spm": SPM}
 APART = {"tied-embeddings-all": False}
 TRAINED = {"transformer-train-positions": True}
 GELU = {"transformer-ffn-activation": "gelu"}
@@ -52,11 +53,6 @@ VARIANTS = {
 }
 # Marian's model is float64 here, and ours float32. Measured: 5.1e-6.
 TOLERANCE = 2e-5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _definitions():
-    registry.load_definitions()
 
 
 def _ours(ids):
@@ -193,9 +189,7 @@ def test_ids_without_a_token_and_names_of_nematus(tmp_path):
     ids = ids_by_token(["eos", "UNK", *TOKENS[2:]])
     ids["beyond"] = 900
     del ids[TOKENS[5]]
-    folder, _, _ = random_model(
-        tmp_path, **{"source.spm": SPM, "target.spm": SPM, "vocab.json": ids}
-    )
+    folder, _, _ = random_model(tmp_path, **SIDES, **{"vocab.json": ids})
     vocabulary = marian.read(folder).vocabularies.source
     assert vocabulary.pieces([1, 2, 6]) == ["eos", "UNK", "<unused 5>"]
 
@@ -261,9 +255,7 @@ def test_missing_and_ambiguous_files_are_named(tmp_path):
 @pytest.mark.parametrize("number", ["1", "x", -1, 10**12])
 def test_wrong_ids_are_named(tmp_path, number):
     ids = ids_by_token(TOKENS) | {TOKENS[2]: number}
-    folder, _, _ = random_model(
-        tmp_path, **{"source.spm": SPM, "target.spm": SPM, "vocab.yml": ids}
-    )
+    folder, _, _ = random_model(tmp_path, **SIDES, **{"vocab.yml": ids})
     with pytest.raises(errors.UserError, match="must be different numbers"):
         marian.read(folder)
 

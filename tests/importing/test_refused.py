@@ -61,10 +61,6 @@ def only_encoder_has_positions(spec):
     spec.encoder.position_encodings.encodings = table
 
 
-def unknown_scalar(spec):
-    spec.decoder.final_logit_softcapping = 30.0
-
-
 def unknown_matrix(spec):
     linear = spec.decoder.layer[0].ffn.linear_1
     linear.weight_zero = np.ones((3, 3), np.float32)

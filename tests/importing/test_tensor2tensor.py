@@ -107,25 +107,23 @@ def test_target_space_of_an_old_version_is_found(way, tmp_path):
     assert _difference(found, hparams, tensors, (V, V), **options) < 1e-4
 
 
-def test_unknown_target_space_is_refused(tmp_path):
-    hparams = _old()
+@pytest.mark.parametrize(
+    ("hparams", "trained", "vocabulary", "message"),
+    [
+        (_old(), None, VOCABULARY, '"target_space_id" to .*json'),
+        (models.settings(), 3, VOCABULARY, r"never trained, .* \[3\] were"),
+        (models.settings(), None, OTHER, r"has 0 matrices .*subwords"),
+    ],
+    ids=["unknown target space", "untrained", "another vocabulary"],
+)
+def test_files_that_do_not_fit_are_refused(
+    tmp_path, hparams, trained, vocabulary, message
+):
     tensors = models.arrays(hparams, (V, V))
-    with pytest.raises(errors.UserError, match='"target_space_id" to .*json'):
-        _convert(hparams, tensors, tmp_path)
-
-
-def test_untrained_target_space_is_refused(tmp_path):
-    hparams = models.settings()
-    tensors = _with_moments(models.arrays(hparams, (V, V)), 3)
-    with pytest.raises(errors.UserError, match=r"never trained, .* \[3\] were"):
-        _convert(hparams, tensors, tmp_path)
-
-
-def test_vocabulary_of_another_model_is_refused(tmp_path):
-    hparams = models.settings()
-    tensors = models.arrays(hparams, (V, V))
-    with pytest.raises(errors.UserError, match=r"has 0 matrices .*subwords"):
-        _convert(hparams, tensors, tmp_path, subwords=OTHER)
+    if trained:
+        tensors = _with_moments(tensors, trained)
+    with pytest.raises(errors.UserError, match=message):
+        _convert(hparams, tensors, tmp_path, subwords=vocabulary)
 
 
 def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
