@@ -72,31 +72,19 @@ def words(*lengths):
 
 
 @pytest.mark.parametrize(
-    ("others", "settings", "batches"),
+    ("others", "max_batch_bytes", "batches"),
     [
-        ([("b",), ("c", "d"), ("e",)], {}, [[1, 1, 1, 1]]),
-        ([("b", "c", "d"), ("e", "f")], {}, [[1, 1, 1], [1, 1]]),
-        (
-            words(9, 1, 8, 2, 9, 3, 9, 9),
-            {"timeout_secs": 0.0},
-            [[9, 9, 9, 9], [1, 2, 3, 8]],
-        ),
-        (
-            words(6, 1, 6, 5, 1),
-            {"timeout_secs": 0.0, "max_batch_bytes": 15},
-            [[6, 6], [1, 1, 5]],
-        ),
+        ([("b",), ("c", "d"), ("e",)], 100, [[1, 1, 1, 1]]),
+        ([("b", "c", "d"), ("e", "f")], 100, [[1, 1, 1], [1, 1]]),
+        (words(9, 1, 8, 2, 9, 3, 9, 9), 100, [[9, 9, 9, 9], [1, 2, 3, 8]]),
+        (words(6, 1, 6, 5, 1), 15, [[6, 6], [1, 1, 5]]),
         # As tags make it, which are added after the check of the limits.
-        (
-            words(1, 16, 1),
-            {"timeout_secs": 0.0, "max_batch_bytes": 15},
-            [[1, 1], [16]],
-        ),
+        (words(1, 16, 1), 15, [[1, 1], [16]]),
     ],
     ids=["shared", "never split", "similar lengths", "fewer", "longer"],
 )
 def test_requests_that_arrive_during_a_batch_share_the_next(
-    others, settings, batches
+    others, max_batch_bytes, batches
 ):
     """Without a time limit, long requests do not let others pass."""
     model = BlockedModel()
@@ -110,7 +98,7 @@ def test_requests_that_arrive_during_a_batch_share_the_next(
         _, *found = model.batches
         assert [list(map(len, batch)) for batch in found] == batches
 
-    run_with(model, test, **settings)
+    run_with(model, test, max_batch_bytes=max_batch_bytes, timeout_secs=0.0)
 
 
 def test_long_requests_leave_room_to_short_ones_and_let_them_pass():

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import errno
-import functools
 import os
 import signal
 import socket
@@ -18,7 +17,6 @@ from t2t_repro.server import monitoring, version_process
 from t2t_repro.server.versions import LoadedVersion
 from t2t_repro.serving import requests, version_folders
 
-SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
 STATUS = "/v1/models/t2t"
 
@@ -118,72 +116,42 @@ def test_crashed_version_is_loaded_again_beside_a_load_without_end(
 class Forks:
     """A fork server whose forks answer nothing, and report their end."""
 
-    def __init__(self, end):
-        self._end = end
+    def __init__(self, report, is_alive):
+        self._report, self._is_alive = report, is_alive
 
     def fork(self):
-        connection, self.its_connection = socket.socketpair()
-        report, self.its_report = socket.socketpair()
-        threading.Thread(target=self._end, args=(self,), daemon=True).start()
+        connection, self._its_connection = socket.socketpair()
+        report, self._its_report = socket.socketpair()
+        threading.Thread(target=self._end, daemon=True).start()
         return version_process.Fork(connection, report)
 
-
-def die(forks, report):
-    forks.its_report.send(report)
-    forks.its_connection.close()
-    forks.its_report.close()
-
-
-def die_when_killed(forks, report):
-    assert forks.its_report.recv(1) == b""
-    if report:
-        forks.its_report.send(report)
+    def _end(self):
+        if self._is_alive:
+            assert self._its_report.recv(1) == b""  # it is to be killed
+        if self._report:
+            self._its_report.send(self._report)
+        if not self._is_alive:
+            self._its_connection.close()
+            self._its_report.close()
 
 
 @pytest.mark.parametrize(
-    ("end", "report", "message"),
+    ("report", "is_alive", "message"),
     [
-        (
-            die,
-            b"was killed by SIGKILL",
-            "its process was killed by SIGKILL; is",
-        ),
-        (die, b"", "its process has ended; is there memory"),
-        (die_when_killed, b"was killed", "not answered for 0.05 s and was kil"),
-        (die_when_killed, b"", "not answered for 0.05 s and cannot be killed"),
+        (b"was killed by SIGKILL", False, "was killed by SIGKILL; is there"),
+        (b"", False, "its process has ended; is there memory"),
+        (b"was killed", True, "not answered for 0.05 s and was killed"),
+        (b"", True, "not answered for 0.05 s and cannot be killed"),
     ],
     ids=["killed", "with the fork server", "no answer", "no end"],
 )
 def test_process_that_ends_or_stops_during_a_load_is_an_error(
-    export_dir, monkeypatch, end, report, message
+    export_dir, monkeypatch, report, is_alive, message
 ):
     monkeypatch.setattr(version_process, "_KILL_SECS", 0.1)
-    forks = Forks(functools.partial(end, report=report))
-    settings = {"load_secs": 0.05} if end is die_when_killed else {}
+    settings = {"load_secs": 0.05} if is_alive else {}
     with pytest.raises(errors.UserError, match=message):
-        load(export_dir, forks, **settings)
-
-
-def test_fork_server_kills_its_processes_at_its_end(monkeypatch):
-    """A stopped one would keep its memory."""
-    control, its_control = socket.socketpair()
-    control.close()
-    read_end, write_end = os.pipe()
-    killed = []
-    report = socket.socketpair()
-
-    def fork(control, forks):
-        forks[read_end] = 123, report[0]
-        return False
-
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(version_process, "_fork", fork)
-    monkeypatch.setattr(os, "kill", lambda *args: killed.append(args))
-    with its_control, report[0], report[1]:
-        version_process.run_fork_server(its_control)
-    assert killed == [(123, signal.SIGKILL)]
-    os.close(read_end)
-    os.close(write_end)
+        load(export_dir, Forks(report, is_alive), **settings)
 
 
 def test_fork_that_fails_is_reported(monkeypatch):

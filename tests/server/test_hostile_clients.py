@@ -1,19 +1,23 @@
-"""Slow, silent, greedy and wrong clients, and honest ones beside them."""
+"""Slow, silent, greedy and wrong clients, honest ones, and the server's log."""
 
 import contextlib
 import gzip
 import json
+import logging
 import socket
+import sys
 import threading
 
 import grpc
 import pytest
 from exported_models import health_of, predict_request, stub_of, wait_for
+from processes import run_python
 
 from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.server import (
     connections,
+    json_predict,
     monitoring,
     rpc,
     server_settings,
@@ -140,17 +144,6 @@ def test_client_that_reads_nothing_is_closed(serve, monkeypatch):
         with pytest.raises(ConnectionError):  # not the timeout of the socket
             while True:
                 opened.sendall(100 * request)
-
-
-def test_new_connection_takes_the_place_of_the_longest_idle(serve, monkeypatch):
-    monkeypatch.setattr(connections, "_REPLACEABLE_SECS", 0.0)
-    with serve(max_connections=2) as server:
-        with connected(server) as first, connected(server) as second:
-            assert server.predict(BODY)[0] == 200
-            assert read_all(first) == b""
-            second.settimeout(0.1)
-            with pytest.raises(TimeoutError):
-                second.recv(1)
 
 
 def test_connection_beyond_busy_ones_is_503(serve, gate):
@@ -304,21 +297,15 @@ def test_descriptors_limit_the_connections(monkeypatch):
 def test_bodies_of_very_many_values_are_refused_before_parsing(
     server, monkeypatch, body, refused
 ):
-    parsed = []
-    loads = json.loads
-    monkeypatch.setattr(
-        "t2t_repro.server.json_predict.json.loads",
-        lambda *given, **named: parsed.append(1) or loads(*given, **named),
-    )
+    if refused:
+        monkeypatch.setattr(json_predict, "parse", None)
     _, answer = server.predict(body)
-    assert not parsed == refused
     assert ("far more values" in answer.get("error", "")) == refused
 
 
-def call(channel, **spec):
+def call(channel):
     """Translate one sentence over gRPC; return the outputs."""
-    message = predict_request(**spec)
-    return stub_of(channel).Predict(message, timeout=SECONDS).outputs
+    return stub_of(channel).Predict(predict_request(), timeout=SECONDS).outputs
 
 
 def call_without_message(channel, method=RPC):
@@ -379,3 +366,77 @@ def test_message_that_cannot_be_decoded_is_internal_and_logged(serve, caplog):
         assert "cannot be decoded" in refusal.value.details()
     assert "Refused with INTERNAL" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.slow
+def test_honest_clients_get_right_answers_under_attack(exported, tmp_path):
+    """The benchmark's exit status depends on times, which are not tested."""
+    words = "a dog ran in the park today and two birds sing cat".split()
+    (tmp_path / "text").write_text(
+        "".join(f"{x} {y} {z}\n" for x in words for y in words for z in words)
+    )
+    attacks = "mistakes", "open calls", "killed and restarted"
+    result = run_python(
+        *("-m", "scripts.benchmarks.bench_chaos"),
+        *(f"--export_dir={exported}", f"--text={tmp_path / 'text'}"),
+        *("--clients=8", "--seconds=3", "--pause=0.2"),
+        f"--attacks={','.join(attacks)}",
+    )
+    assert result.returncode in (0, 1), result.stderr
+    figures = json.loads(result.stdout.splitlines()[-1])
+    found = {one["name"]: one["value"] for one in figures}
+    for name in ("no attack", "no attack on gRPC", *attacks):
+        assert found[f"{name}: answers"] > 0
+        assert found[f"{name}: wrong"] == 0
+    for name in attacks[:2]:
+        assert found[f"{name}: attacks"] > 0
+        assert found[f"{name}: lost"] == 0
+
+
+def test_lines_of_one_message_are_limited_in_each_minute():
+    now = [0.0]
+    limit = monitoring.RateLimit(lambda: now[0])
+
+    def log(message, *arguments):
+        record = logging.LogRecord(
+            "name", logging.INFO, "file", 1, message, arguments, None
+        )
+        return limit.filter(record) and record.getMessage()
+
+    lines = [log("client %s", number) for number in range(25)]
+    assert lines[:10] == [f"client {number}" for number in range(10)]
+    assert not any(lines[10:])
+    assert log("another message") == "another message"
+    now[0] = 60.0
+    assert log("client %s", "x") == "client x (15 like it omitted)"
+    assert log("client %s", "y") == "client y"
+    now[0] = 120.0
+    assert log("client %s", "z") == "client z"
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a\nERROR b", r"a\nERROR b"),
+        ("\x1b[2J\x07\x7f", r"\x1b[2J\x07\x7f"),
+        ("\u2028\u202e\ud83d", r"\u2028\u202e\ud83d"),
+        ("grün 🐶 %s", "grün 🐶 %s"),
+    ],
+)
+def test_text_of_a_client_stays_within_its_line(text, escaped):
+    record = logging.LogRecord("n", 1, "f", 1, "got %s", (text,), None)
+    assert monitoring.escape(record)
+    assert record.getMessage() == f"got {escaped}"
+
+
+def test_traceback_does_not_look_like_other_lines():
+    try:
+        raise ValueError("a\nERROR b\x1b")
+    except ValueError:
+        cause = sys.exc_info()
+    record = logging.LogRecord("n", 1, "f", 1, "It failed.", (), cause)
+    monitoring.escape(record)
+    first, *lines = logging.Formatter().format(record).split("\n")
+    assert first == "It failed."
+    assert lines[-2:] == ["  ValueError: a", r"  ERROR b\x1b"]
+    assert all(line.startswith("  ") for line in lines)

@@ -4,28 +4,55 @@ import json
 
 import numpy as np
 import pytest
+from cases import read_cases
 
 from t2t_repro.server import batching, json_predict, request_errors
-from t2t_repro.serving import requests
+from t2t_repro.serving import connection
 
-UNKNOWN_NAME = (
-    "Failed to process element: {} key: x of 'instances' list. Error: "
-    "INVALID_ARGUMENT: JSON object: does not have named input: x"
-)
-MISSING_NAME = (
-    "Failed to process element: {} of 'instances' list. JSON object keys must "
-    "be equal to: {}"
-)
-NOT_A_VALUE = "Expecting value/list but got object at item 1 of input list"
-NOT_AN_OBJECT = "Expecting object but got list at item 1 of input list"
+# Bodies, and below each the message; then those for two inputs.
+REFUSED = read_cases("""
+[]
+    The request must be a JSON object.
+{"signature_name": 1}
+    'signature_name' must be a string.
+{"instances": "a"}
+    'instances' must be a list.
+{"instances": [{"b64": "?"}]}
+    inputs[0] is not text: Only base64 data is allowed.
+{}
+    Missing 'inputs' or 'instances' key
+{"inputs": ["a"], "instances": ["a"]}
+    Not formatted correctly expecting only one of 'inputs' or 'instances' keys
+    to exist
+{"instances": ["a", {"inputs": "b"}]}
+    Expecting value/list but got object at item 1 of input list
+{"instances": [{"b64": ""}, {"b64": 1}]}
+    Expecting value/list but got object at item 1 of input list
+{"instances": [{"inputs": "b"}, {"b64": ""}]}
+    Expecting object but got list at item 1 of input list
+{"instances": [{"inputs": "b"}, {"x": "a"}]}
+    Failed to process element: 1 key: x of 'instances' list. Error:
+    INVALID_ARGUMENT: JSON object: does not have named input: x
+{"inputs": {"x": ["a"]}}
+    Missing named input: inputs in 'inputs' object.
+{"inputs": {"b64": "YQ=="}}
+    inputs must be a list of strings.
+""")
+REFUSED_OF_TWO = read_cases("""
+{"instances": [{"inputs": "a", "targets": "b"}, {"inputs": "a"}]}
+    Failed to process element: 1 of 'instances' list. JSON object keys must be
+    equal to: inputs,targets
+{"instances": ["a"]}
+    The signature has several inputs, name them: inputs, targets.
+""")
 
 
 def read(body, *names):
-    """Return the inputs of a body; names default to ["inputs"]."""
+    """Return the inputs of these names of a body."""
     return json_predict.read_inputs(
         json_predict.parse(body).content,
-        dict.fromkeys(names or ["inputs"], batching.InputSpec()),
-        requests.Limits(),
+        dict.fromkeys(names, batching.InputSpec()),
+        connection.Limits(),
     )
 
 
@@ -35,16 +62,13 @@ def read(body, *names):
         (b'\xef\xbb\xbf{"instances": ["a"]}', [b"a"]),
         (b'{"instances": ["a"], "instances": ["b"]}', [b"a"]),
         (b'{"instances": [{"inputs": "a", "inputs": "b"}]}', [b"a"]),
-        (
-            b'{"instances": [{"b64": "YQ"}, {"b64": "YQ=="}, "b"]}',
-            [b"a", b"a", b"b"],
-        ),
+        (b'{"instances": [{"b64": "YQ"}, {"b64": "YQ=="}]}', [b"a", b"a"]),
         (b'{"instances": [{"inputs": {"b64": "YWI"}}]}', [b"ab"]),
         (b'{"inputs": [{"b64": "YQ"}, "b"], "other": NaN}', [b"a", b"b"]),
     ],
 )
 def test_inputs_are_read_like_by_tensorflow_serving(body, column):
-    assert read(body) == {"inputs": column}
+    assert read(body, "inputs") == {"inputs": column}
 
 
 def test_other_keys_are_not_kept():
@@ -52,61 +76,13 @@ def test_other_keys_are_not_kept():
     assert json_predict.parse(body) == ("x", {"inputs": ["a"]})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "JSON Parse error: The document is empty"),
-        ([], "The request must be a JSON object."),
-        ({"signature_name": 1}, "'signature_name' must be a string."),
-        ({"instances": "a"}, "'instances' must be a list."),
-        (
-            {"instances": [{"b64": "?"}]},
-            "inputs[0] is not text: Only base64 data is allowed.",
-        ),
-        ({}, "Missing 'inputs' or 'instances' key"),
-        (
-            {"inputs": ["a"], "instances": ["a"]},
-            "Not formatted correctly expecting only one of 'inputs' or "
-            "'instances' keys to exist",
-        ),
-        ({"instances": ["a", {"inputs": "b"}]}, NOT_A_VALUE),
-        ({"instances": [{"b64": ""}, {"b64": 1}]}, NOT_A_VALUE),
-        ({"instances": [{"inputs": "b"}, "a"]}, NOT_AN_OBJECT),
-        ({"instances": [{"inputs": "b"}, {"b64": ""}]}, NOT_AN_OBJECT),
-        ({"instances": [{"inputs": "b"}, {"x": "a"}]}, UNKNOWN_NAME.format(1)),
-        ({"instances": [{}]}, MISSING_NAME.format(0, "inputs")),
-        (
-            {"inputs": {"x": ["a"]}},
-            "Missing named input: inputs in 'inputs' object.",
-        ),
-        ({"inputs": {"b64": "YQ=="}}, "inputs must be a list of strings."),
-    ],
-)
-def test_wrong_body_is_explained(content, message):
-    body = content if content == b"" else json.dumps(content).encode()
+@pytest.mark.parametrize("body", [*REFUSED, *REFUSED_OF_TWO])
+def test_wrong_body_is_explained(body):
+    names = ["inputs"] if body in REFUSED else ["inputs", "targets"]
     with pytest.raises(request_errors.RequestError) as refused:
-        read(body)
+        read(body.encode(), *names)
     assert refused.value.status == 400
-    assert refused.value.message == message
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [{"inputs": "a", "targets": "b"}, {"inputs": "a"}],
-            MISSING_NAME.format(1, "inputs,targets"),
-        ),
-        (
-            ["a"],
-            "The signature has several inputs, name them: inputs, targets.",
-        ),
-    ],
-)
-def test_each_row_must_have_all_inputs(rows, message):
-    with pytest.raises(request_errors.RequestError) as refused:
-        read(json.dumps({"instances": rows}).encode(), "inputs", "targets")
-    assert refused.value.message == message
+    assert refused.value.message == (REFUSED | REFUSED_OF_TWO)[body]
 
 
 def test_answers_are_encoded_in_small_pieces():

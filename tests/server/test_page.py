@@ -14,7 +14,6 @@ from chromium import needs_chromium, visit
 from t2t_repro.server import monitoring, rest
 from t2t_repro.serving import requests
 
-SECONDS = 60  # timeout
 STATIC = pathlib.Path(rest.__file__).parent / "static"
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(not NODE, reason="no Node")
@@ -43,13 +42,6 @@ def test_page_escapes_the_models_name():
     assert "<b>" not in page
 
 
-def test_page_loads_nothing_from_other_hosts():
-    for path in STATIC.iterdir():
-        text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
-        text = text.replace("http://HOST:PORT", "")
-        assert not re.search(r"https?://|@import|url\(", text), path.name
-
-
 def test_ids_in_script_exist_in_page():
     page = (STATIC / "index.html").read_text("utf-8")
     script = (STATIC / "page.js").read_text("utf-8")
@@ -71,7 +63,7 @@ def call_script(function, *arguments):
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=SECONDS,
+        timeout=60,
     )
     return json.loads(result.stdout)
 

@@ -1,20 +1,22 @@
-"""The choice of the version in service, and its replacement."""
+"""The choice of the version in service, its replacement, and its process."""
 
 import asyncio
 import concurrent.futures
+import functools
 import shutil
 import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from exported_models import predict_request, wait_for
+from exported_models import SECONDS, predict_request, wait_for
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
+from t2t_repro.runtime import devices
 from t2t_repro.server import service, version_process, versions
-from t2t_repro.serving import requests, saved_model
+from t2t_repro.serving import connection, saved_model
 
-SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
 
 
@@ -27,7 +29,6 @@ def states(server):
 
 
 def test_new_version_replaces_old_under_load(publish, serve):
-    old, new = -1.0, -2.0
     with serve() as server:
         stop = threading.Event()
 
@@ -47,9 +48,9 @@ def test_new_version_replaces_old_under_load(publish, serve):
             finally:
                 stop.set()
             for scores in (client.result() for client in clients):
-                assert set(scores) <= {old, new}
+                assert set(scores) <= {-1.0, -2.0}
         _, answer = server.predict(BODY)
-        assert answer["predictions"][0]["scores"] == new
+        assert answer["predictions"][0]["scores"] == -2.0
         path = "/v1/models/t2t/versions/1:predict"
         assert server.predict(BODY, path)[0] == 404
 
@@ -130,21 +131,15 @@ def test_version_is_served_when_its_card_has_been_copied(
         assert "saved_model.pb" in card["files"]
 
 
-def write_warm_up(folder, *signatures):
-    """Write a warm-up request for each signature."""
-    (folder / saved_model.WARM_UP_REQUESTS).parent.mkdir()
-    with tf.io.TFRecordWriter(
-        str(folder / saved_model.WARM_UP_REQUESTS)
-    ) as file:
-        for signature in signatures:
+def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
+    path = export_dir / "1" / saved_model.WARM_UP_REQUESTS
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for signature in ("serving_default", ""):
             log = prediction_log_pb2.PredictionLog()
             request = predict_request(signature=signature)
             log.predict_log.request.CopyFrom(request)
             file.write(log.SerializeToString())
-
-
-def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
-    write_warm_up(export_dir / "1", "serving_default", "")
     signatures = []
 
     def record(model, signature, inputs):
@@ -155,16 +150,72 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
     assert signatures == [("serving_default", {"inputs": [b"a"]})] * 2
 
 
-def test_missing_and_broken_versions_are_errors(tmp_path, versions_fork_server):
-    def start(folder):
-        served = service.Service(
-            folder, "t2t", requests.Limits(), versions_fork_server
-        )
-        asyncio.run(served.versions.start())
-
-    with pytest.raises(errors.UserError, match="no exported model"):
-        start(tmp_path)
+def test_broken_version_is_an_error(tmp_path, versions_fork_server):
+    served = service.Service(
+        tmp_path, "t2t", connection.Limits(), versions_fork_server
+    )
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"\xff")
     with pytest.raises(errors.UserError, match="Cannot load .*3: "):
-        start(tmp_path)
+        asyncio.run(served.versions.start())
+
+
+INPUTS = {
+    "inputs": [f"{'ein vogel ' * (i % 4)}{i}".encode() for i in range(26)]
+}
+
+
+@pytest.fixture(scope="module")
+def models(exported):
+    """Return {number of shards: the export with so many}, of one graph."""
+    load = functools.cache(saved_model.load)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_model, "load", load)
+        return {n: version_process.Model(exported / "2", n) for n in (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("signature", "num_shards"),
+    # The pieces of the last one are padded to the longest of the batch.
+    [("serving_default", 3), ("n_best", 3), ("attention", 1)],
+)
+def test_shards_have_the_outputs_of_the_whole_batch(
+    models, monkeypatch, signature, num_shards
+):
+    counts = []
+
+    def call_in_threads(function, parts):
+        counts.append(len(parts))
+        return list(map(function, parts))
+
+    expected = models[1].run(signature, INPUTS)
+    monkeypatch.setattr(devices, "call_in_threads", call_in_threads)
+    outputs = models[3].run(signature, INPUTS)
+    assert counts == [num_shards]
+    assert outputs.keys() == expected.keys()
+    for name, array in outputs.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(array, expected[name], rtol=1e-4)
+        else:
+            np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.mark.parametrize(
+    ("limit", "damaged", "is_small"),
+    [(10**9, False, True), (10, False, False), (10**9, True, False)],
+)
+def test_small_models_have_a_thread_for_each_shard(
+    exported, monkeypatch, tmp_path, limit, damaged, is_small
+):
+    folder = exported / "2"
+    if damaged:
+        folder = shutil.copytree(folder, tmp_path / "2")
+        (folder / "variables" / "variables.index").write_bytes(b"")
+    calls = []
+    monkeypatch.setattr(devices, "MIN_WEIGHTS_FOR_THREADS", limit)
+    monkeypatch.setattr(devices, "default_num_shards", lambda: 5)
+    monkeypatch.setattr(
+        devices, "use_one_thread_per_operation", lambda: calls.append(1)
+    )
+    assert version_process._start_tensorflow(folder) == (5 if is_small else 1)
+    assert calls == [1] * is_small
