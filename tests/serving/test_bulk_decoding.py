@@ -1,17 +1,23 @@
-"""Files translated into a folder by a model of upper case."""
+"""Files translated into a folder, and the models of its workers."""
 
 import contextlib
 import gzip
 import os
+import pathlib
 import shutil
+import tarfile
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from t2t_repro import errors
+from t2t_repro.decoding import translation
 from t2t_repro.decoding.translation import Translation
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
-from t2t_repro.serving import bulk_decoding, translation_folder
+from t2t_repro.runs.run import Run
+from t2t_repro.serving import bulk_decoding, client, translation_folder
 
 LONG = 20  # characters of a line that is refused
 
@@ -84,23 +90,12 @@ def test_each_line_is_translated_once_in_order(tmp_path, run):
     assert found["c.en"] == b"X0\nX1\nX2\nX3\nX4\nX5\nX6\n"
 
 
-@pytest.fixture
-def translated(monkeypatch):
-    """The lists of lines that the model has translated."""
-    calls = []
+def test_job_that_stops_at_any_rename_continues(tmp_path, run, monkeypatch):
+    rename, renamed, translated = os.replace, [], []
 
     def record(lines):
-        calls.append(lines)
+        translated.append(lines)
         return translate(lines)
-
-    monkeypatch.setattr(bulk_decoding, "_load", lambda model: record)
-    return calls
-
-
-def test_job_that_stops_at_any_rename_continues(
-    tmp_path, run, monkeypatch, translated
-):
-    rename, renamed = os.replace, []
 
     def replace(source, target):
         if len(renamed) == stop_at:
@@ -108,6 +103,7 @@ def test_job_that_stops_at_any_rename_continues(
         renamed.append(target)
         rename(source, target)
 
+    monkeypatch.setattr(bulk_decoding, "_load", lambda model: record)
     monkeypatch.setattr(os, "replace", replace)
     stop_at = None
     run()
@@ -218,34 +214,32 @@ def stop(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    "change",
     [
-        (lambda path, text: os.utime(path, (0, 0)), contextlib.nullcontext()),
-        *(
-            (change, pytest.raises(errors.UserError, match="while it was tra"))
-            for change in (
-                lambda path, text: path.write_text("other\n" * 9),
-                lambda path, text: path.write_text("other\n" * 999),
-                lambda path, text: path.write_text(text.swapcase()),
-            )
-        ),
+        lambda text: "other\n" * 9,
+        lambda text: "other\n" * 999,
+        str.swapcase,
+        str,
     ],
-    ids=["touched", "shorter", "longer", "other letters"],
+    ids=["shorter", "longer", "other letters", "touched"],
 )
 def test_file_that_changes_while_it_is_translated_is_refused(
-    tmp_path, run, texts, monkeypatch, change, expected
+    tmp_path, run, texts, monkeypatch, change
 ):
+    """A touched one has not changed."""
     write = translation_folder.TranslatedFile.write
-    original = texts[0].read_text()
 
     def write_and_change(*arguments):
-        change(texts[0], original)
+        texts[0].write_text(changed)
+        os.utime(texts[0], (0, 0))
         return write(*arguments)
 
     monkeypatch.setattr(
         translation_folder.TranslatedFile, "write", write_and_change
     )
-    with expected:
+    changed = change(texts[0].read_text())
+    refused = pytest.raises(errors.UserError, match="while it was translated")
+    with contextlib.nullcontext() if change is str else refused:
         run()
     assert not any((tmp_path / "out" / "shards").rglob("0*"))
 
@@ -285,3 +279,78 @@ def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
     ):
         run()
     assert (tmp_path / "out" / "c.en").read_text() == "mine"
+
+
+RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
+
+
+class UpperExport(client.SignatureTranslator):
+    """Export that translates to upper case."""
+
+    def __init__(self):
+        super().__init__(bulk_decoding._similar_lengths)
+        self.seen = []
+
+    def add_tags(self, lines, target_language):
+        return lines
+
+    def run(self, signature, columns):
+        assert signature == "serving_default"
+        lines = columns["inputs"]
+        self.seen.append(lines)
+        return {
+            "outputs": np.array([line.upper() for line in lines], object),
+            "scores": np.array([-len(line) for line in lines]),
+            "truncated": np.array([len(line) > 5_000 for line in lines]),
+        }
+
+
+def test_export_translates_batches_of_similar_length_in_order():
+    model = UpperExport()
+    lines = ["ä", "", "b" * 6_000, " ", *("c" * i for i in range(1, 300))]
+    found = model.translate(lines)
+    # Blank lines, too: an export with allow_empty_source translates them.
+    assert [each.text for each in found] == [line.upper() for line in lines]
+    assert [each.scores for each in found] == [[-len(x)] for x in lines]
+    assert translation.too_long(found, first=0) == {2: 6_000}
+    for batch in model.seen:
+        longest = max(len(line.encode()) for line in batch)
+        assert len(batch) * (longest + 200) <= 32_768
+    assert len(model.seen) < 8
+
+
+def test_worker_that_finds_another_checkpoint_refuses():
+    model = bulk_decoding.of_run(Run.open(RUN))
+    other = model._replace(checkpoint_checksums=("0",))
+    with pytest.raises(errors.UserError, match="has found a different model"):
+        other.load()
+
+
+def test_export_is_the_same_beside_other_files(tmp_path):
+    with tarfile.open(RUN.parent / "export.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    before = bulk_decoding.of_export(tmp_path / "export")
+    # Notes of a copy from an object store.
+    for name in (".t2t.objects", "variables/.t2t.objects"):
+        (before.folder / name).write_text("{}")
+    (before.folder / "README.md").write_text("Licence: of my choice")
+    assert bulk_decoding.of_export(tmp_path / "export") == before
+
+
+def test_text_of_a_file_that_a_rule_reads_is_a_setting(tmp_path):
+    (words := tmp_path / "words").write_text("a")
+    search = DecodeHParams(rules=f"forbid:file={words}:ignore_case=true")
+    model = bulk_decoding.RunModel(RUN, (), (), search, False, "")
+    before = model.settings
+    words.write_text("b")
+    assert before["files_sha256"] != model.settings["files_sha256"]
+
+
+def test_definitions_and_target_language_are_settings():
+    model = bulk_decoding.of_run(Run.open(RUN))
+    assert "usr_dir" not in model.settings
+    changes = [{"definitions": (("mine.py", sha256),)} for sha256 in "ab"]
+    for change in [*changes, {"target_language": "de"}]:
+        changed = model._replace(**change)
+        assert changed.settings != model.settings
+        model = changed

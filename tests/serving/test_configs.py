@@ -10,16 +10,10 @@ import re
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from t2t_repro.serving import requests
+from t2t_repro.serving import connection
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 CONFIGS = ROOT / "scripts" / "serving"
-
-
-def values(name):
-    """Read the lines `key { value: 3 }` as {key: value}."""
-    text = (CONFIGS / name).read_text()
-    return dict(re.findall(r"^(\w+) \{ value: (\d+) \}", text, re.M))
 
 
 def test_models_config_serves_latest_version():
@@ -35,10 +29,10 @@ def test_models_config_serves_latest_version():
 
 
 def test_batching_config_equals_limits_of_embedded_server():
-    defaults = requests.Limits()
-    config = {
-        key: int(value) for key, value in values("batching.config").items()
-    }
+    defaults = connection.Limits()
+    text = (CONFIGS / "batching.config").read_text()
+    found = re.findall(r"^(\w+) \{ value: (\d+) \}", text, re.M)
+    config = {key: int(value) for key, value in found}
     assert config.pop("num_batch_threads") > 0
     assert config == {
         "max_batch_size": defaults.max_batch_size,
@@ -51,9 +45,3 @@ def test_metrics_path_equals_that_of_embedded_server(server):
     text = (CONFIGS / "monitoring.config").read_text()
     (path,) = re.findall(r'path: "(.+)"', text)
     assert server.http("GET", path)[0] == 200
-
-
-def test_page_names_every_config_file():
-    page = (ROOT / "docs" / "serving.md").read_text()
-    named = set(re.findall(r"/(\w+\.config)", page))
-    assert named == {path.name for path in CONFIGS.glob("*.config")}

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 import math
-import pathlib
 import queue
 import shutil
 import threading
@@ -15,6 +14,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import compiled, translate
@@ -48,6 +49,7 @@ def test_all_operations_are_those_of_tensorflow_and_tf_text(exported):
     found = set(saved_model.operations(saved_model.read_graph(exported / "2")))
     card = files.read_json(exported / "2" / saved_model.MODEL_CARD)
     assert card["operations"] == sorted(found)
+    assert card["min_runtime"] == OLDEST
     assert "StatefulPartitionedCall" in found
     assert any("While" in name for name in found)  # in functions
     assert found - set(dir(tf.raw_ops)) == TEXT_OPERATIONS
@@ -141,20 +143,6 @@ def rounded_translator(build_exportable):
     return translate.BatchTranslator(models, vocabularies, search)
 
 
-def test_16_bit_export_translates_as_rounded_weights(rounded_translator, local):
-    lines = ["two birds sing", "", "a dog ran in the park today", "🐶"]
-    outputs = local("serving_default", inputs=lines)
-    expected = list(rounded_translator.translate(lines))
-    assert [text.decode() for text in outputs["outputs"]] == [
-        translation.texts[0] for translation in expected
-    ]
-    np.testing.assert_allclose(
-        outputs["scores"],
-        [translation.scores[0] for translation in expected],
-        rtol=1e-5,
-    )
-
-
 def test_16_bit_export_scores_as_rounded_weights(rounded_translator, local):
     inputs, targets = ["two birds sing", "birds"], ["ZWEI VÖGEL", "QUAKT"]
     pairs = zip(inputs, targets, strict=True)
@@ -186,17 +174,9 @@ def copy(exported, tmp_path):
     return shutil.copytree(exported / "2", tmp_path / "2")
 
 
-@pytest.mark.parametrize(
-    ("content", "damage"),
-    [
-        ([], r"it is \[\], where dict belongs"),
-        ({}, "it lacks files"),
-        ({"files": None}, r"it\['files'\] is None, where dict belongs"),
-        ({"files": {"a": 1}}, r"it\['files'\]\['a'\] is 1, where str belongs"),
-    ],
-)
-def test_model_card_of_another_shape_is_named(copy, content, damage):
-    files.write_json(copy / saved_model.MODEL_CARD, content)
+def test_model_card_of_another_shape_is_named(copy):
+    files.write_json(copy / saved_model.MODEL_CARD, {"files": {"a": 1}})
+    damage = r"it\['files'\]\['a'\] is 1, where str belongs"
     with pytest.raises(
         errors.UserError, match=f"model_card.json is damaged: {damage}"
     ):
@@ -210,59 +190,22 @@ def test_model_card_names_no_file_outside_its_version(copy):
         saved_model.read_verified_card(copy)
 
 
-def test_export_that_lost_its_card_is_refused(copy):
-    card = saved_model.read_verified_card(copy)
-    (copy / saved_model.MODEL_CARD).rename(copy / "card")
-    with pytest.raises(errors.UserError, match="model_card.json is missing"):
-        saved_model.read_verified_card(copy)
-    (copy / "card").rename(copy / saved_model.MODEL_CARD)
-    assert saved_model.read_verified_card(copy) == card
+def test_two_exports_into_one_folder_become_two_versions(tmp_path, monkeypatch):
+    pause, printed = threading.Event(), queue.Queue()
 
-
-def test_model_of_another_program_has_no_card(toy_exports):
-    assert saved_model.read_verified_card(toy_exports / "1") == {}
-
-
-@pytest.fixture
-def slow_export(tmp_path, monkeypatch):
-    """Return an export of one file, in two writes with a pause, and the pause.
-
-    It takes the name of the run.
-    """
-    pause = threading.Event()
-
-    def save(model, folder, **_):
-        path = pathlib.Path(folder, "weights")
-        path.write_text(model.run)
+    def write(model, vocabularies, card, folder):
         assert pause.wait(60)
-        with open(path, "a") as file:
-            file.write(model.run)
-
-    monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(saved_model, "read_graph", lambda _: graph())
-    monkeypatch.setattr(saved_model, "write_warm_up", lambda *_: None)
-    monkeypatch.setattr(
-        served_model,
-        "ServedModel",
-        lambda models, *_: types.SimpleNamespace(
-            run=models[0], signatures=dict
-        ),
-    )
-    graph = tf.compat.v1.MetaGraphDef
+        (folder / version_folders.GRAPH).write_text(card["run"])
 
     def export(run):
-        return saved_model.export(
-            [run], None, hparam.DecodeHParams(), tmp_path, {"run": run}
+        saved_model.export(
+            [], None, hparam.DecodeHParams(), tmp_path, {"run": run}
         )
 
-    return export, pause
-
-
-def test_two_exports_into_one_folder_become_two_versions(
-    slow_export, tmp_path, monkeypatch
-):
-    export, pause = slow_export
-    printed = queue.Queue()
+    monkeypatch.setattr(
+        served_model, "ServedModel", lambda *_: types.SimpleNamespace()
+    )
+    monkeypatch.setattr(saved_model, "_write", write)
     monkeypatch.setattr(
         files, "print", lambda text, **_: printed.put(text), raising=False
     )
@@ -277,8 +220,10 @@ def test_two_exports_into_one_folder_become_two_versions(
             thread.join()
     assert f"which writes to {tmp_path}" in message
     assert version_folders.list_versions(tmp_path) == [1, 2]
-    contents = {(tmp_path / v / "weights").read_text() for v in "12"}
-    assert contents == {"aa", "bb"}
+    contents = {
+        (tmp_path / v / version_folders.GRAPH).read_text() for v in "12"
+    }
+    assert contents == {"a", "b"}
 
 
 def test_warm_up_has_a_request_for_each_bucket(vocabularies, tmp_path):
@@ -372,3 +317,57 @@ def test_split_keeps_every_line_and_the_limits(lines):
     for batch in batches:
         longest = max(len(lines[i].encode()) for i in batch)
         assert TIGHT.allow(len(batch), longest) or len(batch) == 1
+
+
+OLDEST, *_, NEWEST = saved_model.GRAPH_DEF_VERSIONS
+
+
+def test_newest_version_of_the_table_is_the_installed_tensorflow():
+    """Otherwise run scripts.release.check_runtimes with --write_table."""
+    assert tf.__version__.startswith(f"{NEWEST}.")
+    assert (
+        saved_model.GRAPH_DEF_VERSIONS[NEWEST] == tf.version.GRAPH_DEF_VERSION
+    )
+
+
+@pytest.fixture
+def graph():
+    """Return a graph that every version has the operations of."""
+    graph = meta_graph_pb2.MetaGraphDef()
+    graph.graph_def.node.add(op="Range").attr["Tidx"].type = types_pb2.DT_INT32
+    graph.graph_def.library.function.add().node_def.add(op="TensorListGetItem")
+    assert saved_model.runtime_requirements(graph) == {}
+    assert saved_model.min_runtime({}) == OLDEST
+    return graph
+
+
+def test_new_operation_in_function_is_named_with_its_version(graph):
+    graph.graph_def.library.function[0].node_def.add(op="DecodeJxl")
+    graph.graph_def.node.add(op="DecodeWebP")
+    found = saved_model.runtime_requirements(graph)
+    assert found == {"DecodeJxl": "2.21", "DecodeWebP": "2.20"}
+    assert saved_model.min_runtime(found) == "2.21"
+    message = saved_model.runtime_message(found)
+    assert "needs TensorFlow or TF Serving 2.21 or newer" in message
+    assert "DecodeJxl (2.21), DecodeWebP (2.20)." in message
+
+
+def test_new_attribute_and_new_dtype_are_named(graph):
+    function = graph.graph_def.library.function[0]
+    function.node_def[0].attr["Tshape"].type = types_pb2.DT_INT64
+    graph.graph_def.node[0].attr["Tidx"].type = types_pb2.DT_UINT64
+    assert saved_model.runtime_requirements(graph) == {
+        "Range.Tidx=DT_UINT64": "2.20",
+        "TensorListGetItem.Tshape": "2.21",
+    }
+
+
+@pytest.mark.parametrize("version", saved_model.GRAPH_DEF_VERSIONS)
+def test_min_consumer_needs_a_runtime_that_reads_it(graph, version):
+    consumer = saved_model.GRAPH_DEF_VERSIONS[version]
+    graph.graph_def.versions.min_consumer = consumer
+    found = saved_model.runtime_requirements(graph)
+    assert saved_model.min_runtime(found) == version
+    assert found == (
+        {} if version == OLDEST else {f"GraphDef version {consumer}": version}
+    )

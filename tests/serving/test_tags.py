@@ -13,53 +13,31 @@ from t2t_repro.text import languages
 CARD = {"data": {"target_languages": ["de", "fr"]}}
 
 
+def test_source_gets_the_languages_of_the_request_or_of_the_model():
+    languages = ["eng_Latn", "deu_Latn"]
+    data = {"target_languages": languages, "source_languages": languages}
+    card = {"data": data | {"source_language": "eng_Latn"}}
+    inputs = {
+        "inputs": ["é".encode(), "é".encode(), b"<2deu_Latn> a", b""],
+        "source_language": [b"deu_Latn", b"", b"", b""],
+        "target_language": [b"eng_Latn", b"deu_Latn", b"", b""],
+    }
+    assert batching.with_tags(inputs, card)["inputs"] == [
+        "<deu_Latn2eng_Latn> é".encode(),
+        "<eng_Latn2deu_Latn> é".encode(),
+        b"<eng_Latn2deu_Latn> a",
+        b"",
+    ]
+
+
 def test_source_without_a_known_tag_is_refused_with_its_number():
     inputs = {"inputs": [b"<2de> a", b"", b"a"], "targets": [b"b"] * 3}
     with pytest.raises(request_errors.RequestError) as raised:
         batching.with_tags(inputs, CARD)
     assert raised.value.status == 400
-    assert (
-        "inputs[2]: The language of the target must be one"
-        in raised.value.message
-    )
+    message = "inputs[2]: The language of the target must be one"
+    assert message in raised.value.message
     assert "The model has de, fr" in raised.value.message
-    asked = inputs | {"target_language": [b"fr", b"", b"fr"]}
-    assert batching.with_tags(asked, CARD)["inputs"] == [
-        b"<2de> a",
-        b"",
-        b"<2fr> a",
-    ]
-
-
-def test_source_gets_the_languages_of_the_request_or_of_the_model():
-    card = {
-        "data": {
-            "target_languages": ["eng_Latn", "deu_Latn"],
-            "source_languages": ["eng_Latn", "deu_Latn"],
-            "source_language": "eng_Latn",
-        }
-    }
-    inputs = {
-        "inputs": ["é".encode()] * 2,
-        "source_language": [b"deu_Latn", b""],
-    }
-    asked = inputs | {"target_language": [b"eng_Latn", b"deu_Latn"]}
-    assert batching.with_tags(asked, card)["inputs"] == [
-        "<deu_Latn2eng_Latn> é".encode(),
-        "<eng_Latn2deu_Latn> é".encode(),
-    ]
-    with pytest.raises(request_errors.RequestError) as raised:
-        batching.with_tags(
-            inputs | {"target_language": [b"deu_Latin"] * 2}, card
-        )
-    assert "inputs[0]: The language of the target" in raised.value.message
-    assert "Did you mean deu_Latn" in raised.value.message
-
-
-@pytest.mark.parametrize("card", [{}, {"data": {"target_language": "de"}}])
-def test_model_of_one_direction_takes_any_source(card):
-    inputs = {"inputs": [b"a"]}
-    assert batching.with_tags(inputs, card) is inputs
 
 
 LINES = [
@@ -109,19 +87,14 @@ def test_graph_adds_and_refuses_the_tags_of_the_tagger(source_languages):
         assert in_graph([*expected]) == [*expected.values()]
 
 
-@pytest.fixture
-def local():
-    """Return a function of a model card: its model, without a graph."""
-
-    def build(card):
-        found = object.__new__(client.ExportedModel)
-        found.folder, found._card = "export/1", card
-        return found
-
-    return build
+def local(card):
+    """Return an exported model with a card, without a graph."""
+    found = object.__new__(client.ExportedModel)
+    found.folder, found._card = "export/1", card
+    return found
 
 
-def test_exported_model_adds_and_checks_tags(local):
+def test_exported_model_adds_and_checks_tags():
     many = local(CARD)
     assert many.add_tags(["a", "<2fr> b"], "de") == ["<2de> a", "<2fr> b"]
     for language in ("", "it"):
@@ -129,7 +102,7 @@ def test_exported_model_adds_and_checks_tags(local):
             many.add_tags(["a"], language)
 
 
-def test_exported_model_of_one_direction_compares_languages(local):
+def test_exported_model_of_one_direction_compares_languages():
     single = local({"data": {"target_language": "de"}})
     assert single.add_tags(["a"], "") == single.add_tags(["a"], "de") == ["a"]
     with pytest.raises(errors.UserError, match="into de; got target_language"):

@@ -44,9 +44,3 @@ def test_worker_without_a_copy_fetches_the_version(
     with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
         bulk_decoding.ExportModel(version, "", "").load()
     assert (version / "saved_model.pb").exists()
-
-
-def test_local_folder_has_no_uploaded_versions(tmp_path):
-    (tmp_path / "1").mkdir()
-    assert version_folders.open_folder(str(tmp_path)) == tmp_path
-    assert version_folders.list_uploaded(tmp_path) == []
