@@ -14,7 +14,7 @@ from t2t_repro.server import (
     proto_predict,
     request_errors,
 )
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
@@ -22,7 +22,7 @@ WHOLE = (
     {"signature_name": "score", "inputs": {"inputs": ["a"], "targets": ["b"]}},
     {"inputs": ["a", "b"]},
 )
-LIMITS = connection.Limits(max_batch_size=4)
+LIMITS = requests.Limits(max_batch_size=4)
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 
@@ -69,7 +69,7 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
         tensor.string_val.extend(values)
         tensor.tensor_content = content
     try:
-        few = connection.Limits(max_batch_size=2)
+        few = requests.Limits(max_batch_size=2)
         specs = {"inputs": batching.InputSpec()}
         found = proto_predict.read_inputs(request, specs, few)
         batching.check_inputs(found, few)

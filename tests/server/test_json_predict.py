@@ -7,7 +7,7 @@ import pytest
 from cases import read_cases
 
 from t2t_repro.server import batching, json_predict, request_errors
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 # Bodies, and below each the message; then those for two inputs.
 REFUSED = read_cases("""
@@ -52,7 +52,7 @@ def read(body, *names):
     return json_predict.read_inputs(
         json_predict.parse(body).content,
         dict.fromkeys(names, batching.InputSpec()),
-        connection.Limits(),
+        requests.Limits(),
     )
 
 

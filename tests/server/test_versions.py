@@ -15,7 +15,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from t2t_repro import errors
 from t2t_repro.runtime import devices
 from t2t_repro.server import service, version_process, versions
-from t2t_repro.serving import connection, saved_model
+from t2t_repro.serving import requests, saved_model
 
 BODY = {"instances": ["two birds sing"]}
 
@@ -152,7 +152,7 @@ def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
 
 def test_broken_version_is_an_error(tmp_path, versions_fork_server):
     served = service.Service(
-        tmp_path, "t2t", connection.Limits(), versions_fork_server
+        tmp_path, "t2t", requests.Limits(), versions_fork_server
     )
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"\xff")

@@ -10,7 +10,7 @@ import re
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from t2t_repro.serving import connection
+from t2t_repro.serving import requests
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 CONFIGS = ROOT / "scripts" / "serving"
@@ -29,7 +29,7 @@ def test_models_config_serves_latest_version():
 
 
 def test_batching_config_equals_limits_of_embedded_server():
-    defaults = connection.Limits()
+    defaults = requests.Limits()
     text = (CONFIGS / "batching.config").read_text()
     found = re.findall(r"^(\w+) \{ value: (\d+) \}", text, re.M)
     config = {key: int(value) for key, value in found}
