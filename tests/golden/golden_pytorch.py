@@ -1,19 +1,17 @@
-"""Writer of tests/golden/pytorch_*.npz: small models of PyTorch, and results.
+"""Writer of results in tests/golden/pytorch_*.npz: small models of PyTorch.
 
     python -m venv torch_venv
     torch_venv/bin/pip install torch==2.13.0 numpy
     torch_venv/bin/python -m tests.golden.golden_pytorch transformer bytenet
 
-The models are small ones of torch.nn's own layers. They share no code with
-t2t_repro, only the names of the weights, and compute in float64, so that the
-numbers are accurate and the same on every machine. Where PyTorch has weights
-that t2t_repro lacks, such as biases of attention and a second bias of a
-recurrent cell, these are 0.
+A file has random weights and five random pairs of sentences, which stay as they
+are; this program computes the rest. Its models are functions of weights, by
+their names in t2t_repro, and of one pair. They share no code with t2t_repro;
+the layers of the Transformer and the recurrent cells are PyTorch's. They
+compute in float64, so that the numbers are accurate and the same on every
+machine.
 
-Transformers and recurrent models compute a padded batch of five pairs of
-sentences, the others each pair alone.
-
-A file contains, with the N positions that are not padding in a row:
+A file contains, with the N positions of all sentences in a row:
 
     command, torch, settings   provenance, and hparams as JSON
     weights/PATH               float16, which represents each weight exactly
@@ -37,52 +35,432 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional
-from torch.nn.utils import rnn
-from torch.nn.utils.parametrizations import weight_norm
 
 FOLDER = pathlib.Path(__file__).parent
-VOCAB_SIZE = 23
 EPSILON = 1e-6  # added to the variance in layer normalization
-LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
-# The sentences of each row.
-PADDED = ((0,), (1,), (2,), (3,), (4,))
-BOTH = {"padded": PADDED, "packed": ((0, 1), (2, 3, 4))}
 
 
-def draw_sentences(random):
-    """Return random pairs of lists of ids; EOS is 1."""
-    return [
-        [[*random.integers(2, VOCAB_SIZE, n - 1), 1] for n in lengths]
-        for lengths in LENGTHS
-    ]
+# Layers: functions of weights `w` by their names, and of a path among these.
 
 
-def lay_out(sentences, rows):
-    """Return {feature: [rows, slots] int64}; a row ends in a padding slot."""
-    batch = {}
-    for side, name in enumerate(("inputs", "targets")):
-        texts = [[sentences[i][side] for i in row] for row in rows]
-        slots = 1 + max(sum(map(len, row)) for row in texts)
-        features = torch.zeros(3, len(rows), slots, dtype=int)
-        for row, parts in zip(texts, features.unbind(1), strict=True):
-            triples = [
-                (token, segment, position)
-                for segment, text in enumerate(row, start=1)
-                for position, token in enumerate(text)
-            ]
-            parts[:, : len(triples)] = torch.tensor(triples).T
-        for ending, feature in zip(
-            ("", "_segment", "_position"), features, strict=True
-        ):
-            batch[f"{name}{ending}"] = feature
-    return batch
+def dense(w, path, x):
+    return x @ w[f"{path}/kernel"] + w[f"{path}/bias"]
+
+
+def layer_norm(w, path, x):
+    gain, bias = w[f"{path}/gamma"], w[f"{path}/beta"]
+    return functional.layer_norm(x, x.shape[-1:], gain, bias, EPSILON)
+
+
+def normalized(w, path):
+    """Return a weight-normalized matrix [outputs, inputs] and its bias."""
+    direction, gain = w[f"{path}/direction"], w[f"{path}/gain"]
+    matrix = direction * (gain / direction.norm(dim=1))[:, None]
+    return matrix, w[f"{path}/bias"]
+
+
+def embed(w, ids, name="embedding"):
+    """Return embeddings [N, D] times sqrt(D) (section 3.4)."""
+    matrix = w[f"{name}/weight"]
+    return matrix[ids] * matrix.shape[1] ** 0.5
+
+
+def shift(x):
+    """Return x [T, D] with zeros first and without its last vector."""
+    return functional.pad(x, (0, 0, 1, -1))
+
+
+# Models: functions of weights, hparams `h`, and ids of source and target. They
+# return arrays whose first axis has the positions of a sentence, or one row.
+
+
+def transformer(w, h, source, target, pre_norm=False):
+    """Run torch.nn's layers between the paper's embeddings and softmax."""
+    sums = []  # of mixtures
+    x = embed(w, source) + sinusoids(len(source), h["hidden_size"])
+    for i in range(h["num_hidden_layers"]):
+        layer = transformer_layer(w, h, f"encoder/layer_{i}", pre_norm, sums)
+        x = layer(x)
+    if pre_norm:
+        x = layer_norm(w, "encoder/norm", x)
+    y = shift(embed(w, target)) + sinusoids(len(target), h["hidden_size"])
+    mask = {"tgt_mask": torch.ones(len(y), len(y)).triu(1).bool()}
+    for i in range(h["num_hidden_layers"]):
+        layer = transformer_layer(w, h, f"decoder/layer_{i}", pre_norm, sums)
+        y = layer((y, x), mask)
+    if pre_norm:
+        y = layer_norm(w, "decoder/norm", y)
+    found = {"encoder_output": x, "logits": y @ w["embedding/weight"].T}
+    if sums:
+        importance, load = zip(*sums, strict=True)
+        found |= {"importance": torch.stack(importance)[None]}
+        found |= {"load": torch.stack(load)[None]}
+    return found
+
+
+def sinusoids(length, size):
+    rates = 10_000 ** -(torch.arange(0, size, 2) / size)
+    angles = torch.arange(length)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+def transformer_layer(w, h, path, pre_norm, sums):
+    """Return a layer of torch.nn as a function; biases of attention are 0.
+
+    A mixture of experts appends to `sums`.
+    """
+    settings = {"dropout": 0.0, "layer_norm_eps": EPSILON}
+    settings |= {"norm_first": pre_norm}
+    sizes = h["hidden_size"], h["num_heads"], h["filter_size"]
+    if path.startswith("encoder"):
+        layer = nn.TransformerEncoderLayer(*sizes, **settings)
+        attentions = {"self_attention": "self_attn"}
+    else:
+        layer = nn.TransformerDecoderLayer(*sizes, **settings)
+        attentions = {"self_attention": "self_attn"}
+        attentions |= {"cross_attention": "multihead_attn"}
+    state = {}
+    for block, name in attentions.items():
+        *inputs, output = (
+            w[f"{path}/{block}/multihead_attention/{projection}/kernel"].T
+            for projection in ("query", "key", "value", "output_projection")
+        )
+        # torch stores three matrices in one, each as [out, in].
+        state[f"{name}.in_proj_weight"] = torch.cat(inputs)
+        state[f"{name}.out_proj.weight"] = output
+    for number, block in enumerate((*attentions, "ffn"), start=1):
+        scope = f"{path}/{block}/{'input_norm' if pre_norm else 'norm'}"
+        state[f"norm{number}.weight"] = w[f"{scope}/gamma"]
+        state[f"norm{number}.bias"] = w[f"{scope}/beta"]
+    names = {"linear1": "filter", "linear2": "output_projection"}
+    experts = f"{path}/ffn/mixture_of_experts"
+    if f"{experts}/filter_kernel" in w:
+        layer._ff_block = functools.partial(mixture, w, h, experts, sums)
+        names = {}
+    for name, block in names.items():
+        scope = f"{path}/ffn/feed_forward/{block}"
+        state[f"{name}.weight"] = w[f"{scope}/kernel"].T
+        state[f"{name}.bias"] = w[f"{scope}/bias"]
+    return functools.partial(functional_call, layer, state)
+
+
+def mixture(w, h, path, sums, x):
+    """Mix experts for x [T, D]; append sums [E] of gates and of loads."""
+    logits, k = x @ w[f"{path}/gating/weight"], h["experts_per_token"]
+    top, chosen = torch.topk(logits, k)
+    gates = torch.zeros_like(logits).scatter(-1, chosen, top.softmax(-1))
+    deviation = functional.softplus(x @ w[f"{path}/gating/noise_weight"])
+    load, y = [], 0
+    for i in range(h["num_experts"]):
+        others = torch.cat([logits[:, :i], logits[:, i + 1 :]], -1)
+        threshold = torch.topk(others, k).values[:, -1]
+        z = (logits[:, i] - threshold) / deviation[:, i]
+        load.append(torch.distributions.Normal(0.0, 1.0).cdf(z).sum())
+        kernels, biases = (
+            [w[f"{path}/{name}_{part}"][i] for name in ("filter", "output")]
+            for part in ("kernel", "bias")
+        )
+        hidden = (x @ kernels[0] + biases[0]).relu()
+        y = y + gates[:, i : i + 1] * (hidden @ kernels[1] + biases[1])
+    sums.append((gates.sum(0), torch.stack(load)))
+    return y
+
+
+def squared_variation(x):
+    """Return variance over squared mean, of a population."""
+    return x.var(unbiased=False) / x.mean() ** 2
+
+
+# Recurrent models.
+
+
+def attend(w, output, memory):
+    """Return the context [1, channels] of the last output [1, D]."""
+    path = "decoder/layer_0/attention"
+    keys = memory @ w[f"{path}/key/kernel"]
+    hidden = torch.tanh(output @ w[f"{path}/query/kernel"] + keys)
+    energies = w[f"{path}/compatibility/weight"] @ hidden.T
+    return torch.softmax(energies, dim=1) @ memory
+
+
+def cell_parameters(w, path):
+    """Return PyTorch's parameters of a cell, and its class: LSTM or GRU.
+
+    PyTorch has a second bias, of which t2t_repro has the last third in a GRU.
+    """
+    kernel, matrix, bias = (
+        w[f"{path}/cell/{name}"]
+        for name in ("kernel", "recurrent_kernel", "bias")
+    )
+    second = torch.zeros_like(bias)
+    if len(bias) == 3 * len(matrix):
+        more = w[f"{path}/cell/recurrent_bias"]
+        second = torch.cat([second[len(more) :], more])
+    return [kernel.T, matrix.T, bias, second]
+
+
+def recur(x, parameters, reverse=False):
+    """Return the outputs [T, D] of an LSTM or a GRU.
+
+    Args:
+        x: [T, inputs].
+        parameters: matrices of x and of the state, and perhaps two biases.
+        reverse: whether the last position comes first.
+    """
+    gates, size = parameters[1].shape
+    x, state = (x.flip(0) if reverse else x)[:, None], torch.zeros(1, 1, size)
+    options = len(parameters) > 2, 1, 0.0, False, False, False
+    if gates == 4 * size:
+        y = torch.lstm(x, (state, state), parameters, *options)[0][:, 0]
+    else:
+        y = torch.gru(x, state, parameters, *options)[0][:, 0]
+    return y.flip(0) if reverse else y
+
+
+def gnmt(w, h, source, target):
+    """Run encoder and decoder of section 3 of GNMT's paper."""
+    x = embed(w, source)
+    forward, backward = (
+        recur(x, cell_parameters(w, f"encoder/layer_0/{name}"), reverse)
+        for name, reverse in (("forward", False), ("backward", True))
+    )
+    x = torch.cat([forward, backward], -1)
+    for i in range(1, h["num_encoder_layers"]):
+        y = recur(x, cell_parameters(w, f"encoder/layer_{i}"))
+        x = x + y if i >= 2 else y
+    memory = x
+    x, contexts = gnmt_bottom(w, shift(embed(w, target)), memory)
+    for i in range(1, h["num_decoder_layers"]):
+        y = torch.cat([x, contexts], -1)
+        y = recur(y, cell_parameters(w, f"decoder/layer_{i}"))
+        x = x + y if i >= 2 else y
+    return {"encoder_output": memory, "logits": x @ w["embedding/weight"].T}
+
+
+def gnmt_bottom(w, x, memory):
+    """Return outputs of the decoder's bottom layer and its contexts."""
+    kernel, *others = cell_parameters(w, "decoder/layer_0")
+    more = w["decoder/layer_0/context_projection/kernel"].T
+    parameters = torch.cat([kernel, more], dim=1), *others
+    output = state = torch.zeros(1, x.shape[1])
+    outputs, contexts = [], []
+    for vector in x.split(1):
+        contexts.append(attend(w, output, memory))
+        joined = torch.cat([vector, contexts[-1]], -1)
+        if len(kernel) == 4 * x.shape[1]:
+            pair = output, state
+            output, state = torch.lstm_cell(joined, pair, *parameters)
+        else:
+            output = torch.gru_cell(joined, output, *parameters)
+        outputs.append(output)
+    return torch.cat(outputs), torch.cat(contexts)
+
+
+def deep_att(w, h, source, target):
+    """Run encoder and decoder of section 3 of Deep-Att's paper."""
+    tops = []
+    for number in range(2):
+        f, state = None, embed(w, source)
+        for depth in range(h["num_encoder_layers"]):
+            path = f"encoder/column_{number}_layer_{depth}"
+            reverse = (number + depth) % 2 == 1
+            f, state = fast_forward(w, path, f, state, reverse)
+        tops += [state, f]
+    memory = torch.cat(tops, dim=-1) @ w["encoder/projection/kernel"]
+    f, state = deep_att_bottom(w, shift(embed(w, target)), memory)
+    for depth in range(1, h["num_decoder_layers"]):
+        f, state = fast_forward(w, f"decoder/layer_{depth}", f, state)
+    logits = state @ w["embedding/weight"].T
+    return {"encoder_output": memory, "logits": logits}
+
+
+def fast_forward(w, path, f, state, reverse=False):
+    """Return f [T, gates] and h [T, D] of a layer, from those below.
+
+    The layers above the first, for which f is None, read half of f.
+    """
+    if f is not None:
+        path = f"{path}/recurrent"
+        state = torch.cat([f[:, : f.shape[1] // 2], state], -1)
+    f = dense(w, f"{path}/cell", state)
+    matrix = w[f"{path}/cell/recurrent_kernel"].T
+    return f, recur(f, [torch.eye(len(matrix)), matrix], reverse)
+
+
+def deep_att_bottom(w, x, memory):
+    """Return f and h of the decoder's bottom layer."""
+    path, every_f, every_h = "decoder/layer_0", [], []
+    matrix = w[f"{path}/cell/recurrent_kernel"].T
+    state = torch.zeros(2, 1, x.shape[1]).unbind()
+    for vector in x.split(1):
+        context = attend(w, state[0], memory)
+        f = dense(w, f"{path}/cell", vector)
+        f = f + context @ w[f"{path}/context_projection/kernel"]
+        state = torch.lstm_cell(f, state, torch.eye(len(matrix)), matrix)
+        every_f.append(f)
+        every_h.append(state[0])
+    return torch.cat(every_f), torch.cat(every_h)
+
+
+# Convolutional models.
+
+WIDTHS = {"encoder": (3, 3, 2, 1), "decoder": (3, 2, 1)}  # of ConvS2S
+
+
+def convs2s(w, h, source, target):
+    """Run two stacks and a weight-normalized softmax."""
+    embedded = w["encoder/embedding/table"][source]
+    embedded = embedded + w["encoder/positions/table"][: len(source)]
+    states, _ = convs2s_stack(w, h, "encoder", embedded)
+    states.register_hook(lambda grad: grad / len(WIDTHS["decoder"]))
+    memory = states, (states + embedded) * math.sqrt(0.5)
+    y = shift(w["decoder/embedding/table"][target])
+    y = y + w["decoder/positions/table"][: len(target)]
+    y, attention = convs2s_stack(w, h, "decoder", y, memory)
+    padding = h["max_length"] - len(source)
+    return {
+        "encoder_output": states,
+        "logits": functional.linear(y, *normalized(w, "softmax")),
+        "attention": functional.pad(torch.stack(attention, 1), (0, padding)),
+    }
+
+
+def convs2s_stack(w, h, side, embedded, memory=None):
+    """Return the output of a stack, and the attention [T, L] of each layer."""
+
+    def linear(path, x):
+        return functional.linear(x, *normalized(w, f"{side}/{path}"))
+
+    x, attention = linear("input_projection", embedded), []
+    for i, width in enumerate(WIDTHS[side]):
+        residual = x
+        if f"{side}/layer_{i}/projection/gain" in w:
+            residual = linear(f"layer_{i}/projection", x)
+        matrix, bias = normalized(w, f"{side}/layer_{i}/convolution/linear")
+        kernel = matrix.unflatten(1, (width, -1)).movedim(1, 2)
+        before = (width - 1) // 2 if side == "encoder" else width - 1
+        padded = functional.pad(x.T, (before, width - 1 - before))
+        y = functional.glu(functional.conv1d(padded, kernel, bias).T)
+        if side == "decoder":
+            states, values = memory
+            query = linear(f"layer_{i}/attention/query", y) + embedded
+            energies = query * math.sqrt(0.5) @ states.T
+            attention.append(torch.softmax(energies, dim=-1))
+            context = attention[-1] @ values * math.sqrt(len(states))
+            context = linear(f"layer_{i}/attention/output_projection", context)
+            y = (y + context) * math.sqrt(0.5)
+        x = (y + residual) * math.sqrt(0.5)
+    return linear("output_projection", x), attention
+
+
+def num_columns(source, h):
+    # 1.2 |s| in tenths, which floats represent.
+    return math.ceil(len(source) * 12 / 10) + h["target_offset"]
+
+
+def bytenet(w, h, source, target):
+    """Run both stacks; the decoder adds the encoder's columns to targets."""
+    count, length = num_columns(source, h), len(target)
+    padded = functional.pad(source, (0, count - len(source)))
+    x = embed(w, padded, "inputs_embedding")
+    columns = bytenet_stack(w, h, "encoder", x)
+    y = shift(embed(w, target, "targets_embedding"))
+    shared = functional.pad(columns[:length], (0, 0, 0, max(length - count, 0)))
+    states = bytenet_stack(w, h, "decoder", y + shared)
+    return {
+        "columns": torch.tensor([count]),
+        "encoder_output": columns,
+        "logits": states @ w["softmax/weight"].T,
+    }
+
+
+def bytenet_stack(w, h, side, x):
+    """Run the residual blocks of figure 3, left, on x [T, D]."""
+    for i in range(3):
+        path = f"{side}/block_{i}"
+        y = layer_norm(w, f"{path}/input_norm", x).relu()
+        y = dense(w, f"{path}/input_projection", y)
+        y = layer_norm(w, f"{path}/inner_norm", y).relu()
+        reach = (h["kernel_width"] - 1) * 2**i
+        # Zeros on both sides, or on the left.
+        pads = (reach // 2, reach // 2) if side == "encoder" else (reach, 0)
+        y = functional.conv1d(
+            functional.pad(y.T, pads),
+            w[f"{path}/convolution/kernel"].permute(2, 1, 0),
+            w[f"{path}/convolution/bias"],
+            dilation=2**i,
+        ).T
+        y = layer_norm(w, f"{path}/output_norm", y).relu()
+        x = x + dense(w, f"{path}/output_projection", y)
+    return layer_norm(w, f"{side}/norm", x)
+
+
+def neural_gpu(w, h, source, target):
+    """Run encoder and decoder, which writes a tape."""
+    count, layers = num_columns(source, h), range(h["num_hidden_layers"])
+    assert len(target) <= count
+
+    def image_of(vectors):
+        """Return an image [m, columns, w] whose first row has [N, m]."""
+        pads = (0, h["image_width"] - 1, 0, count - len(vectors))
+        return functional.pad(vectors.T[:, :, None], pads)
+
+    image = image_of(embed(w, source, "inputs_embedding"))
+    for _ in range(count):
+        for i in layers:
+            image = cgru(w, f"encoder_{i}", image)
+    memory, states = image, []
+    y = embed(w, target, "targets_embedding")
+    for step in range(len(target)):
+        for i in layers:
+            image = cgru(w, f"decoder_{i}", image, image_of(y[:step]))
+        states.append(image[:, step, 0])
+    return {
+        "columns": torch.tensor([count]),
+        "encoder_output": memory.permute(1, 2, 0),
+        "logits": torch.stack(states) @ w["softmax/weight"].T,
+    }
+
+
+def cgru(w, path, image, tape=None):
+    """Run the unit of the paper on an image [m, n, w], and a tape as large."""
+    maps = len(image)
+
+    def convolve(name, x):
+        kernel = w[f"{path}/{name}_kernel"].permute(3, 2, 0, 1)
+        # The other taps would only see rows of the tape that are zero.
+        kernel = functional.pad(kernel, (0, 3 - kernel.shape[-1]))
+        bias = w.get(f"{path}/{name}_bias")
+        return functional.conv2d(x, kernel, bias, padding="same")
+
+    seen = torch.zeros(3 * maps, 1, 1)
+    if tape is not None:
+        seen = convolve("tape", tape)  # W', W'', W
+    gates = convolve("gates", image) + seen[: 2 * maps]  # U', U''
+    update, reset = gates.sigmoid().chunk(2)
+    candidate = convolve("candidate", reset * image) + seen[2 * maps :]  # U
+    return update * image + (1 - update) * candidate.tanh()
+
+
+# {file: {folder: model}}
+MODELS = {
+    "transformer": {
+        "post_norm/": transformer,
+        "pre_norm/": functools.partial(transformer, pre_norm=True),
+    },
+    "transformer_moe": {"": transformer},
+    "recurrent": {"lstm/": gnmt, "gru/": gnmt},
+    "deep_att": {"deep_att/": deep_att},
+    "convs2s": {"": convs2s},
+    "bytenet": {"": bytenet},
+    "neural_gpu": {"": neural_gpu},
+}
 
 
 def losses(logits, labels, smoothing):
@@ -105,948 +483,67 @@ def losses(logits, labels, smoothing):
     }
 
 
-def gradient(parameter):
-    """Return a parameter's gradient; zeros if nothing reads it."""
-    if parameter.grad is None:
-        return torch.zeros_like(parameter)
-    return parameter.grad
+def compute(model, w, h, pairs):
+    """Return {name: array} of outputs, losses and gradients of a model."""
+    of_pairs = [model(w, h, *pair) for pair in pairs]
+    found = {
+        name: torch.cat([outputs[name] for outputs in of_pairs])
+        for name in of_pairs[0]
+    }
+    if "attention" in found:
+        found["attention"] = found["attention"].movedim(1, 0)
+    labels = torch.cat([target for _, target in pairs])
+    found |= losses(found["logits"], labels, h["label_smoothing"])
+    total = found["smoothed"]
+    for name in {"importance", "load"} & found.keys():
+        sums = found[name].sum(0)  # [mixtures, E] of all pairs
+        found[name] = sum(map(squared_variation, sums))
+        total = total + found[name]
+    gradients = torch.autograd.grad(total, [*w.values()], allow_unused=True)
+    for path, gradient in zip(w, gradients, strict=True):
+        if gradient is not None:  # pre_norm and post_norm have other norms
+            found[f"gradients/{path}"] = gradient
+    return {
+        name: value.detach().numpy().astype(np.float32)
+        for name, value in found.items()
+    }
 
 
-class Model(nn.Module):
-    """A model of a padded batch.
-
-    Its forward() returns the encoder output [B, L, D] and logits [B, T, V] of a
-    batch of lay_out().
-    """
-
-    def arrays(self, array):
-        """Yield names of weights in t2t_repro, and views of torch's parameters.
-
-        By default, the modules have the names of the layers in t2t_repro.
-
-        Args:
-            array: a function of a parameter; it returns a tensor of that shape.
-        """
-        for name, module in self.named_modules():
-            yield from weights_of(array, name.replace(".", "/"), module)
-
-    def outputs(self, sentences):
-        """Return {name: tensor} without padding, of pairs of sentences."""
-        batch = lay_out(sentences, PADDED)
-        memory, logits = self(batch)
-        return {
-            "encoder_output": memory[batch["inputs_segment"] > 0],
-            "logits": logits[batch["targets_segment"] > 0],
-        }
-
-    def auxiliary(self):
-        """Return the losses of the last batch beside the cross-entropy."""
-        return {}
-
-    def results(self, sentences, smoothing):
-        """Return {name: array} of outputs, losses and gradients."""
-        self.zero_grad()
-        found = self.outputs(sentences)
-        labels = torch.tensor([i for _, target in sentences for i in target])
-        found |= losses(found["logits"], labels, smoothing) | self.auxiliary()
-        sum([found["smoothed"], *self.auxiliary().values()]).backward()
-        for path, view in self.arrays(gradient):
-            found[f"gradients/{path}"] = view
-        return {name: value.detach().numpy() for name, value in found.items()}
-
-
-class Table(nn.Embedding):
-    """An embedding that is a learned table in t2t_repro."""
-
-
-def weights_of(array, path, module):
-    """Yield the weights of a layer in t2t_repro by name, as Model.arrays().
-
-    Modules that contain others have none of their own.
-    """
-    if hasattr(module, "parametrizations"):  # weight-normalized
-        weight = module.parametrizations.weight
-        direction = array(weight.original1)
-        if direction.ndim == 3:  # [out, in, width] -> [out, width, in]
-            direction = direction.permute(0, 2, 1)
-        yield f"{path}/gain", array(weight.original0).reshape(-1)
-        yield f"{path}/direction", direction
-        yield f"{path}/bias", array(module.bias)
-    elif isinstance(module, nn.LayerNorm):
-        yield f"{path}/gamma", array(module.weight)
-        yield f"{path}/beta", array(module.bias)
-    elif isinstance(module, nn.Embedding):
-        word = "table" if isinstance(module, Table) else "weight"
-        yield f"{path}/{word}", array(module.weight)
-    elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
-        # [out, in, …] -> […, in, out]; the kernel of a width of 1 is a matrix.
-        kernel = array(module.weight).movedim((0, 1), (-1, -2))
-        if isinstance(module, nn.Conv1d) and len(kernel) == 1:
-            kernel = kernel[0]
-        mark = "_" if isinstance(module, nn.Conv2d) else "/"
-        yield f"{path}{mark}kernel", kernel
-        if module.bias is not None:
-            yield f"{path}{mark}bias", array(module.bias)
-
-
-# The Transformer, and its mixture of experts.
-
-TRANSFORMER = {
-    "hidden_size": 16,
-    "filter_size": 32,
-    "num_heads": 4,
-    "num_hidden_layers": 2,
-    "label_smoothing": 0.1,
-}
-
-
-class Transformer(Model):
-    """torch.nn's stacks between the paper's embeddings and softmax."""
-
-    def __init__(self, norm_first):
-        super().__init__()
-        size = TRANSFORMER["hidden_size"]
-        layers = TRANSFORMER["num_hidden_layers"]
-        stacks = nn.Transformer(
-            size,
-            TRANSFORMER["num_heads"],
-            layers,
-            layers,
-            TRANSFORMER["filter_size"],
-            dropout=0.0,
-            layer_norm_eps=EPSILON,
-            batch_first=True,
-            norm_first=norm_first,
+def results(name, stored):
+    """Compute what follows from the weights and sentences of a file."""
+    h = json.loads(str(stored["settings"]))
+    layout = "padded" if "padded/inputs" in stored else "batch"
+    pairs = [
+        [torch.tensor(row[row > 0], dtype=int) for row in rows]
+        for rows in zip(
+            stored[f"{layout}/inputs"], stored[f"{layout}/targets"], strict=True
         )
-        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, size))
-        self.encoder, self.decoder = stacks.encoder, stacks.decoder
-        if not norm_first:
-            self.encoder.norm = self.decoder.norm = None
-
-    def forward(self, batch):
-        padding = batch["inputs_segment"] == 0
-        memory = self.encoder(
-            self.embed(batch["inputs"], batch["inputs_position"]),
-            src_key_padding_mask=padding,
-        )
-        # Before a sentence: the zero row below the embedding matrix.
-        position = batch["targets_position"]
-        previous = torch.where(
-            position == 0, VOCAB_SIZE, batch["targets"].roll(1, dims=1)
-        )
-        length = previous.shape[1]
-        y = self.decoder(
-            self.embed(previous, position),
-            memory,
-            tgt_mask=torch.ones(length, length).triu(1).bool(),
-            memory_key_padding_mask=padding,
-        )
-        return memory, functional.linear(y, self.embedding)
-
-    def embed(self, ids, position):
-        """Return embeddings times sqrt(D) (section 3.4), plus sinusoids."""
-        size = TRANSFORMER["hidden_size"]
-        matrix = torch.cat([self.embedding, torch.zeros(1, size)])
-        vectors = functional.embedding(ids, matrix) * size**0.5
-        rates = 10_000 ** -(torch.arange(0, size, 2) / size)
-        angles = torch.arange(ids.shape[1])[:, None] * rates
-        table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-        return vectors + table[position]
-
-    def arrays(self, array):
-        yield "embedding/weight", array(self.embedding)
-        for name in ("encoder", "decoder"):
-            stack = getattr(self, name)
-            for i, layer in enumerate(stack.layers):
-                yield from self.layer_arrays(array, f"{name}/layer_{i}", layer)
-            if stack.norm is not None:
-                yield from weights_of(array, f"{name}/norm", stack.norm)
-
-    def layer_arrays(self, array, path, layer):
-        """Yield the weights of a layer by their names, as arrays()."""
-        attentions = {"self_attention": layer.self_attn}
-        if hasattr(layer, "multihead_attn"):
-            attentions["cross_attention"] = layer.multihead_attn
-        for block, module in attentions.items():
-            scope = f"{path}/{block}/multihead_attention"
-            # torch stores three matrices in one, each as [out, in].
-            matrices = array(module.in_proj_weight).chunk(3)
-            for name, matrix in zip(
-                ("query", "key", "value"), matrices, strict=True
-            ):
-                yield f"{scope}/{name}/kernel", matrix.T
-            matrix = array(module.out_proj.weight)
-            yield f"{scope}/output_projection/kernel", matrix.T
-        scope = f"{path}/ffn/feed_forward"
-        yield from weights_of(array, f"{scope}/filter", layer.linear1)
-        yield from weights_of(
-            array, f"{scope}/output_projection", layer.linear2
-        )
-        name = "input_norm" if layer.norm_first else "norm"
-        for number, block in enumerate((*attentions, "ffn"), start=1):
-            module = getattr(layer, f"norm{number}")
-            yield from weights_of(array, f"{path}/{block}/{name}", module)
-
-
-MOE = TRANSFORMER | {
-    "num_experts": 5,
-    "experts_per_token": 2,
-    "expert_filter_size": 8,
-    "mixture_period": 2,
-    "importance_loss_weight": 1.0,
-    "load_loss_weight": 1.0,
-}
-
-
-class Mixture(nn.Module):
-    """A mixture that stores its losses; `is_real` [B, T] must be set first."""
-
-    def __init__(self):
-        super().__init__()
-        size, inner = MOE["hidden_size"], MOE["expert_filter_size"]
-        count = MOE["num_experts"]
-        self.gate = nn.Linear(size, count, bias=False)
-        self.noise = nn.Linear(size, count, bias=False)
-        for name, shape in {
-            "filter_kernel": (size, inner),
-            "filter_bias": (inner,),
-            "output_kernel": (inner, size),
-            "output_bias": (size,),
-        }.items():
-            setattr(self, name, nn.Parameter(torch.empty(count, *shape)))
-
-    def expert(self, i, x):
-        """Return the output of expert i."""
-        y = (x @ self.filter_kernel[i] + self.filter_bias[i]).relu()
-        return y @ self.output_kernel[i] + self.output_bias[i]
-
-    def forward(self, x):
-        logits, k = self.gate(x), MOE["experts_per_token"]
-        top, chosen = torch.topk(logits, k)
-        gates = torch.zeros_like(logits).scatter(-1, chosen, top.softmax(-1))
-        deviation = functional.softplus(self.noise(x))
-        load = []
-        for i in range(MOE["num_experts"]):
-            others = torch.cat([logits[..., :i], logits[..., i + 1 :]], -1)
-            threshold = torch.topk(others, k).values[..., -1]
-            z = (logits[..., i] - threshold) / deviation[..., i]
-            probability = torch.distributions.Normal(0.0, 1.0).cdf(z)
-            load.append(probability[self.is_real].sum())
-        self.importance = squared_variation(gates[self.is_real].sum(0))
-        self.load = squared_variation(torch.stack(load))
-        return sum(
-            gates[..., i : i + 1] * self.expert(i, x)
-            for i in range(MOE["num_experts"])
-        )
-
-
-def squared_variation(x):
-    """Return variance over squared mean, of a population."""
-    return x.var(unbiased=False) / x.mean() ** 2
-
-
-class TransformerMoe(Transformer):
-    """The Transformer whose second layers have mixtures."""
-
-    def __init__(self):
-        super().__init__(norm_first=False)
-        self.mixtures = nn.ModuleList([Mixture(), Mixture()])
-        for stack, mixture in zip(
-            (self.encoder, self.decoder), self.mixtures, strict=True
-        ):
-            stack.layers[1]._ff_block = mixture.forward
-
-    def forward(self, batch):
-        for side, mixture in zip(
-            ("inputs", "targets"), self.mixtures, strict=True
-        ):
-            mixture.is_real = batch[f"{side}_segment"] > 0
-        return super().forward(batch)
-
-    def auxiliary(self):
-        return {
-            name: sum(getattr(mixture, name) for mixture in self.mixtures)
-            for name in ("importance", "load")
-        }
-
-    def arrays(self, array):
-        for path, view in super().arrays(array):
-            if "layer_1/ffn/feed_forward" not in path:
-                yield path, view
-        for stack, mixture in zip(
-            ("encoder", "decoder"), self.mixtures, strict=True
-        ):
-            path = f"{stack}/layer_1/ffn/mixture_of_experts"
-            yield f"{path}/gating/weight", array(mixture.gate.weight).T
-            yield f"{path}/gating/noise_weight", array(mixture.noise.weight).T
-            for name in ("filter", "output"):
-                for end in ("kernel", "bias"):
-                    view = array(getattr(mixture, f"{name}_{end}"))
-                    yield f"{path}/{name}_{end}", view
-
-
-# Recurrent models.
-
-SIZE = 8
-GNMT = {
-    "hidden_size": SIZE,
-    "num_encoder_layers": 4,
-    "num_bidirectional_layers": 1,
-    "num_decoder_layers": 3,
-    "attention_size": 6,
-    "label_smoothing": 0.1,
-}
-FIRST_RESIDUAL = 2
-CELLS = {"lstm": (nn.LSTM, nn.LSTMCell), "gru": (nn.GRU, nn.GRUCell)}
-
-
-class Recurrent(Model):
-    """Model with one matrix for all embeddings, and attention to `channels`."""
-
-    def __init__(self, channels, attention_size):
-        super().__init__()
-        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, SIZE))
-        self.query = nn.Linear(SIZE, attention_size, bias=False)
-        self.key = nn.Linear(channels, attention_size, bias=False)
-        self.energy = nn.Linear(attention_size, 1, bias=False)
-
-    def embed(self, ids):
-        """Return embeddings times sqrt(D)."""
-        return functional.embedding(ids, self.embedding) * SIZE**0.5
-
-    def context(self, output, memory, mask):
-        """Return the context of the decoder's last output."""
-        hidden = self.query(output)[:, None] + self.key(memory)
-        energies = self.energy(torch.tanh(hidden))[..., 0]
-        energies = energies.masked_fill(~mask, -torch.inf)
-        weights = torch.softmax(energies, dim=1)
-        return (weights[..., None] * memory).sum(dim=1)
-
-    def attention_arrays(self, array):
-        """Yield the weights of the attention, as arrays()."""
-        path = "decoder/layer_0/attention"
-        yield from weights_of(array, f"{path}/query", self.query)
-        yield from weights_of(array, f"{path}/key", self.key)
-        yield f"{path}/compatibility/weight", array(self.energy.weight)
-
-
-class Gnmt(Recurrent):
-    """Encoder and decoder of section 3."""
-
-    def __init__(self, cell):
-        super().__init__(SIZE, GNMT["attention_size"])
-        layer, bottom = CELLS[cell]
-        layer = functools.partial(layer, hidden_size=SIZE, batch_first=True)
-        self.encoder = nn.ModuleList(
-            [
-                layer(SIZE, bidirectional=True),
-                layer(2 * SIZE),
-                *(layer(SIZE) for _ in range(GNMT["num_encoder_layers"] - 2)),
-            ]
-        )
-        self.bottom = bottom(2 * SIZE, SIZE)
-        self.upper = nn.ModuleList(
-            layer(2 * SIZE) for _ in range(GNMT["num_decoder_layers"] - 1)
-        )
-
-    def forward(self, batch):
-        memory = self.encode(batch["inputs"])
-        x = functional.pad(self.embed(batch["targets"]), (0, 0, 1, -1))
-        x, contexts = self.attend(x, memory, batch["inputs"] > 0)
-        for number, layer in enumerate(self.upper, start=1):
-            y, _ = layer(torch.cat([x, contexts], dim=-1))
-            x = x + y if number >= FIRST_RESIDUAL else y
-        return memory, functional.linear(x, self.embedding)
-
-    def encode(self, inputs):
-        """Return the states [B, L, D] of inputs [B, L], zero at padding."""
-        lengths = (inputs > 0).sum(dim=1)
-        x = self.embed(inputs)
-        for number, layer in enumerate(self.encoder):
-            packed = rnn.pack_padded_sequence(
-                x, lengths, batch_first=True, enforce_sorted=False
+    ]
+    found = {}
+    for folder, model in MODELS[name].items():
+        # The two Transformers share their weights.
+        place = "" if "weights/embedding/weight" in stored else folder
+        w = {
+            path.removeprefix(f"{place}weights/"): torch.tensor(
+                array, dtype=float, requires_grad=True
             )
-            y, _ = rnn.pad_packed_sequence(
-                layer(packed)[0], batch_first=True, total_length=x.shape[1]
-            )
-            x = x + y if number >= FIRST_RESIDUAL else y
-        return x
-
-    def attend(self, x, memory, mask):
-        """Return outputs of the bottom layer and its contexts."""
-        outputs, contexts = [], []
-        output, state = torch.zeros(len(x), SIZE), None
-        for vector in x.unbind(1):
-            contexts.append(self.context(output, memory, mask))
-            state = self.bottom(torch.cat([vector, contexts[-1]], -1), state)
-            output = state[0] if isinstance(state, tuple) else state
-            outputs.append(output)
-        return torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
-
-    def arrays(self, array):
-        yield "embedding/weight", array(self.embedding)
-        yield from self.attention_arrays(array)
-        layers = {
-            "encoder/layer_0/forward": (self.encoder[0], "_l0"),
-            "encoder/layer_0/backward": (self.encoder[0], "_l0_reverse"),
-            **{
-                f"encoder/layer_{i}": (layer, "_l0")
-                for i, layer in enumerate(self.encoder[1:], start=1)
-            },
-            "decoder/layer_0": (self.bottom, ""),
-            **{
-                f"decoder/layer_{i}": (layer, "_l0")
-                for i, layer in enumerate(self.upper, start=1)
-            },
+            for path, array in stored.items()
+            if path.startswith(f"{place}weights/")
         }
-        for path, (module, suffix) in layers.items():
-            kernel, matrix, bias, recurrent_bias = (
-                array(getattr(module, f"{name}{suffix}"))
-                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            )
-            context = kernel.T[SIZE:]
-            if module is self.bottom:
-                kernel = kernel[:, :SIZE]
-            yield f"{path}/cell/kernel", kernel.T
-            yield f"{path}/cell/recurrent_kernel", matrix.T
-            yield f"{path}/cell/bias", bias
-            if len(bias) == 3 * SIZE:
-                yield f"{path}/cell/recurrent_bias", recurrent_bias[2 * SIZE :]
-            if module is self.bottom:
-                yield f"{path}/context_projection/kernel", context
-
-
-GATES = 4 * SIZE
-CONTEXT = 2 * (SIZE + GATES) // 4
-DEEP_ATT = {
-    "hidden_size": SIZE,
-    "num_encoder_layers": 3,
-    "num_decoder_layers": 3,
-    "attention_size": 6,
-    "label_smoothing": 0.1,
-}
-
-
-class FastForward(nn.Module):
-    """Feed-forward and recurrent part of an LSTM."""
-
-    def __init__(self, input_size, recurrence=nn.LSTM):
-        super().__init__()
-        self.feed_forward = nn.Linear(input_size, GATES)
-        self.recurrence = recurrence(GATES, SIZE, bias=False)
-        for name, parameter in self.recurrence.named_parameters():
-            if "weight_ih" in name:
-                parameter.requires_grad_(False).copy_(torch.eye(GATES))
-
-    def recur(self, f, lengths, reverse=False):
-        """Return h [B, T, D], zero at padding, from f [B, T, gates]."""
-        outputs = torch.zeros(*f.shape[:2], SIZE)
-        for row, length in enumerate(lengths):
-            steps = f[row, :length]
-            steps = steps.flip(0) if reverse else steps
-            h, _ = self.recurrence(steps)
-            outputs[row, :length] = h.flip(0) if reverse else h
-        return outputs
-
-
-def fast_forward_stack(first, layers):
-    """Return the layers of a column; those above the first take f and h."""
-    upper = (FastForward(GATES // 2 + SIZE) for _ in range(layers - 1))
-    return nn.ModuleList([first, *upper])
-
-
-def join(f, h):
-    """Return the input of a feed-forward part: half of f, and h."""
-    return torch.cat([f[..., : GATES // 2], h], -1)
-
-
-class DeepAtt(Recurrent):
-    """Encoder and decoder of section 3."""
-
-    def __init__(self):
-        super().__init__(CONTEXT, DEEP_ATT["attention_size"])
-        self.columns = nn.ModuleList(
-            fast_forward_stack(
-                FastForward(SIZE), DEEP_ATT["num_encoder_layers"]
-            )
-            for _ in range(2)
-        )
-        self.projection = nn.Linear(4 * CONTEXT, CONTEXT, bias=False)
-        self.decoder = fast_forward_stack(
-            FastForward(SIZE + CONTEXT, nn.LSTMCell),
-            DEEP_ATT["num_decoder_layers"],
-        )
-
-    def forward(self, batch):
-        inputs, targets = batch["inputs"], batch["targets"]
-        x, lengths = self.embed(inputs), (inputs > 0).sum(dim=1)
-        tops = []
-        for number, column in enumerate(self.columns):
-            f, h = None, x
-            for depth, layer in enumerate(column):
-                f = layer.feed_forward(join(f, h) if depth else h)
-                h = layer.recur(f, lengths, (number + depth) % 2 == 1)
-            tops += [h, f]
-        memory = self.projection(torch.cat(tops, dim=-1))
-        y = functional.pad(self.embed(targets), (0, 0, 1, -1))
-        f, h = self.attend(y, memory, inputs > 0)
-        lengths = [targets.shape[1]] * len(targets)
-        for layer in self.decoder[1:]:
-            f = layer.feed_forward(join(f, h))
-            h = layer.recur(f, lengths)
-        return memory, functional.linear(h, self.embedding)
-
-    def attend(self, x, memory, mask):
-        """Return f and h of the decoder's bottom layer."""
-        layer, every_f, every_h = self.decoder[0], [], []
-        state = torch.zeros(2, len(x), SIZE)
-        for vector in x.unbind(1):
-            context = self.context(state[0], memory, mask)
-            f = layer.feed_forward(torch.cat([vector, context], -1))
-            state = layer.recurrence(f, tuple(state))
-            every_f.append(f)
-            every_h.append(state[0])
-        return torch.stack(every_f, dim=1), torch.stack(every_h, dim=1)
-
-    def arrays(self, array):
-        yield "embedding/weight", array(self.embedding)
-        yield from weights_of(array, "encoder/projection", self.projection)
-        yield from self.attention_arrays(array)
-        bottom = self.decoder[0]
-        for prefix, column in {
-            "decoder/": self.decoder,
-            "encoder/column_0_": self.columns[0],
-            "encoder/column_1_": self.columns[1],
-        }.items():
-            for depth, layer in enumerate(column):
-                path = f"{prefix}layer_{depth}{'/recurrent' if depth else ''}"
-                kernel = array(layer.feed_forward.weight).T
-                if layer is bottom:
-                    kernel = kernel[:SIZE]
-                yield f"{path}/cell/kernel", kernel
-                yield f"{path}/cell/bias", array(layer.feed_forward.bias)
-                suffix = "" if layer is bottom else "_l0"
-                matrix = getattr(layer.recurrence, f"weight_hh{suffix}")
-                yield f"{path}/cell/recurrent_kernel", array(matrix).T
-        kernel = array(bottom.feed_forward.weight).T[SIZE:]
-        yield "decoder/layer_0/context_projection/kernel", kernel
-
-
-# Convolutional models, which compute each pair alone.
-
-# (channels, kernel width)
-ENCODER_BLOCKS = ((12, 3), (12, 3), (8, 2), (8, 1))
-DECODER_BLOCKS = ((12, 3), (10, 2), (10, 1))
-CONVS2S = {
-    "hidden_size": 8,
-    "encoder_convolutions": "12x3*2+8x2+8x1",
-    "decoder_convolutions": "12x3+10x2+10x1",
-    "max_length": 8,
-    "label_smoothing": 0.1,
-}
-
-
-def normalized_linear(inputs, outputs):
-    """Return a weight-normalized linear layer."""
-    return weight_norm(nn.Linear(inputs, outputs))
-
-
-class GatedBlock(nn.ModuleDict):
-    """Gated convolution of x [1, N, C] in a residual; attention if causal."""
-
-    def __init__(self, inputs, channels, width, causal):
-        size = CONVS2S["hidden_size"]
-        conv = weight_norm(nn.Conv1d(inputs, 2 * channels, width))
-        super().__init__({"convolution/linear": conv})
-        self.causal, self.width = causal, width
-        if inputs != channels:
-            self["projection"] = normalized_linear(inputs, channels)
-        if causal:
-            self["attention/query"] = normalized_linear(channels, size)
-            output = normalized_linear(size, channels)
-            self["attention/output_projection"] = output
-
-    def forward(self, x, embedded=None, source=None):
-        residual = self["projection"](x) if "projection" in self else x
-        before = self.width - 1 if self.causal else (self.width - 1) // 2
-        padded = functional.pad(
-            x.transpose(1, 2), (before, self.width - 1 - before)
-        )
-        y = self["convolution/linear"](padded).transpose(1, 2)
-        y, weights = functional.glu(y, dim=-1), None
-        if self.causal:
-            states, values = source
-            query = (self["attention/query"](y) + embedded) * math.sqrt(0.5)
-            weights = torch.softmax(query @ states.transpose(1, 2), dim=-1)
-            length = states.shape[1]
-            context = weights @ values * (length * math.sqrt(1 / length))
-            context = self["attention/output_projection"](context)
-            y = (y + context) * math.sqrt(0.5)
-        return (y + residual) * math.sqrt(0.5), weights
-
-
-class Stack(nn.ModuleDict):
-    """Embeddings, blocks and projections of one side."""
-
-    def __init__(self, convolutions, causal):
-        size, channels = CONVS2S["hidden_size"], convolutions[0][0]
-        blocks = {}
-        for i, (outputs, width) in enumerate(convolutions):
-            block = GatedBlock(channels, outputs, width, causal)
-            blocks[f"layer_{i}"], channels = block, outputs
-        super().__init__(
-            {
-                "embedding": Table(VOCAB_SIZE, size),
-                "positions": Table(CONVS2S["max_length"], size),
-                "input_projection": normalized_linear(size, convolutions[0][0]),
-                "output_projection": normalized_linear(channels, size),
-            }
-            | blocks
-        )
-        self.blocks = [*blocks.values()]
-
-    def forward(self, vectors, source=None):
-        """Return embeddings, output and the blocks' attention weights."""
-        positions = torch.arange(vectors.shape[1])
-        embedded = vectors + self["positions"](positions)
-        x, attention = self["input_projection"](embedded), []
-        for block in self.blocks:
-            x, weights = block(x, embedded, source)
-            attention.append(weights)
-        return embedded, self["output_projection"](x), attention
-
-
-class ConvS2S(Model):
-    """Two stacks and a normalized linear layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = Stack(ENCODER_BLOCKS, causal=False)
-        self.decoder = Stack(DECODER_BLOCKS, causal=True)
-        self.softmax = normalized_linear(CONVS2S["hidden_size"], VOCAB_SIZE)
-
-    def forward(self, inputs, targets):
-        """Return encoder output, logits and attention of ids [1, L], [1, T]."""
-        embedded, states, _ = self.encoder(self.encoder["embedding"](inputs))
-        if states.requires_grad:
-            states.register_hook(lambda grad: grad / len(DECODER_BLOCKS))
-        values = (states + embedded) * math.sqrt(0.5)
-        vectors = self.decoder["embedding"](targets)
-        start = torch.zeros_like(vectors[:, :1])
-        shifted = torch.cat([start, vectors[:, :-1]], dim=1)
-        _, x, attention = self.decoder(shifted, (states, values))
-        return states, self.softmax(x), attention
-
-    def outputs(self, sentences):
-        slots = lay_out(sentences, PADDED)["inputs"].shape[1]
-        states, logits, attention = [], [], []
-        for pair in sentences:
-            found = self(*(torch.tensor([ids]) for ids in pair))
-            states.append(found[0][0])
-            logits.append(found[1][0])
-            weights = torch.cat(found[2])  # [layers, T, L]
-            attention.append(functional.pad(weights, (0, slots - len(pair[0]))))
-        return {
-            "encoder_output": torch.cat(states),
-            "logits": torch.cat(logits),
-            "attention": torch.cat(attention, dim=1),
-        }
-
-
-class ColumnModel(Model):
-    """Model of columns, more than subwords; forward() takes lists of ids."""
-
-    def __init__(self, settings):
-        super().__init__()
-        self.settings, self.size = settings, settings["hidden_size"]
-        for name in TABLES:
-            setattr(self, name, nn.Embedding(VOCAB_SIZE, self.size))
-
-    def embed(self, name, ids):
-        """Return embeddings [N, D] times sqrt(D)."""
-        ids = torch.tensor(ids, dtype=int)
-        return getattr(self, name)(ids) * self.size**0.5
-
-    def count(self, source):
-        """Return the number of columns."""
-        # 1.2 |s| in tenths, which floats represent.
-        columns = math.ceil(len(source) * 12 / 10)
-        return columns + self.settings["target_offset"]
-
-    def outputs(self, sentences):
-        columns, logits = zip(*(self(*pair) for pair in sentences), strict=True)
-        return {
-            "columns": torch.tensor([len(each) for each in columns]),
-            "encoder_output": torch.cat(columns),
-            "logits": torch.cat(logits),
-        }
-
-
-TABLES = "inputs_embedding", "targets_embedding", "softmax"
-BYTENET = {
-    "hidden_size": 16,
-    "kernel_width": 3,
-    "max_dilation": 4,
-    "num_block_repeat": 1,
-    "target_ratio": 1.2,
-    "target_offset": 1,
-    "label_smoothing": 0.1,
-}
-DILATIONS = (1, 2, 4)
-
-
-class DilatedBlock(nn.ModuleDict):
-    """Residual block of figure 3, left, on x [1, channels, T]."""
-
-    def __init__(self, dilation, causal):
-        outer, inner = BYTENET["hidden_size"], BYTENET["hidden_size"] // 2
-        width = BYTENET["kernel_width"]
-        super().__init__(
-            {
-                "input_norm": nn.LayerNorm(outer, EPSILON),
-                "inner_norm": nn.LayerNorm(inner, EPSILON),
-                "output_norm": nn.LayerNorm(inner, EPSILON),
-                "input_projection": nn.Conv1d(outer, inner, 1),
-                "convolution": nn.Conv1d(
-                    inner, inner, width, dilation=dilation
-                ),
-                "output_projection": nn.Conv1d(inner, outer, 1),
-            }
-        )
-        reach = (width - 1) * dilation
-        # Zeros on the left, or on both sides.
-        self.pads = (reach, 0) if causal else (reach // 2, reach // 2)
-
-    def forward(self, x):
-        modules, y = list(self.values()), x
-        for norm, convolve in zip(modules[:3], modules[3:], strict=True):
-            y = norm(y.transpose(1, 2)).transpose(1, 2).relu()
-            if convolve is self["convolution"]:
-                y = functional.pad(y, self.pads)
-            y = convolve(y)
-        return x + y
-
-
-class ByteNet(ColumnModel):
-    """Both stacks, with embeddings and softmax."""
-
-    def __init__(self):
-        super().__init__(BYTENET)
-        for name, causal in (("encoder", False), ("decoder", True)):
-            blocks = {
-                f"block_{i}": DilatedBlock(dilation, causal)
-                for i, dilation in enumerate(DILATIONS)
-            }
-            norm = nn.LayerNorm(self.size, EPSILON)
-            setattr(self, name, nn.ModuleDict(blocks | {"norm": norm}))
-
-    def run(self, name, x):
-        """Run a stack on x [T, D]."""
-        *blocks, norm = getattr(self, name).values()
-        x = x.T[None]
-        for block in blocks:
-            x = block(x)
-        return norm(x[0].T)
-
-    def forward(self, source, target):
-        """Return the encoder's columns and logits [T, V]."""
-        count = self.count(source)
-        padded = source + [0] * (count - len(source))
-        columns = self.run("encoder", self.embed("inputs_embedding", padded))
-        y = self.embed("targets_embedding", target[:-1])
-        y = functional.pad(y, (0, 0, 1, 0))
-        shared = min(count, len(target))
-        y = y + functional.pad(
-            columns[:shared], (0, 0, 0, len(target) - shared)
-        )
-        states = self.run("decoder", y)
-        return columns, functional.linear(states, self.softmax.weight)
-
-
-NEURAL_GPU = {
-    "hidden_size": 8,
-    "image_width": 3,
-    "kernel_length": 3,
-    "kernel_width": 3,
-    "num_hidden_layers": 2,
-    "encoder_steps": 0,
-    "target_ratio": 1.2,
-    "target_offset": 3,
-    "label_smoothing": 0.1,
-}
-MAPS, ROWS = NEURAL_GPU["hidden_size"], NEURAL_GPU["image_width"]
-LAYERS = NEURAL_GPU["num_hidden_layers"]
-
-
-class Unit(nn.Module):
-    """CGRU of the paper, on an image [1, m, n, w], and a tape as large."""
-
-    def __init__(self, reads_tape):
-        super().__init__()
-        sizes = NEURAL_GPU["kernel_length"], NEURAL_GPU["kernel_width"]
-        options = {"kernel_size": sizes, "padding": "same"}
-        self.gates = nn.Conv2d(MAPS, 2 * MAPS, **options)  # U', U''
-        self.candidate = nn.Conv2d(MAPS, MAPS, **options)  # U
-        self.tape = None
-        if reads_tape:  # W', W'', W
-            self.tape = nn.Conv2d(MAPS, 3 * MAPS, bias=False, **options)
-
-    def forward(self, image, tape=None):
-        seen = torch.zeros(1, 3 * MAPS, *image.shape[2:])
-        if tape is not None:
-            seen = self.tape(tape)
-        gates = self.gates(image) + seen[:, : 2 * MAPS]
-        update, reset = gates.sigmoid().chunk(2, dim=1)
-        candidate = self.candidate(reset * image) + seen[:, 2 * MAPS :]
-        return update * image + (1 - update) * candidate.tanh()
-
-
-def image_of(vectors, columns):
-    """Return an image [1, m, columns, w] whose first row has [N, m]."""
-    pads = (0, ROWS - 1, 0, columns - len(vectors))
-    return functional.pad(vectors.T[None, :, :, None], pads)
-
-
-class NeuralGpu(ColumnModel):
-    """Encoder and decoder, with embeddings and softmax."""
-
-    def __init__(self):
-        super().__init__(NEURAL_GPU)
-        for side in ("encoder", "decoder"):
-            units = [Unit(reads_tape=side == "decoder") for _ in range(LAYERS)]
-            setattr(self, side, units)
-            for i, unit in enumerate(units):
-                setattr(self, f"{side}_{i}", unit)
-
-    def forward(self, source, target):
-        """Return the encoder's columns and logits [T, V]."""
-        columns = self.count(source)
-        assert len(target) <= columns
-        image = image_of(self.embed("inputs_embedding", source), columns)
-        for _ in range(columns):
-            for unit in self.encoder:
-                image = unit(image)
-        memory, states = image, []
-        y = self.embed("targets_embedding", target)
-        for step in range(len(target)):
-            tape = image_of(y[:step], columns)
-            for unit in self.decoder:
-                image = unit(image, tape)
-            states.append(image[0, :, step, 0])
-        logits = functional.linear(torch.stack(states), self.softmax.weight)
-        return memory[0].permute(1, 2, 0), logits
-
-    def arrays(self, array):
-        for path, view in super().arrays(array):
-            if path.endswith("tape_kernel"):
-                # The other taps only see rows of the tape that are zero.
-                view = view[:, : NEURAL_GPU["kernel_width"] // 2 + 1]
-            yield path, view
-
-
-class Writer(NamedTuple):
-    """What a file is made of."""
-
-    settings: dict  # hparams
-    seed: int  # of the weights and the sentences
-    models: dict[str, Callable]  # {folder in the file: builds a model}
-    deviation: float  # of the weights
-    layouts: dict[str, tuple] = {"padded": PADDED}
-    shared_weights: bool = False  # by all models, outside their folders
-
-
-WRITERS = {
-    "transformer": Writer(
-        TRANSFORMER,
-        20170612,
-        {
-            "post_norm/": lambda: Transformer(norm_first=False),
-            "pre_norm/": lambda: Transformer(norm_first=True),
-        },
-        0.25,
-        BOTH,
-        shared_weights=True,
-    ),
-    "transformer_moe": Writer(MOE, 20170612, {"": TransformerMoe}, 0.25, BOTH),
-    "recurrent": Writer(
-        GNMT,
-        20160926,
-        {f"{cell}/": functools.partial(Gnmt, cell) for cell in CELLS},
-        0.5,
-    ),
-    # Fast-forward connections are linear: larger weights would make huge sums.
-    "deep_att": Writer(DEEP_ATT, 20160926, {"deep_att/": DeepAtt}, 0.3),
-    "convs2s": Writer(CONVS2S, 20170508, {"": ConvS2S}, 0.5),
-    "bytenet": Writer(
-        BYTENET, 20161031, {"": ByteNet}, 0.25, {"batch": PADDED}
-    ),
-    "neural_gpu": Writer(
-        NEURAL_GPU, 20161026, {"": NeuralGpu}, 0.3, {"batch": PADDED}
-    ),
-}
-
-
-def draw_weights(random, model, deviation, weights):
-    """Set torch's parameters to random values that float16 represents.
-
-    Args:
-        random: NumPy generator.
-        model: a Model.
-        deviation: standard deviation.
-        weights: {path: float16 array}; those that are missing are drawn.
-    """
-    for name, parameter in model.named_parameters():
-        if name.endswith(("in_proj_bias", "out_proj.bias")) or (
-            "bias_hh" in name
-        ):
-            nn.init.zeros_(parameter)  # ours has none
-    for path, view in model.arrays(lambda p: p.detach()):
-        if path not in weights:
-            mean = 1.0 if path.endswith(("gamma", "gain")) else 0.0
-            # Attention far from uniform makes all gradients large.
-            is_sharp = isinstance(model, Recurrent) and "attention" in path
-            scale = 1.5 if is_sharp else deviation
-            values = random.normal(mean, scale, tuple(view.shape))
-            weights[path] = values.astype(np.float16)
-        view.copy_(torch.from_numpy(weights[path]))
-
-
-def compute(writer):
-    """Return the arrays of a file."""
-    random = np.random.default_rng(writer.seed)
-    sentences = draw_sentences(random)
-    stored, weights = {}, {}
-    for folder, build in writer.models.items():
-        if not writer.shared_weights:
-            weights = {}
-        model = build()
-        draw_weights(random, model, writer.deviation, weights)
-        results = model.results(sentences, writer.settings["label_smoothing"])
-        place = "" if writer.shared_weights else folder
-        stored |= {f"{place}weights/{p}": a for p, a in weights.items()}
-        for path, array in results.items():
-            stored[f"{folder}{path}"] = array.astype(np.float32)
-    for path, array in stored.items():
-        if path.endswith("/direction"):  # [out, width, in]
-            stored[path] = array.reshape(len(array), -1)
-    for layout, rows in writer.layouts.items():
-        for feature, ids in lay_out(sentences, rows).items():
-            stored[f"{layout}/{feature}"] = ids.numpy().astype(np.uint8)
-    return stored
+        for path, array in compute(model, w, h, pairs).items():
+            found[f"{folder}{path}"] = array
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="+", choices=WRITERS)
+    parser.add_argument("names", nargs="+", choices=MODELS)
+    torch.set_default_dtype(torch.float64)
     for name in parser.parse_args().names:
-        torch.set_default_dtype(torch.float64)
         file = FOLDER / f"pytorch_{name}.npz"
-        stored = {
-            "command": f"python -m tests.golden.golden_pytorch {name}",
-            "torch": torch.__version__,
-            "settings": json.dumps(WRITERS[name].settings),
-            **compute(WRITERS[name]),
-        }
+        with np.load(file) as arrays:
+            stored = dict(arrays)
+        stored |= results(name, stored) | {"torch": torch.__version__}
         np.savez_compressed(file, **stored)
         print(f"{file}: {len(stored)} arrays, {file.stat().st_size:,} bytes")
 
