@@ -1,7 +1,6 @@
 """All families of Hugging Face, against transformers; settings and weights.
 
-The writers of tests/golden/ made the models and what they give: see there what
-expected.json has.
+tests/golden/golden_transformers.py wrote what the models give.
 """
 
 import json
