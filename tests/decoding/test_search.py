@@ -1,15 +1,17 @@
 """Tests of search with tiny models: ensembles, scores, rules and bounds."""
 
+import itertools
 import math
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from search_tables import outputs
 
 from t2t_repro import errors, hparam
 from t2t_repro.decoding import rules, score, search
-from t2t_repro.models import seq2seq
+from t2t_repro.models import building, seq2seq
 from t2t_repro.runtime import graph
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -91,6 +93,34 @@ def test_scoring_computes_at_most_max_logits_at_once(
         lambda *pair: score.subword_log_probs(models, *pair)
     )
     np.testing.assert_allclose(traced(*pair), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wide_beam_finds_the_best_of_all_outputs_of_a_model(
+    tiny_hparams, randomize
+):
+    """Of at most three subwords; scores are those of the full pass."""
+    model = building.build(tiny_hparams, 6)
+    randomize(model)
+    every = [
+        (*words, EOS)
+        for count in range(3)
+        for words in itertools.product(range(2, 6), repeat=count)
+    ]
+    source = ids([[4, EOS]])
+    log_probs = score.subword_log_probs(
+        [model], tf.repeat(source, len(every), 0), score.pad_rows(every)
+    )
+    lengths = np.array(list(map(len, every)))
+    scores = tf.reduce_sum(log_probs, 1).numpy() / ((5 + lengths) / 6) ** 0.6
+    expected = sorted(zip(scores, every, strict=True), reverse=True)
+    hparams = hparam.DecodeHParams(
+        beam_size=len(every), alpha=0.6, extra_length=1, return_beams=True
+    )
+    found = outputs(search.search([model], source, hparams))
+    assert [output for output, _ in found] == [x for _, x in expected]
+    np.testing.assert_allclose(
+        [total for _, total in found], sorted(scores)[::-1], rtol=1e-4
+    )
 
 
 def test_outputs_begin_with_their_prefixes(models):
