@@ -120,6 +120,8 @@ def test_single_sentences_are_compiled_later(num_shards, monkeypatch):
     ("num_models", "settings"),
     [
         (2, {"return_beams": True, "coverage_penalty": 0.2}),
+        (1, {"min_length": 7, "no_repeat_ngram_size": 2}),
+        (1, {"beam_size": 1}),
         (1, {"return_beams": True, "sampling_temp": 1.5}),
     ],
 )
