@@ -154,23 +154,16 @@ def phrase_file(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"beam_size": 1},
-        {
-            "beam_search": "diverse:groups=2",
-            "beam_size": 4,
-            "return_beams": True,
-        },
-    ],
-    ids=["greedy", "diverse"],
-)
-def test_translations_have_phrases_of_file_and_line(
-    translator_of, phrase_file, settings
+def test_diverse_translations_have_phrases_of_file_and_line(
+    translator_of, phrase_file
 ):
-    rule = f"require:file={phrase_file}:side=true"
-    translator = translator_of(rules=rule, extra_length=12, **settings)
+    translator = translator_of(
+        rules=f"require:file={phrase_file}:side=true",
+        extra_length=12,
+        beam_search="diverse:groups=2",
+        beam_size=4,
+        return_beams=True,
+    )
     lines, side = ["one two", "three"], ["x\t\t5 y", ""]
     found = list(translator.translate(lines, side=side))
     for sentence, text in zip(found, side, strict=True):

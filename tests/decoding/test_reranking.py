@@ -27,30 +27,22 @@ CANDIDATES = Translation(
 LINES = ["two birds sing", "", "the cat sat on the mat"]
 
 
-def sentence_bleu(text, reference):
-    return sacrebleu.sentence_bleu(text, [reference]).score
-
-
-def sentence_chrf(text, reference):
-    return sacrebleu.sentence_chrf(text, [reference]).score
-
-
-def negative_ter(text, reference):
-    return -sacrebleu.sentence_ter(text, [reference]).score
-
-
 @pytest.mark.parametrize(
-    ("settings", "utility"),
+    ("settings", "utility", "sign"),
     [
-        ("mbr", sentence_chrf),
-        ("mbr:metric=bleu", sentence_bleu),
-        ("mbr:metric=ter", negative_ter),
+        ("mbr", sacrebleu.sentence_chrf, 1),
+        ("mbr:metric=bleu", sacrebleu.sentence_bleu, 1),
+        ("mbr:metric=ter", sacrebleu.sentence_ter, -1),  # errors
     ],
 )
-def test_minimum_bayes_risk_is_the_mean_over_all_candidates(settings, utility):
+def test_minimum_bayes_risk_is_the_mean_over_all_candidates(
+    settings, utility, sign
+):
     """sacreBLEU's own functions of sentences, of every pair."""
     texts = CANDIDATES.texts
-    means = [np.mean([utility(a, b) for b in texts]) for a in texts]
+    means = [
+        sign * np.mean([utility(a, [b]).score for b in texts]) for a in texts
+    ]
     order = sorted(range(len(texts)), key=lambda k: -means[k])
     reranker = reranking.build(hparam.DecodeHParams(rerank=settings))
     (found,) = reranker.rerank([""], [CANDIDATES])

@@ -164,18 +164,6 @@ def test_wide_beam_with_rule_equals_enumeration(rule, added, seed, limit):
     check_best(found, every)
 
 
-@every_search
-def test_scores_of_every_search_include_bonus(name):
-    table = random_table(4)
-    for sentence in range(2):
-        found = find(name, table, Bonus(0.9), [6, 3], block=2)
-        for ids, score in outputs(found, sentence):
-            # At the limit EOS is forced, which has no bonus.
-            total = log_prob(table, ids) + 0.9 * ids.count(2)
-            expected = total / penalty(ids)
-            assert score == pytest.approx(expected, rel=1e-4)
-
-
 def test_beam_search_continues_while_upper_bound_allows():
     # P(EOS) is 0.9: without a reward, short outputs are best.
     table = np.full((PREFIXES, V), -100.0)

@@ -277,7 +277,10 @@ def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
         max_input_length=limit, return_beams=return_beams, beam_size=3
     )
     batches, unlimited = [], echo(return_beams=return_beams, beam_size=3)
-    translator._search = _record(translator._search, batches)
+    real = translator._search
+    translator._search = lambda ids, *others: (
+        batches.append(ids.numpy()) or real(ids, *others)
+    )
     line = "".join(sentences)
     joined, short = translator.translate([line, "birds"])
     assert joined.texts == [line] * (3 if return_beams else 1)
@@ -285,14 +288,6 @@ def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
     rows = [vocabulary.decode([ids])[0] for batch in batches for ids in batch]
     assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
     assert joined.too_long == short.too_long == 0
-
-
-def _record(search, batches):
-    def recording_search(ids, starts, side):
-        batches.append(ids.numpy())
-        return search(ids, starts, side)
-
-    return recording_search
 
 
 def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
