@@ -7,6 +7,7 @@ describes the files. The models compute in float32.
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,35 +31,27 @@ class Case(NamedTuple):
     batch: str  # folder of the batch
     floor: int  # tolerances that the largest gradient of a weight exceeds
     results: str = ""  # folder of the results, or the whole file
-    settings: tuple = ()
+    settings: Mapping = {}
 
 
-def _cases():
-    """Yield the name and the Case of each model and batch."""
-    norms = {"post_norm": ("none", "dan"), "pre_norm": ("n", "da")}
-    names = "layer_preprocess_sequence", "layer_postprocess_sequence"
-    for rows in ("padded", "packed"):
-        for norm, sequences in norms.items():
-            yield (
-                f"{norm}-{rows}",
-                Case(
-                    *("transformer", "tiny", rows, 200, norm),
-                    tuple(zip(names, sequences, strict=True)),
-                ),
-            )
-        moe = "transformer_moe"
-        yield f"{moe}-{rows}", Case(moe, f"{moe}_tiny", rows, 100)
-    for name in ("bytenet", "neural_gpu"):
-        yield name, Case(name, name, "batch", 100)
-    yield "convs2s", Case("convs2s", "convs2s_tiny", "padded", 50)
-    for name in ("lstm", "gru"):
-        case = Case("recurrent", "gnmt_tiny", "padded", 50, name)
-        yield name, case._replace(settings=(("cell", name),))
-    deep_att = "deep_att"
-    yield deep_att, Case(deep_att, "deep_att_tiny", "padded", 50, deep_att)
-
-
-CASES = dict(_cases())
+POST_NORM, PRE_NORM = (
+    {"layer_preprocess_sequence": before, "layer_postprocess_sequence": after}
+    for before, after in (("none", "dan"), ("n", "da"))
+)
+CASES = [
+    Case("transformer", "tiny", "padded", 200, "post_norm", POST_NORM),
+    Case("transformer", "tiny", "packed", 200, "post_norm", POST_NORM),
+    Case("transformer", "tiny", "padded", 200, "pre_norm", PRE_NORM),
+    Case("transformer", "tiny", "packed", 200, "pre_norm", PRE_NORM),
+    Case("transformer_moe", "transformer_moe_tiny", "padded", 100),
+    Case("transformer_moe", "transformer_moe_tiny", "packed", 100),
+    Case("bytenet", "bytenet", "batch", 100),
+    Case("neural_gpu", "neural_gpu", "batch", 100),
+    Case("convs2s", "convs2s_tiny", "padded", 50),
+    Case("recurrent", "gnmt_tiny", "padded", 50, "lstm", {"cell": "lstm"}),
+    Case("recurrent", "gnmt_tiny", "padded", 50, "gru", {"cell": "gru"}),
+    Case("deep_att", "deep_att_tiny", "padded", 50, "deep_att"),
+]
 
 
 class Trial(NamedTuple):
@@ -70,16 +63,20 @@ class Trial(NamedTuple):
     floor: int
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=CASES,
+    ids=lambda case: f"{case.results or case.file}-{case.batch}",
+)
 def trial(request):
     registry.load_definitions()
-    case = CASES[request.param]
+    case = request.param
     golden = _read(case.file)
     expected = _under(golden, case.results) if case.results else golden
     weights = _under(expected, "weights") or _under(golden, "weights")
     hparams = dataclasses.replace(
         registry.build_hparams(case.hparams_set),
-        **dict(case.settings),
+        **case.settings,
         **json.loads(str(golden["settings"])),
     )
     names = "embedding/weight", "softmax/weight", "softmax/gain"

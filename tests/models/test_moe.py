@@ -67,16 +67,6 @@ def _mixture(k=2):
     return layer
 
 
-def test_output_of_token_is_independent_of_others():
-    """An expert that all tokens choose drops none of them."""
-    layer = _mixture()
-    x = np.repeat(X[:1, :1], 50, axis=1)
-    alone, crowded = layer(x[:, :1])[0], layer(x)[0]
-    np.testing.assert_allclose(crowded, np.repeat(alone, 50, 1), rtol=1e-5)
-    # Tokens of decoding have no rows.
-    np.testing.assert_allclose(layer(x[0])[0], crowded[0], rtol=1e-5)
-
-
 def test_graph_of_any_batch_needs_no_xla():
     """TensorFlow Serving has no XLA; a batch may even be empty."""
     layer = _mixture()
@@ -162,15 +152,10 @@ def test_losses_are_weighted_per_target_token(build_small):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("transformer_moe_tiny", SIZES),
-        ("moe_tiny", {"num_experts": 4, "expert_filter_size": 6}),
-    ],
-)
-def test_padding_does_not_change_losses(build_small, name, changes):
-    model = build_small(name, changes, V)
+def test_padding_does_not_change_losses_of_gnmt(build_small):
+    model = build_small(
+        "moe_tiny", {"num_experts": 4, "expert_filter_size": 6}, V
+    )
     wider = (np.pad(ids, ((0, 0), (0, 3))) for ids in (INPUTS, TARGETS))
     expected = _losses(model, features())
     assert expected.min() > 0
@@ -192,24 +177,6 @@ def test_flops_grow_with_chosen_experts_not_with_all():
     assert flops(experts_per_token=3) - flops(experts_per_token=2) == expert
     # A gate and its noise: two vectors of 16.
     assert flops(num_experts=8) - flops(num_experts=4) == 2 * 20 * 2 * 16 * 4
-    # Two experts of 16 cost what filter_size 32 does.
-    plain = registry.build_hparams("tiny").__class__.like(
-        hparams, model="transformer"
-    )
-    assert flops(expert_filter_size=16) == (
-        building.build_abstract(plain, V).flops(10, 10) + 2 * 20 * 2 * 16 * 4
-    )
-
-
-@pytest.mark.slow
-def test_full_size_model_has_documented_size():
-    hparams = registry.build_hparams("transformer_moe")
-    model = building.build_abstract(hparams, 37_000)
-    # base, and in 6 layers 32 experts, gates and noise instead of one network.
-    network = 2 * 512 * 2048 + 2048 + 512
-    base = building.build_abstract(registry.build_hparams("base"), 37_000)
-    added = 6 * (31 * network + 2 * 512 * 32)
-    assert model.count_params() == base.count_params() + added
 
 
 @pytest.mark.slow
@@ -227,18 +194,3 @@ def test_gnmt_of_the_paper_has_8_7_billion_weights():
     # Only gates cost more: two products with a vector of 512 for each expert.
     more = model.flops(10, 10) - smallest.flops(10, 10)
     assert more == 2 * 20 * 2 * 512 * 2016
-
-
-def test_every_weight_of_gnmt_with_mixtures_has_a_gradient(build_small):
-    model = build_small("moe_tiny", {"num_experts": 4, "expert_filter_size": 6})
-    batch = features()
-    real = batch["targets_segment"][..., None] > 0
-    with tf.GradientTape() as tape:
-        hidden = model.hidden_states(batch)
-        states = tf.where(real, hidden.states, 0.0)
-        total = tf.reduce_sum(states**2)
-        total += sum(loss.total for loss in hidden.auxiliary_losses)
-    weights = building.by_path(model.weights)
-    gradients = tape.gradient(total, [w.value for w in weights.values()])
-    for path, gradient in zip(weights, gradients, strict=True):
-        assert np.abs(tf.convert_to_tensor(gradient)).max() > 0, path

@@ -1,4 +1,4 @@
-"""Tests of the decoding cache: compaction, and how far a step sees."""
+"""Tests of the decoding cache: compaction."""
 
 import numpy as np
 import pytest
@@ -68,9 +68,3 @@ def test_compact_keeps_one_entry_per_position_of_common_ancestor(state):
     ):
         assert keys[sentence, mask[sentence, beam]].tolist() == expected
     assert past == 5
-
-
-def test_entries_beyond_reach_are_masked(state):
-    cache, visible = state
-    mask, _ = cache.visible_mask(visible, 1, reach=1)
-    assert not ops.convert_to_numpy(mask)[..., :2].any()
