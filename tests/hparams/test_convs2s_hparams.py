@@ -5,39 +5,17 @@ import dataclasses
 import pytest
 
 from t2t_repro import errors
+from t2t_repro.registry import build_hparams as build
 from t2t_repro.training import schedules
 
-
-def test_convolutions_are_parsed_in_order(build):
-    hparams = dataclasses.replace(
-        build("convs2s_tiny"),
-        encoder_convolutions="512x3*2+1024x1",
-        decoder_convolutions="8x5",
-    )
-    assert hparams.encoder_layers == [(512, 3), (512, 3), (1024, 1)]
-    assert hparams.decoder_layers == [(8, 5)]
+WRONG = (  # fairseq's lists have commas
+    "512 512x3,512x3 512x3+ 0x3 512x0 512x3*0 512x3*-1 512x3*2001 "
+    "512x3*1000+512x3*1001 131073x3 512x1025 99999999999999999999x3 ٥x3"
+).split()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "512",
-        "512x3,512x3",  # fairseq's lists have commas
-        "512x3+",
-        "0x3",
-        "512x0",
-        "512x3*0",
-        "512x3*-1",
-        "512x3*2001",
-        "512x3*1000+512x3*1001",
-        "131073x3",
-        "512x1025",
-        "99999999999999999999x3",
-        "٥x3",
-    ],
-)
-def test_wrong_convolutions_are_refused_by_name(build, text):
+@pytest.mark.parametrize("text", ["", *WRONG])
+def test_wrong_convolutions_are_refused_by_name(text):
     for name in ("encoder_convolutions", "decoder_convolutions"):
         with pytest.raises(errors.UserError) as raised:
             dataclasses.replace(build("convs2s_tiny"), **{name: text})
@@ -47,7 +25,7 @@ def test_wrong_convolutions_are_refused_by_name(build, text):
 
 
 @pytest.mark.parametrize("name", ["convs2s", "convs2s_iwslt"])
-def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(build, name):
+def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(name):
     hparams = build(name)
     epochs = {"convs2s": (50, 93_750), "convs2s_iwslt": (200, 1_250)}
     constant, epoch = epochs[name]

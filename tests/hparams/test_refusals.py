@@ -6,7 +6,7 @@ tests/test_hparam.py has the rules of single settings.
 import pytest
 from cases import read_cases
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.training import losses, optimizer
 
 # Each set with its changes, and what the message must contain.
@@ -123,10 +123,10 @@ tiny loss=no_call
 
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize("case", CASES)
-def test_settings_that_do_not_fit_are_refused(build, case):
+def test_settings_that_do_not_fit_are_refused(case):
     name, changes = case.split()
     with pytest.raises(errors.UserError) as raised:
-        hparams = build(name).override(changes)
+        hparams = registry.build_hparams(name).override(changes)
         optimizer.check(hparams)
         losses.build(hparams.loss)
     assert CASES[case] in str(raised.value)

@@ -1,7 +1,6 @@
 """The registered problems, without a network."""
 
 import importlib
-import re
 
 import pytest
 
@@ -85,26 +84,6 @@ def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
     assert again == [f"my {line}" for line in lines]
 
 
-@pytest.mark.parametrize("language", ["de", "fr"])
-def test_multi30k_has_url_and_checksum_of_its_files(language):
-    built = build_problem(f"multi30k_en{language}")
-    assert built.stored_languages == ("en", language)
-    assert built.vocab_size == 10_000
-    stems = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-    for split, stem in stems.items():
-        files = built.raw_files(split)
-        names = [f"{stem}.en", f"{stem}.{language}"]
-        assert [file.name for file in files] == names
-        for file in files:
-            assert file.url.startswith("https://raw.githubusercontent.com/mul")
-            assert file.url.endswith(f"/task1/raw/{file.name}.gz")
-            assert re.fullmatch("[0-9a-f]{64}", file.sha256)
-        assert [source["sha256"] for source in built.sources(split)] == [
-            file.sha256 for file in files
-        ]
-    assert len(set(multi30k._SHA256.values())) == 9
-
-
 def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
     (tmp_path / "val.en").write_text("A man's hat.\n")
     (tmp_path / "val.de").write_text("„Hüte“, sagt er.\n")
@@ -118,20 +97,6 @@ def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
     plain = build_problem("multi30k_ende")
     assert plain.raw_files("test") == built.raw_files("test")
     assert not plain.tokenized
-
-
-@pytest.mark.parametrize(
-    ("name", "language", "vocab_size"),
-    [("wmt14_ende", "de", 37_000), ("wmt14_enfr", "fr", 32_000)],
-)
-def test_wmt14_names_its_dataset_and_vocab_size(name, language, vocab_size):
-    built = build_problem(name)
-    assert built.stored_languages == ("en", language)
-    assert built.vocab_size == vocab_size
-    assert built.tfds_name == f"wmt14_translate/{language}-en"
-    (source,) = built.sources("train")
-    assert source == {"tfds": built.tfds_name, "split": "train"}
-    assert build_problem(f"{name}_rev").tfds_name == built.tfds_name
 
 
 def test_parallel_text_follows_its_arguments():
@@ -152,11 +117,8 @@ def test_parallel_text_follows_its_arguments():
     ("arguments", "message"),
     [
         ("name=a/b,languages=en-de", "name must consist of letters.*'a/b'"),
-        ("name=../a,languages=en-de", "name must consist.*got '../a'"),
         ("name=,languages=en-de", "name must consist.*got ''"),
-        ("name=a b,languages=en-de", "name must consist.*got 'a b'"),
         ("name=a,languages=ende", "languages must be.*en-de; got 'ende'"),
-        ("name=a,languages=en-de-fr", "languages must be.*got 'en-de-fr'"),
         ("name=a,languages=en-../x", "languages must be.*got 'en-../x'"),
         ("name=a,languages=-de", "languages must be.*got '-de'"),
         ("languages=en-de,file=-", "name must consist of letters"),

@@ -93,9 +93,5 @@ def test_settings_are_those_of_section_6_3(name, vocab_size):
     built = build_problem(name)
     assert (built.vocab_size, built.max_length) == (vocab_size, 512)
     search = hparam.DecodeHParams().override(built.decode_hparams)
-    assert (search.beam_size, search.alpha, search.extra_length) == (
-        21,
-        0.3,
-        300,
-    )
-    assert search.long_inputs == "refuse"
+    found = search.beam_size, search.alpha, search.extra_length
+    assert found == (21, 0.3, 300) and search.long_inputs == "refuse"
