@@ -79,12 +79,8 @@ def test_version_1_ends_words_apart():
 
 def test_frequencies_are_fastbpes():
     lines = (f"{line} 9\n" for line in MERGES.splitlines())
-    assert Segmenter("".join(lines)).segment("the cats") == [
-        "the",
-        "ca@@",
-        "t@@",
-        "s",
-    ]
+    segmented = Segmenter("".join(lines)).segment("the cats")
+    assert segmented == ["the", "ca@@", "t@@", "s"]
 
 
 def test_unknown_subwords_and_names_of_special_tokens_are_unknown():

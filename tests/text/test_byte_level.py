@@ -49,14 +49,11 @@ def test_spaces_belong_to_the_word_after_them(vocabulary, line, pieces):
     assert vocabulary.pieces(ids) == [*first, *pieces, "</s>"]
 
 
-@given(TEXTS)
-def test_any_text_survives(vocabulary, text):
-    (ids,) = vocabulary.encode([text])
-    assert vocabulary.join([ids]) == [text]
-
-
 @settings(max_examples=25)
 @given(st.lists(TEXTS, max_size=9), st.lists(st.integers(2, 265)))
-def test_graph_has_the_same_ids_and_texts(vocabulary, graph, lines, ids):
+def test_any_text_survives_and_graph_has_the_same_ids_and_texts(
+    vocabulary, graph, lines, ids
+):
+    assert vocabulary.join(vocabulary.encode(lines)) == lines
     vocabulary_graphs.assert_same_ids(vocabulary, graph, lines)
     vocabulary_graphs.assert_same_text(vocabulary, graph, [ids])

@@ -43,9 +43,10 @@ def test_split_known_separates_known_tags_only(line, tag, text):
 
 def test_tagger_adds_its_tag_to_lines_without_one():
     tagger = Tagger(LANGUAGES, "de")
-    lines = ["A dog", " <2fr>  A dog", "<2fr> ", "", " \t"]
+    lines = ["A dog", "<2nd> place", " <2fr>  A dog", "<2fr> ", "", " \t"]
     assert list(map(tagger, lines)) == [
         "<2de> A dog",
+        "<2de> <2nd> place",  # an unknown tag is text
         "<2fr> A dog",
         "",
         "",
@@ -61,8 +62,3 @@ def test_tagger_refuses_a_line_without_a_known_tag(language, line):
         errors.UserError, match="target must be one .* has de, fr"
     ):
         Tagger(LANGUAGES, language)(line)
-
-
-def test_unknown_tag_is_text_if_the_language_is_given():
-    tagger = Tagger(LANGUAGES, "de")
-    assert tagger("<2nd> place is good") == "<2de> <2nd> place is good"

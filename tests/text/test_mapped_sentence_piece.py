@@ -130,14 +130,6 @@ def test_outputs_may_have_tokens_that_the_model_lacks(vocabulary):
     assert vocabulary.decode([[ids["Katze"], ids["zz"]]]) == ["Katzezz"]
 
 
-def test_list_without_padding_gets_it(model, tokens):
-    mapped = sentence_piece.map_ids(
-        model, tokens[:-1], SpecialTokens("</s>", "<unk>")
-    )
-    assert mapped.order[:2] == [-1, 0]
-    assert MappedSentencePiece(mapped.model).size == len(tokens)
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(50)])
 def test_file_that_is_no_model_is_refused(tokens, content):
     with pytest.raises(errors.UserError, match="not a SentencePiece model"):

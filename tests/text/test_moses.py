@@ -29,10 +29,7 @@ def test_tokenizer_equals_tokenizer_perl(language, line, tokens):
     ("line", "tokens"),
     [
         ("der EU-Plan.", "der EU ##AT##-##AT## Plan ."),
-        (
-            "Ost-West-Plan",
-            "Ost ##AT##-##AT## West ##AT##-##AT## Plan",
-        ),
+        ("Ost-West-Plan", "Ost ##AT##-##AT## West ##AT##-##AT## Plan"),
         ("eins - zwei", "eins - zwei"),
         # The script's matches do not overlap, and match bytes.
         ("a-b-c", "a ##AT##-##AT## b-c"),

@@ -50,18 +50,8 @@ def read(tmp_path, name, text, columns=()):
         ("a.tsv", "src\ttgt\nb\ta\n", ("tgt", "src"), [("a", "b")]),
         ("a.tsv", "1\tb\ta\n", ("3", "2"), [("a", "b")]),
         ("a.jsonl", '{"en": "a\\nb", "de": null}\n\n', (), [("a b", "")]),
-        (
-            "a.jsonl",
-            '{"id": 1, "translation": {"en": "a", "de": "b"}}',
-            (),
-            [("a", "b")],
-        ),
-        (
-            "a.tmx",
-            TMX,
-            (),
-            [("A red d&og.", "Ein\xa0Hund."), ("b", "")],
-        ),
+        ("a.jsonl", '{"x": {"en": "a", "de": "b"}, "y": 1}', (), [("a", "b")]),
+        ("a.tmx", TMX, (), [("A red d&og.", "Ein\xa0Hund."), ("b", "")]),
         (
             "a.tmx.gz",
             TMX.replace("tmx v", 'tmx xmlns="x:tmx" v').encode("utf-16"),
@@ -78,35 +68,15 @@ def test_pairs_of_each_format(tmp_path, name, text, columns, expected):
     ("name", "text", "columns", "message"),
     [
         ("a.tsv", "a\tb\nc\n", (), "line 2, has 1 columns; column 2 is.*'c'"),
-        (
-            "a.tsv",
-            "a\tb\n",
-            ("en", "x"),
-            "line 1, must have the columns en and",
-        ),
+        ("a.tsv", "a\tb\n", ("en", "x"), "line 1, must have the columns en"),
         ("a.tsv", b"a\tb\n\xff\tb\n", (), "line 2, is not UTF-8"),
         ("a.jsonl", '{"en": "a"}', (), "line 1, must be an object with text"),
         ("a.jsonl", '{"en": "a", "de": 0}', (), "line 1, must be an object"),
         ("a.jsonl", '\n{"en"', (), "line 2, is not JSON"),
         ("a.jsonl", "[" * 100_000, (), "line 1, is not JSON"),
-        (
-            "a.tmx",
-            "<tmx>\n<tu></tmx>",
-            (),
-            "is not XML: mismatched tag: line 2",
-        ),
-        (
-            "a.tmx",
-            TMX,
-            ("en", "it"),
-            "no unit.*its languages are de, de-at, en, en-us, fr\\.",
-        ),
-        (
-            "a.tmx",
-            "<tu><tuv><seg>" + "<hi>" * 9_999,
-            (),
-            "is not XML: no element",
-        ),
+        ("a.tmx", "<tmx>\n<tu></tmx>", (), "is not XML: mismatched .* line 2"),
+        ("a.tmx", TMX, ("en", "it"), "no unit.*de, de-at, en, en-us, fr\\."),
+        ("a.tmx", "<tu><seg>" + "<hi>" * 9_999, (), "not XML: no element"),
         ("a.tmx", ATTACK, (), "amplification factor"),
         ("a.txt", "", (), "format of .*a.txt must be tsv, jsonl.*got 'txt'"),
     ],
@@ -186,16 +156,13 @@ def test_text_that_is_too_small_is_refused(tmp_path, pairs, held_out, message):
 
 
 def test_text_is_divided_again_if_its_file_changes(tmp_path):
-    path, text = (
-        tmp_path / "pairs.tsv",
-        "".join(f"{i}\t{i}\n" for i in range(40)),
-    )
+    path = tmp_path / "pairs.tsv"
+    text = "".join(f"{i}\t{i}\n" for i in range(40))
     file = pair_files.PairFile(str(path), LANGUAGES)
 
     def count(held_out=0):
-        folder = pair_files.Division(file, held_out).folder(
-            tmp_path / "a" / "b"
-        )
+        division = pair_files.Division(file, held_out)
+        folder = division.folder(tmp_path / "a" / "b")
         return len(list(parallel_files.read_lines(folder / "train.de.zst")))
 
     path.write_text(text)
@@ -294,8 +261,6 @@ def test_pattern_of_a_held_out_split_is_user_error(raw):
 
 
 def test_pattern_that_cannot_be_one_is_user_error(raw):
-    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
-        read_corpora("crawl**", raw)
     with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
         pair_files.corpus_paths("crawl**", raw, LANGUAGES)
 

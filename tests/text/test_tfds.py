@@ -1,6 +1,7 @@
 """Pairs from datasets in TFDS's format, which TFDS itself writes here."""
 
 import io
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
@@ -21,8 +22,8 @@ TRAIN = [(f"Satz {i} \u2028 ä", f"sentence {i} \u0085 'x'") for i in range(40)]
 TEST = [("eins", "one"), ("", "nothing"), ("zwei\r", "two ")]
 
 
-def write(dataset, data_dir, ordered, shards=1):
-    """Write a translation dataset with the configuration de-en."""
+def write(dataset, data_dir):
+    """Write an ordered dataset with the configuration de-en."""
 
     class Toy(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         name = dataset
@@ -32,7 +33,7 @@ def write(dataset, data_dir, ordered, shards=1):
         def _info(self):
             return self.dataset_info_from_configs(
                 features=tfds.features.Translation(("de", "en")),
-                disable_shuffling=ordered,
+                disable_shuffling=True,
             )
 
         def _split_generators(self, manager):
@@ -46,11 +47,7 @@ def write(dataset, data_dir, ordered, shards=1):
             for key, (german, english) in enumerate(pairs):
                 yield key, {"de": german, "en": english}
 
-    builder = Toy(data_dir=data_dir, config="de-en")
-    builder.download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=shards)
-    )
-    return builder
+    Toy(data_dir=data_dir, config="de-en").download_and_prepare()
 
 
 def read(data_dir, split="train", languages=("de", "en"), name="toy_translate"):
@@ -60,10 +57,10 @@ def read(data_dir, split="train", languages=("de", "en"), name="toy_translate"):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """TFDS's folder with two ordered datasets, one named wmt14_translate."""
+    """TFDS's folder with two datasets, one named wmt14_translate."""
     folder = tmp_path_factory.mktemp("tfds")
-    write("toy_translate", folder, ordered=True)
-    write("wmt14_translate", folder, ordered=True)
+    write("toy_translate", folder)
+    write("wmt14_translate", folder)
     return folder
 
 
@@ -191,7 +188,7 @@ def test_archive_gives_the_same_data_on_a_machine_without_internet(
     data_dir, official, tmp_path, monkeypatch, capsys
 ):
     built = build_problem("wmt14_ende", "vocab_size=290")
-    write("wmt14_translate", tmp_path / "here" / "downloads", ordered=True)
+    shutil.copytree(data_dir, tmp_path / "here" / "downloads")
     made = prepare.prepare(built, tmp_path / "here")
     path = tmp_path / "kit.zip"
     prepare.archive(built, tmp_path / "here", None, path)

@@ -1,5 +1,7 @@
 """The interface of vocabularies, and pairs of vocabularies."""
 
+import types
+
 import pytest
 
 from t2t_repro import errors
@@ -63,16 +65,10 @@ def test_pair_of_equal_vocabularies_is_shared():
     assert Vocabularies.of(a, other) == (a, other)
 
 
-class Hundred(Digits):
-    size = 100
-
-
-class Thousand(Digits):
-    size = 1000
-
-
 def test_sizes_have_the_names_of_model_arguments():
-    pair = Vocabularies(Hundred(b""), Thousand(b""))
+    pair = Vocabularies(
+        *(types.SimpleNamespace(size=size) for size in (100, 1000))
+    )
     assert pair.sizes == {"vocab_size": 1000, "source_vocab_size": 100}
 
 

@@ -36,7 +36,6 @@ def test_words_are_aligned_if_any_of_their_subwords_are_linked():
     links = [(0, 0), (1, 1), (3, 2)]
     found = word_alignment.align_words(links, [0, 0, 1, 2], [0, 1, 1])
     assert found == Alignment(frozenset({(0, 0), (0, 1), (2, 1)}), 3, 2)
-    assert found.pharaoh() == "0-0 0-1 2-1"
     assert word_alignment.align_words([], [], []).pharaoh() == ""
 
 
