@@ -65,7 +65,9 @@ def longest(registries):
     registries.rerankers.register("longest")(Longest)
 
 
-@pytest.mark.parametrize("sampling_temp", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "sampling_temp", [0.0, pytest.param(1.0, marks=pytest.mark.slow)]
+)
 def test_translators_rerank_all_outputs_of_a_line(
     longest, translator_of, sampling_temp
 ):
