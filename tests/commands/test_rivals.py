@@ -54,10 +54,11 @@ def test_rival_is_trained_searched_exported_and_served(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
-def test_report_draws_the_attention_that_a_model_has(
+def test_toy_has_bucketed_batches_and_a_report_with_its_attention(
     name, train_toy, read_checkpoint
 ):
     toy = train_toy(name)
+    assert "bucketed shapes of rows x length" in ok(toy.trained)
     values = read_checkpoint(toy.averaged)
     parameters = sum(
         values[key].size for key in values if key.startswith("weights/")
