@@ -205,15 +205,16 @@ def test_reshuffled_batches_differ_between_epochs():
 @every_kind
 @pytest.mark.parametrize("unit", ["real_tokens", "slots"])
 def test_batches_have_about_batch_tokens_of_their_unit(batching, unit):
-    """Both are of targets, which here have 0.7 times the subwords."""
     lengths = plans.draw_lengths(40_000)
-    lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
+    if unit == "slots":  # of targets: here these have 0.7 times the subwords
+        lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
     plan = build(lengths, batching, 25_000, max_length=256, batch_unit=unit)
     batches = [plan.batch(step) for step in range(int(plan.steps_per_epoch))]
     tokens = [lengths["targets"][batch.pairs].sum() for batch in batches]
     slots = [batch.num_rows * batch.row_lengths[1] for batch in batches]
+    assert len(batches) > 20
     mean = np.mean(slots if unit == "slots" else tokens)
-    rel = 0.1 if batching == "fitted" else 0.05
+    rel = 0.1 if batching == "fitted" else 0.04
     assert mean == pytest.approx(25_000, rel=rel)
     share = 1 / len(batches)
     assert plan.tokens["targets"] == pytest.approx(sum(tokens), rel=share)

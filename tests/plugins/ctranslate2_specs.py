@@ -91,7 +91,7 @@ def save(spec, folder, quantization=None):
 
 
 def assert_same_outputs(
-    folder, model, pair, lines, targets, source_end=(), **settings
+    folder, model, pair, lines, targets, source_end=(), atol=2e-4, **settings
 ):
     """Compare log-probabilities and greedy outputs with CTranslate2's.
 
@@ -102,6 +102,7 @@ def assert_same_outputs(
         lines: sources.
         targets: lines to score, one for each source.
         source_end: tokens that a caller of CTranslate2 appends.
+        atol: by which log-probabilities may differ.
         **settings: of translate_batch().
     """
     source, target = pair
@@ -114,7 +115,7 @@ def assert_same_outputs(
     scored = theirs.score_batch(inputs, outputs)
     for row, target_row, result in zip(ids, chosen, scored, strict=True):
         _, ours = log_probs(model, row, target_row)
-        np.testing.assert_allclose(result.log_probs, ours, atol=2e-4)
+        np.testing.assert_allclose(result.log_probs, ours, atol=atol)
     translated = theirs.translate_batch(
         inputs, beam_size=1, max_decoding_length=MAX_OUTPUT, **settings
     )

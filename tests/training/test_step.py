@@ -56,30 +56,22 @@ class TinyModel:
 def trial_of(one_layer, tiny_corpora, vocab_size, strategy_of, randomize):
     """Return a function that returns a Trial of a model.
 
-    It is `model`, or a Transformer of one layer, or one with `experts`.
+    It is `model`, or that of an hparams set; without both, a Transformer of one
+    layer.
     """
     assert one_layer.layer_prepostprocess_dropout == 0.1
-    with_experts = dataclasses.replace(
-        registry.build_hparams("transformer_moe_tiny"),
-        hidden_size=16,
-        filter_size=32,
-        num_heads=2,
-        expert_filter_size=8,
-        num_experts=4,
-        batch_tokens=one_layer.batch_tokens,
-        max_length=one_layer.max_length,
-    )
 
     @functools.cache
     def make(
-        replicas=1,
-        xla=False,
-        policy="float32",
-        model=None,
-        experts=False,
-        **settings,
+        replicas=1, xla=False, policy="float32", model=None, name="", **settings
     ):
-        hparams = with_experts if experts else one_layer
+        hparams = one_layer
+        if name:
+            hparams = dataclasses.replace(
+                registry.build_hparams(name),
+                batch_tokens=one_layer.batch_tokens,
+                max_length=one_layer.max_length,
+            )
         hparams = dataclasses.replace(hparams, **settings)
         return Trial(
             lambda: (
@@ -115,6 +107,7 @@ def expected_of_tiny(tiny_trial):
     [
         (1, 3, False),  # 8 rows: the last microbatch ends in a padding row
         (1, 1, True),
+        (1, 2, True),
         (2, 1, False),
         (2, 4, False),
         (2, 1, True),
@@ -161,12 +154,12 @@ def test_xla_compiles_one_program_for_one_replica_and_microbatch(
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
     ("loss", "replicas", "microbatches", "xla"),
-    [("focal", 1, 1, True), ("noisy:weight=0.5", 2, 2, False)],
+    [("focal", 1, 3, False), ("noisy:weight=0.5", 2, 2, True)],
 )
 def test_update_of_registered_loss_does_not_depend_on_distribution(
     tiny_trial, expected_of_tiny, loss, replicas, microbatches, xla
 ):
-    expected = tiny_trial(loss=loss).run()
+    expected = tiny_trial(1, loss=loss).run()
     assert distance(expected, expected_of_tiny) > 0.01
     trial = tiny_trial(replicas, xla, loss=loss)
     assert_same_update(trial.run(microbatches), expected)
@@ -213,22 +206,42 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
         )
 
 
+TRANSFORMER = {"hidden_size": 16, "filter_size": 32, "num_heads": 2}
+MOE = TRANSFORMER | {"expert_filter_size": 8, "num_experts": 4}
+
+
 @pytest.mark.slow
-def test_update_of_transformer_does_not_depend_on_distribution(
-    trial_of, expected
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tiny", TRANSFORMER | {"layer_prepostprocess_dropout": 0.1}),
+        # A loss per target token, and random numbers.
+        ("toy_gru", {"hidden_size": 8}),
+        ("toy_convolution", {"hidden_size": 8}),
+        (
+            "transformer_moe_tiny",
+            MOE | {"importance_loss_weight": 0.0, "load_loss_weight": 0.0},
+        ),
+    ],
+)
+def test_update_of_models_does_not_depend_on_distribution(
+    trial_of, name, settings
 ):
-    assert_same_update(trial_of().run(microbatches=2), expected)
-    assert_same_update(trial_of(2).run(), expected)
+    trial = trial_of(name=name, **settings)
+    expected = trial.run()
+    assert_same_update(trial.run(microbatches=2), expected)
+    assert_same_update(trial_of(2, name=name, **settings).run(), expected)
 
 
 @pytest.mark.slow
 def test_update_with_balancing_losses_depends_on_number_of_parts(trial_of):
     """They are losses of a part; whether it is on a replica is the same."""
-    trial = trial_of(experts=True)
-    whole, halves = trial.run(), trial.run(microbatches=2)
-    assert_same_update(trial_of(2, experts=True).run(), halves)
+    of_set = functools.partial(trial_of, name="transformer_moe_tiny", **MOE)
+    whole, halves = of_set().run(), of_set().run(microbatches=2)
+    assert_same_update(of_set(2).run(), halves)
     assert distance(whole, halves) > 1e-3
-    assert_same_update(trial_of(xla=True, experts=True).run(), whole)
+    assert_same_update(of_set(1, xla=True).run(), whole)
 
 
 class UnpackedPlan:
