@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from t2t_repro import errors
 from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import SPLITS, Path, Problem
-from t2t_repro.text import pair_files
+from t2t_repro.text import weighted_corpora
 from t2t_repro.text.languages import (
     Direction,
     Tagger,
@@ -225,7 +225,8 @@ class ManyToMany(Problem):
         ):
             tag = self._tag(languages)
             weight = fractions.Fraction(taken, size)
-            for source, target in pair_files.take(read_pairs(*paths), weight):
+            pairs = weighted_corpora.take(read_pairs(*paths), weight)
+            for source, target in pairs:
                 # A blank source stays blank, so that its pair is dropped.
                 has_text = source.strip()
                 yield join_tag(has_text and tag, source), target
@@ -274,7 +275,7 @@ class ManyToMany(Problem):
                 )
         taken = sizes
         if split == "train":
-            taken = pair_files.mixed_counts(sizes, self.temperature)
+            taken = weighted_corpora.mixed_counts(sizes, self.temperature)
         return list(map(_Corpus, directions, paths, sizes, taken))
 
 

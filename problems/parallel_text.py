@@ -13,7 +13,7 @@ from t2t_repro.io.fields import at_least, setting
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
-from t2t_repro.text import pair_files
+from t2t_repro.text import pair_files, weighted_corpora
 from t2t_repro.text.languages import (
     Tagger,
     check_direction,
@@ -148,9 +148,9 @@ class ParallelText(Problem):
         return source, target
 
     @property
-    def parsed_corpora(self) -> list[pair_files.WeightedCorpus]:
+    def parsed_corpora(self) -> list[weighted_corpora.WeightedCorpus]:
         """The corpora; empty for the files train.en, …."""
-        return pair_files.parse_corpora(self.corpora) if self.corpora else []
+        return weighted_corpora.parse(self.corpora) if self.corpora else []
 
     def pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path
@@ -165,7 +165,7 @@ class ParallelText(Problem):
             raw_dir = divided.folder(pathlib.Path(download_dir, self.data_name))
         if split != "train" or not self.corpora or raw_dir is None:
             return super().pairs(split, raw_dir, download_dir)
-        return pair_files.read_corpora(
+        return weighted_corpora.read(
             self.parsed_corpora,
             files.expand_path(raw_dir),
             self.stored_languages,
@@ -191,7 +191,7 @@ class ParallelText(Problem):
             found += folder.glob(f"*.{self.alignments}")
             found += folder.glob(f"*.{self.alignments}.*")
         for pattern, _ in self.parsed_corpora:
-            found += pair_files.corpus_paths(
+            found += weighted_corpora.paths(
                 pattern, folder, self.stored_languages
             )
         return found

@@ -55,7 +55,6 @@ def require(name: pathlib.Path | str) -> pathlib.Path:
         open_folder(path.parent.parent)  # of its run
     if not pathlib.Path(f"{path}.index").is_file():
         # A user may name the run, or the folder of its checkpoints.
-        # A user may have named a run, or its folder.
         found = list_checkpoints(path / CHECKPOINTS) or list_checkpoints(path)
         example = found[-1] if found else "…/ckpt-1500"
         raise errors.UserError(

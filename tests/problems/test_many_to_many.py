@@ -9,7 +9,7 @@ import pytest
 from t2t_repro import errors, prepare
 from t2t_repro.data import manifest
 from t2t_repro.problem import build_problem
-from t2t_repro.text import pair_files
+from t2t_repro.text import weighted_corpora
 
 many_to_many = importlib.import_module("t2t_repro.problems.many_to_many")
 
@@ -226,7 +226,7 @@ def prepared(raw, tmp_path_factory):
 def test_data_has_counts_of_directions_and_a_tag_in_each_source(prepared):
     problem, folder = prepared
     assert folder.name == "parallel_text_many_mine"
-    counts = pair_files.mixed_counts([20, 20, 5], 2)
+    counts = weighted_corpora.mixed_counts([20, 20, 5], 2)
     names = ["en-de", "de-en", "en-fr"]
     expected = dict(zip(names, counts, strict=True))
     assert manifest.directions(folder, "train") == expected
