@@ -181,11 +181,21 @@ def _published(row, quantity):
 
 
 def value_of(quantity: str, result: dict) -> float:
-    """Return a quantity of a row's file, of one seed."""
+    """Return a quantity of a row's file, of one seed.
+
+    Raises:
+        UserError: the row of Table 3 has no BLEU of greedy search yet.
+    """
     figures = result["figures"]
     if quantity == "perplexity":
         return 100 * math.log(figures["perplexity"])
     if quantity == "greedy BLEU":
+        if "greedy" not in figures:
+            raise errors.UserError(
+                f"The row {result['row']}, seed {result['seed']}, has no BLEU "
+                "of greedy search. Run python -m scripts.paper.claim_rows "
+                "--figures=greedy with the folder of its training."
+            )
         return figures["greedy"]
     if quantity == "BLEU beyond":
         return figures["beyond"]["bleu"]
