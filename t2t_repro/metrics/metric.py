@@ -20,12 +20,15 @@ the sentences. Tables show the first line of the docstring.
 
 import abc
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from t2t_repro import errors, registry
 
+Lines: TypeAlias = Sequence[str]  # [N]
+References: TypeAlias = Sequence[Lines]  # one or more of each sentence
+Sources: TypeAlias = Lines | None  # None: unknown
 # Names of the metrics of this package.
 TRANSLATION = (
     "bleu",
@@ -74,10 +77,7 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray | list[Sequence[float]]:
         """Return [N, S] statistics of N sentences.
 
@@ -134,10 +134,7 @@ class ModelMetric(Metric):
         """
 
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray:
         """Refuse text alone.
 

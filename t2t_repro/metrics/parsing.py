@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.metrics.metric import Metric
+from t2t_repro.metrics.metric import Lines, Metric, References, Sources
 from t2t_repro.text import trees
 from t2t_repro.text.trees import PUNCTUATION, TRACE, Tree
 
@@ -49,10 +49,7 @@ class BracketingMetric(Metric):
         return percent(counts[self.part], counts[self.whole])
 
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray:
         if sources is None or len(references) != 1:
             raise errors.UserError(
@@ -187,15 +184,13 @@ def count_brackets(
     )
     if not predicted.words:
         return None
-    spans = []
-    for tree in (gold, predicted):
-        labels = (trees.category(span.label) for span in tree.spans)
-        pairs = zip(tree.spans, labels, strict=True)
-        renamed = (
-            span._replace(label=equal_labels.get(label, label))
-            for span, label in pairs
-        )
-        spans.append([s for s in renamed if s.label not in deleted])
+    spans: tuple[list, list] = [], []
+    for tree, kept in zip((gold, predicted), spans, strict=True):
+        for span in tree.spans:
+            label = trees.category(span.label)
+            label = equal_labels.get(label, label)
+            if label not in deleted:
+                kept.append(span._replace(label=label))
     common = (Counter(spans[0]) & Counter(spans[1])).total()
     return BracketCounts(common, *map(len, spans))
 

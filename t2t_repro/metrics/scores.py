@@ -1,6 +1,5 @@
 """Scores of a text: values, intervals, paired tests, and tables by length."""
 
-import bisect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -178,26 +177,19 @@ def length_buckets(
     Statistics are those of count(). The words of the `measured` lines are
     counted; in scripts without spaces each character counts as a word.
     """
-    members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
-    for i, line in enumerate(measured):
-        words = len(words_of(line))
-        members[bisect.bisect_left(LONGEST, words)].append(i)
-    bounds = zip(
-        (0, *(most + 1 for most in LONGEST)), (*LONGEST, None), strict=True
-    )
-    return [
-        LengthBucket(
-            shortest,
-            longest,
-            len(lines),
-            {
+    lengths = [len(words_of(line)) for line in measured]
+    numbers = np.searchsorted(LONGEST, lengths)
+    starts = (0, *(most + 1 for most in LONGEST))
+    buckets = []
+    for number, bounds in enumerate(zip(starts, (*LONGEST, None), strict=True)):
+        lines = np.flatnonzero(numbers == number)
+        if len(lines):
+            values = {
                 name: float(metric.aggregate(statistics[name][lines].sum(0)))
                 for name, metric in metrics.items()
-            },
-        )
-        for (shortest, longest), lines in zip(bounds, members, strict=True)
-        if lines
-    ]
+            }
+            buckets.append(LengthBucket(*bounds, len(lines), values))
+    return buckets
 
 
 def length_summary(buckets: Sequence[LengthBucket], measured: str) -> str:

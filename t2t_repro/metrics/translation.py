@@ -16,7 +16,13 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 
 from t2t_repro import errors
-from t2t_repro.metrics.metric import Metric, ModelMetric
+from t2t_repro.metrics.metric import (
+    Lines,
+    Metric,
+    ModelMetric,
+    References,
+    Sources,
+)
 from t2t_repro.text import languages, long_lines, moses, word_alignment
 
 DEFAULT_TOKENIZER = "13a"
@@ -71,10 +77,7 @@ class SacreBleuMetric(Metric):
         return long_lines.space_out(line) if self.of_characters else line
 
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray:
         counts = self._scorer._extract_corpus_statistics(
             [self.prepare(line) for line in hypotheses],
@@ -295,10 +298,7 @@ class ExactMatch(Metric):
     )
 
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray:
         lines = zip(hypotheses, *references, strict=True)
         matches = [line in candidates for line, *candidates in lines]
@@ -378,10 +378,7 @@ class AlignmentErrorRate(Metric):
     signature_key = "aer_signature"
 
     def statistics(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] | None = None,
+        self, hypotheses: Lines, references: References, sources: Sources = None
     ) -> np.ndarray:
         if len(references) != 1:
             raise errors.UserError(
