@@ -137,11 +137,9 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
             axes.yaxis.set_major_formatter(_Numbers())
             axes.yaxis.set_minor_formatter(_Numbers())
         else:
-            axes.yaxis.set_major_formatter(
-                ticker.StrMethodFormatter("{x:,.9g}")
-            )
+            axes.yaxis.set_major_formatter("{x:,.9g}")
         axes.set_xlabel("step")
-        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
         axes.grid(alpha=0.3)
         if len(lines) > 1:

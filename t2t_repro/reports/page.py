@@ -157,7 +157,7 @@ def render(runs: Sequence[RunSummary]) -> str:
         ],
         data=_by_data(runs),
         splits=_splits(groups),
-        columns=score_columns,
+        columns=names_in,
         costs=_costs(groups),
         hparams=hparams,
         versions=_versions(groups),
@@ -204,31 +204,23 @@ def _settings(groups):
 
 
 def _results(groups):
+    def last(name):
+        curve = f"validation/{name}"
+        return lambda run: (run.curves.get(curve) or [(0, None)])[-1][1]
+
+    def score(split, name):
+        return lambda run: run.scores.get(split, {}).get(name)
+
     runs = [run for group in groups for run in group.runs]
-    validations = {"Validation perplexity, the last": "perplexity"} | {
-        f"Validation {label(name)} of a sample, the last": name
-        for name in _sampled(runs)
-    }
-    headlines = [run.headline for run in runs]
-    return _compare(
-        groups,
-        [
-            (text, lambda run, name=name: _last(run, f"validation/{name}"))
-            for text, name in validations.items()
-        ]
-        + [
-            (
-                f"{label(name)}, {split}",
-                lambda run, name=name, split=split: run.scores.get(
-                    split, {}
-                ).get(name),
-            )
-            for split in dict.fromkeys(
-                split for run in runs for split in run.scores
-            )
-            for name in dict.fromkeys([*headlines, *_OVERVIEW_METRICS])
-        ],
-    )
+    facts = [("Validation perplexity, the last", last("perplexity"))]
+    for name in _sampled(runs):
+        text = f"Validation {label(name)} of a sample, the last"
+        facts.append((text, last(name)))
+    metrics = [*(run.headline for run in runs), *_OVERVIEW_METRICS]
+    for split in names_in(run.scores for run in runs):
+        for name in dict.fromkeys(metrics):
+            facts.append((f"{label(name)}, {split}", score(split, name)))
+    return _compare(groups, facts)
 
 
 def _by_data(runs):
@@ -252,7 +244,7 @@ def _plots(runs):
             None,
             name,
         )
-        for name in dict.fromkeys(name for run in runs for name in run.curves)
+        for name in names_in(run.curves for run in runs)
         if name.startswith(CHECKPOINTS)
     )
     loss, perplexity, *others = curves.PLOTS
@@ -262,13 +254,12 @@ def _plots(runs):
 def _sampled(runs):
     """List the metrics of validation samples, headlines first."""
     headlines = [run.headline for run in runs]
-    names = dict.fromkeys(
-        [*headlines, *(entry.name for entry in registry.metrics)]
-    )
+    names = [*headlines, *(entry.name for entry in registry.metrics)]
+    curves_of_runs = names_in(run.curves for run in runs)
     return [
         name
-        for name in names
-        if any(f"validation/{name}" in run.curves for run in runs)
+        for name in dict.fromkeys(names)
+        if f"validation/{name}" in curves_of_runs
     ]
 
 
@@ -287,11 +278,6 @@ def _computed_on(run):
     return "; ".join(dict.fromkeys(sessions)) or None
 
 
-def _last(run, name):
-    curve = run.curves.get(name)
-    return curve[-1][1] if curve else None
-
-
 class SplitScores(NamedTuple):
     """Scores of a split: rows of a comparison, and all of each run."""
 
@@ -304,7 +290,7 @@ def _splits(groups):
     splits = {}
     runs = [run for group in groups for run in group.runs]
     descriptions = {entry.name: entry.summary for entry in registry.metrics}
-    for split in dict.fromkeys(split for run in runs for split in run.scores):
+    for split in names_in(run.scores for run in runs):
         stored = {
             run.name: read_scores(run.scores[split])
             for run in runs
@@ -314,29 +300,15 @@ def _splits(groups):
             [stored[run.name] for run in group.runs if run.name in stored]
             for group in groups
         ]
-        splits[split] = SplitScores(
-            [
-                Row(
-                    name,
-                    [_score(column, name) for column in columns],
-                    descriptions.get(name, ""),
-                )
-                for name in score_columns(s.numbers for s in stored.values())
-            ],
-            [
-                Row(
-                    name.replace("_", " "),
-                    [
-                        _in_one_text(
-                            [scores.facts.get(name) for scores in column], str
-                        )
-                        for column in columns
-                    ],
-                )
-                for name in score_columns(s.facts for s in stored.values())
-            ],
-            stored,
-        )
+        numbers, facts = [], []
+        for name in names_in(scores.numbers for scores in stored.values()):
+            texts = [_score(column, name) for column in columns]
+            numbers.append(Row(name, texts, descriptions.get(name, "")))
+        for name in names_in(scores.facts for scores in stored.values()):
+            values = ([s.facts.get(name) for s in column] for column in columns)
+            texts = [_in_one_text(column, str) for column in values]
+            facts.append(Row(name.replace("_", " "), texts))
+        splits[split] = SplitScores(numbers, facts, stored)
     return splits
 
 
@@ -357,6 +329,9 @@ def _costs(groups):
         row = published.table_2_row(*names)
         return row and row.flops
 
+    def time(run):
+        return run.cost.seconds and progress.duration(run.cost.seconds)
+
     def stated(run):
         value = published.stated_parameters(run.settings["hparams_set"])
         return None if value is None else round(value)
@@ -369,12 +344,7 @@ def _costs(groups):
             ("FLOPs, counted", lambda run: run.cost.counted_flops),
             (_AS_THE_PAPER, lambda run: run.cost.estimated_flops),
             ("as in Table 2", table_2),
-            (
-                "Time of the steps",
-                lambda run: (
-                    run.cost.seconds and progress.duration(run.cost.seconds)
-                ),
-            ),
+            ("Time of the steps", time),
             (
                 "Counted FLOP/s of all devices together",
                 lambda run: run.cost.counted_flops_per_second,
@@ -387,10 +357,9 @@ def _costs(groups):
 
 def _hparams(groups):
     sets = [group.runs[0].settings["hparams"] for group in groups]
-    names = dict.fromkeys(name for values in sets for name in values)
     return [
         Row(name, [str(values.get(name, UNKNOWN)) for values in sets])
-        for name in names
+        for name in names_in(sets)
     ]
 
 
@@ -400,7 +369,7 @@ def _versions(groups):
         groups,
         [
             (name, lambda run, name=name: run.settings["versions"].get(name))
-            for name in dict.fromkeys(name for names in sets for name in names)
+            for name in names_in(sets)
         ],
     )
 
@@ -496,7 +465,7 @@ def read_scores(stored: dict) -> StoredScores:
     return scores
 
 
-def score_columns(rows: Iterable[dict]) -> list[str]:
+def names_in(rows: Iterable[Mapping]) -> list[str]:
     """Return the names in the rows, each once, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
@@ -508,12 +477,10 @@ def _is_number(value):
 def _rows(value):
     """Convert a list or dict of dicts to rows; return [] for other values."""
     if isinstance(value, dict):
-        named = value.items()
         if all(isinstance(row, dict) for row in value.values()):
-            return [{"name": name} | row for name, row in named]
-    if isinstance(value, list):
-        if all(isinstance(row, dict) for row in value):
-            return value
+            return [{"name": name} | row for name, row in value.items()]
+    elif isinstance(value, list) and all(isinstance(x, dict) for x in value):
+        return value
     return []
 
 
@@ -581,7 +548,7 @@ def _mean_curves(
     if len(runs) == 1:
         return dict(runs[0])
     averaged = {}
-    for name in dict.fromkeys(name for run in runs for name in run):
+    for name in names_in(runs):
         found = [dict(run[name]) for run in runs if name in run]
         steps = sorted(set.intersection(*map(set, found)))
         values = np.array([[curve[step] for step in steps] for curve in found])
