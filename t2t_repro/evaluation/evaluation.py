@@ -8,7 +8,6 @@ evaluation.evaluate_checkpoints(run, "validation")
 Only what translates imports TensorFlow: scoring of translations begins at once.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -113,33 +112,6 @@ def evaluate(
     if name is not None:
         run.store_scores(name, result.scores | result.details)
     return result
-
-
-@contextlib.contextmanager
-def _kept(translations, path):
-    """Say where translations are if they cannot be scored.
-
-    `path` is their file; None: it is written if it is needed.
-    """
-    try:
-        yield
-    except Exception as error:  # of a metric
-        if translations is None:
-            raise
-        if not path:
-            folder = tempfile.mkdtemp(prefix="t2t_translations_")
-            path = pathlib.Path(folder) / "translations.txt"
-            files.write_text(path, "".join(f"{x}\n" for x in translations))
-        text = str(error)
-        if not isinstance(error, errors.UserError):
-            text = (
-                f"A metric has raised an exception.\n{traceback.format_exc()}"
-            )
-        raise errors.UserError(
-            f"{text.rstrip()}\nThe translations are stored in {path}. Correct "
-            f"the metric, or name others with --metrics, and score them with "
-            f"--translations={path}."
-        ) from error
 
 
 def evaluate_checkpoints(
@@ -288,8 +260,25 @@ def _score_outputs(outputs, path, test_set, *compared):
     lines = translations
     if translations is None:  # then no metric reads the lines
         lines = [""] * len(test_set.references[0])
-    with _kept(translations, path):
+    try:
         return score(lines, test_set, *compared, log_probs=log_probs)
+    except Exception as error:  # of a metric
+        if translations is None:
+            raise
+        if not path:
+            folder = tempfile.mkdtemp(prefix="t2t_translations_")
+            path = pathlib.Path(folder) / "translations.txt"
+            files.write_text(path, "".join(f"{x}\n" for x in translations))
+        text = str(error)
+        if not isinstance(error, errors.UserError):
+            text = (
+                f"A metric has raised an exception.\n{traceback.format_exc()}"
+            )
+        raise errors.UserError(
+            f"{text.rstrip()}\nThe translations are stored in {path}. Correct "
+            f"the metric, or name others with --metrics, and score them with "
+            f"--translations={path}."
+        ) from error
 
 
 def _run_models(run, task, test_set, settings):
@@ -507,40 +496,36 @@ def _suites(test_set, suite):
 
 def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
     """Return the mean scores of several directions, and those of each."""
-    found = {
-        name: {
-            metric: scores.Score(result.scores[metric], *settings)
-            for metric, *settings in zip(
-                suite.names,
-                result.details["signatures"].values(),
-                result.details["plus_minus"].values(),
-                strict=True,
+    found, values, spreads = {}, {}, {}
+    for name, result in directions.items():
+        signatures = result.details["signatures"]
+        spreads[name] = result.details["plus_minus"]
+        values[name] = {metric: result.scores[metric] for metric in suite.names}
+        found[name] = {
+            metric: scores.Score(
+                value, signatures[metric], spreads[name][metric]
             )
+            for metric, value in values[name].items()
         }
-        for name, result in directions.items()
-    }
     mean = scores.mean(found)
-    values = {
-        name: {metric: score.value for metric, score in row.items()}
-        for name, row in found.items()
-    }
-    details = {
-        "signatures": {name: score.signature for name, score in mean.items()},
-        "plus_minus": dict.fromkeys(mean),
-        "directions_plus_minus": {
-            name: result.details["plus_minus"]
-            for name, result in directions.items()
-        },
-    }
+    details = _signatures_and_intervals(mean)
+    details["directions_plus_minus"] = spreads
     paragraphs = [_direction_table(found, mean, suite.headline)]
-    baseline = [
-        {"direction": name, **row}
+    differences = [
+        (name, scores.Difference(**row))
         for name, result in directions.items()
         for row in result.details.get("baseline", [])
     ]
-    if baseline:
-        details["baseline"] = baseline
-        paragraphs.append(_direction_differences(baseline, suite.headline))
+    if differences:
+        details["baseline"] = [
+            {"direction": name, **each._asdict()} for name, each in differences
+        ]
+        of_headline = (
+            f"{name}: {each.summary()}"
+            for name, each in differences
+            if each.metric == suite.headline
+        )
+        paragraphs.append("\n".join(of_headline))
     return Evaluation(
         scores.values_and_signature(suite.build(), mean)
         | {"directions": values},
@@ -548,6 +533,14 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
         "\n\n".join(paragraphs),
         verification(mean),
     )
+
+
+def _signatures_and_intervals(results: Mapping[str, scores.Score]) -> dict:
+    """Return the details of scores, by metric."""
+    return {
+        "signatures": {name: each.signature for name, each in results.items()},
+        "plus_minus": {name: each.plus_minus for name, each in results.items()},
+    }
 
 
 def _direction_table(directions, mean, headline):
@@ -561,16 +554,6 @@ def _direction_table(directions, mean, headline):
         spread = row[headline].plus_minus
         rows.append((name, *values, "" if spread is None else f"{spread:.2f}"))
     return "\n".join(map(str.rstrip, progress.aligned(rows)))
-
-
-def _direction_differences(rows, headline):
-    """Return a line for each direction: its difference from the baseline."""
-    lines = []
-    for direction, *values in map(dict.values, rows):
-        difference = scores.Difference(*values)
-        if difference.metric == headline:
-            lines.append(f"{direction}: {difference.summary()}")
-    return "\n".join(lines)
 
 
 def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
@@ -588,27 +571,20 @@ def _score_text(hypotheses, test_set, suite, baseline, samples, log_probs):
         statistics,
         sources if side == "source" else references[0],
     )
-    details = {
-        "signatures": {
-            name: score.signature for name, score in aggregated.items()
-        },
-        "plus_minus": {
-            name: score.plus_minus for name, score in aggregated.items()
-        },
+    details = _signatures_and_intervals(aggregated) | {
         f"by_{side}_length": [bucket.row() for bucket in by_length],
     }
     paragraphs = [
         summary(aggregated, suite),
         scores.length_summary(by_length, side),
     ]
-    name = None
-    if len(references) == 1:
-        name = published.identify_test_set(references[0])
-    if name:
-        rows = published.SCORES.get(name, ())
-        details["test_set"] = name
+    if len(references) == 1 and (
+        known := published.identify_test_set(references[0])
+    ):
+        rows = published.SCORES.get(known, ())
+        details["test_set"] = known
         details["published"] = [row._asdict() for row in rows]
-        paragraphs.append(published.published_summary(name))
+        paragraphs.append(published.published_summary(known))
     if baseline is not None:
         of_text = {
             name: metric
