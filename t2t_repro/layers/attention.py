@@ -24,7 +24,7 @@ from t2t_repro.layers import dense, embedding
 from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.runtime import graph
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 
@@ -152,7 +152,7 @@ class KeyValues(NamedTuple):
 
     key: Tensor  # [B, G, L, K]
     value: Tensor  # [B, G, L, K]
-    length: Tensor | int  # L, computed once for all layers
+    length: Int  # L, computed once for all layers
     distances: Tensor | None = None  # [B, L] int32; None: not needed
 
 
@@ -304,7 +304,7 @@ class MultiHeadAttention(dense.Composite):
     def project_step(
         self,
         x: Tensor,
-        num_beams: Tensor | int,
+        num_beams: Int,
         kernels: StepKernels,
         with_memory: bool,
         position: Tensor | None = None,
@@ -526,7 +526,7 @@ class BucketAttention(MultiHeadAttention):
         return super().logits(query, key) + self.position_buckets(between)
 
 
-def _split_heads(x: Tensor, length: Tensor | int, heads: int) -> Tensor:
+def _split_heads(x: Tensor, length: Int, heads: int) -> Tensor:
     """Split x [B, T, H * K] or [B * T, H * K] to [B, H, T, K].
 
     `length` is T, which may also count beams.
@@ -535,7 +535,7 @@ def _split_heads(x: Tensor, length: Tensor | int, heads: int) -> Tensor:
     return ops.transpose(x, (0, 2, 1, 3))
 
 
-def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
+def _split(x: Tensor, lengths: Sequence[Int]) -> list[Tensor]:
     """Split x [..., L] into parts of these lengths, whose sum is L."""
     if len(lengths) == 1:
         return [x]

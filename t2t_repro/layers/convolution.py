@@ -28,7 +28,7 @@ from keras import ops
 
 from t2t_repro.layers import attention, dense, sublayers
 from t2t_repro.layers.randomness import Dropout, Rng
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 
 def convolve(
@@ -231,7 +231,7 @@ class DilatedStack(dense.Composite):
             x = block(x, visible=visible, rng=rng)
         return self.norm(x)
 
-    def empty_rings(self, batch: Tensor | int, beams: int) -> list[Tensor]:
+    def empty_rings(self, batch: Int, beams: int) -> list[Tensor]:
         """Return the ring [B, W, reach, d] of each block before step 0."""
         return [
             ops.zeros(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 # Bits of the significand with its leading 1, of dtypes with so few that
 # rounding matters: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
@@ -30,12 +30,7 @@ class Rng(NamedTuple):
     rows: Tensor  # [B] int32, each row's index in the whole batch
 
 
-def step_rng(
-    seed: Tensor | int,
-    step: Tensor | int,
-    first_row: Tensor | int,
-    num_rows: Tensor | int,
-) -> Rng:
+def step_rng(seed: Int, step: Int, first_row: Int, num_rows: Int) -> Rng:
     """Return the Rng of rows first_row … first_row + num_rows - 1 of a step."""
     hashed_seed = hash_int32(ops.cast(seed, "int32"))
     key = hash_int32(hashed_seed ^ ops.cast(step, "int32"))

@@ -16,7 +16,7 @@ from keras import ops
 from t2t_repro.layers.convolution import ConvolutionalGru, DilatedStack
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 
 class ByteNet(seq2seq.EmbeddingSeq2Seq):
@@ -71,11 +71,7 @@ class ByteNet(seq2seq.EmbeddingSeq2Seq):
         return seq2seq.HiddenStates(self.decoder(y + columns, rng=rng))
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> seq2seq.DecodingState:
         columns = self.encode(inputs)
         rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
@@ -230,11 +226,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
         return state, image, tuple(written)
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> seq2seq.DecodingState:
         image = ops.repeat(self.encode(inputs)[:, None], num_beams, axis=1)
         return seq2seq.DecodingState(

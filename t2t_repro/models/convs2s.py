@@ -23,7 +23,7 @@ from t2t_repro.layers.embedding import LookupTable
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.runtime import keras_compat
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 
 class ConvS2S(seq2seq.Seq2Seq):
@@ -80,11 +80,7 @@ class ConvS2S(seq2seq.Seq2Seq):
         }
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> seq2seq.DecodingState:
         past = self.decoder.start(ops.shape(inputs)[0], num_beams)
         return seq2seq.DecodingState(constants, self.encode(inputs), past)
@@ -328,7 +324,7 @@ class Decoder(_Stack):
             weights.append(layer_weights)
         return self.output_dropout(self.output_projection(x), rng=rng), weights
 
-    def start(self, batch: Tensor | int, beams: int) -> tuple[Tensor, ...]:
+    def start(self, batch: Int, beams: int) -> tuple[Tensor, ...]:
         """Return the past before the first step: zeros, as padding is.
 
         One tensor [B, W, k - 1, C] for each layer of kernel width k above 1.

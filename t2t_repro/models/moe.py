@@ -39,7 +39,7 @@ from t2t_repro.models import seq2seq
 from t2t_repro.models.recurrent import Decoder, Encoder, Recurrent
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 # Smallest standard deviation of the noise: softplus underflows to 0, by which
 # equation 9 divides. The paper states none; tensor2tensor adds this number.
@@ -263,8 +263,8 @@ class Blocks(NamedTuple):
 
 
 def num_blocks_and_size(
-    num_assignments: Tensor | int, num_experts: int
-) -> tuple[Tensor | int, Tensor | int]:
+    num_assignments: Int, num_experts: int
+) -> tuple[Int, Int]:
     """Return how many blocks suffice for any A assignments, and their size."""
     size = num_assignments // (_FULL_BLOCKS * num_experts) + 1
     # Padding fills blocks as one more expert would.

@@ -36,7 +36,7 @@ from t2t_repro.layers.recurrence import (
     Source,
 )
 from t2t_repro.models import seq2seq
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 
 class Encoder(dense.Composite):
@@ -210,11 +210,7 @@ class Recurrent(seq2seq.EmbeddingSeq2Seq):
         return seq2seq.AttentionWeights(cross=weights[:, :, None])
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> seq2seq.DecodingState:
         memory, mask = self.encode(inputs)
         source = self.decoder.bottom.attention.project(memory, mask)

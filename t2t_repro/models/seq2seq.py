@@ -35,7 +35,7 @@ from t2t_repro import errors
 from t2t_repro.layers import dense
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.randomness import Rng
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 from t2t_repro.text.vocabulary import PAD
 
 
@@ -155,11 +155,7 @@ class Seq2Seq(dense.Parent, keras.Model):
         raise self._missing("hidden_states")
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> DecodingState:
         """Encode the inputs and return the state before the first step.
 

@@ -21,7 +21,7 @@ from t2t_repro.models.transformer_stack import (
     Parts,
     Stack,
 )
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 from t2t_repro.text.vocabulary import EOS
 
 
@@ -240,11 +240,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         ]
 
     def start_decoding(
-        self,
-        inputs: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
-        constants: Any,
+        self, inputs: Tensor, num_beams: Int, capacity: Int, constants: Any
     ) -> seq2seq.DecodingState:
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")

@@ -21,7 +21,7 @@ from t2t_repro.layers.dense import Projection
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.layers.sublayers import FeedForward
 from t2t_repro.runtime import graph
-from t2t_repro.runtime.keras_compat import Tensor
+from t2t_repro.runtime.keras_compat import Int, Tensor
 
 
 class Parts(NamedTuple):
@@ -351,8 +351,8 @@ class Cache(NamedTuple):
         cls,
         memory: Sequence[tuple[Tensor, Tensor]],
         memory_mask: Tensor,
-        num_beams: Tensor | int,
-        capacity: Tensor | int,
+        num_beams: Int,
+        capacity: Int,
         dtype: str,
     ) -> tuple["Cache", Tensor]:
         """Create a cache without positions, and its visible [B, W, S] entries.
@@ -468,7 +468,7 @@ class Cache(NamedTuple):
         )
         return cache, ops.concatenate([visible, unseen], axis=2)
 
-    def _capacity(self, beams: int) -> Tensor | int:
+    def _capacity(self, beams: int) -> Int:
         """Return the number of recent positions."""
         return ops.shape(self.recent[0][0])[2] // beams
 

@@ -20,6 +20,7 @@ from t2t_repro import errors
 
 # A tensor of the Keras backend in use: TensorFlow's, JAX's or numpy's.
 Tensor: TypeAlias = Any
+Int: TypeAlias = Tensor | int  # also one that a graph computes
 # Lowest loss scale, as in fairseq (min_loss_scale). Halved further, the scale
 # would become 0, from which doubling does not lead back.
 _MIN_LOSS_SCALE = 1e-4
