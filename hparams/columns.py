@@ -5,6 +5,7 @@ arXiv 1610.08613.
 """
 
 import dataclasses
+from typing import Any
 
 from t2t_repro.hparam import (
     MAX_LAYERS,
@@ -114,35 +115,30 @@ def bytenet(parent: HParams) -> ByteNetHParams:
     )
 
 
-@hparams_sets.register("bytenet_tiny", parent="tiny")
-def bytenet_tiny(parent: HParams) -> ByteNetHParams:
-    """ByteNet, 2 x 4 + 2 x 4 blocks: number words on a laptop's CPU."""
+def _small_bytenet(parent: HParams, max_dilation: int) -> ByteNetHParams:
     return ByteNetHParams.like(
         parent,
         model="bytenet",
         batching="bucketed",
-        hidden_size=128,
         kernel_width=3,
-        max_dilation=8,  # 2 sets see 2 * 30 positions; most pairs are shorter
+        max_dilation=max_dilation,
         num_block_repeat=2,
         target_ratio=1.2,
         target_offset=0,
     )
+
+
+@hparams_sets.register("bytenet_tiny", parent="tiny")
+def bytenet_tiny(parent: HParams) -> ByteNetHParams:
+    """ByteNet, 2 x 4 + 2 x 4 blocks: number words on a laptop's CPU."""
+    # Two sets see 2 * 30 positions; most pairs are shorter.
+    return _small_bytenet(parent, max_dilation=8)
 
 
 @hparams_sets.register("bytenet_small", parent="small")
 def bytenet_small(parent: HParams) -> ByteNetHParams:
     """ByteNet, 128 wide, 10 + 10 blocks: about 30,000 pairs on a CPU."""
-    return ByteNetHParams.like(
-        parent,
-        model="bytenet",
-        batching="bucketed",
-        kernel_width=3,
-        max_dilation=16,  # as in the paper
-        num_block_repeat=2,
-        target_ratio=1.2,
-        target_offset=0,
-    )
+    return _small_bytenet(parent, max_dilation=16)  # as in the paper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,23 +213,30 @@ def neural_gpu(parent: HParams) -> NeuralGpuHParams:
     )
 
 
-@hparams_sets.register("neural_gpu_tiny", parent="tiny")
-def neural_gpu_tiny(parent: HParams) -> NeuralGpuHParams:
-    """Extended Neural GPU, 64 maps in one row: number words on a CPU."""
+def _small_neural_gpu(parent: HParams, **changes: Any) -> NeuralGpuHParams:
     return NeuralGpuHParams.like(
         parent,
         model="neural_gpu",
         batching="bucketed",
-        hidden_size=64,
         image_width=1,  # a ninth of the cost of 3 rows, with kernels of 3 x 3
         kernel_length=3,
         kernel_width=1,
         num_hidden_layers=2,
+        target_ratio=1.2,
+        clip_grad_norm=1.0,  # dozens of recurrent steps: gradients may explode
+        **changes,
+    )
+
+
+@hparams_sets.register("neural_gpu_tiny", parent="tiny")
+def neural_gpu_tiny(parent: HParams) -> NeuralGpuHParams:
+    """Extended Neural GPU, 64 maps in one row: number words on a CPU."""
+    return _small_neural_gpu(
+        parent,
+        hidden_size=64,
         # A step sees 4 columns on both sides, 8 steps see all of every input.
         encoder_steps=8,
-        target_ratio=1.2,
         target_offset=2,  # 1 of 2,500 targets is longer
-        clip_grad_norm=1.0,  # dozens of recurrent steps: gradients may explode
         batch_tokens=1_024,  # a step is slow: half the tokens of `tiny`
         train_steps=1_000,
     )
@@ -242,16 +245,5 @@ def neural_gpu_tiny(parent: HParams) -> NeuralGpuHParams:
 @hparams_sets.register("neural_gpu_small", parent="small")
 def neural_gpu_small(parent: HParams) -> NeuralGpuHParams:
     """Extended Neural GPU, 128 maps in one row: slow, even on 30,000 pairs."""
-    return NeuralGpuHParams.like(
-        parent,
-        model="neural_gpu",
-        batching="bucketed",
-        image_width=1,  # as in neural_gpu_tiny
-        kernel_length=3,
-        kernel_width=1,
-        num_hidden_layers=2,
-        target_ratio=1.2,
-        target_offset=8,
-        clip_grad_norm=1.0,  # as in neural_gpu_tiny
-        max_length=64,  # Multi30k has few longer sentences
-    )
+    # Multi30k has few longer sentences.
+    return _small_neural_gpu(parent, target_offset=8, max_length=64)
