@@ -219,13 +219,10 @@ def load(
     folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):
-        is_run = run_json.RUN in names
-        open_folder = (
-            checkpoint_files.open_folder
-            if is_run
-            else version_folders.open_folder
-        )
-        open_folder(folder)
+        if run_json.RUN in names:
+            checkpoint_files.open_folder(folder)
+        else:
+            version_folders.open_folder(folder)
     if not (folder / run_json.RUN).exists():
         if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)

@@ -26,7 +26,6 @@ def data_folder(
 
     Data at a URL is copied first: its shards, or those of one split.
     """
-
     folder = storage.local_path(data_dir) / problem.data_name
     return storage.download(
         folder,

@@ -86,22 +86,14 @@ class Aligner:
             heads.append((layer_index(chosen, num_layers), heads_of_layer))
 
         def best_sources(inputs, outputs):
-            weights = tf.add_n(
-                [
-                    tf.reduce_mean(
-                        score.cross_attention(
-                            model, inputs, outputs, self._source.leads_outputs
-                        )[index][:, of_layer],
-                        1,
-                    )
-                    for model, (index, of_layer) in zip(
-                        models, heads, strict=True
-                    )
-                ]
-            )  # [B, T, L]
+            leads, weights = self._source.leads_outputs, []
+            for model, (index, of_layer) in zip(models, heads, strict=True):
+                layers = score.cross_attention(model, inputs, outputs, leads)
+                weights.append(tf.reduce_mean(layers[index][:, of_layer], 1))
+            total = tf.add_n(weights)  # [B, T, L]
             is_text = score.is_text(inputs, self._source)
-            weights = tf.where(is_text[:, None], weights, -1.0)
-            return tf.argmax(weights, -1, tf.int32)  # [B, T]
+            total = tf.where(is_text[:, None], total, -1.0)
+            return tf.argmax(total, -1, tf.int32)  # [B, T]
 
         ids = tf.TensorSpec([None, None], tf.int32)
         self._best_sources = graph.function(
@@ -350,19 +342,17 @@ class BatchTranslator:
         if self._source.leads_outputs:
             ids, inputs = ids[1:], inputs[:, 1:]
         batch = one_sentence_per_row(inputs, targets)
-        weights = model.attention_weights(batch)
+        weights = [
+            None if kind is None else kind[:, 0].numpy()
+            for kind in model.attention_weights(batch)
+        ]
         output_ids = targets[0].numpy().tolist()
         return AttentionTrace(
             line,
             self._target.decode([output_ids])[0],
             self._source.pieces(ids),
             self._target.pieces(output_ids),
-            AttentionWeights(
-                *(
-                    None if kind is None else kind[:, 0].numpy()
-                    for kind in weights
-                )
-            ),
+            AttentionWeights(*weights),
         )
 
     def require_attention(self) -> Seq2Seq:
@@ -506,11 +496,8 @@ class BatchTranslator:
                 alignments,
                 strict=True,
             ):
-                texts = self._target.decode(ids)
-                yield (
-                    i,
-                    Translation.of_beams(texts, scores.tolist(), alignment),
-                )
+                texts, scores = self._target.decode(ids), scores.tolist()
+                yield i, Translation.of_beams(texts, scores, alignment)
 
     def _side_input(self, texts: list[str]) -> rules.SideInput:
         fields = itertools.zip_longest(

@@ -30,13 +30,8 @@ def open_folder(name: pathlib.Path | str) -> pathlib.Path:
 
 
 def _without_large_files(names):
-    exports = ("export/", "ctranslate2/")
-    return [
-        name
-        for name in names
-        if not re.search(r"(^|/)ckpt-\d+\.data-", name)
-        and not name.startswith(exports)
-    ]
+    large = re.compile(r"(.*/)?ckpt-\d+\.data-|export/|ctranslate2/")
+    return [name for name in names if not large.match(name)]
 
 
 def fetch_data(path: pathlib.Path) -> None:

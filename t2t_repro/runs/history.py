@@ -265,10 +265,18 @@ def score_curves(
     output_dir: pathlib.Path, metric: str
 ) -> dict[str, list[tuple[int, float]]]:
     """Return {test set: [(step, value)]} of all scores in a run."""
-    folder = output_dir / SCORES_FOLDER
+    stored = read_by_test_set(output_dir / SCORES_FOLDER, _SCORES_SHAPE)
     return {
-        str(path.relative_to(folder).with_suffix("")): _score_curve(
-            files.read_json(path, _SCORES_SHAPE)["checkpoints"], metric
+        name: _score_curve(of_set["checkpoints"], metric)
+        for name, of_set in stored.items()
+    }
+
+
+def read_by_test_set(folder: pathlib.Path, shape: Any) -> dict[str, Any]:
+    """Return {test set: content} of the JSON files below a folder."""
+    return {
+        str(path.relative_to(folder).with_suffix("")): files.read_json(
+            path, shape
         )
         for path in sorted(folder.rglob("*.json"))
     }

@@ -325,7 +325,7 @@ class Run:
         """
         path = self.translations_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _scores_file(path).unlink(missing_ok=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
         if translations is None:
             path.unlink(missing_ok=True)
             return path
@@ -337,7 +337,7 @@ class Run:
         path = self.translations_file(name)
         if path.exists():
             scores = scores | {_TRANSLATIONS_SHA256: files.sha256(path)}
-        files.write_json(_scores_file(path), scores, with_checksum=True)
+        files.write_json(path.with_suffix(".json"), scores, with_checksum=True)
         storage.upload_results(path.parent)
 
     def read_translations(self, name: str, scores: dict) -> list[str]:
@@ -357,7 +357,7 @@ class Run:
 
     def stored_scores(self) -> dict[str, dict]:
         """Return {test set: scores} of those that `evaluate` translated."""
-        return _read_scores(self.translations_folder)
+        return history.read_by_test_set(self.translations_folder, dict)
 
     def scores_of(
         self, checkpoints: list[pathlib.Path], search: hparam.DecodeHParams
@@ -410,7 +410,8 @@ def _summary(path):
     saved = checkpoint_files.saved(folder)
     step = checkpoint_files.step_of(saved[-1]) if saved else 0
     scores = []
-    for test_set, stored in _read_scores(folder / _TRANSLATIONS).items():
+    found = history.read_by_test_set(folder / _TRANSLATIONS, dict)
+    for test_set, stored in found.items():
         values = (item for item in stored.items() if isinstance(item[1], float))
         if first := next(values, None):
             scores.append("{}: {} {:.2f}".format(test_set, *first))
@@ -420,20 +421,6 @@ def _summary(path):
         f"{step:,}" if step else "none",
         ", ".join(scores),
     )
-
-
-def _read_scores(folder):
-    """Return {test set: scores} of the JSON files below a folder."""
-    return {
-        str(path.relative_to(folder).with_suffix("")): files.read_json(
-            path, dict
-        )
-        for path in sorted(folder.rglob("*.json"))
-    }
-
-
-def _scores_file(translations):
-    return translations.with_name(f"{translations.stem}.json")
 
 
 def _same_best(*searches):

@@ -6,6 +6,7 @@ which a later call knows it.
 
 import dataclasses
 import glob
+import itertools
 import os
 import pathlib
 import platform
@@ -112,15 +113,13 @@ def cross(
     """
     found: dict[str, Variant] = {}
     named = [("", ""), *map(_name_and_changes, variants)]
-    for (name, text), hparams_set in (
-        (variant, each) for variant in named for each in hparams_sets
-    ):
+    for (name, text), hparams_set in itertools.product(named, hparams_sets):
         hparams = registry.build_hparams(hparams_set)
         changes = dict(fields.parse(type(hparams), overrides))
         changes |= fields.parse(type(hparams), text)
         hparams.override(changes)  # refuses values
-        several = [hparams_set] * (not name or len(hparams_sets) > 1)
-        row = "-".join([*several, *([name] if name else [])])
+        of_set = [hparams_set] * (not name or len(hparams_sets) > 1)
+        row = "-".join(filter(None, [*of_set, name]))
         if row in found:
             raise errors.UserError(
                 f"Two rows are called {row}. Name each variant differently."

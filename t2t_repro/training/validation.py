@@ -1,9 +1,9 @@
 """Validation: the loss on its split, and the scores of a translated sample."""
 
-import collections
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -97,8 +97,7 @@ class Validation:
         Raises:
             Stopped: stop(), called before each batch by all workers, was true.
         """
-        smoothed = nll = correct = tokens = 0.0
-        parts: dict[str, float] = collections.defaultdict(float)
+        totals: Any = None
         for batch in progress.bar(
             self._batches,
             "validate",
@@ -109,22 +108,19 @@ class Validation:
         ):
             if stop():
                 raise progress.Stopped
-            sums = self._step(batch)
-            smoothed += float(sums.smoothed)
-            nll += float(sums.nll)
-            correct += float(sums.correct)
-            tokens += float(sums.tokens)
-            for name, value in (sums.terms | sums.auxiliary).items():
-                parts[name] += float(value)
-        loss = {"loss": smoothed / tokens}
+            sums = tf.nest.map_structure(float, self._step(batch))
+            totals = totals or tf.nest.map_structure(lambda _: 0.0, sums)
+            totals = tf.nest.map_structure(operator.add, totals, sums)
+        loss = {"loss": totals.smoothed / totals.tokens}
         if not self._has_own_loss:
-            above = smoothed / tokens - self._constant
+            above = loss["loss"] - self._constant
             loss["loss_minus_smoothing_constant"] = above
         return {
             **loss,
-            "perplexity": perplexity(nll / tokens),
-            "accuracy": correct / tokens,
-            **parts,
+            "perplexity": perplexity(totals.nll / totals.tokens),
+            "accuracy": totals.correct / totals.tokens,
+            **totals.terms,
+            **totals.auxiliary,
         }
 
 
