@@ -352,15 +352,12 @@ def _join(choices):
 def _entry(label, text, notes=()):
     """Return lines: a label, and its explanation in a column beside it."""
     if notes:
-        text = f"{text} ({'; '.join(notes)})"
-    column = " " * _INDENT
-    lines = textwrap.wrap(
-        text, _WIDTH, initial_indent=column, subsequent_indent=column
-    )
+        text = f"{text} ({'; '.join(notes)})".lstrip()
+    lines = textwrap.wrap(text, _WIDTH - _INDENT)
     head = f"  {label}"
     if lines and len(head) < _INDENT - 1:
-        return [head.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
-    return [head, *lines]
+        head = head.ljust(_INDENT) + lines.pop(0)
+    return [head, *(" " * _INDENT + line for line in lines)]
 
 
 # Command lines of tensor2tensor, and what to type instead

@@ -50,11 +50,7 @@ _IGNORED = {
     "decode_to_dir": ("decode_to_file", "alignments", *_BESIDE_LINES),
     "decode_side_file": ("split_sentences",),
     "export_dir": (  # those of a run
-        "output_dir",
-        "problem",
-        "problem_args",
-        "hparams_set",
-        "hparams",
+        *itertools.chain(*common_flags.RUN.values()),
         "checkpoint_path",
         "decode_hparams",
         "split_sentences",

@@ -68,6 +68,7 @@ _SPECS = {
     "TransformerSpec": 8,
 }
 _MAX_REVISION = 7
+_ATTENTION_BIAS = r".*/layer_\d+/\w*attention/linear_\d/bias"
 _REFERENCE_LENGTH = 6  # tokens that CTranslate2 scores
 # include/ctranslate2/ops/activation.h; with a gate, and without.
 _ACTIVATIONS = {
@@ -110,17 +111,14 @@ def read(folder: pathlib.Path) -> Imported:
     model_weights = _weights(model, tokens, found, hparams)
     model.tensors.refuse_rest()
     model.attributes.refuse_rest()
+    files = [file, *tokens.config_files, *tokens.lists, *found.files]
     return Imported(
         hparams,
         model_weights,
         found.pair,
         found.kind,
         _SEARCH,
-        (
-            file,
-            *tokens.config_files,
-            *dict.fromkeys([*tokens.lists, *found.files]),
-        ),
+        tuple(dict.fromkeys(files)),
         reference=_reference(folder, tokens, found),
     )
 
@@ -165,11 +163,8 @@ def _check_spec(model: ModelFile) -> None:
         known = "a Transformer with encoder and decoder, TransformerSpec"
         raise model.refuse("its specification", known, model.spec)
     if model.revision > _MAX_REVISION:
-        raise model.refuse(
-            "the revision of its specification",
-            f"at most {_MAX_REVISION}",
-            model.revision,
-        )
+        name = "the revision of its specification"
+        raise model.refuse(name, f"at most {_MAX_REVISION}", model.revision)
 
 
 def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
@@ -182,17 +177,15 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
         attributes.take(f"decoder/{name}", False)
     pre_norm = _of_both_sides(model, "pre_norm", True)
     if _have_norm(model, "layer_norm") != pre_norm:
-        raise model.refuse(
-            "layer_norm", "there if pre_norm, and only then", pre_norm
-        )
+        rule = "there if pre_norm, and only then"
+        raise model.refuse("layer_norm", rule, pre_norm)
     gated = bool(tensors.names(".*/linear_0_noact/weight"))
     number = _of_both_sides(model, "activation", 0)
     activation = _ACTIVATIONS.get(number, ("", ""))[gated]
     if not activation:
         gate = "with a gate" if gated else "without a gate"
-        raise model.refuse(
-            "activation", f"one that ffn_activation has {gate}", number
-        )
+        rule = f"one that ffn_activation has {gate}"
+        raise model.refuse("activation", rule, number)
     heads = _of_both_sides(model, "num_heads", _SPECS[model.spec])
     if heads < 1:
         raise model.refuse("num_heads", "at least 1", heads)
@@ -203,9 +196,7 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
         "embedding_norm": _have_norm(model, "layernorm_embedding"),
         **model_files.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
-        "attention_bias": bool(
-            tensors.names(r".*/layer_\d+/\w*attention/linear_\d/bias")
-        ),
+        "attention_bias": bool(tensors.names(_ATTENTION_BIAS)),
         **model_files.layer_counts(*(_count(model, s) for s in SIDES)),
     }
 
@@ -248,12 +239,8 @@ def _weights(
 ) -> dict[str, np.ndarray]:
     """Return all weights by their paths, and complete the hparams."""
     tensors, heads = model.tensors, hparams["num_heads"]
-    source, target = (
-        _embedding(model, side, len(names))
-        for side, names in zip(
-            SIDES, (tokens.source, tokens.target), strict=True
-        )
-    )
+    source = _embedding(model, "encoder", len(tokens.source))
+    target = _embedding(model, "decoder", len(tokens.target))
     size = target.shape[1]
     if source.shape[1] != size or size % heads:
         raise model.refuse(
@@ -289,11 +276,8 @@ def _embedding(model, side, rows):
     name = next((n for n in names if n in model.tensors), names[0])
     array = model.tensors.take(name, -1, -1)
     if len(array) != rows:
-        raise model.refuse(
-            f"the number of rows of {name}",
-            f"that of the tokens in the vocabulary, {rows:,}",
-            len(array),
-        )
+        rule = f"that of the tokens in the vocabulary, {rows:,}"
+        raise model.refuse(f"the number of rows of {name}", rule, len(array))
     return array
 
 
@@ -329,7 +313,7 @@ def _set_structure(model, hparams):
             raise model.refuse(path, rule, "RMS normalization")
     width = len(tensors.take("encoder/layer_0/ffn/linear_0/weight", -1, -1))
     head_size = take("encoder/layer_0/self_attention/head_dim", size // heads)
-    is_own = heads * head_size != size
+    channels = heads * head_size if heads * head_size != size else 0
     rows = 1
     for name in tensors.names(".*/relative_position_keys")[:1]:
         rows = len(tensors.take(name, -1, -1))
@@ -350,8 +334,8 @@ def _set_structure(model, hparams):
     kind = "dot_product_unscaled" if scales == {1.0} else "dot_product"
     hparams |= {
         "filter_size": width,
-        "attention_key_channels": heads * head_size if is_own else 0,
-        "attention_value_channels": heads * head_size if is_own else 0,
+        "attention_key_channels": channels,
+        "attention_value_channels": channels,
         "attention_type": kind,
         "max_relative_position": (rows - 1) // 2,
     }
@@ -403,17 +387,18 @@ def _positions(model, hparams, size):
     for name, table in zip(names, tables, strict=True):
         if table is None or not len(table):
             raise errors.UserError(f"{name} has no rows. Convert it again.")
-    formulas = [_formula(table) for table in tables]
-    if formulas[0] and formulas[0] == formulas[1]:
-        hparams |= formulas[0]
+    first, second = map(_formula, tables)
+    if first and first == second:
+        hparams |= first
         return {}
-    lengths = []  # without the copies of the last row at the end
-    for table in tables:
-        differs = np.flatnonzero((table != table[-1]).any(axis=1))
-        lengths.append((differs[-1] if len(differs) else -1) + 2)
-    tables = [table[:n] for table, n in zip(tables, lengths, strict=True)]
     hparams |= {"pos": "emb", "first_position": 0}
-    return weights.learned_positions(hparams, *tables)
+    return weights.learned_positions(hparams, *map(_without_copies, tables))
+
+
+def _without_copies(table):
+    """Return a table without the copies of the last row at its end."""
+    differs = np.flatnonzero((table != table[-1]).any(axis=1))
+    return table[: max(differs, default=-1) + 2]
 
 
 def _formula(table):

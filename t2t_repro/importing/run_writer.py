@@ -60,24 +60,14 @@ def write(
         compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
     with files.locked(output_dir, beside=True):
+        pair = imported.vocabularies
         stored = run_json.settings(
-            problem,
-            HPARAMS_SET,
-            settings,
-            _SEED,
-            None,
-            imported.vocabularies,
-            0,
+            problem, HPARAMS_SET, settings, _SEED, None, pair, 0
         )
         stored["imported_from"] = origin_of(imported, system) | (origin or {})
-        folder = output_dir / checkpoint_files.CHECKPOINTS
-        path = folder / "ckpt-0"
-        checkpoints.write_checkpoint(
-            variables, path, imported.vocabularies.sha256
-        )
-        run_json.start(
-            output_dir, stored, imported.vocabularies, "imported, not trained"
-        )
+        path = output_dir / checkpoint_files.CHECKPOINTS / "ckpt-0"
+        checkpoints.write_checkpoint(variables, path, pair.sha256)
+        run_json.start(output_dir, stored, pair, "imported, not trained")
     return path
 
 

@@ -161,14 +161,9 @@ class _Reader:
         for name in (names,) if isinstance(names, str) else names:
             name = name.replace("{order}", order).replace("{side}", side)
             options.append([at + one for one in _expand(name)])
-        return next(
-            (
-                option
-                for option in options
-                if option[0].replace("?", word) in self.tensors.left
-            ),
-            options[0],
-        )
+            if options[-1][0].replace("?", word) in self.tensors.left:
+                return options[-1]
+        return options[0]
 
     def _path(self, part):
         scope, _, last = part.rpartition("/")
@@ -187,23 +182,21 @@ class _Reader:
             return {"": take(name, *shape)}
         words = self.names.norm if _is_norm(parts[0]) else self.names.dense
         first, second = (name.replace("?", word) for word in words)
-        if _is_norm(parts[0]) and self.hparams.get("norm") == "rms":
-            return {"/scale": take(first, *shape)}
         if _is_norm(parts[0]):
-            return {
-                "/gamma": take(first, *shape),
-                "/beta": take(second, *shape),
-            }
+            if self.hparams.get("norm") == "rms":
+                return {"/scale": take(first, *shape)}
+            gamma, beta = take(first, *shape), take(second, *shape)
+            return {"/gamma": gamma, "/beta": beta}
         inputs, outputs = shape[0], len(parts) * shape[1]
         if self.names.is_transposed:
             kernel = aligned_copy(take(first, outputs, inputs).T)
-            found = {"/kernel": kernel}
         else:
-            found = {"/kernel": take(first, inputs, outputs)}
+            kernel = take(first, inputs, outputs)
+        found = {"/kernel": kernel}
         if parts[0].startswith("ffn") or self.hparams.get("attention_bias"):
-            is_zero = not (self.names.has_all_biases or second in self.tensors)
+            has_bias = self.names.has_all_biases or second in self.tensors
             zeros = np.zeros(outputs, np.float32)
-            found["/bias"] = zeros if is_zero else take(second, outputs)
+            found["/bias"] = take(second, outputs) if has_bias else zeros
         return found
 
 

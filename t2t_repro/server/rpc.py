@@ -179,9 +179,8 @@ class _CallChecks(grpc.aio.ServerInterceptor):
                 with self._service.refusals_counted("grpc"):
                     if needs_token:
                         metadata = dict(context.invocation_metadata())
-                        self._access.check_token(
-                            metadata.get("authorization", "")
-                        )
+                        token = metadata.get("authorization", "")
+                        self._access.check_token(token)
                     stack.enter_context(places.taken())
                     message = await places.read(context)
                     request = _decoded(message, handler.request_deserializer)
@@ -324,14 +323,11 @@ class _PredictionServicer(
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._service.name
         response.model_spec.version.value = model.version
-        metadata = {
-            "signature_def": get_model_metadata_pb2.SignatureDefMap(
-                signature_def=model.signature_defs
-            ),
-            "model_card": json_format.ParseDict(
-                model.card, struct_pb2.Struct()
-            ),
-        }
+        signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=model.signature_defs
+        )
+        card = json_format.ParseDict(model.card, struct_pb2.Struct())
+        metadata = {"signature_def": signatures, "model_card": card}
         for field in fields:
             response.metadata[field].Pack(metadata[field])
         return response
@@ -404,8 +400,6 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
     ) -> health_pb2.HealthCheckResponse:
         if request.service not in _HEALTH_SERVICES:
             raise request_errors.not_found("unknown service")
-        return health_pb2.HealthCheckResponse(
-            status=health_pb2.HealthCheckResponse.SERVING
-            if self._versions.is_answering()
-            else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        is_answering = self._versions.is_answering()
+        status = "SERVING" if is_answering else "NOT_SERVING"
+        return health_pb2.HealthCheckResponse(status=status)

@@ -36,9 +36,8 @@ from t2t_repro.text import long_lines
 _BATCH_BYTES = 32_768
 _ROOM_BYTES = 200  # for each line: extra_length=50 subwords
 
-Translate = Callable[
-    [Sequence[str]], Iterable[translation.Translation]
-]  # of lines
+# A function of lines.
+Translate = Callable[[Sequence[str]], Iterable[translation.Translation]]
 
 
 class RunModel(NamedTuple):
@@ -91,15 +90,13 @@ class RunModel(NamedTuple):
         from t2t_repro.decoding import translate
 
         _configure_devices()
-        models = run.models(paths)
         problem = run.problem.toward(self.target_language)
+        pair = run.vocabularies
         translator = translate.BatchTranslator(
-            models,
-            run.vocabularies,
+            run.models(paths),
+            pair,
             self.decode_hparams,
-            split=problem.line_splitter(
-                run.vocabularies.source, self.split_sentences
-            ),
+            split=problem.line_splitter(pair.source, self.split_sentences),
             num_shards=1,
         )
         return translator.translate
@@ -227,11 +224,8 @@ def _similar_lengths(lines):
     """Yield indices of lines of similar length."""
     from t2t_repro.decoding.score import length_sorted
 
-    return length_sorted(
-        range(len(lines)),
-        [len(line.encode()) + _ROOM_BYTES for line in lines],
-        _BATCH_BYTES,
-    )
+    sizes = [len(line.encode()) + _ROOM_BYTES for line in lines]
+    return length_sorted(range(len(lines)), sizes, _BATCH_BYTES)
 
 
 def create_engine(
@@ -331,15 +325,12 @@ def translate_files(
         "output_format": output_format,
         "shard_lines": shard_lines,
     }
+    translator = functools.partial(_translate_shard, model, output_format)
     with files.locked(folder):
         translated = translation_folder.TranslationFolder(
             folder, settings, sources
         )
-        _translate_missing(
-            translated,
-            engine,
-            functools.partial(_translate_shard, model, output_format),
-        )
+        _translate_missing(translated, engine, translator)
     count, lines = translated.long_lines()
     return long_lines.message(lines, count, model.limit) if count else ""
 
@@ -355,15 +346,10 @@ def _translate_missing(translated, engine, translator):
         for index, shard in file.read_missing()
     )
     start = time.monotonic()
-    with (
-        progress.bar(
-            desc="translate", total=total, initial=done, unit="line"
-        ) as bar,
-        # Closed here, so that workers end before the lock does.
-        contextlib.closing(
-            engines.as_finished(engine, translator, tasks)
-        ) as results,
-    ):
+    bar = progress.bar(desc="translate", total=total, initial=done, unit="line")
+    results = engines.as_finished(engine, translator, tasks)
+    # Closed here, so that workers end before the lock does.
+    with bar, contextlib.closing(results):
         for (file, index), shard in results:
             bar.update(file.write(index, shard))
             translated.join_complete(file)

@@ -309,10 +309,10 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     """
     source = card["data"]
     languages = source["source_language"], source["target_language"]
-    codes = [*languages, *source.get("target_languages", [])]
+    targets = source.get("target_languages", [])
     task = source.get("task", "translation")
     header: dict[str, Any] = {
-        **_languages(codes),
+        **_languages([*languages, *targets]),
         "license": "unknown",
         "pipeline_tag": task,
         "tags": [task, card["hparams"]["model"], "tensorflow"],
@@ -320,10 +320,7 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     if results := list(_results(card)):
         index = {"name": card["run"], "results": results}
         header["model-index"] = [index]
-    names = (
-        languages[0] or "text",
-        languages[1] or ", ".join(source.get("target_languages", [])) or "text",
-    )
+    into = languages[1] or ", ".join(targets)
     # The last step of checkpoints such as averaged/ckpt-1500.
     steps = max(int(n.rpartition("-")[2]) for n in card["checkpoints"])
     sections = []
@@ -341,7 +338,7 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
         sections += [_data(card, source), _training(card, steps)]
     return _TEMPLATE.format(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
-        title=f"{title}: {' to '.join(names)}",
+        title=f"{title}: {languages[0] or 'text'} to {into or 'text'}",
         sentence=f"Model `{card['hparams']['model']}`, {sentence}.",
         use=_USE[format],
         scores=_scores(card["scores"]),
