@@ -17,27 +17,14 @@ def translator(translator_of):
     return translator_of(return_beams=True)
 
 
-@pytest.fixture(scope="module")
-def traces(translator):
-    return list(map(translator.attention, LINES))
-
-
-def test_outputs_are_the_best_translations(traces, translator):
-    translations = translator.translate(LINES)
-    best = [translation.texts[0] for translation in translations]
-    assert [trace.outputs for trace in traces] == best
-    assert [trace.inputs for trace in traces] == LINES
-
-
-def test_source_pieces_spell_the_inputs(traces):
-    for trace in traces:
-        assert trace.source[-1] == "</s>"
-        text = "".join(trace.source[:-1]).replace("▁", " ").strip()
-        assert text == trace.inputs
-
-
-def test_weights_are_distributions_over_pieces(traces):
-    for trace in traces:
+def test_trace_has_best_translation_and_distributions_over_pieces(translator):
+    for line, translation in zip(
+        LINES, translator.translate(LINES), strict=True
+    ):
+        trace = translator.attention(line)
+        assert (trace.inputs, trace.outputs) == (line, translation.text)
+        *pieces, end = trace.source
+        assert ("".join(pieces), end) == (f"▁{line.replace(' ', '▁')}", "</s>")
         source, target = len(trace.source), len(trace.target)
         shapes = {
             kind: weights.shape

@@ -27,41 +27,19 @@ def constant_table(eos, subword_2, rest=-100.0):
     return np.tile([rest, eos, subword_2, rest, rest], (PREFIXES, 1))
 
 
-def run(
-    tables, limits, beam_size, alpha, max_length=None, calls=None, block=None
-):
-    """Search with `tables`; append each position to `calls`.
+def run(model, beam_size, limits, alpha, longer=0):
+    """Search with a model_of() sentences of limits.
 
     Every beam's state is the hash of its prefix. Without correct reordering it
     would look up the wrong row.
     """
-    model = model_of(np.stack(tables), beam_size, len(limits))
-
-    def step_fn(ids, position, state):
-        if calls is not None:
-            calls.append(int(position))
-        log_probs, _, beams = model.step_fn(ids, position, state["beams"])
-        return log_probs, None, state | {"beams": beams}
-
-    def reorder(state, parents):
-        beams = decode_loop.gather_beams(state["beams"], parents)
-        return state | {"beams": beams}
-
-    state = {"beams": model.state, "grows": tf.zeros((len(limits), 1))}
-    max_length = max_length or max(limits)
-    found = beam_search.beam_search(
-        decode_loop.SearchModel(step_fn, state, reorder, _grow, block),
+    return beam_search.beam_search(
+        model,
         rules.sentences(tf.constant(limits)),
         rules.LengthLimit(),
-        max_length,
+        max(limits) + longer,
         DecodeHParams(beam_size, alpha, return_beams=True),
     )
-    assert found.ids.shape[1:] == (beam_size, max_length)
-    return found
-
-
-def _grow(state):
-    return state | {"grows": tf.concat([state["grows"]] * 2, 1)}
 
 
 @examples
@@ -79,16 +57,12 @@ def test_sentence_is_independent_of_its_batch(
     tables = [random_table(seed) for seed in seeds]
     limits = limits[: len(tables)]
     # The companion ends at its limit, so the search continues until then.
-    together = run(
-        [*tables, constant_table(-50.0, -0.1)],
-        [*limits, 8],
-        3,
-        alpha,
-        max_length=8 + longer,
-        block=block,
-    )
+    every = [*tables, constant_table(-50.0, -0.1)]
+    model = model_of(every, 3, len(every), block)
+    together = run(model, 3, [*limits, 8], alpha, longer)
+    assert together.ids.shape[1:] == (3, 8 + longer)
     for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
-        alone = run([table], [limit], 3, alpha)
+        alone = run(model_of(table, 3), 3, [limit], alpha)
         (ids, scores), (own_ids, own_scores) = (
             zip(*outputs(found, row), strict=True)
             for found, row in ((together, sentence), (alone, 0))
@@ -111,10 +85,15 @@ def test_sentence_is_independent_of_its_batch(
     ],
 )
 def test_search_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
-    table = constant_table(np.log(0.6), np.log(0.4))
-    calls = []
-    run([table], [limit], 2, alpha, calls=calls)
-    assert calls == list(range(steps))
+    model = model_of(constant_table(np.log(0.6), np.log(0.4)), 2)
+    positions = []
+
+    def step_fn(ids, position, state):
+        positions.append(int(position))
+        return model.step_fn(ids, position, state)
+
+    run(model._replace(step_fn=step_fn), 2, [limit], alpha)
+    assert positions == list(range(steps))
 
 
 def settings(min_length=0, no_repeat_ngram_size=0):
@@ -170,15 +149,13 @@ def test_wide_beam_finds_best_allowed_outputs(
 ):
     table = random_table(seed)
     expected = best_outputs(table, limit, tuple(prefix), hparams, penalty)
-    sentences = rules.sentences(
-        tf.constant([limit]), tf.constant([prefix], tf.int32)
-    )
-    rule = search.build_rules(hparams)
     found = outputs(
         beam_search.beam_search(
             model_of(table, 81),
-            sentences,
-            rule,
+            rules.sentences(
+                tf.constant([limit]), tf.constant([prefix], "int32")
+            ),
+            search.build_rules(hparams),
             5,
             DecodeHParams(81, *penalty, return_beams=True),
         )

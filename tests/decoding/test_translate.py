@@ -7,11 +7,10 @@ import itertools
 
 import hypothesis
 import pytest
-import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors, hparam
-from t2t_repro.decoding import score, search, translate
+from t2t_repro.decoding import score, translate
 from t2t_repro.decoding.translation import (
     OUTPUT_FORMATS,
     Stopped,
@@ -146,20 +145,6 @@ def test_constants_for_one_sentence_change_no_output(
         assert result.scores == pytest.approx(others.scores, rel=1e-4)
 
 
-def test_texts_are_outputs_of_search(model, vocabulary, translator):
-    (ids,) = vocabulary.encode(["birds"])
-    found = search.search(
-        [model],
-        tf.constant([ids]),
-        hparam.DecodeHParams(beam_size=2, extra_length=4, return_beams=True),
-    )
-    (birds,) = translator.translate(["birds"])
-    assert birds.texts == vocabulary.decode(found.ids[0].numpy())
-    assert birds.scores == pytest.approx(
-        found.scores[0].numpy().tolist(), rel=1e-4
-    )
-
-
 PAIRS = list(zip(LINES, LINES[3:] + LINES[:3], strict=True))
 
 
@@ -167,12 +152,21 @@ def totals(translator, pairs):
     return [score_.total for score_ in translator.score(pairs)]
 
 
-def test_score_has_log_prob_of_each_subword(translator, vocabulary):
-    for (_, target), found in zip(PAIRS, translator.score(PAIRS), strict=True):
+def test_score_has_log_prob_of_each_subword(
+    translator, translator_of, vocabulary
+):
+    sources, references = zip(*PAIRS, strict=True)
+    sums = translator.log_probs(sources, references)
+    for target, found, (total, count) in zip(
+        references, translator.score(PAIRS), sums, strict=True
+    ):
         (ids,) = vocabulary.encode([target])
         assert found.pieces == vocabulary.pieces(ids)
         assert len(found.log_probs) == len(ids) and max(found.log_probs) < 0
         assert found.total == pytest.approx(sum(found.log_probs), rel=1e-5)
+        assert (total, count) == (found.total, len(ids))
+    with pytest.raises(errors.UserError, match="Reference 2 has .*more than"):
+        translator_of(max_input_length=4).log_probs(["", ""], ["a", LINES[4]])
 
 
 @pytest.mark.parametrize(
@@ -255,17 +249,6 @@ def test_stopped_translation_has_the_lines_that_are_finished(echo, monkeypatch):
         next(translations)
     longest, *others = stopped.value.translations
     assert longest.text == LINES[4] and others == [None, None]
-
-
-def test_log_probs_are_those_of_the_whole_references(translator_of, translator):
-    sources, references = zip(*PAIRS, strict=True)
-    found = translator.log_probs(sources, references)
-    assert found[:, 0].tolist() == totals(translator, PAIRS)
-    assert found[:, 1].tolist() == [
-        len(score_.pieces) for score_ in translator.score(PAIRS)
-    ]
-    with pytest.raises(errors.UserError, match="Reference 2 has .*more than"):
-        translator_of(max_input_length=4).log_probs(["", ""], ["a", LINES[4]])
 
 
 @pytest.mark.parametrize("return_beams", [False, True])
