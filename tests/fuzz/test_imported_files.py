@@ -53,7 +53,8 @@ def write_ctranslate2(folder):
 
 def write_marian(folder, name="model.npz"):
     tokens = marian_models.TOKENS
-    arrays = marian_models.random_arrays(MARIAN_OPTIONS, [len(tokens)] * 2)
+    sizes = [len(tokens)] * 2
+    arrays = marian_models.Model(MARIAN_OPTIONS, None, sizes).drawn()
     files = {
         "decoder.yml": {"models": ["model.npz"], "vocabs": ["vocab.yml"]},
         "vocab.yml": marian_models.ids_by_token(tokens),

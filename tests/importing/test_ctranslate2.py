@@ -23,7 +23,6 @@ pytest.importorskip(
 from ctranslate2_specs import (  # noqa: E402
     SIZE,
     TOKENS,
-    WIDTH,
     assert_same_outputs,
     build,
     save,
@@ -101,51 +100,14 @@ def activation(name, **settings):
     return {"activation": getattr(ACTIVATION, name)} | settings
 
 
-CASES = {  # settings, a change, hparams
-    "opennmt": (
-        {"pre_norm": True},
-        lambda spec: None,
-        {"pos": "timing", "first_position": 1, "encode_eos": False},
-    ),
-    "fairseq": (
-        {"pre_norm": True, "layernorm_embedding": True},
-        like_fairseq,
-        {
-            "pos": "timing",
-            "first_position": 2,
-            "encode_eos": True,
-            "shared_embedding_and_softmax_weights": True,
-            "multiply_embedding_mode": "none",
-            "learned_start": True,
-        },
-    ),
-    "marian": (
-        activation("SWISH", layers=(2, 1)),
-        like_marian,
-        {"pos": "emb", "max_length": 24, "learned_start": False},
-    ),
-    "bart": (
-        activation("GELU", layernorm_embedding=True),
-        like_bart,
-        {
-            "pos": "sines_then_cosines",
-            "norm_epsilon": 0.01,
-            "encode_eos": True,
-            "multiply_embedding_mode": "none",
-            "attention_type": "dot_product",
-        },
-    ),
-    "relative": (
-        activation("GELUTanh", with_relative_position=True),
-        unscaled,
-        {
-            "max_relative_position": 2,
-            "attention_type": "dot_product_unscaled",
-            "pos": "none",
-        },
-    ),
-    "gated": (activation("Sigmoid", ffn_glu=True), tie, {"filter_size": WIDTH}),
-    "swiglu": (activation("SWISH", ffn_glu=True), tie, {}),
+CASES = {  # settings, and a change
+    "opennmt": ({"pre_norm": True}, lambda spec: None),
+    "fairseq": ({"pre_norm": True, "layernorm_embedding": True}, like_fairseq),
+    "marian": (activation("SWISH", layers=(2, 1)), like_marian),
+    "bart": (activation("GELU", layernorm_embedding=True), like_bart),
+    "relative": (activation("GELUTanh", with_relative_position=True), unscaled),
+    "gated": (activation("Sigmoid", ffn_glu=True), tie),
+    "swiglu": (activation("SWISH", ffn_glu=True), tie),
 }
 
 
@@ -168,10 +130,11 @@ def compare(folder, source_end=()):
 def test_log_probabilities_and_greedy_outputs_equal_ctranslate2s(
     name, tmp_path
 ):
-    settings, change, hparams = CASES[name]
+    settings, change = CASES[name]
     folder = save(build(change, **settings), tmp_path / "model")
     found = compare(folder, source_end=["</s>"] if name == "bart" else ())
-    assert {k: found.hparams[k] for k in hparams} == hparams
+    if name == "marian":  # a multiple of 8, for 20 positions
+        assert found.hparams["max_length"] == 24
     assert found.vocabulary_type == "whitespace_tokens"
     assert found.search["beam_size"] == 2
     assert {file.name for file in found.files} == {

@@ -4,7 +4,6 @@ import datetime
 import pathlib
 
 import imported_models
-import marian_models
 import numpy as np
 import pytest
 from marian_models import (
@@ -12,10 +11,10 @@ from marian_models import (
     PRE_NORM,
     SPM,
     TOKENS,
+    Model,
     binary,
     ids_by_token,
     pieces,
-    random_arrays,
     random_model,
     sentence_piece,
     special,
@@ -68,7 +67,7 @@ def test_logits_equal_those_of_marian(tmp_path, name):
     # 14 positions, of which 12 can be trained.
     source = [*numbers.integers(1, len(TOKENS), 13), 0]
     target = [*numbers.integers(1, len(TOKENS), 13), 0]
-    expected = marian_models.logits(options, arrays, source, target[:-1])
+    expected = Model(options, arrays).logits(source, target[:-1])
     logits = imported_models.logits(found, _ours(source), _ours(target))
     difference = np.abs(logits[:, _ours(range(len(TOKENS)))] - expected)
     assert difference.max() < TOLERANCE
@@ -91,7 +90,7 @@ def test_vocabularies_of_opus_mt(tmp_path):
     folder = write(
         tmp_path / "model",
         options,
-        random_arrays(options, [len(tokens)] * 2),
+        Model(options, None, [len(tokens)] * 2).drawn(),
         **{
             "decoder.yml": settings,
             "opus.vocab.yml": ids_by_token(tokens),
@@ -123,7 +122,7 @@ def test_vocabularies_of_each_side(tmp_path):
     other = sentence_piece(normalization_rule_name="identity", model_type="bpe")
     count = len(pieces(other))
     options = OPTIONS | APART
-    arrays = random_arrays(options, (len(TOKENS), count))
+    arrays = Model(options, None, (len(TOKENS), count)).drawn()
     folder = write(
         tmp_path / "model",
         options,

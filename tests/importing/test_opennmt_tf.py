@@ -45,8 +45,8 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
     seen = inputs if name == "source_eos" else inputs[:-1]
     ids, chosen = theirs[seen], theirs_target[targets]
     structure = structure | {"gelu": name == "gelu"}
-    expected = models.logits(tensors, ids, chosen, **structure)
-    expected = expected[:, theirs_target]
+    reference = models.Model(tensors, **structure)
+    expected = reference.logits(ids, chosen[:-1])[:, theirs_target]
     actual = imported_models.logits(found, inputs, targets)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert found.search == {"beam_size": 5, "alpha": 0.6, "min_length": 0}
@@ -55,19 +55,16 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
 
 
 def test_unknown_token_is_the_last_even_if_its_name_is_taken(tmp_path):
-    models.write(tmp_path, models.arrays(ROWS))
-    source = opennmt_tf.read(tmp_path).vocabularies.source
+    source = imported_models.write_opennmt_tf(tmp_path)().vocabularies.source
     (ids,) = source.encode(["<unk> other"])
     assert source.pieces(ids) == ["<unk>", "<<unk>>", "</s>"]
     assert source.unknown == source.size - 1
 
 
 def test_catalog_and_averaged_checkpoints_folder(tmp_path):
-    models.write(tmp_path, models.arrays(ROWS))
-    (tmp_path / "model_description.py").write_text(
-        "from opennmt import models\n"
-        'model = lambda: models.get_model_from_catalog("TransformerTiny")\n'
-    )
+    code = 'model = lambda: models.get_model_from_catalog("TransformerTiny")'
+    files = {"model_description.py": f"from opennmt import models\n{code}\n"}
+    imported_models.write_opennmt_tf(tmp_path, files=files)
     average = tmp_path / "avg"
     average.mkdir()
     for file in tmp_path.glob("ckpt-9*"):
@@ -103,5 +100,5 @@ def test_sentence_piece_beside_segments_text(is_named, tmp_path):
 
 def test_shortest_output_counts_eos(tmp_path):
     data = "params: {minimum_decoding_length: 3}\n"
-    models.write(tmp_path, models.arrays(ROWS), data=data)
-    assert opennmt_tf.read(tmp_path).search["min_length"] == 4
+    found = imported_models.write_opennmt_tf(tmp_path, data=data)()
+    assert found.search["min_length"] == 4

@@ -17,7 +17,9 @@ from t2t_repro.importing import ctranslate2
 HERE = pathlib.Path(__file__).parent
 
 
-def write_ctranslate2(folder, settings, files=(), change=None, config=()):
+def write_ctranslate2(
+    folder, settings, arrays=(), files=(), config=(), token="g"
+):
     pytest.importorskip(
         "ctranslate2", reason="the extra ctranslate2 is not installed"
     )
@@ -27,43 +29,15 @@ def write_ctranslate2(folder, settings, files=(), change=None, config=()):
     spec = specs.build(layers=1, sides=sides, **settings)
     for name, value in dict(config).items():
         setattr(spec.config, name, value)
-    if change:
-        name, *arguments = change
-        globals()[name](spec, *arguments)
+    for path, shape in dict(arrays).items():
+        scope, _, name = path.rpartition("/")
+        layer = specs.specs.model_spec.index_spec(spec, scope)
+        setattr(layer, name, np.ones(shape, np.float32))
+    tokens = [*specs.TOKENS[:-1], token]
+    spec._vocabularies = {"source": [tokens], "target": [tokens]}
     specs.save(spec, folder)
     imported_models.change_files(folder, files)
     return lambda: ctranslate2.read(folder)
-
-
-def heads(spec, number):
-    for side in (spec.encoder, spec.decoder):
-        side.num_heads = np.dtype("int16").type(number)
-
-
-def language(spec, token):
-    (tokens,) = spec._vocabularies["source"]
-    tokens = [*tokens[:-1], token]
-    spec._vocabularies = {"source": [tokens], "target": [tokens]}
-    spec.config.decoder_start_token = "</s>"
-
-
-def short_relative_tables(spec):
-    for side in (spec.encoder, spec.decoder):
-        for layer in side.layer:
-            for kind in ("keys", "values"):
-                name = f"relative_position_{kind}"
-                table = getattr(layer.self_attention, name)
-                setattr(layer.self_attention, name, table[:1])
-
-
-def only_encoder_has_positions(spec):
-    table = np.ones((4, 16), np.float32)
-    spec.encoder.position_encodings.encodings = table
-
-
-def unknown_matrix(spec):
-    linear = spec.decoder.layer[0].ffn.linear_1
-    linear.weight_zero = np.ones((3, 3), np.float32)
 
 
 ROWS = yaml.safe_load((HERE / "refused.yml").read_text("utf-8"))

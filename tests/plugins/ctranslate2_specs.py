@@ -12,51 +12,38 @@ SIZE, HEADS, WIDTH = 16, 2, 24
 MAX_OUTPUT = 20  # tokens
 
 
+# By the end of a path; the other matrices have [SIZE, SIZE].
+SHAPES = {
+    "gamma": [SIZE],
+    "beta": [SIZE],
+    "relative_position_keys": [5, SIZE // HEADS],
+    "relative_position_values": [5, SIZE // HEADS],
+    "embeddings_0/weight": [len(TOKENS), SIZE],
+    "embeddings/weight": [len(TOKENS), SIZE],
+    "projection/weight": [len(TOKENS), SIZE],
+    "self_attention/linear_0/weight": [3 * SIZE, SIZE],
+    "/attention/linear_1/weight": [2 * SIZE, SIZE],
+    "ffn/linear_0/weight": [WIDTH, SIZE],
+    "ffn/linear_0_noact/weight": [WIDTH, SIZE],
+    "ffn/linear_1/weight": [SIZE, WIDTH],
+}
+
+
 def draw(spec, seed):
-    """Set every weight of a specification that is not set."""
+    """Set the weights of a specification that it needs, and all biases."""
     random = np.random.default_rng(seed)
 
-    def array(*shape, deviation=0.4):
-        return random.normal(0, deviation, shape).astype(np.float32)
+    def draw_weight(layer, path, value):
+        if value is not None:
+            return
+        shapes = (SHAPES[end] for end in SHAPES if path.endswith(end))
+        shape = next(shapes, [SIZE, SIZE])
+        array = random.normal(path.endswith("gamma"), 0.4, shape)
+        setattr(layer, path.rpartition("/")[2], array.astype(np.float32))
+        if hasattr(layer, "bias"):
+            layer.bias = random.normal(0, 0.1, shape[0]).astype(np.float32)
 
-    def norm(layer):
-        layer.gamma = 1 + array(SIZE)
-        if hasattr(layer, "beta"):  # absent from RMS normalization
-            layer.beta = array(SIZE)
-
-    def dense(layer, outputs, inputs):
-        layer.weight = array(outputs, inputs)
-        layer.bias = array(outputs, deviation=0.1)
-
-    for side in (spec.encoder, spec.decoder):
-        embeddings = side.embeddings
-        if isinstance(embeddings, list):
-            (embeddings,) = embeddings
-        embeddings.weight = array(len(TOKENS), SIZE)
-        for name in ("layer_norm", "layernorm_embedding"):
-            if hasattr(side, name):
-                norm(getattr(side, name))
-        for layer in side.layer:
-            for name in ("self_attention", "attention"):
-                attention = getattr(layer, name, None)
-                if attention is None:
-                    continue
-                norm(attention.layer_norm)
-                *inputs, output = attention.linear
-                counts = [3] if name == "self_attention" else [1, 2]
-                for linear, count in zip(inputs, counts, strict=True):
-                    dense(linear, count * SIZE, SIZE)
-                dense(output, SIZE, SIZE)
-                if hasattr(attention, "relative_position_keys"):
-                    for kind in ("keys", "values"):
-                        table = array(5, SIZE // HEADS)
-                        setattr(attention, f"relative_position_{kind}", table)
-            norm(layer.ffn.layer_norm)
-            dense(layer.ffn.linear_0, WIDTH, SIZE)
-            dense(layer.ffn.linear_1, SIZE, WIDTH)
-            if hasattr(layer.ffn, "linear_0_noact"):
-                dense(layer.ffn.linear_0_noact, WIDTH, SIZE)
-    dense(spec.decoder.projection, len(TOKENS), SIZE)
+    specs.model_spec.visit_spec(spec, draw_weight)
 
 
 def build(

@@ -140,8 +140,3 @@ def state(args, sizes, tied="", old=False):
     if tied:
         found[f"decoder.{model.output}"] = found[embeddings[1]]
     return found
-
-
-def logits(args, weights, inputs, targets, old=False):
-    """Compute logits [T, V] of fairseq's ids by its formulas."""
-    return Model(args, weights, old=old).logits(inputs, targets[:-1])

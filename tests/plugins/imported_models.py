@@ -127,11 +127,11 @@ def write_huggingface(
 
 def write_marian(folder, settings=(), arrays=(), files=()):
     sizes = [len(marian_models.TOKENS)] * 2
-    found = marian_models.random_arrays(marian_models.OPTIONS, sizes)
-    options = marian_models.OPTIONS | {"dim-vocabs": sizes} | dict(settings)
+    options = marian_models.OPTIONS | {"dim-vocabs": sizes}
+    found = marian_models.Model(options, None, sizes).drawn()
     marian_models.write(
         folder,
-        options,
+        options | dict(settings),
         _arrays(found, arrays),
         **{"vocab.spm": marian_models.SPM},
     )

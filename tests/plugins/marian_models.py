@@ -145,11 +145,6 @@ class Model(Reference):
         return y @ matrix.T + (self.get(f"{out}_b", 1, rows) if has_bias else 0)
 
 
-def random_arrays(options, sizes):
-    """Return random weights {Marian's name: array} for OPTIONS of sizes V."""
-    return Model(options, None, sizes).drawn()
-
-
 def special(options):
     """Return special:model.yml, bytes that end in a zero."""
     # PyYAML writes null, and Marian ~.
@@ -203,7 +198,7 @@ def random_model(folder, changes=None, **files):
     """
     sizes = [len(TOKENS)] * 2
     options = OPTIONS | {"dim-vocabs": sizes} | (changes or {})
-    arrays = random_arrays(options, sizes)
+    arrays = Model(options, None, sizes).drawn()
     files = files or {"vocab.spm": SPM}
     return write(folder / "model", options, arrays, **files), arrays, options
 
@@ -211,8 +206,3 @@ def random_model(folder, changes=None, **files):
 def ids_by_token(tokens):
     """Return {token: id} in Marian's order."""
     return {token: i for i, token in enumerate(tokens)}
-
-
-def logits(options, arrays, source, target):
-    """Compute logits [T + 1, V] of Marian's ids [L], [T] by its formulas."""
-    return Model(options, arrays).logits(source, target)

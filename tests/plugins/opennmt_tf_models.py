@@ -115,8 +115,3 @@ def write(folder, tensors, source=SOURCE, target=TARGET, data="", more=""):
     )
     (folder / "model_description.py").write_text(DESCRIPTION.format(more))
     save(folder / "ckpt-9", tensors)
-
-
-def logits(tensors, inputs, targets, **structure):
-    """Compute logits [T, V] of OpenNMT-tf's ids by its formulas."""
-    return Model(tensors, **structure).logits(inputs, targets[:-1])

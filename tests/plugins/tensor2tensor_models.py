@@ -145,9 +145,3 @@ def write(folder, hparams, tensors, **vocabularies):
     save(folder / "model.ckpt-7", tensors)
     for name, content in vocabularies.items():
         (folder / f"vocab.translate_ende.{name}").write_bytes(content)
-
-
-def logits(hparams, tensors, sizes, inputs, targets, target_space=0):
-    """Compute logits [T, V] by tensor2tensor's formulas."""
-    model = Model(hparams, sizes, tensors, target_space=target_space)
-    return model.logits(inputs, targets[:-1])
