@@ -40,11 +40,6 @@ def test_scores_are_stored_by_step_and_replaced(tmp_path):
     assert history.score_curves(tmp_path / "absent", "ter") == {}
 
 
-def test_scores_with_other_settings_are_discarded(tmp_path):
-    add(CheckpointScores(tmp_path, "test", {"beam_size": 4}), 9, ter=1.0)
-    assert CheckpointScores(tmp_path, "test", {"beam_size": 1}).entries == []
-
-
 def test_table_marks_the_best_headline(tmp_path):
     stored = CheckpointScores(tmp_path, "test", {})
     add(stored, 1_000, ter=30.0, exact_match=1.0)
@@ -94,7 +89,6 @@ def save(folder, step):
 
 @pytest.fixture
 def restored(monkeypatch):
-    """Return the list of steps whose weights have been restored."""
     steps = []
     monkeypatch.setattr(
         checkpoints,
@@ -219,11 +213,6 @@ def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
         lambda model, path, sha256: CheckpointReader(path),
     )
     with pytest.raises(errors.UserError, match="ckpt-2 is damaged"):
-        evaluation.evaluate_checkpoints(run, TEXT, samples=1)
-
-
-def test_checkpoint_that_cannot_be_read_is_an_error(run):
-    with pytest.raises(errors.UserError, match="ckpt-1 is damaged"):
         evaluation.evaluate_checkpoints(run, TEXT, samples=1)
 
 

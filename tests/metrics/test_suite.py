@@ -22,8 +22,6 @@ def mine(registries):
 
 
 class Rows(Metric):
-    """Statistics that a test sets."""
-
     rows: list = []
 
     def statistics(self, hypotheses, references, sources=None):

@@ -23,37 +23,17 @@ def few_numbers(monkeypatch):
 @pytest.mark.parametrize(
     ("number", "form", "language", "words"),
     [
-        (421, "cardinal", "en", "four hundred twenty-one"),
         (421, "cardinal", "de", "vierhunderteinundzwanzig"),
-        (71, "cardinal", "fr", "soixante et onze"),
-        (93, "cardinal", "fr", "quatre-vingt-treize"),
-        (0, "cardinal", "en", "zero"),
         (105, "cardinal", "en", "one hundred five"),
         (12_345, "cardinal", "en")
         + ("twelve thousand three hundred forty-five",),
         (1_999, "year", "en", "nineteen ninety-nine"),
-        (1_999, "year", "de", "neunzehnhundertneunundneunzig"),
         (21, "ordinal", "en", "twenty-first"),
-        (3, "ordinal", "de", "dritte"),
         (1, "ordinal", "fr", "premier"),
     ],
 )
 def test_spell_writes_number_in_words(number, form, language, words):
     assert number_words.spell(number, form, language) == words
-
-
-@pytest.mark.parametrize(
-    ("number", "forms"),
-    [
-        (999, ["cardinal", "ordinal"]),
-        (1_000, ["cardinal", "ordinal", "year"]),
-        (2_099, ["cardinal", "ordinal", "year"]),
-        (2_100, ["cardinal", "ordinal"]),
-        (10_000, ["cardinal"]),
-    ],
-)
-def test_forms_depend_on_size_of_number(number, forms):
-    assert number_words.forms(number) == forms
 
 
 def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):

@@ -99,7 +99,6 @@ def test_back_reference_is_found_with_its_two_heads():
 
 
 def test_back_reference_needs_both_heads():
-    """A single sharp head does not suffice."""
     single, two = EVEN.copy(), EVEN.copy()
     single[4] = np.eye(L)[0]
     two[3] = np.eye(L)[1] * 0.6 + np.eye(L)[6] * 0.4

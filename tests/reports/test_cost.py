@@ -65,7 +65,6 @@ def _count_parameters(hparams):
 
 
 def _parameters(name):
-    """Count the weights of a registered set from their shapes."""
     hparams = registry.build_hparams(name)
     # base and table3_base differ in nothing else.
     return _count_parameters(
