@@ -44,52 +44,56 @@ class NumpyTransformer:
 
     def run(self, inputs, targets):
         """Return logits [T, V] and {kind: weights [layers, H, …]}."""
+        hparams = self.hparams
         names = ("inputs_embedding", "targets_embedding", "softmax")
-        if self.hparams.shared_embedding_and_softmax_weights:
+        if hparams.shared_embedding_and_softmax_weights:
             names = ("embedding",) * 3
-        elif self.hparams.shared_embedding:
+        elif hparams.shared_embedding:
             names = ("embedding", "embedding", "softmax")
-        elif self.hparams.shared_targets_embedding_and_softmax_weights:
+        elif hparams.shared_targets_embedding_and_softmax_weights:
             names = (*names[:2], "targets_embedding")
         matrices = [self.weights[f"{name}/weight"] for name in names]
-        scale = math.sqrt(self.hparams.hidden_size)
-        if self.hparams.multiply_embedding_mode == "none":
+        scale = math.sqrt(hparams.hidden_size)
+        if hparams.multiply_embedding_mode == "none":
             scale = 1.0
-        x = matrices[0][inputs] * scale
-        x = x + self.weights.get("inputs_bias", 0)
-        x = x + self.positions("inputs_positions", *x.shape)
-        x = self.norm("encoder/input_norm", x, self.hparams.embedding_norm)
+        self.attended = {"encoder": [], "decoder": [], "cross": []}
+        x = matrices[0][inputs] * scale + self.weights.get("inputs_bias", 0)
+        visible = np.ones(len(inputs), bool)
+        if not hparams.encode_eos and len(inputs) > 1:
+            visible = inputs != EOS
+        x = self.stack("encoder", x, "inputs", visible)
         y = np.zeros((len(targets), x.shape[1]))
-        if self.hparams.learned_start:
+        if hparams.learned_start:
             y[0] = self.weights["start"] * scale
         y[1:] = matrices[1][targets[:-1]] * scale
-        y = y + self.positions("targets_positions", *y.shape)
-        y = self.norm("decoder/input_norm", y, self.hparams.embedding_norm)
-        weights = {"encoder": [], "decoder": [], "cross": []}
-        visible_inputs = np.ones(len(inputs), bool)
-        if not self.hparams.encode_eos and len(inputs) > 1:
-            visible_inputs = inputs != EOS
-        hparams = self.hparams
-        default_layers = hparams.num_hidden_layers
-        for i in range(hparams.num_encoder_layers or default_layers):
-            path = f"encoder/layer_{i}"
-            x, attended = self.self_attention(path, x, visible_inputs)
-            weights["encoder"].append(attended)
-            x = self.ffn(f"{path}/ffn", x)
-        x = self.norm("encoder/norm", x, self.pre_norm)
-        for i in range(hparams.num_decoder_layers or default_layers):
-            path = f"decoder/layer_{i}"
-            y, attended = self.self_attention(path, y)
-            weights["decoder"].append(attended)
-            y, attended = self.cross_attention(path, y, x, visible_inputs)
-            weights["cross"].append(attended)
-            y = self.ffn(f"{path}/ffn", y)
-        y = self.norm("decoder/norm", y, self.pre_norm)
-        stacked = {kind: np.array(layers) for kind, layers in weights.items()}
+        y = self.stack("decoder", y, "targets", None, (x, visible))
         logits = y @ matrices[2].T
-        if self.hparams.softmax_bias:
+        if hparams.softmax_bias:
             logits += self.weights[f"{names[2]}/bias"]
-        return logits, stacked
+        return logits, {k: np.array(v) for k, v in self.attended.items()}
+
+    def stack(self, side, x, name, visible, memory=None):
+        """Run the layers of a side; a decoder reads memory, where visible."""
+        hparams = self.hparams
+        x = x + self.positions(f"{name}_positions", *x.shape)
+        x = self.norm(f"{side}/input_norm", x, hparams.embedding_norm)
+        count = getattr(hparams, f"num_{side}_layers")
+        for i in range(count or hparams.num_hidden_layers):
+            path = f"{side}/layer_{i}"
+            x = self.sublayer(f"{path}/self_attention", x, visible)
+            if memory:
+                x = self.sublayer(f"{path}/cross_attention", x, *memory)
+            x = self.sublayer(f"{path}/ffn", x)
+        return self.norm(f"{side}/norm", x, self.pre_norm)
+
+    def sublayer(self, path, x, *arguments):
+        """Apply the method at the end of a path, with the norms there are."""
+        method = getattr(self, path.rpartition("/")[2])
+        y = self.norm(f"{path}/input_norm", x, self.pre_norm)
+        post_norm = self.hparams.layer_postprocess_sequence == "dan"
+        return self.norm(
+            f"{path}/norm", x + method(path, y, *arguments), post_norm
+        )
 
     def positions(self, name, length, size):
         pos, table = self.hparams.pos, np.zeros((length, size))
@@ -107,22 +111,20 @@ class NumpyTransformer:
             return self.weights[f"{name}/table"][:length]
         return 0 * table if pos in ("none", "rotary", "buckets") else table
 
-    def self_attention(self, path, x, keys=None):
+    def self_attention(self, path, x, keys):
         """Attend to earlier positions, or to those where `keys` is True."""
-        reach = self.hparams.restricted_attention or len(x)
+        side, length = path.partition("/")[0], len(x)
+        reach = self.hparams.restricted_attention or length
         visible = [
             [abs(i - j) < reach and (j <= i if keys is None else keys[j])]
-            for i, j in np.ndindex(len(x), len(x))
+            for i, j in np.ndindex(length, length)
         ]
-        path = f"{path}/self_attention"
-        mask = np.reshape(visible, (len(x), len(x)))
-        normed = self.before(path, x)
+        mask = np.reshape(visible, (length, length))
         rotate = rotated if self.hparams.pos == "rotary" else None
         bias = None
         if self.hparams.pos == "buckets":
-            bias = self.bucket_biases(path.partition("/")[0], len(x))
-        y, weights = self.attend(path, normed, normed, mask, rotate, bias)
-        return self.after(path, x + y), weights
+            bias = self.bucket_biases(side, length)
+        return self.attend(side, path, x, x, mask, rotate, bias)
 
     def bucket_biases(self, side, length):
         """Return the biases [H, T, T] of the buckets of distances."""
@@ -144,12 +146,11 @@ class NumpyTransformer:
         return result
 
     def cross_attention(self, path, x, memory, keys):
-        path = f"{path}/cross_attention"
         mask = np.tile(keys, (len(x), 1))
-        y, weights = self.attend(path, self.before(path, x), memory, mask)
-        return self.after(path, x + y), weights
+        return self.attend("cross", path, x, memory, mask)
 
-    def attend(self, path, x, memory, mask, rotate=None, bias=None):
+    def attend(self, kind, path, x, memory, mask, rotate=None, bias=None):
+        """Return contexts, and append the weights of heads to their kind."""
         path = f"{path}/multihead_attention"
         count = self.hparams.num_heads
         groups = self.hparams.num_key_value_heads or count
@@ -181,9 +182,9 @@ class NumpyTransformer:
                 context[i] += weights[i, j] * self.vector(path, "values", j - i)
             contexts.append(context)
             all_weights.append(weights)
+        self.attended[kind].append(np.array(all_weights))
         context = np.concatenate(contexts, axis=1)
-        y = self.project(f"{path}/output_projection", context)
-        return y, np.array(all_weights)
+        return self.project(f"{path}/output_projection", context)
 
     def project(self, path, x):
         if self.hparams.attention_bias:
@@ -207,24 +208,14 @@ class NumpyTransformer:
         return table[min(max(distance, -limit), limit) + limit]
 
     def ffn(self, path, x):
-        inner = f"{path}/feed_forward"
-        x_in = self.before(path, x)
-        name = self.hparams.ffn_activation
-        hidden = ACTIVATIONS[name](self.dense(f"{inner}/filter", x_in))
+        inner, name = f"{path}/feed_forward", self.hparams.ffn_activation
+        hidden = ACTIVATIONS[name](self.dense(f"{inner}/filter", x))
         if "glu" in name:
-            hidden = hidden * self.dense(f"{inner}/linear", x_in)
-        y = self.dense(f"{inner}/output_projection", hidden)
-        return self.after(path, x + y)
+            hidden = hidden * self.dense(f"{inner}/linear", x)
+        return self.dense(f"{inner}/output_projection", hidden)
 
     def dense(self, path, x):
         return x @ self.weights[f"{path}/kernel"] + self.weights[f"{path}/bias"]
-
-    def before(self, path, x):
-        return self.norm(f"{path}/input_norm", x, self.pre_norm)
-
-    def after(self, path, x):
-        post_norm = self.hparams.layer_postprocess_sequence == "dan"
-        return self.norm(f"{path}/norm", x, post_norm)
 
     def norm(self, path, x, is_used):
         if not is_used:
