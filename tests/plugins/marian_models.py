@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import sentencepiece
 import yaml
-from numpy_layers import Layers, Reference, gelu, relu, silu, timing
+from numpy_layers import Reference, gelu, relu, silu, timing
 
 LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
 SIZE, WIDTH = 16, 24
@@ -84,13 +84,12 @@ class Model(Reference):
             "swish": silu,
             "gelu": (lambda x: silu(1.702 * x) / 1.702) if is_old else gelu,
         }
-        layers = Layers(
-            options["transformer-heads"],
-            1e-6,
+        self.heads = options["transformer-heads"]
+        super().__init__(
             options["transformer-preprocess"] == "n",
             activations[options["transformer-ffn-activation"]],
+            arrays,
         )
-        super().__init__(layers, arrays)
         ties_all = options["tied-embeddings-all"]
         shared = options["tied-embeddings-src"] or ties_all
         sides = ("encoder", "decoder")
@@ -103,7 +102,7 @@ class Model(Reference):
         return kernel, self.get(f"{path}b{letter}", 1, outputs)[0]
 
     def norm(self, path):
-        is_before = self.layers.pre_norm and not path.endswith("_top")
+        is_before = self.pre_norm and not path.endswith("_top")
         suffix = "_pre" if is_before or path.endswith("_emb") else ""
         gain = self.get(f"{path}_ln_scale{suffix}", 1, SIZE, mean=1)[0]
         return gain, self.get(f"{path}_ln_bias{suffix}", 1, SIZE)[0]
@@ -133,7 +132,7 @@ class Model(Reference):
         elif not self.options.get("transformer-disable-position-embeddings"):
             x = x * SIZE**0.5 + timing(len(x), SIZE)
         if "n" in self.options["transformer-postprocess-emb"]:
-            return self.layers.norm(x, self.norm(f"{side}_emb"))
+            return self.normalize(x, self.norm(f"{side}_emb"))
         return x
 
     def softmax(self, y):

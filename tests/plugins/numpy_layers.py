@@ -1,8 +1,6 @@
 """Layers in numpy, for references of layers and of other systems' models."""
 
-import dataclasses
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -51,65 +49,10 @@ def timing(length, size, first=0):
     return table
 
 
-@dataclasses.dataclass
-class Layers:
-    """Sublayers with norms before or after them, without batches.
-
-    A projection is (kernel [inputs, outputs], bias), a norm (gain, bias), an
-    attention four projections and a feed-forward network two.
-    """
-
-    heads: int
-    epsilon: float
-    pre_norm: bool
-    activation: Callable = relu
-
-    def dense(self, x, weights):
-        kernel, bias = weights
-        return x @ kernel + (0 if bias is None else bias)
-
-    def norm(self, x, weights):
-        gain, bias = weights
-        x = x - x.mean(-1, keepdims=True)
-        variance = (x**2).mean(-1, keepdims=True)
-        return x / np.sqrt(variance + self.epsilon) * gain + bias
-
-    def attend(self, x, memory, weights, causal):
-        query, key, value, output = weights
-        heads = [
-            np.split(self.dense(y, w), self.heads, axis=-1)
-            for y, w in ((x, query), (memory, key), (memory, value))
-        ]
-        contexts = []
-        for q, k, v in zip(*heads, strict=True):
-            logits = q @ k.T / math.sqrt(q.shape[-1])
-            if causal:
-                logits = np.where(np.tri(len(x), dtype=bool), logits, -np.inf)
-            contexts.append(softmax(logits) @ v)
-        return self.dense(np.concatenate(contexts, axis=-1), output)
-
-    def sublayer(self, x, function, norm):
-        if self.pre_norm:
-            return x + function(self.norm(x, norm))
-        return self.norm(x + function(x), norm)
-
-    def self_attention(self, x, weights, norm, causal=False):
-        return self.sublayer(
-            x, lambda y: self.attend(y, y, weights, causal), norm
-        )
-
-    def cross_attention(self, x, memory, weights, norm):
-        return self.sublayer(
-            x, lambda y: self.attend(y, memory, weights, False), norm
-        )
-
-    def feed_forward(self, x, weights, norm):
-        inner, outer = weights
-        return self.sublayer(
-            x,
-            lambda y: self.dense(self.activation(self.dense(y, inner)), outer),
-            norm,
-        )
+def project(x, weights):
+    """Apply a projection: a kernel [inputs, outputs], and a bias or None."""
+    kernel, bias = weights
+    return x @ kernel + (0 if bias is None else bias)
 
 
 class Reference:
@@ -120,12 +63,12 @@ class Reference:
     names(side, i, kind). A side is "encoder" or "decoder".
     """
 
-    size, width = 8, 12
+    size, width, heads, epsilon = 8, 12, 2, 1e-6
     keys = values = 8  # channels of all heads
 
-    def __init__(self, layers, arrays=None, seed=1):
+    def __init__(self, pre_norm, activation=relu, arrays=None, seed=1):
         """Store arrays by their names; None: draw those that are used."""
-        self.layers = layers
+        self.pre_norm, self.activation = pre_norm, activation
         self._random = None if arrays else np.random.default_rng(seed)
         self.arrays = arrays or {}
 
@@ -137,35 +80,59 @@ class Reference:
             self.arrays[name] = array.astype(np.float32)
         return self.arrays[name].astype(float)
 
-    def sublayer(self, side, i, kind):
+    def weights(self, side, i, kind):
         """Return the projections and the norm of a sublayer."""
-        size, width, keys, values = (
-            self.size,
-            self.width,
-            self.keys,
-            self.values,
-        )
+        size, keys, values = self.size, self.keys, self.values
         shapes = [(size, keys), (size, keys), (size, values), (values, size)]
         if kind == "ffn":
-            shapes = [(size, width), (width, size)]
+            shapes = [(size, self.width), (self.width, size)]
         names, norm = self.names(side, i, kind)
         return [
             self.dense(name, *shape)
             for name, shape in zip(names, shapes, strict=True)
         ], self.norm(norm)
 
+    def normalize(self, x, norm):
+        gain, bias = norm
+        x = x - x.mean(-1, keepdims=True)
+        variance = (x**2).mean(-1, keepdims=True)
+        return x / np.sqrt(variance + self.epsilon) * gain + bias
+
+    def attend(self, x, memory, weights, causal):
+        """Attend from x [T, D] to memory [L, D]."""
+        heads = [
+            np.split(project(y, w), self.heads, axis=-1)
+            for y, w in zip((x, memory, memory), weights, strict=False)
+        ]
+        contexts = []
+        for q, k, v in zip(*heads, strict=True):
+            logits = q @ k.T / math.sqrt(q.shape[-1])
+            if causal:
+                logits = np.where(np.tri(len(x), dtype=bool), logits, -np.inf)
+            contexts.append(softmax(logits) @ v)
+        return project(np.concatenate(contexts, axis=-1), weights[3])
+
+    def sublayer(self, x, side, i, kind, memory):
+        """Apply a sublayer, with its norm before or after it."""
+        weights, norm = self.weights(side, i, kind)
+        y = self.normalize(x, norm) if self.pre_norm else x
+        if kind == "ffn":
+            y = project(self.activation(project(y, weights[0])), weights[1])
+        elif kind == "cross":
+            y = self.attend(y, memory, weights, False)
+        else:
+            y = self.attend(y, y, weights, memory is not None)
+        return x + y if self.pre_norm else self.normalize(x + y, norm)
+
     def stack(self, side, ids, memory=None):
         """Return the states [N, D] of a side."""
-        layers, x = self.layers, self.embed(side, ids)
+        x = self.embed(side, ids)
+        kinds = ["self", "ffn"] if memory is None else ["self", "cross", "ffn"]
         for i in self.numbers(side):
-            weights, norm = self.sublayer(side, i, "self")
-            x = layers.self_attention(x, weights, norm, memory is not None)
-            if memory is not None:
-                weights, norm = self.sublayer(side, i, "cross")
-                x = layers.cross_attention(x, memory, weights, norm)
-            x = layers.feed_forward(x, *self.sublayer(side, i, "ffn"))
-        if layers.pre_norm:
-            x = layers.norm(x, self.norm(self.final_norm.format(side)))
+            for kind in kinds:
+                x = self.sublayer(x, side, i, kind, memory)
+        if self.pre_norm:
+            x = self.normalize(x, self.norm(self.final_norm.format(side)))
         return x
 
     def logits(self, inputs, outputs):

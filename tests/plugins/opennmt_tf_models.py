@@ -1,10 +1,10 @@
 """Small models of OpenNMT-tf, as its trainer writes them."""
 
 import numpy as np
-from numpy_layers import Layers, Reference, gelu_tanh, relu, timing
+from numpy_layers import Reference, gelu_tanh, relu, timing
 from tensor2tensor_models import save
 
-SIZE, WIDTH, HEADS = 8, 12, 2
+SIZE, WIDTH = 8, 12
 TABLE = 5  # rows of learned positions, the first of which is never used
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 FIRST = ["<blank>", "<s>", "</s>"]
@@ -20,7 +20,7 @@ model = lambda: onmt.models.Transformer(
 class Model(Reference):
     """Reference of a model of two layers and one."""
 
-    final_norm = "{}/layer_norm"
+    final_norm, epsilon = "{}/layer_norm", 1e-3
 
     def __init__(
         self,
@@ -38,8 +38,7 @@ class Model(Reference):
         `learned` is of positions, `kernel` of a softmax with its own matrix,
         and `bias` of attention and softmax.
         """
-        activation = gelu_tanh if gelu else relu
-        super().__init__(Layers(HEADS, 1e-3, pre_norm, activation), arrays)
+        super().__init__(pre_norm, gelu_tanh if gelu else relu, arrays)
         self.rows, self.bias, self.learned = rows, bias, learned
         self.kernel, self.one_embedding = kernel, one_embedding
 
@@ -62,9 +61,7 @@ class Model(Reference):
     def names(self, side, i, kind):
         word = {"self": "self_attention", "cross": "attention/0", "ffn": "ffn"}
         at = f"{side}/layers/{i}/{word[kind]}"
-        norm = (
-            f"{at}/{'input' if self.layers.pre_norm else 'output'}_layer_norm"
-        )
+        norm = f"{at}/{'input' if self.pre_norm else 'output'}_layer_norm"
         if kind == "ffn":
             return [f"{at}/layer/inner", f"{at}/layer/outer"], norm
         words = ("queries", "keys", "values", "output")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from numpy_layers import Layers, Reference, timing
+from numpy_layers import Reference, timing
 
 SIZE, WIDTH, HEADS, LAYERS, SHARDS = 8, 12, 2, 2, 3
 NORMS = {
@@ -49,7 +49,7 @@ class Model(Reference):
 
     def __init__(self, hparams, sizes, arrays=None, seed=1, target_space=0):
         pre_norm = hparams["layer_preprocess_sequence"] == "n"
-        super().__init__(Layers(HEADS, 1e-6, pre_norm), arrays, seed)
+        super().__init__(pre_norm, arrays=arrays, seed=seed)
         self.hparams, self.sizes = hparams, sizes
         self.target_space = target_space
         self.keys = hparams.get("attention_key_channels") or SIZE
@@ -65,7 +65,7 @@ class Model(Reference):
         return kernel, self.get(f"body/{path}/bias", outputs)
 
     def norm(self, path):
-        kind = NORMS["pre" if self.layers.pre_norm else "post"][2]
+        kind = NORMS["pre" if self.pre_norm else "post"][2]
         path = f"body/{path}/{kind}/layer_norm/layer_norm_"
         gain = self.get(f"{path}scale", SIZE, mean=1)
         return gain, self.get(f"{path}bias", SIZE)
