@@ -15,7 +15,6 @@ TOKENS = ["<pad>", "</s>", "<unk>", "the", "cat", "s", "ca@@", "t@@", "."]
 
 
 def vocabulary(tokenizer="none", tokens=TOKENS):
-    """Return a vocabulary of MERGES."""
     model = byte_pair_encoding.serialize_codes(
         tokens, "<unk>", f"#version: 0.2\n{MERGES}", tokenizer, "en"
     )
@@ -109,8 +108,6 @@ def test_any_text_has_ids(line):
     ("changes", "message"),
     [
         ({"tokens": None}, '"tokens" must be a list of texts'),
-        ({"tokens": [*TOKENS, "the"]}, "'the' occurs 2 times"),
-        ({"unknown": "</s>"}, "unknown token, '</s>', must be in the list"),
         ({"codes": 1}, '"codes" must be a text'),
         ({"codes": "#version: 0.3\n"}, "version 0.1 or 0.2; got 0.3"),
         ({"codes": "a b c\n"}, "two subwords on each line; got 'a b c'"),

@@ -24,34 +24,22 @@ TEST = [("eins", "one"), ("", "nothing"), ("zwei\r", "two ")]
 
 def write(dataset, data_dir):
     """Write an ordered dataset with the configuration de-en."""
-
-    class Toy(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        name = dataset
-        VERSION = tfds.core.Version("1.0.0")
-        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="de-en")]
-
-        def _info(self):
-            return self.dataset_info_from_configs(
-                features=tfds.features.Translation(("de", "en")),
-                disable_shuffling=True,
-            )
-
-        def _split_generators(self, manager):
-            return {
-                "train": self._generate_examples(TRAIN),
-                "validation": self._generate_examples(TEST[:2]),
-                "test": self._generate_examples(TEST),
-            }
-
-        def _generate_examples(self, pairs):
-            for key, (german, english) in enumerate(pairs):
-                yield key, {"de": german, "en": english}
-
-    Toy(data_dir=data_dir, config="de-en").download_and_prepare()
+    splits = {"train": TRAIN, "validation": TEST[:2], "test": TEST}
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=dataset,
+        version="1.0.0",
+        features=tfds.features.Translation(("de", "en")),
+        split_datasets={
+            split: enumerate({"de": pair[0], "en": pair[1]} for pair in pairs)
+            for split, pairs in splits.items()
+        },
+        config="de-en",
+        data_dir=data_dir,
+        disable_shuffling=True,
+    )
 
 
 def read(data_dir, split="train", languages=("de", "en"), name="toy_translate"):
-    """Yield the pairs of a dataset with the configuration de-en."""
     return wmt14.read_tfds_pairs(f"{name}/de-en", split, languages, data_dir)
 
 
@@ -175,7 +163,6 @@ def test_problem_without_internet_names_its_text_and_how_to_get_it(
 
 
 def checksums(folder):
-    """Return the checksums of text, vocabulary and ids of some data."""
     contents = manifest.read(folder)
     names = "vocab.model", *(path.name for path in folder.glob("*.arrow"))
     return (

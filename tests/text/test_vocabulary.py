@@ -29,8 +29,6 @@ def test_missing_method_is_user_error_that_names_it(name, ask):
 
 
 class Digits(Vocabulary):
-    """A vocabulary that decodes ids to their digits."""
-
     def join(self, rows):
         return ["\t".join(map(str, row)) for row in rows]
 
