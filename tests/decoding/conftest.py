@@ -22,7 +22,6 @@ def models(tiny_hparams):
 
 @pytest.fixture(scope="package")
 def model(tiny_hparams, vocabulary):
-    """A tiny model of the vocabulary."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     keras.utils.set_random_seed(1)
     return building.build(hparams, vocabulary.size)

@@ -47,7 +47,6 @@ def test_blank_and_long_lines_are_refused(translator, line, count):
 
 
 def test_mean_attention_of_models_with_different_numbers_of_layers(models):
-    """The mean is over heads, layers and models."""
     hparams = dataclasses.replace(
         models[0].hparams, num_hidden_layers=2, num_heads=4
     )

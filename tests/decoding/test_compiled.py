@@ -17,7 +17,6 @@ PREFIXES = [[4, 7], [0, 0], [6, 0]]
 
 
 def find(models, **settings):
-    """Return the outputs of a new Search."""
     hparams = hparam.DecodeHParams(extra_length=6, **settings)
     rule = search.build_rules(hparams)
     ids = map(tf.constant, (INPUTS, PREFIXES))

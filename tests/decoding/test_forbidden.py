@@ -16,8 +16,6 @@ LIMIT = 5
 
 
 class Spelled(Vocabulary):
-    """Vocabulary whose pieces are joined."""
-
     def __init__(self, *texts, separator=""):
         super().__init__(b"")
         self._texts, self._separator = ["", "", *texts], separator
@@ -64,7 +62,6 @@ def beam_search_all(table, rule, sentences):
 
 
 def check_all(found, sentence, allowed):
-    """Check that the outputs are those of {ids: score}."""
     rows = dict(outputs(found, sentence))
     assert rows.keys() == allowed.keys()
     for ids, score in rows.items():

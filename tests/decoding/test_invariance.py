@@ -49,7 +49,6 @@ def ids(rows):
 
 
 def many_inputs():
-    """Return 12 sentences of 4 to 8 subwords."""
     random = np.random.default_rng(0)
     rows = np.zeros((12, 8), np.int32)
     for i, row in enumerate(rows):

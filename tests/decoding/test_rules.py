@@ -25,15 +25,17 @@ from t2t_repro.text.vocabulary import EOS
 MAX_LENGTH = 5
 ALPHA, BETA = 0.6, 0.7
 INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
-GREEDY = DecodeHParams(1, ALPHA)
 
 examples = hypothesis.settings(max_examples=4, deadline=None)
-every_search = pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
+SEARCHES = {
+    "beam": beam_search.beam_search,
+    "greedy": sampling.greedy_search,
+    "sample": sampling.sample,
+}
+every_search = pytest.mark.parametrize("name", SEARCHES)
 
 
 class Bonus(rules.Rule):
-    """Bonus for each subword 2."""
-
     def __init__(self, bonus):
         self._bonus = bonus
 
@@ -46,8 +48,6 @@ class Bonus(rules.Rule):
 
 
 class LengthReward(rules.Rule):
-    """Reward for each subword of an output."""
-
     def __init__(self, reward):
         self._reward = reward
 
@@ -68,8 +68,6 @@ class WrongBound(LengthReward):
 
 
 class Exclude(rules.Rule):
-    """Exclusion of some subwords."""
-
     def __init__(self, subwords):
         self._subwords = subwords
 
@@ -113,12 +111,7 @@ def find(
         sampling_seed=3,
         **settings,
     )
-    search = {
-        "beam": beam_search.beam_search,
-        "greedy": sampling.greedy_search,
-        "sample": sampling.sample,
-    }[name]
-    return search(model, sentences, rule, max(limits), hparams)
+    return SEARCHES[name](model, sentences, rule, max(limits), hparams)
 
 
 def penalty(ids):
@@ -219,16 +212,17 @@ def test_excluded_subwords_are_in_no_output(subwords):
     assert ids in every
 
 
-def test_first_forcing_rule_decides():
+@every_search
+def test_first_forcing_rule_decides(name):
     class Always(rules.Rule):
         def forced(self, step, state):
             return tf.constant(3)
 
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
     rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
-    found = sampling.greedy_search(
-        model_of(random_table(5), 1), sentences, rule, 3, GREEDY
-    )
+    hparams = DecodeHParams(1, ALPHA, sampling_temp=1.0)
+    model = model_of(random_table(5), 1)
+    found = SEARCHES[name](model, sentences, rule, 3, hparams)
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
 
 

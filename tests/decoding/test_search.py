@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import types
 
 import numpy as np
 import pytest
@@ -18,11 +19,6 @@ from t2t_repro.text.vocabulary import EOS, PAD
 
 INPUTS = np.array([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 6, 2, 1, 0]])
 TARGETS = np.array([[3, 4, 1, 0], [5, 1, 0, 0], [9, 8, 7, 1]])
-every_search = pytest.mark.parametrize(
-    "settings",
-    [{}, {"beam_size": 1}, {"sampling_temp": 2.0}],
-    ids=["beam", "greedy", "sample"],
-)
 
 
 def ids(rows):
@@ -123,45 +119,18 @@ def test_wide_beam_finds_the_best_of_all_outputs_of_a_model(
     )
 
 
-def test_outputs_begin_with_their_prefixes(models):
-    prefixes = np.array([[7, 8, 9], [0, 0, 0], [4, 0, 0]])
-    hparams = hparam.DecodeHParams(extra_length=2, raw_scores=True)
-    found = search.search(
-        models[:1], ids(INPUTS), hparams, rules.Given(ids(prefixes))
-    )
-    rows = found.ids[:, 0].numpy()
-    assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
-    free = search.search(models[:1], ids(INPUTS), hparams)
-    assert rows[1].tolist() == free.ids[1, 0].numpy().tolist()
-    expected = tf.reduce_sum(
-        score.subword_log_probs(models[:1], ids(INPUTS), ids(rows)), 1
-    )
-    np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-4)
+class Bounded:
+    """Model with a bound on the length of outputs."""
 
-
-class Wrapped:
-    """Model without attention, or with a bound on the length of outputs."""
-
-    def __init__(self, model, has_attention=True, bound=None):
-        self._model, self._bound = model, bound
-        self.attention_kinds = model.attention_kinds if has_attention else ()
+    def __init__(self, model, bound):
+        self._model, self.max_output_lengths = model, bound
 
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    def decode_step(self, ids, step, state):
-        outputs = self._model.decode_step(ids, step, state)
-        if self.attention_kinds:
-            return outputs
-        return outputs._replace(attention=None)
-
-    def max_output_lengths(self, input_lengths):
-        return None if self._bound is None else self._bound(input_lengths)
-
 
 @pytest.fixture
 def register(registries):
-    """A decorator that registers a rule for one test."""
     return registries.search_rules.register
 
 
@@ -170,24 +139,25 @@ def find(models, **settings):
     return search.search(models, ids(INPUTS), hparams)
 
 
-def lengths_of(found):
-    return (found.ids.numpy() != PAD).sum(-1)
-
-
-@every_search
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"beam_size": 1}, {"sampling_temp": 2.0}],
+    ids=["beam", "greedy", "sample"],
+)
 def test_outputs_keep_smallest_bound_of_models(models, settings):
     long, short = (
-        Wrapped(models[0], bound=lambda lengths: 2 * lengths),
-        Wrapped(models[1], bound=lambda lengths: lengths - 1),
+        Bounded(models[0], lambda lengths: 2 * lengths),
+        Bounded(models[1], lambda lengths: lengths - 1),
     )
     settings = settings | {"min_length": 40, "return_beams": True}
     limits = np.array([[5], [3], [4]])
-    lengths = lengths_of(find([long, short], **settings))
+    found = find([long, short], **settings)
+    lengths = (found.ids.numpy() != PAD).sum(-1)
     np.testing.assert_array_equal(lengths, limits - 1 + 0 * lengths)
 
 
 def test_prefix_is_truncated_at_bound_of_model(models):
-    bounded = Wrapped(models[0], bound=lambda lengths: 0 * lengths + 3)
+    bounded = Bounded(models[0], lambda lengths: 0 * lengths + 3)
     prefixes = tf.constant([[7, 8, 9, 10], [7, 8, 0, 0], [0, 0, 0, 0]])
     hparams = hparam.DecodeHParams(extra_length=6)
     given = rules.Given(prefixes)
@@ -201,45 +171,10 @@ def test_prefix_is_truncated_at_bound_of_model(models):
 MESSAGE = "'transformer' gives no attention .* need: coverage_penalty. Remove"
 
 
-@every_search
-def test_model_without_attention_is_refused(models, settings):
-    group = [models[0], Wrapped(models[1], has_attention=False)]
+def test_model_without_attention_is_refused(models):
+    blind = types.SimpleNamespace(attention_kinds=(), hparams=models[1].hparams)
     with pytest.raises(errors.UserError, match=MESSAGE):
-        find(group, coverage_penalty=0.2, **settings)
-
-
-@every_search
-def test_registered_rules_are_enabled_by_name(models, settings, register):
-    vocabularies = []
-
-    @register("only_source_subwords")
-    class OnlySource(rules.Rule):
-        """Restriction of outputs to subwords of the source."""
-
-        def __init__(self, vocabulary):
-            vocabularies.append(vocabulary)
-
-        def score(self, logits, step, state):
-            inputs = step.sentences.inputs[:, None, :, None]  # [B, 1, L, 1]
-            subwords = tf.range(logits.shape[-1])
-            in_source = tf.reduce_any(inputs == subwords, 2)  # [B, 1, V]
-            return tf.where(in_source, logits, rules.FORBIDDEN)
-
-    @register("at_most_four")
-    class AtMostFour(rules.Rule):
-        """Restriction of outputs to four subwords; it needs no vocabulary."""
-
-        def forced(self, step, state):
-            return tf.where(step.position < 3, PAD, EOS)
-
-    settings = settings | {"return_beams": True}
-    found = find(
-        models[:1], rules="only_source_subwords+at_most_four", **settings
-    )
-    assert vocabularies == [None]
-    assert (lengths_of(found) <= 4).all()
-    for source, rows in zip(INPUTS, found.ids.numpy(), strict=True):
-        assert {*rows.ravel().tolist()} <= {*source.tolist(), PAD}
+        find([models[0], blind], coverage_penalty=0.2)
 
 
 def test_rules_are_called_with_target_vocabulary(

@@ -42,7 +42,6 @@ examples = hypothesis.settings(
 
 @pytest.fixture(scope="module")
 def translator(translator_of):
-    """A BatchTranslator with a model that returns both beams."""
     return translator_of(return_beams=True)
 
 

@@ -31,7 +31,6 @@ PAIRS = 4  # lines whose logits are stored of Marian
 
 
 def load_model(folder):
-    """Return the model of a folder in 32 bits."""
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
         folder, dtype=torch.float32
     )
@@ -42,7 +41,6 @@ def load_model(folder):
 
 
 def load_tokenizer(folder):
-    """Return the tokenizer of a folder."""
     if folder.name == "fsmt":
         files = "vocab-src.json", "vocab-tgt.json", "merges.txt"
         paths = (str(folder / file) for file in files)
@@ -53,7 +51,6 @@ def load_tokenizer(folder):
 
 
 def encode(folder, tokenizer, lines):
-    """Return ids of lines as sources."""
     if folder.name == "madlad":
         # T5Tokenizer reads its spaces, bytes and unknown text otherwise.
         path = str(folder / "spiece.model")
@@ -86,7 +83,6 @@ def generate(model, ids, **settings):
 
 
 def rounded(values):
-    """Round the numbers of nested lists."""
     if isinstance(values, list):
         return [rounded(value) for value in values]
     return round(values, DIGITS)
