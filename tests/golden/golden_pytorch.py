@@ -172,11 +172,6 @@ def mixture(w, h, path, sums, x):
     return y
 
 
-def squared_variation(x):
-    """Return variance over squared mean, of a population."""
-    return x.var(unbiased=False) / x.mean() ** 2
-
-
 # Recurrent models.
 
 
@@ -206,12 +201,9 @@ def cell_parameters(w, path):
 
 
 def recur(x, parameters, reverse=False):
-    """Return the outputs [T, D] of an LSTM or a GRU.
+    """Return the outputs [T, D] of an LSTM or a GRU for x [T, inputs].
 
-    Args:
-        x: [T, inputs].
-        parameters: matrices of x and of the state, and perhaps two biases.
-        reverse: whether the last position comes first.
+    Its parameters are matrices of x and of the state, and perhaps two biases.
     """
     gates, size = parameters[1].shape
     x, state = (x.flip(0) if reverse else x)[:, None], torch.zeros(1, 1, size)
@@ -464,13 +456,7 @@ MODELS = {
 
 
 def losses(logits, labels, smoothing):
-    """Return the smoothed and the plain mean loss.
-
-    Args:
-        logits: [N, V].
-        labels: [N].
-        smoothing: label smoothing over the other V - 1 ids.
-    """
+    """Return the smoothed and the plain mean loss of logits [N, V]."""
     # torch gives e' / V to every subword, the target included; tensor2tensor
     # e / (V - 1) to every other one. Both are equal if e' = e V / (V - 1).
     vocab_size = logits.shape[-1]
@@ -497,7 +483,8 @@ def compute(model, w, h, pairs):
     total = found["smoothed"]
     for name in {"importance", "load"} & found.keys():
         sums = found[name].sum(0)  # [mixtures, E] of all pairs
-        found[name] = sum(map(squared_variation, sums))
+        # Variance over squared mean, of a population.
+        found[name] = sum(x.var(unbiased=False) / x.mean() ** 2 for x in sums)
         total = total + found[name]
     gradients = torch.autograd.grad(total, [*w.values()], allow_unused=True)
     for path, gradient in zip(w, gradients, strict=True):

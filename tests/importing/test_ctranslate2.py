@@ -172,12 +172,14 @@ def test_own_export_is_imported_with_its_vocabulary(
     """With sizes of attention that the converters of CTranslate2 lack."""
     card = {"problem_arguments": {"vocabulary_type": "bpe"}}
     pair = Vocabularies.shared(vocabulary)
-    changes = VARIANTS["relative"] | VARIANTS["hidden_eos"] | VARIANTS["sizes"]
+    changes = VARIANTS["learned"] | VARIANTS["unscaled"]
+    changes |= VARIANTS["hidden_eos"] | VARIANTS["sizes"]
     model, folder = export_to_ctranslate2(pair, card, **changes)
     imported, found = read_model(folder)
     assert found.vocabulary_type == "bpe"
     assert found.vocabularies.sha256 == vocabulary.sha256
     assert found.vocabularies.is_shared
+    assert imported.hparams.max_length == model.hparams.max_length
     ids, targets = vocabulary.encode(["two birds sing in a tree", "a dog"])
     np.testing.assert_allclose(
         log_probs(imported, ids, targets)[0],

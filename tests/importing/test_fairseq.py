@@ -67,7 +67,7 @@ def test_settings_may_be_in_cfg(tmp_path):
         "tokenizer": {"_name": "moses"},
     }
     models.write_vocabularies(tmp_path)
-    checkpoint = {"cfg": config, "model": models.state(args, models.SIZES)}
+    checkpoint = {"cfg": config, "model": models.state(args)}
     found = fairseq.convert(checkpoint, tmp_path / "model.pt")
     assert found.hparams["num_encoder_layers"] == 2
     assert found.languages == ("en", "de")
@@ -106,7 +106,7 @@ def saved(tmp_path):
 
     def save(**extra):
         args = argparse.Namespace(**models.arguments(tokenizer="moses"))
-        state = models.state(models.arguments(), models.SIZES)
+        state = models.state(models.arguments())
         checkpoint = {
             "args": args,
             "model": {k: torch.from_numpy(v) for k, v in state.items()},
@@ -151,7 +151,7 @@ def test_file_that_is_no_checkpoint_is_called_unreadable(content, tmp_path):
 def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
     models.write_vocabularies(tmp_path)
     args = models.arguments(source_lang=None, target_lang=None)
-    checkpoint = {"args": args, "model": models.state(args, models.SIZES)}
+    checkpoint = {"args": args, "model": models.state(args)}
     file = tmp_path / "model.pt"
     found = fairseq.convert(checkpoint, file, "none", "en-de")
     assert found.languages == ("en", "de")

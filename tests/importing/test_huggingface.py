@@ -4,7 +4,6 @@ tests/golden/golden_transformers.py wrote what the models give.
 """
 
 import json
-import pathlib
 import weakref
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 import vocabulary_graphs
-from imported_models import forward, write_huggingface
+from imported_models import GOLDEN, forward, write_huggingface
 
 from t2t_repro import errors
 from t2t_repro.data.corpus import Encoder
@@ -34,7 +33,6 @@ from t2t_repro.text import sentence_piece
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.vocabulary import EOS
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 OPUS_MT = GOLDEN / "huggingface"
 EVERY = 7  # logit that the writers store
 # {family: direction of translation}; "": the model has one.

@@ -8,7 +8,6 @@ import pytest
 from t2t_repro.importing import opennmt_tf
 from t2t_repro.text.sentence_piece import Bpe
 
-ROWS = len(models.SOURCE) + 1, len(models.TARGET) + 1
 SAME = {"source": models.TARGET}
 VARIANTS = {
     "default": ({}, {}),
@@ -35,7 +34,7 @@ def _theirs(tokens):
 def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
     structure, files = VARIANTS[name]
     source = files.get("source", models.SOURCE)
-    rows = len(source) + 1, ROWS[1]
+    rows = len(source) + 1, models.ROWS[1]
     tensors = models.arrays(rows, **structure)
     models.write(tmp_path, tensors, **files)
     found = opennmt_tf.read(tmp_path)

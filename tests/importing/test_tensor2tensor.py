@@ -9,8 +9,7 @@ from t2t_repro import errors
 from t2t_repro.importing import tensor2tensor
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
-VOCABULARY = models.subwords()
-V = T2TSubwords(VOCABULARY).size
+VOCABULARY, V = models.VOCABULARY, models.SIZES[0]
 OTHER = models.subwords("dogs", "cats_")
 APART = {"shared_embedding_and_softmax_weights": False}
 VARIANTS = {
@@ -51,7 +50,7 @@ def _difference(found, hparams, tensors, sizes, **options):
 @pytest.mark.parametrize("name", imported_models.few(VARIANTS))
 def test_logits_equal_tensor2tensors_formulas(name, tmp_path):
     hparams = VARIANTS[name]
-    tensors = models.arrays(hparams, (V, V))
+    tensors = models.arrays(hparams)
     found = _convert(hparams, tensors, tmp_path)
     assert _difference(found, hparams, tensors, (V, V)) < 1e-4
 
@@ -98,7 +97,7 @@ def _with_moments(tensors, row):
 @pytest.mark.parametrize("way", ["stated", "moments"])
 def test_target_space_of_an_old_version_is_found(way, tmp_path):
     hparams = _old(**{"target_space_id": 8} if way == "stated" else {})
-    tensors = models.arrays(hparams, (V, V))
+    tensors = models.arrays(hparams)
     stored = tensors if way == "stated" else _with_moments(tensors, 8)
     stored |= {"global_step": np.int64(7)}
     found = _convert(hparams, stored, tmp_path)
@@ -118,7 +117,7 @@ def test_target_space_of_an_old_version_is_found(way, tmp_path):
 def test_files_that_do_not_fit_are_refused(
     tmp_path, hparams, trained, vocabulary, message
 ):
-    tensors = models.arrays(hparams, (V, V))
+    tensors = models.arrays(hparams)
     if trained:
         tensors = _with_moments(tensors, trained)
     with pytest.raises(errors.UserError, match=message):
@@ -127,9 +126,9 @@ def test_files_that_do_not_fit_are_refused(
 
 def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
     hparams = models.settings()
-    tensors = models.arrays(hparams, (V, V))
+    tensors = models.arrays(hparams)
     models.write(tmp_path, hparams, tensors, subwords=VOCABULARY)
-    later = models.arrays(hparams, (V, V), seed=2)
+    later = models.arrays(hparams, seed=2)
     models.save(tmp_path / "model.ckpt-9", later)
     with pytest.raises(errors.UserError, match="has 2 checkpoints"):
         tensor2tensor.read(tmp_path)

@@ -1,11 +1,9 @@
 """Tests of imported models without the subwords that a text does not use."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from imported_models import logits
+from imported_models import GOLDEN, logits
 
 from t2t_repro import errors
 from t2t_repro.importing import huggingface, imported
@@ -15,7 +13,6 @@ from t2t_repro.text.sentence_piece import Unigram
 from t2t_repro.text.vocabulary import WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 LINES = [
     "Two dogs play in the snow.",
     "Zwei Hunde spielen im Schnee.",

@@ -82,15 +82,8 @@ def assert_same_outputs(
 ):
     """Compare log-probabilities and greedy outputs with CTranslate2's.
 
-    Args:
-        folder: the model for CTranslate2.
-        model: ours.
-        pair: vocabularies of both.
-        lines: sources.
-        targets: lines to score, one for each source.
-        source_end: tokens that a caller of CTranslate2 appends.
-        atol: by which log-probabilities may differ.
-        **settings: of translate_batch().
+    `source_end` has tokens that a caller of CTranslate2 appends, and `settings`
+    are those of translate_batch().
     """
     source, target = pair
     theirs = ctranslate2.Translator(

@@ -13,14 +13,8 @@ ACTIVATIONS = {
     "swish": silu,
 }
 CODES = "#version: 0.2\nt h\nth e</w>\nc a\nca t</w>\no n</w>\n"
-SUBWORDS = [
-    "the",
-    "cat",
-    "ca@@",
-    *(f"{c}@@" for c in "acdest"),
-    *"acdest.",
-    "on",
-]
+BEGINNINGS = [f"{letter}@@" for letter in "acdest"]
+SUBWORDS = ["the", "cat", "ca@@", *BEGINNINGS, *"acdest.", "on"]
 OTHERS = [*SUBWORDS, "x", "madeupword0000"]
 SIZES = 4 + len(SUBWORDS), 4 + len(OTHERS)
 
@@ -124,7 +118,7 @@ class Model(Reference):
         return y @ self.get(f"decoder.{self.output}", self.sizes[1], SIZE).T
 
 
-def state(args, sizes, tied="", old=False):
+def state(args, sizes=SIZES, tied="", old=False):
     """Return random weights by fairseq's names, or those of 2018 if `old`.
 
     All embeddings of `sizes` rows are tied, those of "targets", or none.

@@ -22,7 +22,6 @@ from t2t_repro.importing import (
     tensor2tensor,
 )
 from t2t_repro.models import building, seq2seq
-from t2t_repro.text.t2t_subwords import T2TSubwords
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
@@ -100,9 +99,7 @@ def change_files(folder, changes):
 
 
 def write_fairseq(folder, settings=(), arrays=(), files=(), tokenizer="none"):
-    state = fairseq_models.state(
-        fairseq_models.arguments(), fairseq_models.SIZES
-    )
+    state = fairseq_models.state(fairseq_models.arguments())
     fairseq_models.write_vocabularies(folder)
     change_files(folder, files)
     checkpoint = {
@@ -126,15 +123,9 @@ def write_huggingface(
 
 
 def write_marian(folder, settings=(), arrays=(), files=()):
-    sizes = [len(marian_models.TOKENS)] * 2
-    options = marian_models.OPTIONS | {"dim-vocabs": sizes}
-    found = marian_models.Model(options, None, sizes).drawn()
-    marian_models.write(
-        folder,
-        options | dict(settings),
-        _arrays(found, arrays),
-        **{"vocab.spm": marian_models.SPM},
-    )
+    folder, found, options = marian_models.random_model(folder)
+    options, found = options | dict(settings), _arrays(found, arrays)
+    marian_models.write(folder, options, found)
     change_files(folder, files)
     return lambda: marian.read(folder)
 
@@ -148,13 +139,8 @@ def write_opennmt_tf(
     one_embedding=False,
     learned=False,
 ):
-    rows = [
-        len(side) + 1
-        for side in (opennmt_tf_models.SOURCE, opennmt_tf_models.TARGET)
-    ]
-    found = opennmt_tf_models.arrays(
-        rows, learned=learned, one_embedding=one_embedding
-    )
+    structure = {"learned": learned, "one_embedding": one_embedding}
+    found = opennmt_tf_models.arrays(**structure)
     arrays = {f"{k}{opennmt_tf_models.END}": v for k, v in dict(arrays).items()}
     found = _arrays(found, arrays)
     more = ", ".join(
@@ -167,14 +153,9 @@ def write_opennmt_tf(
 
 def write_tensor2tensor(folder, settings=(), arrays=(), files=()):
     hparams = tensor2tensor_models.settings()
-    vocabulary = tensor2tensor_models.subwords()
-    rows = T2TSubwords(vocabulary).size
-    found = tensor2tensor_models.arrays(hparams, (rows, rows))
-    tensor2tensor_models.write(
-        folder,
-        hparams | dict(settings),
-        _arrays(found, arrays),
-        subwords=vocabulary,
-    )
+    found = _arrays(tensor2tensor_models.arrays(hparams), arrays)
+    vocabulary = tensor2tensor_models.VOCABULARY
+    hparams |= dict(settings)
+    tensor2tensor_models.write(folder, hparams, found, subwords=vocabulary)
     change_files(folder, files)
     return lambda: tensor2tensor.read(folder)

@@ -190,10 +190,9 @@ TOKENS = pieces(SPM)
 
 
 def random_model(folder, changes=None, **files):
-    """Write a random model into folder/model, with vocab.spm or other files.
+    """Write a random model with vocab.spm or other files into folder/model.
 
-    Returns:
-        Its folder, arrays and options.
+    Return its folder, arrays and options.
     """
     sizes = [len(TOKENS)] * 2
     options = OPTIONS | {"dim-vocabs": sizes} | (changes or {})

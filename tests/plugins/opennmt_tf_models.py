@@ -10,6 +10,7 @@ END = "/.ATTRIBUTES/VARIABLE_VALUE"
 FIRST = ["<blank>", "<s>", "</s>"]
 SOURCE = [*FIRST, "the", "cat", "sat", "<unk>"]
 TARGET = [*FIRST, "a", "dog", "."]
+ROWS = len(SOURCE) + 1, len(TARGET) + 1
 DESCRIPTION = """import opennmt as onmt
 model = lambda: onmt.models.Transformer(
     onmt.inputters.WordEmbedder(8), num_heads=2, num_units=8, {}
@@ -94,7 +95,7 @@ class Model(Reference):
         )
 
 
-def arrays(rows, **structure):
+def arrays(rows=ROWS, **structure):
     """Return random arrays by OpenNMT-tf's names, as Model has them."""
     return Model(None, rows, **structure).drawn()
 

@@ -6,6 +6,8 @@ import numpy as np
 import tensorflow as tf
 from numpy_layers import Reference, timing
 
+from t2t_repro.text.t2t_subwords import T2TSubwords
+
 SIZE, WIDTH, HEADS, LAYERS, SHARDS = 8, 12, 2, 2, 3
 NORMS = {
     "pre": ("n", "da", "layer_prepostprocess"),
@@ -21,6 +23,10 @@ def subwords(*more):
     letters = set(LETTERS) | set("".join(pieces))
     pieces += sorted(letters - set(pieces))
     return "".join(f"'{piece}'\n" for piece in pieces).encode()
+
+
+VOCABULARY = subwords()
+SIZES = (T2TSubwords(VOCABULARY).size,) * 2
 
 
 def settings(norms="post", **changes):
@@ -122,7 +128,7 @@ class Model(Reference):
         return y @ self.matrix("softmax").T
 
 
-def arrays(hparams, sizes, seed=1):
+def arrays(hparams, sizes=SIZES, seed=1):
     """Return random arrays by tensor2tensor's names, for sizes V."""
     return Model(hparams, sizes, seed=seed).drawn()
 
