@@ -15,22 +15,6 @@ from t2t_repro.metrics.metric import (
 )
 
 
-@pytest.fixture
-def mine(registries):
-    """A function that registers a metric under "mine"."""
-    return registries.metrics.register("mine")
-
-
-class Rows(Metric):
-    rows: list = []
-
-    def statistics(self, hypotheses, references, sources=None):
-        return self.rows
-
-    def aggregate(self, totals):
-        return totals[0]
-
-
 @pytest.mark.parametrize(
     ("names", "tokenized", "headline"),
     [
@@ -57,9 +41,15 @@ def test_every_declared_metric_can_be_built(entry):
 @pytest.mark.parametrize(
     "rows", [[[1.0]], [[1, 2], [3]], [1, 2], [["a"], ["b"]], None]
 )
-def test_statistics_of_wrong_shape_are_user_error(mine, monkeypatch, rows):
-    mine(Rows)
-    monkeypatch.setattr(Rows, "rows", rows)
+def test_statistics_of_wrong_shape_are_user_error(registries, rows):
+    @registries.metrics.register("mine")
+    class Rows(Metric):
+        def statistics(self, hypotheses, references, sources=None):
+            return rows
+
+        def aggregate(self, totals):
+            return totals[0]
+
     with pytest.raises(errors.UserError, match="'mine' must be a row of numb"):
         scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]])
 

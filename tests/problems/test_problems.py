@@ -8,16 +8,7 @@ from t2t_repro import errors
 from t2t_repro.problem import SPLITS, build_problem
 
 # problems/ is not below t2t_repro/: ruff would take an import for third-party.
-multi30k = importlib.import_module("t2t_repro.problems.multi30k")
 number_words = importlib.import_module("t2t_repro.problems.number_words")
-
-
-@pytest.fixture
-def few_numbers(monkeypatch):
-    sizes = {"train": 30, "validation": 4, "test": 6}
-    monkeypatch.setattr(number_words, "SPLIT_SIZES", sizes)
-    monkeypatch.setattr(number_words, "_CHUNK", 7)
-    monkeypatch.setattr(number_words, "LARGEST", 9_999)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +27,11 @@ def test_spell_writes_number_in_words(number, form, language, words):
     assert number_words.spell(number, form, language) == words
 
 
-def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
+def test_number_words_are_written_once_and_aligned(monkeypatch, tmp_path):
+    sizes = {"train": 30, "validation": 4, "test": 6}
+    monkeypatch.setattr(number_words, "SPLIT_SIZES", sizes)
+    monkeypatch.setattr(number_words, "_CHUNK", 7)
+    monkeypatch.setattr(number_words, "LARGEST", 9_999)
     name = "number_words_enfr"
     built = build_problem(name)
     for split in SPLITS:
@@ -62,21 +57,6 @@ def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
     path.write_text("".join(f"my {line}\n" for line in lines), "utf-8")
     again = [inputs for inputs, _ in built.pairs("test", None, tmp_path)]
     assert again == [f"my {line}" for line in lines]
-
-
-def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
-    (tmp_path / "val.en").write_text("A man's hat.\n")
-    (tmp_path / "val.de").write_text("„Hüte“, sagt er.\n")
-    pairs = [("a man &apos;s hat .", "&quot; hüte &quot; , sagt er .")]
-    for name in ("multi30k_ende_lctok", "multi30k_ende_lctok_rev"):
-        built = build_problem(name)
-        assert built.tokenized and built.vocab_size == 10_000
-        assert built.data_name == "multi30k_ende_lctok"
-        result = built.normalized_pairs("validation", tmp_path, "unused")
-        assert list(result) == pairs
-    plain = build_problem("multi30k_ende")
-    assert plain.raw_files("test") == built.raw_files("test")
-    assert not plain.tokenized
 
 
 def test_parallel_text_follows_its_arguments():

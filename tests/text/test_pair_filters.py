@@ -68,12 +68,6 @@ def test_language_that_py3langid_lacks_is_user_error():
         build("language", None, ("en", "xx")).keep(GOOD)
 
 
-def test_missing_py3langid_is_user_error_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "py3langid", None)
-    with pytest.raises(errors.UserError, match="the extra langid"):
-        build("language").keep(GOOD)
-
-
 def test_filter_without_keep_is_user_error():
     with pytest.raises(errors.UserError, match="PairFilter has no keep"):
         PairFilter(None, ("en", "de")).keep(GOOD)

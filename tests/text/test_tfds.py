@@ -112,20 +112,6 @@ def test_wmt14_trains_on_tfds_and_tests_on_sacrebleu(data_dir, official):
     assert built.sources("test") == [{"sacrebleu": "wmt14/full"}]
 
 
-@pytest.fixture
-def offline(monkeypatch, tmp_path):
-    """A machine without internet, on which sacreBLEU has stored nothing."""
-
-    def refuse(*args, **kwargs):
-        raise urllib.error.URLError("no route to statmt.org")
-
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    for name in ("wmt13", "wmt14/full"):
-        for place in ("_outdir", "_rawdir"):
-            folder = str(tmp_path / "empty" / name)
-            monkeypatch.setattr(DATASETS[name], place, folder)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "wanted", "command"),
     [
@@ -146,8 +132,18 @@ def offline(monkeypatch, tmp_path):
     ],
 )
 def test_problem_without_internet_names_its_text_and_how_to_get_it(
-    tmp_path, offline, name, arguments, wanted, command
+    tmp_path, monkeypatch, name, arguments, wanted, command
 ):
+    """SacreBLEU has stored nothing here, either."""
+
+    def refuse(*args, **kwargs):
+        raise urllib.error.URLError("no route to statmt.org")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    for test_set in ("wmt13", "wmt14/full"):
+        for place in ("_outdir", "_rawdir"):
+            folder = str(tmp_path / "empty" / test_set)
+            monkeypatch.setattr(DATASETS[test_set], place, folder)
     with pytest.raises(errors.UserError) as raised:
         prepare.prepare(build_problem(name, arguments), tmp_path)
     message = str(raised.value)

@@ -158,10 +158,10 @@ def test_malformed_line_is_repaired(text, words, line, counts):
     assert repaired(text, words) == (line, *counts)
 
 
-@given(
-    st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
-    st.integers(0, 5),
-)
+TOKENS = st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split()))
+
+
+@given(TOKENS, st.integers(0, 5))
 def test_any_line_is_read_as_tree_of_the_sentence(tokens, length):
     words = tuple("abcdef"[:length])
     tree = trees.read_line(" ".join(tokens), words).tree
@@ -213,10 +213,7 @@ def test_picture_has_words_in_a_row_and_constituents_above_their_children():
     assert len(lines) == 6  # S to NP, VP and ".", NP to two words, VP to one
 
 
-@given(
-    st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
-    st.integers(1, 6),
-)
+@given(TOKENS, st.integers(1, 6))
 def test_no_two_lines_cross(tokens, length):
     """Lines of a level have the same order at both ends."""
     _, lines, _ = draw(" ".join(tokens), " ".join("abcdef"[:length]))

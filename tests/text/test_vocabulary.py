@@ -1,7 +1,5 @@
 """The interface of vocabularies, and pairs of vocabularies."""
 
-import types
-
 import pytest
 
 from t2t_repro import errors
@@ -55,19 +53,6 @@ def test_checksums_of_different_pairs_differ():
     same_twice = Vocabularies(a, Vocabulary(b"a"))
     sums = {a.sha256, b.sha256, pair.sha256, pair.reversed().sha256}
     assert len(sums | {same_twice.sha256}) == 5
-
-
-def test_pair_of_equal_vocabularies_is_shared():
-    a, same, other = Vocabulary(b"a"), Vocabulary(b"a"), Vocabulary(b"b")
-    assert Vocabularies.of(a, same) == Vocabularies.shared(a)
-    assert Vocabularies.of(a, other) == (a, other)
-
-
-def test_sizes_have_the_names_of_model_arguments():
-    pair = Vocabularies(
-        *(types.SimpleNamespace(size=size) for size in (100, 1000))
-    )
-    assert pair.sizes == {"vocab_size": 1000, "source_vocab_size": 100}
 
 
 def test_pair_is_read_as_it_was_written(vocabulary, tmp_path):
