@@ -1,5 +1,7 @@
 """Tests that blocks, shards, order and padding keep results."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,6 +23,11 @@ def variants(models, rows, hparams):
         inputs = tf.convert_to_tensor(rows)
         return search.search(models, inputs, hparams, **settings)
 
+    if hparams.beam_size > 1 and not hparams.sampling_temp:
+        every = dataclasses.replace(hparams, return_beams=True)
+        found = search.search(models, ids(rows), every)
+        assert found.ids.shape[1] == hparams.beam_size
+        yield "all beams", found
     yield "one block of steps", run_search(rows, block=None)
     yield "blocks of 4 steps", run_search(rows, block=4)
     with graph.fixed_shapes():
@@ -90,19 +97,6 @@ def test_blocks_shards_order_and_padding_keep_result(
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
+    assert expected.ids.shape[1] == 1
     for name, found in variants(models[:1], rows, hparams):
         assert_same(found, expected, name)
-
-
-def test_best_output_is_first_of_all_beams(models):
-    rows = many_inputs()
-    best, beams = (
-        search.search(
-            models[:1],
-            ids(rows),
-            hparam.DecodeHParams(extra_length=4, return_beams=return_beams),
-        )
-        for return_beams in (False, True)
-    )
-    assert best.ids.shape[1] == 1 and beams.ids.shape[1] == 4
-    assert_same(best, beams, "best only")

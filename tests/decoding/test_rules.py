@@ -60,13 +60,6 @@ class LengthReward(rules.Rule):
         )
 
 
-class WrongBound(LengthReward):
-    """Reward with the wrong claim to add nothing."""
-
-    def upper_bound(self, step, state):
-        return None
-
-
 class Exclude(rules.Rule):
     def __init__(self, subwords):
         self._subwords = subwords
@@ -168,7 +161,9 @@ def test_beam_search_continues_while_upper_bound_allows():
     expected = log_prob(table, longest) / penalty(longest) + 6 * 3.0
     assert score == pytest.approx(expected, rel=1e-4)
     # With the bound 0 the search stops too early.
-    (shorter, _), _ = outputs(find("beam", table, WrongBound(3.0), [6], 2))
+    rule = LengthReward(3.0)
+    rule.upper_bound = lambda step, state: None
+    (shorter, _), _ = outputs(find("beam", table, rule, [6], 2))
     assert len(shorter) < 6
 
 

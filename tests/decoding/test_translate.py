@@ -342,13 +342,7 @@ def test_each_fragment_begins_with_the_tag_of_the_line(echo):
         assert (found.text, found.scores) == ("", [0.0])
 
 
-SIDE_LINES = [
-    "two birds sing",
-    "",
-    "the cat sat on the mat",
-    "birds",
-    "a dog sat",
-]
+SIDE_LINES = [*LINES[:3], *LINES[5:]]
 SIDE = ["a dog\tthe cat", "the", "a\ton", "birds\tsing\t", "\tdog"]
 
 

@@ -8,43 +8,28 @@ from t2t_repro import registry
 from t2t_repro.evaluation import published
 
 
-@pytest.fixture
-def known(monkeypatch):
-    """Return a test set of two lines."""
-    digest = hashlib.sha256("ersagtja\nüben1".encode()).hexdigest()
-    monkeypatch.setitem(published.TEST_SETS, digest[:16], "mine")
-
-
 @pytest.mark.parametrize(
-    "reference",
+    ("reference", "name"),
     [
-        ['Er sagt: "Ja"', "Üben (1)."],
-        ["er sagt : „ ja “", "üben ( 1 ) ."],
-        ["er sagt : &quot; ja &quot;", "üben &#91; 1 &#93; ."],
-        ["Er sagt_Ja", "Üben @-@ 1"],
+        (['Er sagt: "Ja"', "Üben (1)."], "mine"),
+        (["er sagt : „ ja “", "üben ( 1 ) ."], "mine"),
+        (["er sagt : &quot; ja &quot;", "üben &#91; 1 &#93; ."], "mine"),
+        (["Er sagt_Ja", "Üben @-@ 1"], "mine"),
+        (["Er sagt Ja"], None),
+        (["Er sagt Ja", "Üben 2"], None),
+        (["Üben 1", "Er sagt Ja"], None),
+        ([], None),
     ],
 )
-def test_set_is_identified_despite_quotes_case_and_tokens(known, reference):
-    assert published.identify_test_set(reference) == "mine"
+def test_set_is_identified_despite_quotes_case_and_tokens(
+    monkeypatch, reference, name
+):
+    digest = hashlib.sha256("ersagtja\nüben1".encode()).hexdigest()
+    monkeypatch.setitem(published.TEST_SETS, digest[:16], "mine")
+    assert published.identify_test_set(reference) == name
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [["Er sagt Ja"], ["Er sagt Ja", "Üben 2"], ["Üben 1", "Er sagt Ja"], []],
-)
-def test_other_text_is_not_identified(known, reference):
-    assert published.identify_test_set(reference) is None
-
-
-def test_summary_has_one_line_per_score():
-    text = published.published_summary(
-        "Multi30k test_2016_flickr en-de, 1,000 lines"
-    )
-    title, row = text.splitlines()
-    assert (
-        title == "Published for Multi30k test_2016_flickr en-de, 1,000 lines:"
-    )
-    assert row.split()[0] == "41.02" and "arXiv 2105.14462" in row
+def test_set_without_scores_is_named():
     assert published.published_summary("nowhere") == "The test set is nowhere."
 
 
