@@ -23,8 +23,6 @@ from t2t_repro.text.vocabulary import PAD
 # Quantile of 99.9% of chi-square with 3 degrees of freedom (PAD is impossible).
 CHI_SQUARE_999 = 16.27
 
-examples = hypothesis.settings(max_examples=8, deadline=None)
-
 
 def run(
     tables,
@@ -91,7 +89,7 @@ def test_frequencies_fit_distribution(temperature):
     assert fit(second, []) > CHI_SQUARE_999
 
 
-@examples
+@hypothesis.settings(max_examples=8, deadline=None)
 @hypothesis.given(
     seed=st.integers(-(2**31), 2**31 - 1),
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=3),

@@ -119,6 +119,22 @@ def test_wide_beam_finds_the_best_of_all_outputs_of_a_model(
     )
 
 
+def test_outputs_begin_with_their_prefixes(models):
+    prefixes = np.array([[7, 8, 9], [0, 0, 0], [4, 0, 0]])
+    hparams = hparam.DecodeHParams(extra_length=2, raw_scores=True)
+    found = search.search(
+        models[:1], ids(INPUTS), hparams, rules.Given(ids(prefixes))
+    )
+    rows = found.ids[:, 0].numpy()
+    assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
+    free = search.search(models[:1], ids(INPUTS), hparams)
+    assert rows[1].tolist() == free.ids[1, 0].numpy().tolist()
+    expected = tf.reduce_sum(
+        score.subword_log_probs(models[:1], ids(INPUTS), ids(rows)), 1
+    )
+    np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-4)
+
+
 class Bounded:
     """Model with a bound on the length of outputs."""
 
@@ -168,12 +184,10 @@ def test_prefix_is_truncated_at_bound_of_model(models):
     assert EOS in rows[2, :3]
 
 
-MESSAGE = "'transformer' gives no attention .* need: coverage_penalty. Remove"
-
-
 def test_model_without_attention_is_refused(models):
     blind = types.SimpleNamespace(attention_kinds=(), hparams=models[1].hparams)
-    with pytest.raises(errors.UserError, match=MESSAGE):
+    message = "'transformer' gives no attention .* need: coverage_penalty. R"
+    with pytest.raises(errors.UserError, match=message):
         find([models[0], blind], coverage_penalty=0.2)
 
 

@@ -10,8 +10,6 @@ specs = ctranslate2.specs
 TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "e", "\u2581f", "g"]
 SIZE, HEADS, WIDTH = 16, 2, 24
 MAX_OUTPUT = 20  # tokens
-
-
 # By the end of a path; the other matrices have [SIZE, SIZE].
 SHAPES = {
     "gamma": [SIZE],

@@ -6,8 +6,6 @@ import numpy as np
 import numpy_layers
 
 EOS = 1
-
-
 ACTIVATIONS = {
     "relu": numpy_layers.relu,
     "gelu": numpy_layers.gelu,

@@ -1,6 +1,5 @@
 """Trees: bracketed text, their normal form, lines and pictures."""
 
-import os
 import re
 from xml.etree import ElementTree
 
@@ -115,8 +114,6 @@ TREE = trees.Tree(
     (Span("S", 0, 5), Span("NP", 0, 1), Span("VP", 1, 4), Span("NP", 2, 4)),
 )
 LINE = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
-# A Penn Treebank, which the repository may not contain.
-TREEBANK = os.environ.get("T2T_TREEBANK")
 
 
 def test_tree_is_written_as_line_and_read_back():
