@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, hparam
 from t2t_repro.problem import build_problem
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
@@ -83,3 +83,15 @@ def test_missing_treebank_is_user_error_that_suggests_raw_dir(tmp_path):
         pairs("train", None)
     with pytest.raises(errors.UserError, match="neither train.mrg nor"):
         pairs("train", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size"),
+    [("wsj_parsing", 16_000), ("wsj_parsing_semi", 32_000)],
+)
+def test_settings_are_those_of_section_6_3(name, vocab_size):
+    built = build_problem(name)
+    assert (built.vocab_size, built.max_length) == (vocab_size, 512)
+    search = hparam.DecodeHParams().override(built.decode_hparams)
+    found = search.beam_size, search.alpha, search.extra_length
+    assert found == (21, 0.3, 300) and search.long_inputs == "refuse"
