@@ -10,29 +10,9 @@ import tensorflow as tf
 from t2t_repro.runtime import graph
 from t2t_repro.training import cross_entropy, step
 
-SMOOTHING = 0.1
-
-
-def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
-    """Return logits, targets and segments; rows end in padding."""
-    random = np.random.default_rng(seed)
-    logits = random.normal(size=(rows, length, vocab_size), scale=scale)
-    targets = random.integers(0, vocab_size, (rows, length))
-    segments = np.minimum(np.arange(length) // 2 + 1, 2) * np.ones((rows, 1))
-    segments[0, -1] = segments[-1, 1:] = 0
-    return (
-        tf.constant(logits, tf.float32),
-        tf.constant(targets, tf.int32),
-        tf.constant(segments, tf.int32),
-    )
-
-
-def _sums(logits, targets, segments, smoothing, num_chunks=1, xla=False):
-    """Return the sums of given logits, with the identity as weight."""
-    weights = [tf.eye(logits.shape[-1])]
-    return cross_entropy.smoothed_cross_entropy(
-        logits, weights, targets, segments, smoothing, num_chunks, xla
-    )
+# Rows end in padding. An array, because a tensor would start TensorFlow at
+# import.
+SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 2, 2], [1, 0, 0, 0]], np.int32)
 
 
 def _labels(targets, vocab_size, smoothing):
@@ -41,40 +21,78 @@ def _labels(targets, vocab_size, smoothing):
     return np.where(is_target, 1 - smoothing, smoothing / (vocab_size - 1))
 
 
-def _by_hand(logits, targets, segments, smoothing):
-    """Compute the sums in float64."""
-    log_probs = np.log(numpy_layers.softmax(logits.astype(np.float64)))
-    labels = _labels(targets, logits.shape[-1], smoothing)
-    real = segments > 0
-    return [
+def _by_hand(x, weight, bias, targets, smoothing):
+    """Compute the sums, and gradients of the smoothed one, in float64."""
+    probabilities = numpy_layers.softmax(x @ weight.T + bias)
+    log_probs = np.log(probabilities)
+    labels = _labels(targets, len(bias), smoothing)
+    real = SEGMENTS > 0
+    sums = [
         -(labels * log_probs)[real].sum(),
         -log_probs[real, targets[real]].sum(),
         (log_probs.argmax(-1) == targets)[real].sum(),
         real.sum(),
         real.size,
     ]
+    grad_logits = (probabilities - labels) * real[..., None]
+    grad_weight = np.einsum("btv,bte->ve", grad_logits, x)
+    return sums, [grad_logits @ weight, grad_weight, grad_logits.sum((0, 1))]
 
 
+# 12 slots: 5 and 13 chunks leave a remainder.
 @pytest.mark.parametrize(
-    ("smoothing", "vocab_size", "num_chunks", "xla"),
+    ("vocab_size", "smoothing", "num_chunks", "has_bias", "xla"),
     [
-        (0.0, 7, 1, False),
-        (0.4, 2, 1, False),
-        (0.1, 5_000, 1, False),
-        (0.1, 7, 1, True),
-        (0.1, 30, 2, False),
-        (0.1, 30, 13, False),  # of 12 slots
+        (7, 0.0, 1, False, False),
+        (2, 0.4, 1, False, False),
+        (5_000, 0.1, 1, False, False),
+        (30, 0.1, 1, True, False),
+        (30, 0.1, 2, False, False),
+        (30, 0.0, 2, False, False),
+        (30, 0.1, 5, False, False),
+        (30, 0.1, 13, True, False),
+        (7, 0.1, 1, False, True),
+        (30, 0.0, 1, False, True),
+        (30, 0.1, 5, True, True),
     ],
 )
-def test_loss_equals_sums_over_label_distributions(
-    smoothing, vocab_size, num_chunks, xla
+def test_sums_and_gradients_equal_those_of_label_distributions(
+    vocab_size, smoothing, num_chunks, has_bias, xla
 ):
-    batch = _batch(vocab_size=vocab_size)
-    function = graph.function(_sums, jit_compile=xla)
-    sums = function(*batch, smoothing, num_chunks, xla=xla)
-    assert all(s.dtype == tf.float32 and s.shape == () for s in sums[:5])
-    expected = _by_hand(*(x.numpy() for x in batch), smoothing)
-    np.testing.assert_allclose(sums[:5], expected, rtol=1e-5)
+    """The loss is multiplied by 3, so that the upstream gradient counts."""
+    shapes = [(3, 4, 8), (vocab_size, 8), (vocab_size,)]
+    inputs = [
+        numpy_layers.normal(*shape, seed=seed)
+        for seed, shape in enumerate(shapes[: 2 + has_bias])
+    ]
+    targets = np.random.default_rng(0).integers(0, vocab_size, (3, 4), np.int32)
+
+    @graph.function(jit_compile=xla)
+    def compute(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            sums = cross_entropy.smoothed_cross_entropy(
+                inputs[0],
+                inputs[1:],
+                targets,
+                SEGMENTS,
+                smoothing,
+                num_chunks,
+                xla,
+            )
+            total = 3 * sums.smoothed
+        return sums[:5], tape.gradient(total, inputs)
+
+    sums, gradients = compute([*map(tf.constant, inputs)])
+    assert all(s.dtype == tf.float32 and s.shape == () for s in sums)
+    x, weight, *bias = (array.astype(np.float64) for array in inputs)
+    bias = bias[0] if has_bias else np.zeros(vocab_size)
+    expected_sums, expected = _by_hand(x, weight, bias, targets, smoothing)
+    np.testing.assert_allclose(sums, expected_sums, rtol=1e-5)
+    assert np.abs(expected[0]).max() > 0.1
+    for actual, oracle in zip(gradients, expected, strict=False):
+        np.testing.assert_allclose(actual, 3 * oracle, rtol=1e-5, atol=5e-6)
+    assert not gradients[0].numpy()[SEGMENTS == 0].any()
 
 
 def test_smoothed_loss_equals_hand_computed_value():
@@ -85,8 +103,10 @@ def test_smoothed_loss_equals_hand_computed_value():
 
     With e / V for every subword, including the target, it would be 1.490190.
     """
-    logits = tf.constant([[[2.0, 1.0, 0.0, -1.0]]])
-    sums = _sums(logits, tf.constant([[1]]), tf.constant([[1]]), 0.1)
+    logits, one = tf.constant([[[2.0, 1.0, 0.0, -1.0]]]), tf.constant([[1]])
+    sums = cross_entropy.smoothed_cross_entropy(
+        logits, [tf.eye(4)], one, one, 0.1
+    )
     assert float(sums.smoothed) == pytest.approx(1.506856, abs=1e-5)
     assert float(sums.nll) == pytest.approx(1.440190, abs=1e-5)
 
@@ -114,62 +134,6 @@ def test_smoothing_constant_is_the_entropy_of_the_labels(smoothing, vocab_size):
     assert cross_entropy.smoothing_constant(0.0, vocab_size) == 0
 
 
-V = 30
-# Arrays, because a tensor would start TensorFlow at import.
-TARGETS = np.array([[25, 19, 15, 8], [9, 1, 2, 0], [5, 24, 19, 27]], np.int32)
-SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 2, 2], [1, 0, 0, 0]], np.int32)
-
-
-def _smoothed(x, weight, smoothing, bias):
-    """Sum the loss over real tokens, by the distributions of labels."""
-    log_probs = tf.nn.log_softmax(x @ tf.transpose(weight) + bias)
-    labels = _labels(TARGETS, V, smoothing) * (SEGMENTS > 0)[..., None]
-    return -tf.reduce_sum(labels * log_probs)
-
-
-# 12 slots: 5 and 13 chunks leave a remainder.
-@pytest.mark.parametrize(
-    ("num_chunks", "smoothing", "has_bias", "xla"),
-    [
-        (1, SMOOTHING, True, False),
-        (2, 0.0, False, False),
-        (5, SMOOTHING, False, False),
-        (13, SMOOTHING, True, False),
-        (1, 0.0, False, True),
-        (5, SMOOTHING, True, True),
-    ],
-)
-def test_gradients_equal_the_derived_ones(num_chunks, smoothing, has_bias, xla):
-    """The loss is multiplied by 3, so that the upstream gradient counts."""
-    x, weight, bias = (
-        tf.constant(numpy_layers.normal(*shape, seed=seed))
-        for seed, shape in enumerate([(3, 4, 8), (V, 8), (V,)])
-    )
-    inputs = (x, weight, bias)[: 2 + has_bias]
-
-    @graph.function(jit_compile=xla)
-    def gradients(losses):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            total = 3 * losses(*inputs)
-        return total, *tape.gradient(total, inputs)
-
-    actual = gradients(
-        lambda x, *weights: (
-            cross_entropy.smoothed_cross_entropy(
-                x, weights, TARGETS, SEGMENTS, smoothing, num_chunks, xla
-            ).smoothed
-        )
-    )
-    expected = gradients(
-        lambda x, weight, bias=0.0: _smoothed(x, weight, smoothing, bias)
-    )
-    assert np.abs(expected[1]).max() > 0.1
-    for value, oracle in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(value, oracle, rtol=1e-5, atol=5e-6)
-    assert not actual[1].numpy()[SEGMENTS == 0].any()
-
-
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_gradients_in_16_bits_are_near_those_in_32(dtype, xla):
@@ -187,7 +151,7 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype, xla):
                 [weight],
                 targets,
                 tf.ones_like(targets),
-                SMOOTHING,
+                0.1,
                 xla=xla,
             )
         gradients = tape.gradient(sums.smoothed, (cast_x, weight))
