@@ -166,11 +166,12 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
     message = r"^vocabulary_type: 'bpe' -> 'unigram'\. .* holds another run"
     with pytest.raises(errors.UserError, match=message):
         start(started, settings=now | {"problem_arguments": other})
-    wider = now["hparams"] | {"hidden_size": 48}
-    message = r"^hparams_set: '{}' -> 'wide'; hidden_size: \d+ -> 48\. "
-    with pytest.raises(
-        errors.UserError, match=message.format(now["hparams_set"])
-    ):
+    wider = now["hparams"] | {"hidden_size": 48, "num_encoder_layers": 1}
+    message = (
+        r"^hparams_set: 'narrow' -> 'wide'; hidden_size: \d+ -> 48; "
+        r"num_encoder_layers: 0 -> 1\. "
+    )
+    with pytest.raises(errors.UserError, match=message):
         start(started, settings=now | {"hparams_set": "wide", "hparams": wider})
     # A set of another name with the same values is resumed.
     start(started, settings=now | {"hparams_set": "wide"})
