@@ -192,9 +192,7 @@ SENT = [(2, OF_STEP), (4, OF_STEP), (4, OF_VALIDATION)]
 
 def train_four_steps(tracker, folder):
     """Show four steps and a validation to a tracker."""
-    observers = callbacks.Callbacks(
-        callbacks.build(tracker), 100, contextlib.nullcontext
-    )
+    observers = observed(*callbacks.build(tracker), steps_per_epoch=100)
     with observers.session(folder, 0):
         for step in range(1, 5):
             observers.step_end(step, lambda: TRAINING)

@@ -440,11 +440,13 @@ def test_signal_stops_a_validation_which_the_next_session_repeats(
     settings = {"train_steps": train_steps, "eval_every": 8}
     fake_steps()
     runs.train(tmp_path / "whole", **settings)
+    fake_steps(on_validation=lambda: pytest.fail("it takes a batch"))
     code, _ = runs.train(
         tmp_path / "parts", callbacks=[SignalBeforeValidation()], **settings
     )
     assert code == 143
     assert not (tmp_path / "parts" / "validation.json").exists()
+    fake_steps()
     assert runs.train(tmp_path / "parts", **settings)[0] == 0
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 

@@ -13,7 +13,6 @@ from small_corpora import write_ids
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus
-from t2t_repro.io import progress
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss
 from t2t_repro.training import cross_entropy, losses, step, validation
@@ -172,12 +171,6 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
         "accuracy_sentences": len(corpus),
     }
     assert validate().measure()["twice"] == pytest.approx(2.0)
-
-
-def test_stopped_validation_takes_no_further_batch(validate, shapes):
-    with pytest.raises(progress.Stopped):
-        validate().measure(stop=lambda: True)
-    assert not shapes
 
 
 def test_error_if_no_pair_is_short_enough(
