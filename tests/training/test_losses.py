@@ -6,11 +6,13 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_layers import normal
 from step_trials import Trial, assert_same_update, plan_of
 
 from t2t_repro import errors
 from t2t_repro.data import batches, corpus
 from t2t_repro.data.corpus import ALIGNMENTS
+from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import HiddenStates
 from t2t_repro.training import losses, step
@@ -26,20 +28,14 @@ BATCH = {"targets": TARGETS, "targets_segment": SEGMENTS}
 @pytest.fixture(scope="module")
 def model():
     """Return a model with random states, and V = 6."""
-    generator = np.random.default_rng(0)
-    states, weight, bias = (
-        tf.constant(generator.normal(size=shape), tf.float32)
-        for shape in ((3, 4, 5), (6, 5), (6,))
-    )
-    layer = types.SimpleNamespace(
-        weight=weight,
-        bias=types.SimpleNamespace(value=bias),
-        logits=lambda x: x @ tf.transpose(weight) + bias,
-    )
+    layer = Embedding(6, 5, use_bias=True)
+    layer.build()
+    layer.set_weights([normal(*weight.shape) for weight in layer.weights])
+    states = normal(3, 4, 5, seed=1)
     return types.SimpleNamespace(
-        hidden_states=lambda batch, rng: HiddenStates(states),
+        hidden_states=lambda batch, rng: HiddenStates(tf.constant(states)),
         output_layer=layer,
-        states=states.numpy(),
+        states=states,
     )
 
 
@@ -181,6 +177,13 @@ def test_update_does_not_depend_on_the_division_of_the_batch(
     assert_same_update(run(2, 2), run(1, 1))
 
 
+# A batch of one pair, as far as guided alignment reads it.
+ATTENTION = {
+    "cross_attention": (np.full((1, 2, 3, 4), 0.25, np.float32),),
+    ALIGNMENTS: np.ones((1, 3, 4), np.float32),
+}
+
+
 @pytest.mark.parametrize(
     ("loss", "changes", "message"),
     [
@@ -193,9 +196,8 @@ def test_update_does_not_depend_on_the_division_of_the_batch(
     ],
 )
 def test_wrong_arguments_and_batches_are_refused(loss, changes, message):
-    weights = tf.ones((1, 2, 3, 4)) / 4
-    batch = {"cross_attention": (weights,), ALIGNMENTS: tf.ones((1, 3, 4))}
-    batch = {k: v for k, v in (batch | changes).items() if v is not None}
+    batch = ATTENTION | changes
+    batch = {k: v for k, v in batch.items() if v is not None}
     with pytest.raises(errors.UserError, match=message):
         (own,) = losses.build(f"guided_alignment:{loss}".rstrip(":"))
         own(batch, None, None, None)
@@ -203,11 +205,7 @@ def test_wrong_arguments_and_batches_are_refused(loss, changes, message):
 
 def test_two_terms_of_one_name_are_refused():
     loss = losses.build("guided_alignment+guided_alignment:head=2")
-    batch = {
-        "cross_attention": (tf.ones((1, 2, 3, 4)) / 4,),
-        ALIGNMENTS: tf.ones((1, 3, 4)),
-        "targets_segment": tf.ones((1, 3), tf.int32),
-    }
+    batch = ATTENTION | {"targets_segment": tf.ones((1, 3), tf.int32)}
     with pytest.raises(errors.UserError, match="have a term 'alignment'"):
         losses.terms(loss, None, batch, None, None, None)
 

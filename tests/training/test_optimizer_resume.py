@@ -1,12 +1,13 @@
 """Resume with every optimizer of Keras: the same bits as without a stop."""
 
 import dataclasses
-import random
 
 import keras
 import numpy as np
+import numpy_layers
 import pytest
 import tensorflow as tf
+from small_states import VOCABULARY
 
 from t2t_repro import errors
 from t2t_repro.io import arguments
@@ -14,7 +15,6 @@ from t2t_repro.runs import checkpoints
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.training import optimizer
 
-VOCABULARY = "ab" * 32  # a sha256
 # All optimizers of the installed Keras except those that wrap others.
 NAMES = sorted(
     arguments.subclasses(keras.optimizers, keras.optimizers.Optimizer).keys()
@@ -28,36 +28,34 @@ COSINE = {
 }
 
 
-def _model(policy):
-    """Return a model with weights of one, two and three axes."""
-    model = keras.Sequential(
-        [
-            keras.layers.Embedding(6, 4, name="embedding", dtype=policy),
-            keras.layers.LayerNormalization(name="norm", dtype=policy),
-            keras.layers.EinsumDense(
-                "abc,cde->abde", (None, 2, 3), name="heads", dtype=policy
-            ),
-            keras.layers.Dense(5, name="dense", dtype=policy),
-        ],
-        name="model",
-    )
-    model.build((None, 3))
-    with keras.name_scope("unused"):  # changes Keras's numbers of names
-        keras.Variable(0.0)
-    return model
+# Layers, their weights of one, two and three axes, and the shapes of these.
+WEIGHTS = [
+    ("embedding", "embeddings", (6, 4)),
+    ("norm", "gamma", (4,)),
+    ("norm", "beta", (4,)),
+    ("heads", "kernel", (4, 2, 3)),
+    ("dense", "kernel", (3, 5)),
+    ("dense", "bias", (5,)),
+]
 
 
 class Training:
-    """A small model whose gradients are random."""
+    """Weights whose gradients are random.
+
+    To checkpoints, which read only its weights, it is also the model.
+    """
 
     def __init__(self, hparams, policy="float32"):
-        # For the initial weights. Keras's function for all generators would
-        # empty TensorFlow's cache of kernels, too.
-        random.seed(1)
-        self.model, self.hparams = _model(policy), hparams
-        self.weights = self.model.trainable_variables
+        self.hparams, self.weights = hparams, []
+        for layer, name, shape in WEIGHTS:
+            with keras.name_scope("model"), keras.name_scope(layer):
+                value = numpy_layers.normal(*shape)
+                self.weights.append(keras.Variable(value, name=name))
+        self.trainable_variables = self.weights
         self.optimizer = optimizer.build(hparams, self.weights, policy)
-        self.variables = [*self.model.weights, *self.optimizer.variables]
+        self.variables = [*self.weights, *self.optimizer.variables]
+        with keras.name_scope("unused"):  # changes Keras's numbers of names
+            keras.Variable(0.0)
 
     def update(self, *numbers):
         """Apply gradients of seeds; with a loss scale, that of 3 overflows."""
@@ -75,9 +73,7 @@ class Training:
             self.optimizer.apply(gradients, self.weights)
 
     def checkpoints(self, folder):
-        return CheckpointManager(
-            self.model, self.optimizer, folder, 20, VOCABULARY
-        )
+        return CheckpointManager(self, self.optimizer, folder, 20, VOCABULARY)
 
     def values(self):
         return [variable.numpy() for variable in self.variables]
@@ -167,7 +163,7 @@ def test_checkpoint_names_slots_by_kind_and_path(
     training_of, name, slots, others
 ):
     training = training_of(optimizer=name, ema_decay=0.5)
-    state = checkpoints.training_state(training.model, training.optimizer)
+    state = checkpoints.training_state(training, training.optimizer)
     assert {name for name in state if "dense/kernel" in name} == {
         f"{kind}/dense/kernel" for kind in ("weights", *slots.split())
     }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import types
 
 import keras
 import numpy as np
@@ -15,6 +14,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import batches
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import randomness
+from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
 from t2t_repro.training import cross_entropy, step
@@ -24,17 +24,15 @@ class TinyModel:
     """A model of two matrices, with random numbers and an auxiliary loss."""
 
     def __init__(self, vocab_size, width=4):
-        self.embedding, output = (
-            keras.Variable(tf.zeros((vocab_size, width)), name=name)
-            for name in ("embedding", "output")
+        self.embedding = keras.Variable(
+            tf.zeros((vocab_size, width)), name="embedding"
         )
-        bias = keras.Variable(tf.zeros(vocab_size), name="bias")
-        self.weights = self.trainable_variables = [self.embedding, output, bias]
-        self.output_layer = types.SimpleNamespace(
-            weight=output,
-            bias=bias,
-            logits=lambda x: x @ tf.transpose(output.value) + bias.value,
+        self.output_layer = Embedding(
+            vocab_size, width, use_bias=True, name="output"
         )
+        self.output_layer.build()
+        self.weights = [self.embedding, *self.output_layer.weights]
+        self.trainable_variables = self.weights
 
     def hidden_states(self, batch, rng):
         inputs, states = (
@@ -216,9 +214,7 @@ MOE = TRANSFORMER | {"expert_filter_size": 8, "num_experts": 4}
     ("name", "settings"),
     [
         ("tiny", TRANSFORMER | {"layer_prepostprocess_dropout": 0.1}),
-        # A loss per target token, and random numbers.
         ("toy_gru", {"hidden_size": 8}),
-        ("toy_convolution", {"hidden_size": 8}),
         (
             "transformer_moe_tiny",
             MOE | {"importance_loss_weight": 0.0, "load_loss_weight": 0.0},
