@@ -236,7 +236,7 @@ OF_RANDOM_WEIGHTS = {
     ),
     "additive_attention": Random("base_additive", "separate"),
     "toy_gru": Random("toy_gru", "characters"),
-    "toy_convolution": Random("toy_convolution", "shared"),
+    "bytenet": Random("bytenet_tiny", "shared"),
 }
 
 

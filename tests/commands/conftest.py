@@ -14,11 +14,10 @@ HPARAMS = (
 )
 LETTERS = "abcdefghijkl"
 USR_DIR = ROOT / "tests" / "toys"
-# hparams sets, of the models of tests/toys and of ours, each with settings of
+# hparams sets, of the model of tests/toys and of ours, each with settings of
 # its own.
 TOYS = {
     "toy_gru": "attention_size=8",
-    "toy_convolution": "kernel_width=2,target_ratio=2",
     "tiny": "filter_size=32,num_heads=2,num_hidden_layers=1",
     "gnmt_tiny": "num_decoder_layers=2",
     "deep_att_tiny": "num_decoder_layers=2",

@@ -9,7 +9,6 @@ LINES = ["a b c d e", "", "f g", "h i j k l a b"]
 # Models with attention over the source; the others have no such signature.
 ATTENTIVE = {
     "toy_gru": True,
-    "toy_convolution": False,
     "gnmt_tiny": True,
     "deep_att_tiny": True,
     "moe_tiny": True,
@@ -53,8 +52,8 @@ def test_rival_is_trained_searched_exported_and_served(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
-def test_toy_has_bucketed_batches_and_a_report_with_its_attention(
+@pytest.mark.parametrize("name", ["toy_gru", "bytenet_tiny"])
+def test_model_has_bucketed_batches_and_a_report_with_its_attention(
     name, train_toy, read_checkpoint
 ):
     toy = train_toy(name)
@@ -67,7 +66,7 @@ def test_toy_has_bucketed_batches_and_a_report_with_its_attention(
     page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
     words = re.sub(r"(<[^>]*>|\s)+", " ", page)
     assert f" Parameters {parameters:,} " in words
-    reason = "No pictures: toy_convolution has no attention weights."
+    reason = "No pictures: bytenet has no attention weights."
     assert (reason in words) != ATTENTIVE[name]
     # All heads of the only layer.
     assert page.count("data:image/png") == ATTENTIVE[name]

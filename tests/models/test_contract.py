@@ -1,4 +1,4 @@
-"""Tests of the model interface on every model, and on two toy models."""
+"""Tests of the model interface on every model, and on a toy model."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ ROW_MODELS = (
     "gnmt_tiny deep_att_tiny convs2s_tiny bytenet_tiny neural_gpu_tiny".split()
 )
 MODELS = ROW_MODELS + (
-    "transformer toy_gru toy_convolution moe_tiny transformer_moe_tiny".split()
+    "transformer toy_gru moe_tiny transformer_moe_tiny".split()
 )
 every_model = pytest.mark.parametrize("name", MODELS)
 # Variants of the Transformer that change decode_step() or the cache, most of
