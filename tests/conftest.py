@@ -12,6 +12,7 @@ import sys
 
 import hypothesis
 import numpy as np
+import page_definitions
 import pytest
 
 from t2t_repro import registry
@@ -211,9 +212,11 @@ def say(registries):
 
 @pytest.fixture(scope="module")
 def toys():
-    """Register the models and sets of tests/toys, for one module of tests."""
+    """Register what tests/toys and docs/hparams.md define, for one module."""
     with pytest.MonkeyPatch.context() as patch:
         keep_entries(patch)
+        for module in ("updates", "focal"):
+            page_definitions.register(module)
         for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
             runpy.run_path(str(path))
         yield

@@ -1,20 +1,10 @@
-"""Losses in the place of cross-entropy, which test their registry."""
+"""Losses beside that of docs/hparams.md, and what is none."""
 
 from keras import ops
 
 from t2t_repro.layers import randomness
 from t2t_repro.registry import losses
 from t2t_repro.training.losses import cross_entropy
-
-
-@losses.register("focal")
-def focal(batch, states, output_layer, rng, gamma=2.0):
-    """Weight each token by (1 - p)^gamma (arXiv 1708.02002)."""
-    log_probs = ops.log_softmax(output_layer.logits(states))
-    targets = batch["targets"][..., None]
-    log_p = ops.take_along_axis(log_probs, targets, axis=-1)[..., 0]
-    loss = -((1 - ops.exp(log_p)) ** gamma) * log_p
-    return {"focal": (loss, "target_tokens")}  # [B, T]
 
 
 @losses.register("noisy")

@@ -1,11 +1,10 @@
 """Tests of the check of a model's rules, by models that break one each."""
 
 import dataclasses
-import pathlib
-import re
 
 import keras
 import numpy as np
+import page_definitions
 import pytest
 from keras import ops
 
@@ -158,11 +157,7 @@ def test_layer_whose_outputs_differ_is_named(toys, monkeypatch):
 
 @pytest.mark.usefixtures("registries")
 def test_sublayers_of_the_page_follow_the_rules_in_16_bits():
-    page = pathlib.Path(__file__).parents[2] / "docs" / "hparams.md"
-    (block,) = re.findall(
-        r"```python\n# definitions/parts.py\n(.*?)```", page.read_text(), re.S
-    )
-    exec(block, {"__name__": "parts"})
+    page_definitions.register("parts")
     hparams = dataclasses.replace(
         registry.build_hparams("tiny_parts"), num_hidden_layers=1
     )

@@ -186,8 +186,8 @@ def test_every_schedule_of_keras_is_tested():
     ("name", "arguments", "rates", "peak"),
     [
         # Rates of updates 1, 6, 41 and 91.
-        ("trapezoid", "", (0.0, 0.25, 0.5, 0.1), 11),
-        ("trapezoid", "cooldown=0.25", (0.0, 0.25, 0.5, 0.2), 11),
+        ("trapezoid", "", (0.0, 0.25, 0.5, 0.25), 11),
+        ("trapezoid", "cooldown=0.5", (0.0, 0.25, 0.5, 0.1), 11),
         ("halving", "every=40", (0.5, 0.5, 0.25, 0.125), 1),
     ],
 )
