@@ -3,6 +3,8 @@
 tests/test_hparam.py has the rules of single settings.
 """
 
+import dataclasses
+
 import pytest
 from cases import read_cases
 
@@ -108,6 +110,23 @@ tiny loss=cross_entropy:x=1
 tiny loss=no_call
     instances of NoCall cannot be called
 """)
+
+
+WRONG_CONVOLUTIONS = (  # fairseq's lists have commas
+    "512 512x3,512x3 512x3+ 0x3 512x0 512x3*0 512x3*-1 512x3*2001 "
+    "512x3*1000+512x3*1001 131073x3 512x1025 99999999999999999999x3 ٥x3"
+).split()
+
+
+@pytest.mark.parametrize("text", ["", *WRONG_CONVOLUTIONS])
+def test_wrong_convolutions_are_refused_by_name(text):
+    for name in ("encoder_convolutions", "decoder_convolutions"):
+        with pytest.raises(errors.UserError) as raised:
+            convs2s = registry.build_hparams("convs2s_tiny")
+            dataclasses.replace(convs2s, **{name: text})
+        message = str(raised.value)
+        assert message.startswith(f"hparam {name} must be CHANNELSxWIDTH*")
+        assert message.endswith(f"; got {text!r}.")
 
 
 @pytest.mark.usefixtures("toys")

@@ -18,6 +18,7 @@ OPTIONS = {
     "base": {},
     "channels": {"attention_key_channels": 6, "attention_value_channels": 4},
     "restricted": {"restricted_attention": 2},
+    "grouped": {"num_key_value_heads": 1, "norm": "rms", "pos": "rotary"},
     "pre-norm": {
         "layer_preprocess_sequence": "n",
         "layer_postprocess_sequence": "da",

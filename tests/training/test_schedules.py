@@ -74,6 +74,24 @@ def test_golden_learning_rates(name, rates, peak):
     assert highest == pytest.approx(peak, rel=TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    ("name", "constant", "epoch"),
+    [("convs2s", 50, 93_750), ("convs2s_iwslt", 200, 1_250)],
+)
+@pytest.mark.usefixtures("tiny_hparams")
+def test_rate_of_convs2s_is_a_quarter_then_a_tenth_of_it_each_epoch(
+    name, constant, epoch
+):
+    hparams = registry.build_hparams(name)
+    for number, rate in enumerate((0.25, 0.025, 0.0025, 0.00025)):
+        first = (constant + number - 1) * epoch + 2 if number else 1
+        last = (constant + number) * epoch + 1
+        for step in (first, last):
+            found = float(schedules.learning_rate(hparams, step))
+            assert found == pytest.approx(rate)
+    assert hparams.train_steps == (constant + 3) * epoch
+
+
 def test_schedule_factors_multiply_and_count_from_0(base):
     for schedule, at_1, at_26, at_401 in (
         ("constant", 3.0, 3.0, 3.0),
