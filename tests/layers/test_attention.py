@@ -13,33 +13,21 @@ from t2t_repro.layers import attention, randomness
 
 B, T, L, D, H = 2, 3, 5, 8, 4
 KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
-SETTINGS = {
-    "hidden_size": D,
-    "num_heads": H,
-    "key_channels": KEYS,
-    "value_channels": VALUES,
-    "attention_type": "dot_product",
-    "dropout_rate": 0.0,
-}
 
 
-def _mask():
-    """Return bool [B, T, L] in which every query sees key 0."""
-    mask = np.random.default_rng(0).random((B, T, L)) < 0.5
-    mask[:, :, 0] = True
-    return mask
-
-
-def _layer(**changes):
-    layer = attention.MultiHeadAttention(**SETTINGS | changes, name="attention")
+def _layer(dropout_rate=0.0, dtype="float32"):
+    layer = attention.MultiHeadAttention(
+        hidden_size=D,
+        num_heads=H,
+        key_channels=KEYS,
+        value_channels=VALUES,
+        attention_type="dot_product",
+        dropout_rate=dropout_rate,
+        dtype=dtype,
+        name="attention",
+    )
     layer(normal(B, T, D), np.ones((1, 1, T, L), bool), normal(B, L, D))
     return layer
-
-
-def _project_heads(outputs, layer):
-    """Return [B, T, D] of the outputs [B, H, T, K] of all heads."""
-    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
-    return side_by_side @ layer.output_projection.kernel.numpy()
 
 
 def test_fully_masked_query_gives_finite_output(dtype):
@@ -66,7 +54,9 @@ def test_dropout_acts_on_attention_weights():
     layer = _layer(dropout_rate=0.4)
     plain = _layer()
     plain.set_weights(layer.get_weights())
-    x, memory, mask = normal(B, T, D), normal(B, L, D), _mask()[:, None]
+    x, memory = normal(B, T, D), normal(B, L, D)
+    mask = np.random.default_rng(0).random((B, 1, T, L)) < 0.5
+    mask[..., 0] = True  # every query sees a key
     rng = randomness.step_rng(1, 2, 0, B)
     output, returned_weights = layer(x, mask, memory, rng=rng)
     kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), rng=rng))
@@ -74,8 +64,9 @@ def test_dropout_acts_on_attention_weights():
     _, weights = plain(x, mask, memory)
     np.testing.assert_allclose(returned_weights, weights, atol=1e-5)
     _, value = layer.project_memory(ops.convert_to_tensor(memory))
-    outputs = (kept * np.asarray(weights)) @ np.asarray(value)
-    expected = _project_heads(outputs, layer)
+    outputs = (kept * np.asarray(weights)) @ np.asarray(value)  # [B, H, T, K]
+    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
+    expected = side_by_side @ layer.output_projection.kernel.numpy()
     np.testing.assert_allclose(output, expected, atol=1e-5)
 
 

@@ -9,8 +9,6 @@ from numpy_layers import normal
 from t2t_repro.layers import dense
 from t2t_repro.runtime import cpu
 
-D = 5
-
 
 @pytest.mark.parametrize(
     ("instructions", "columns"), [("AVX2", 528), ("AVX512", 512)]

@@ -15,12 +15,9 @@ SEQUENCES = [POST_NORM, PRE_NORM, ("none", "da"), ("n", "dan")]
 
 
 class _Doubled(keras.layers.Layer):
-    """Sublayer 2 x without weights, which stores the rng it receives."""
-
-    rng = None
+    """Sublayer 2 x without weights."""
 
     def call(self, x, rng=None):
-        self.rng = rng
         return 2 * x
 
 
@@ -45,23 +42,22 @@ def _norm(x, layer):
     return (x - mean) / np.sqrt(variance + 1e-6) * gain + bias
 
 
-def _expected(block, sequences, x, kept=1.0):
+def _expected(block, sequences, kept):
     """Compute the table of sublayers.py; `kept` is the dropout mask."""
-    before = _norm(x, block.input_norm) if sequences[0] == "n" else x
-    after = x + 2 * before * kept
+    before = _norm(X, block.input_norm) if sequences[0] == "n" else X
+    after = X + 2 * before * kept
     return _norm(after, block.norm) if sequences[1] == "dan" else after
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_sublayer_output_only(sequences):
-    block, x = _block(sequences, rate=0.4), X
+    block = _block(sequences, rate=0.4)
     rng = randomness.step_rng(1, 2, 0, SHAPE[0])
     kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
     assert 0 < (kept == 0).mean() < 1
-    expected = _expected(block, sequences, x, kept)
-    np.testing.assert_allclose(block(x, rng=rng), expected, atol=1e-5)
-    expected = _expected(block, sequences, x)
-    np.testing.assert_allclose(block(x), expected, atol=1e-5)
+    for actual, mask in ((block(X, rng=rng), kept), (block(X), 1.0)):
+        expected = _expected(block, sequences, mask)
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("offset", [0.0, 256.0])
