@@ -6,25 +6,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.io import arguments
 from t2t_repro.runtime import keras_compat
-
-OPTIMIZERS = [
-    cls
-    for name, cls in arguments.subclasses(
-        keras.optimizers, keras.optimizers.Optimizer
-    ).items()
-    if name not in ("loss_scale_optimizer", "multi_optimizer")
-]
-
-
-def _weights():
-    """Return a matrix and a vector, whose paths have two parts."""
-    with keras.name_scope("layer"):
-        return [
-            keras.Variable(np.ones((3, 4), np.float32), name="kernel"),
-            keras.Variable(np.ones(4, np.float32), name="bias"),
-        ]
 
 
 @pytest.mark.parametrize("floatx", ["float16", "float64"])
@@ -86,20 +68,6 @@ def test_all_layers_finds_nested_layers_once():
     layers = keras_compat.all_layers(outer)
     for layer in (outer, shared, inner, outer.stack[1]):
         assert sum(item is layer for item in layers) == 1
-
-
-@pytest.mark.parametrize("cls", OPTIMIZERS)
-def test_slots_are_in_lists_in_the_order_of_weights(cls):
-    weights = _weights()
-    built = cls(use_ema=True)
-    built.build(weights)
-    entries = list(keras_compat.optimizer_variables(built))
-    assert [id(v) for v, _, _ in entries] == [id(v) for v in built.variables]
-    no_weight = {name for _, name, index in entries if index is None}
-    assert no_weight <= {"_iterations", "_learning_rate", "_u_product"}
-    for variable, _, index in entries:
-        if index is not None:
-            assert ("kernel", "bias")[index] in variable.name
 
 
 @pytest.mark.parametrize("scaled", [False, True])
