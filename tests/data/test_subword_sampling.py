@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import operator
+from unittest import mock
 
 import numpy as np
 import plans
@@ -12,11 +13,10 @@ import pytest
 from scipy import stats
 from small_corpora import write_ids
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches, corpus, subword_sampling
 from t2t_repro.data.subword_sampling import BpeDropout, UnigramSampling
 from t2t_repro.problem import build_problem
-from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEXTS = ["aab", "aa", "ab", "ba", "bb", "abba", "a", "b"]
@@ -210,28 +210,13 @@ def test_planned_lengths_keep_the_pairs_that_max_length_admits(pairs):
     assert unchanged is pairs.lengths
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    return registry.build_hparams("tiny")
-
-
-class Pieces(Vocabulary):
-    size = SIZE
-
-    def scored_pieces(self):
-        return PIECES
-
-
-def vocabulary():
-    return Pieces(b"")
-
-
 @pytest.mark.parametrize("sides", ["both", "inputs", "targets"])
-def test_hparams_choose_the_sides(tiny, pairs, sides):
+def test_hparams_choose_the_sides(tiny_hparams, pairs, sides):
     hparams = dataclasses.replace(
-        tiny, unigram_alpha=0.2, subword_sampling_sides=sides
+        tiny_hparams, unigram_alpha=0.2, subword_sampling_sides=sides
     )
-    pair = Vocabularies(vocabulary(), vocabulary())
+    vocabulary = mock.Mock(size=SIZE, scored_pieces=lambda: PIECES)
+    pair = Vocabularies(vocabulary, vocabulary)
     built = subword_sampling.build(hparams, pair, 1)
     assert tuple(built.methods) == (
         corpus.SIDES if sides == "both" else (sides,)
@@ -256,17 +241,17 @@ def test_hparams_choose_the_sides(tiny, pairs, sides):
     ],
 )
 def test_vocabulary_without_the_sampling_is_refused(
-    tiny, changes, kind, advice
+    tiny_hparams, changes, kind, advice
 ):
     problem = build_problem("number_words_ende", f"vocabulary_type={kind}")
-    problem.check_hparams(tiny)
+    problem.check_hparams(tiny_hparams)
     name = next(iter(changes))
     message = (
         f"{name}={changes[name]} cannot sample.*of the type {kind}: "
         f".*Set {name}.*{advice}$"
     )
     with pytest.raises(errors.UserError, match=f"(?s){message}"):
-        problem.check_hparams(dataclasses.replace(tiny, **changes))
+        problem.check_hparams(dataclasses.replace(tiny_hparams, **changes))
 
 
 SAMPLES = 20_000

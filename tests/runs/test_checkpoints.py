@@ -58,13 +58,6 @@ def test_error_if_the_chiefs_checkpoint_is_not_visible(saved, target, tmp_path):
         target.checkpoints(tmp_path).restore(7)
 
 
-def test_restore_without_checkpoints_changes_nothing(target, tmp_path):
-    target.set(7)
-    before = target.values()
-    assert target.checkpoints(tmp_path / "new").restore_latest() is None
-    target.assert_is(before)
-
-
 def test_restore_on_replicas_sets_every_copy(saved, strategy_of):
     with strategy_of(2).scope():
         replicated = State()
