@@ -23,19 +23,15 @@ def _convolve(x, kernel, bias, dilation, causal):
     return y
 
 
-def _layer(width=3, dilation=2, causal=True):
-    layer = convolution.DilatedConvolution(4, width, dilation, causal)
-    layer.build((None, None, 3))
-    layer.set_weights([normal(width, 3, 4), normal(4)])
-    return layer
-
-
 @pytest.mark.parametrize(
     ("width", "dilation"), [(1, 1), (3, 1), (5, 3), (3, 16)]
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_convolution_equals_sum_over_taps(width, dilation, causal):
-    layer, x = _layer(width, dilation, causal), normal(2, 9, 3)
+    layer = convolution.DilatedConvolution(4, width, dilation, causal)
+    layer.build((None, None, 3))
+    layer.set_weights([normal(width, 3, 4), normal(4)])
+    x = normal(2, 9, 3)
     expected = _convolve(x, *layer.get_weights(), dilation, causal)
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
     empty = layer(ops.zeros((0, 9, 3)))

@@ -28,12 +28,6 @@ def test_looked_up_vectors_are_rows_and_last_row_beyond_the_table():
     np.testing.assert_array_equal(layer(np.int32(7)), table[7])
 
 
-def _table(layer, length, size):
-    """Return the encodings [length, D] that a layer adds."""
-    x, positions = np.zeros((1, length, size)), np.arange(length)[None]
-    return np.asarray(layer(x, positions), np.float32)[0]
-
-
 @pytest.mark.parametrize("layer_class", SINUSOIDS)
 @pytest.mark.parametrize(("length", "size"), [(300, 64), (9, 2)])
 def test_encodings_equal_formula_of_section_3_5(layer_class, length, size):
@@ -46,7 +40,8 @@ def test_encodings_equal_formula_of_section_3_5(layer_class, length, size):
     expected = np.concatenate([sines, cosines], 1)
     if layer_class is embedding.Sinusoids:
         expected = np.stack([sines, cosines], -1).reshape(length, size)
-    actual = _table(layer_class(first_position=2), length, size)
+    layer = layer_class(first_position=2)
+    actual = layer(np.zeros((1, length, size)), np.arange(length)[None])[0]
     # Angles near 300 and near 64 are 3e-5 and 4e-6 apart in float32.
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     np.testing.assert_allclose(actual[:64], expected[:64], atol=3e-5)

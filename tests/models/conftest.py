@@ -36,20 +36,18 @@ def transformer_of(build_transformer):
 
 @pytest.fixture(scope="package")
 def build_small(randomize):
-    """A function of a set, changes, a vocabulary's size and a dtype policy.
+    """A function of a set, changes, and a vocabulary's size.
 
     It returns a model with random weights, which has 8 channels unless
     `changes` say otherwise.
     """
 
-    def build(
-        hparams_set, changes, vocab_size=12, dtype="float32", matrices=0.3
-    ):
+    def build(hparams_set, changes, vocab_size=12):
         hparams = dataclasses.replace(
             registry.build_hparams(hparams_set), **{"hidden_size": 8} | changes
         )
-        model = building.build(hparams, vocab_size, dtype)
-        randomize(model, matrices=matrices)
+        model = building.build(hparams, vocab_size)
+        randomize(model)
         return model
 
     return build

@@ -54,24 +54,17 @@ CASES = [
 ]
 
 
-class Trial(NamedTuple):
-    """A model with PyTorch's weights, a batch, and PyTorch's results."""
-
-    model: object
-    batch: dict
-    expected: dict
-    floor: int
-
-
 @pytest.fixture(
     scope="module",
     params=CASES,
     ids=lambda case: f"{case.results or case.file}-{case.batch}",
 )
 def trial(request):
+    """Return a model with PyTorch's weights, a batch, results, and a floor."""
     registry.load_definitions()
     case = request.param
-    golden = _read(case.file)
+    with np.load(FOLDER / f"pytorch_{case.file}.npz") as arrays:
+        golden = dict(arrays)
     expected = _under(golden, case.results) if case.results else golden
     weights = _under(expected, "weights") or _under(golden, "weights")
     hparams = dataclasses.replace(
@@ -88,12 +81,7 @@ def trial(request):
         name: tf.constant(array, tf.int32)
         for name, array in _under(golden, case.batch).items()
     }
-    return Trial(model, batch, expected, case.floor)
-
-
-def _read(file):
-    with np.load(FOLDER / f"pytorch_{file}.npz") as arrays:
-        return dict(arrays)
+    return model, batch, expected, case.floor
 
 
 def _under(golden, folder):

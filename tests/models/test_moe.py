@@ -25,8 +25,8 @@ def _rng(first_row=0, rows=2):
     return randomness.step_rng(3, 5, first_row, rows)
 
 
-def _gating(k=2):
-    layer = moe.NoisyTopKGating(E, k, name="gating")
+def _gating():
+    layer = moe.NoisyTopKGating(E, 2, name="gating")
     layer(X[:1, :1])
     layer.set_weights([normal(D, E, seed=1), normal(D, E, seed=2)])
     return layer
@@ -59,17 +59,12 @@ def test_losses_are_float32_in_mixed_precision(dtype):
         assert keras.backend.standardize_dtype(loss.dtype) == "float32"
 
 
-def _mixture(k=2):
-    layer = moe.MixtureOfExperts(E, k, F, name="mixture")
+def test_graph_of_any_batch_needs_no_xla():
+    """TensorFlow Serving has no XLA; a batch may even be empty."""
+    layer = moe.MixtureOfExperts(E, 2, F, name="mixture")
     layer(X[:1, :1])
     for seed, weight in enumerate(layer.weights):
         weight.assign(normal(*weight.shape, seed=seed))
-    return layer
-
-
-def test_graph_of_any_batch_needs_no_xla():
-    """TensorFlow Serving has no XLA; a batch may even be empty."""
-    layer = _mixture()
     compute = tf.function(
         lambda x: layer(x)[0],
         input_signature=[tf.TensorSpec([None, None, D])],

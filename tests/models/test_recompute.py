@@ -88,6 +88,5 @@ def test_recomputed_layers_run_twice(models, rows, monkeypatch):
 
 
 def test_attention_weights_are_complete_without_gradients(models, rows):
-    """At inference recompute_grad has no effect on attention weights."""
     for pair in zip(*(m.attention_weights(rows) for m in models), strict=True):
         np.testing.assert_allclose(*pair, atol=1e-5)

@@ -93,7 +93,6 @@ def write_files(root, files):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return root
 
 
 X86 = "processor : 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2\n"

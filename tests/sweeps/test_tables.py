@@ -79,9 +79,6 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     assert big["seeds_needed"] == 1
 
 
-NOISE = {"noise": Row([0.0, 2.0])}  # deviation sqrt(2), one degree of freedom
-
-
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 10, 41, 300])
 @pytest.mark.parametrize("probability", [0.8, 0.975, 1 - 0.05 / 38])
 def test_quantiles_are_those_of_students_t(probability, freedom):
@@ -92,11 +89,9 @@ def test_quantiles_are_those_of_students_t(probability, freedom):
 
 def test_pooled_deviation_weights_rows_by_degrees_of_freedom():
     """Sums of squares 2 and 2, degrees of freedom 1 and 2: sqrt(4 / 3)."""
-    rows = NOISE | {"other": Row([4.0, 5.0, 6.0])}
-    assert tables.pooled_deviation(rows) == (
-        pytest.approx((4 / 3) ** 0.5),
-        3,
-    )
+    rows = {"one": Row([0.0, 2.0]), "other": Row([4.0, 5.0, 6.0])}
+    deviation = pytest.approx((4 / 3) ** 0.5)
+    assert tables.pooled_deviation(rows) == (deviation, 3)
 
 
 def test_seeds_needed_equals_literal_value():
