@@ -222,6 +222,26 @@ def toys():
         yield
 
 
+@pytest.fixture
+def register_model(monkeypatch, tiny_hparams):
+    """Return a function that registers only a model, and returns its hparams.
+
+    The model is called "mine", has one layer, and two vocabularies.
+    """
+
+    def register(cls):
+        registry.models.register("mine", hparams=type(tiny_hparams))(cls)
+        return dataclasses.replace(
+            tiny_hparams,
+            model="mine",
+            num_hidden_layers=1,
+            shared_embedding_and_softmax_weights=False,
+        )
+
+    monkeypatch.setattr(registry.models, "_entries", {})
+    return register
+
+
 @pytest.fixture(scope="module")
 def kept_abstract_models():
     """Build a model without values once for a module, which reads shapes."""

@@ -259,18 +259,14 @@ def test_one_embedding_needs_one_vocabulary(name):
         building.build_abstract(hparams, V, SOURCE_V)
 
 
-def test_packed_rows_of_other_models_are_refused(toys):
-    hparams = registry.build_hparams("toy_gru")
-    packed = dataclasses.replace(hparams, batching="packed")
+def test_packed_rows_and_recomputation_in_other_models_are_refused(toys):
+    gru, moe = map(registry.build_hparams, ("toy_gru", "transformer_moe_tiny"))
     message = "'toy_gru' takes one sentence a row. Use --hparams=batching="
     with pytest.raises(errors.UserError, match=message):
-        building.check_model(packed)
-
-
-@pytest.mark.parametrize("name", ["toy_gru", "transformer_moe_tiny"])
-def test_recomputation_in_other_models_is_refused(toys, name):
-    with pytest.raises(errors.UserError, match="cannot recompute activations"):
-        building.check_model(registry.build_hparams(name), recompute_grad=True)
+        building.check_model(dataclasses.replace(gru, batching="packed"))
+    for hparams in (gru, moe):
+        with pytest.raises(errors.UserError, match="cannot recompute activ"):
+            building.check_model(hparams, recompute_grad=True)
 
 
 def test_ctranslate2_lacks_mixtures(build):
@@ -297,34 +293,6 @@ def test_settings_of_another_model_are_refused(toys, name, model, message):
     wrong = dataclasses.replace(hparams, model=model)
     with pytest.raises(errors.UserError, match=f"settings of {message}"):
         building.check_model(wrong)
-
-
-@pytest.fixture
-def mine(monkeypatch, tiny_hparams):
-    """A function that registers a model, and returns its hparams."""
-    monkeypatch.setattr(registry.models, "_entries", {})
-
-    def register(cls):
-        registry.models.register("mine", hparams=type(tiny_hparams))(cls)
-        return dataclasses.replace(
-            tiny_hparams,
-            model="mine",
-            shared_embedding_and_softmax_weights=False,
-        )
-
-    return register
-
-
-class _Broken(transformer.Transformer):
-    """Transformer with an additional layer that violates a rule."""
-
-    def __init__(self, hparams, vocab_size, **kwargs):
-        super().__init__(hparams, vocab_size, **kwargs)
-        self.added = self.broken_layer()
-
-    def encode(self, *args, **kwargs):
-        memory, weights = super().encode(*args, **kwargs)
-        return self.added(memory), weights
 
 
 class _Pair(keras.layers.Layer):
@@ -363,10 +331,20 @@ class _Pair(keras.layers.Layer):
         ),
     ],
 )
-def test_layer_that_violates_a_rule_is_named(mine, broken_layer, message):
-    methods = {"broken_layer": staticmethod(broken_layer)}
+def test_layer_that_violates_a_rule_is_named(
+    register_model, broken_layer, message
+):
+    class Broken(transformer.Transformer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.added = broken_layer()
+
+        def encode(self, *args, **kwargs):
+            memory, weights = super().encode(*args, **kwargs)
+            return self.added(memory), weights
+
     with pytest.raises(errors.UserError, match=message):
-        building.build(mine(type("Broken", (_Broken,), methods)), V)
+        building.build(register_model(Broken), V)
 
 
 class _BuiltApart(transformer.Transformer):
@@ -415,18 +393,20 @@ class _OneVocabulary(transformer.Transformer):
         (_OneVocabulary, "does not take source_vocab_size.*[*][*]kwargs"),
     ],
 )
-def test_mistake_that_keras_does_not_explain_is_explained(mine, cls, message):
+def test_mistake_that_keras_does_not_explain_is_explained(
+    register_model, cls, message
+):
     with pytest.raises(errors.UserError, match=f"(?s){message}"):
-        building.build(mine(cls), V, source_vocab_size=SOURCE_V)
+        building.build(register_model(cls), V, source_vocab_size=SOURCE_V)
 
 
-def test_other_errors_of_a_model_stay_as_they_are(mine):
+def test_other_errors_of_a_model_stay_as_they_are(register_model):
     class Wrong(transformer.Transformer):
         def hidden_states(self, batch, rng=None):
             raise ValueError("of the user")
 
     with pytest.raises(ValueError, match="of the user"):
-        building.build(mine(Wrong), V)
+        building.build(register_model(Wrong), V)
 
 
 def test_flops_of_another_arithmetic_are_noted(toys):

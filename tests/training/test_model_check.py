@@ -15,34 +15,29 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import model_check
 
 
-def states(model, batch, rng=None):
-    return Transformer.hidden_states(model, batch, rng).states
-
-
 class TargetSeen(Transformer):
     def hidden_states(self, batch, rng=None):
         seen = self.targets_embedding(batch["targets"])
-        return HiddenStates(states(self, batch, rng) + seen)
+        return HiddenStates(super().hidden_states(batch, rng).states + seen)
 
 
 class PositionsOfTheRow(Transformer):
     def hidden_states(self, batch, rng=None):
         positions = ops.cumsum(ops.ones_like(batch["targets"]), axis=1) - 1
-        return HiddenStates(
-            states(self, batch | {"targets_position": positions}, rng)
-        )
+        batch = batch | {"targets_position": positions}
+        return super().hidden_states(batch, rng)
 
 
 class MeanOfTheRow(Transformer):
     def hidden_states(self, batch, rng=None):
         embedded = self.inputs_embedding(batch["inputs"])
         mean = ops.mean(embedded, axis=1, keepdims=True)
-        return HiddenStates(states(self, batch, rng) + mean)
+        return HiddenStates(super().hidden_states(batch, rng).states + mean)
 
 
 class NumbersOfThePass(Transformer):
     def hidden_states(self, batch, rng=None):
-        x = states(self, batch, rng)
+        x = super().hidden_states(batch, rng).states
         if rng is None:
             return HiddenStates(x)
         noise = np.random.default_rng(x.shape[0]).normal(size=x.shape[1:])
@@ -51,8 +46,8 @@ class NumbersOfThePass(Transformer):
 
 class Infinite(Transformer):
     def hidden_states(self, batch, rng=None):
-        x = self.decoder.layers[0].ffn.norm(states(self, batch, rng))
-        return HiddenStates(x / 0.0)
+        x = super().hidden_states(batch, rng).states
+        return HiddenStates(self.decoder.layers[0].ffn.norm(x) / 0.0)
 
 
 class UnusedWeight(Transformer):
@@ -91,26 +86,13 @@ class LayerOfTheStep(Transformer):
 
 class LayerOfEachCall(Transformer):
     def hidden_states(self, batch, rng=None):
-        x = states(self, batch, rng)
+        x = super().hidden_states(batch, rng).states
         return HiddenStates(keras.layers.Dense(x.shape[-1], name="new")(x))
 
 
 class OneVocabulary(Transformer):
     def __init__(self, hparams, vocab_size, source_vocab_size=None, **kwargs):
         super().__init__(hparams, vocab_size, **kwargs)
-
-
-@pytest.fixture
-def like_tiny(monkeypatch):
-    """Return a function that registers a model; it returns its hparams."""
-    monkeypatch.setattr(registry.models, "_entries", {})
-
-    def register(cls):
-        tiny = registry.build_hparams("tiny")
-        registry.models.register("mine", hparams=type(tiny))(cls)
-        return dataclasses.replace(tiny, num_hidden_layers=1, model="mine")
-
-    return register
 
 
 @pytest.mark.parametrize(
@@ -129,15 +111,13 @@ def like_tiny(monkeypatch):
         (StateNeverCompacted, r"logits of decode_step\(\).*at step 2"),
     ],
 )
-def test_rule_that_a_model_breaks_is_named(like_tiny, cls, message):
+def test_rule_that_a_model_breaks_is_named(register_model, cls, message):
     with pytest.raises(errors.UserError, match=f"'mine' breaks .*{message}"):
-        model_check.check(like_tiny(cls))
+        model_check.check(register_model(cls))
 
 
-def test_model_that_ignores_source_vocab_size_is_refused(like_tiny):
-    hparams = dataclasses.replace(
-        like_tiny(OneVocabulary), shared_embedding_and_softmax_weights=False
-    )
+def test_model_that_ignores_source_vocab_size_is_refused(register_model):
+    hparams = register_model(OneVocabulary)
     model_check.check(hparams)
     with pytest.raises(errors.UserError, match="30 is refused, .*source_vocab"):
         model_check.check(hparams, separate=True)
