@@ -5,9 +5,8 @@ import pytest
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import errors
-from t2t_repro.data import corpus, filtering, generate, manifest
+from t2t_repro.data import corpus, filtering, manifest
 from t2t_repro.data.filtering import PairFilters
-from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.text.pair_filters import PairFilter
 
 FILTERS = "max_words=10:different:unique:letters"
@@ -101,12 +100,7 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path):
     filters = "max_words=0:different"
     message = "dropped 9 of 9 training pairs: max_words 9, different 0. Give"
     with pytest.raises(errors.UserError, match=message):
-        generate.generate(
-            tmp_path,
-            {"train": lambda: draw_pairs(9)},
-            CorpusSettings(vocab_size=300, filters=filters),
-            {},
-        )
+        generate_corpus(tmp_path, draw_pairs(9), filters=filters)
 
 
 def test_exception_of_a_filter_is_a_user_error_that_names_it(registries):

@@ -22,7 +22,6 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 TEXTS = ["aab", "aa", "ab", "ba", "bb", "abba", "a", "b"]
 PIECES = {i + 2: (text, -float(i)) for i, text in enumerate(TEXTS)}
 SIZE = 12
-KINDS = ("packed", "bucketed")
 
 
 def text_of(ids):
@@ -184,7 +183,7 @@ def test_no_sample_is_longer_than_a_sentence_may_be():
         assert counts.tolist() == [length]
 
 
-@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
 def test_plans_count_the_tokens_of_sampled_segmentations(pairs, batching):
     chosen = sampler(dropout=0.8)
     plan = plan_of(pairs, batching, chosen)

@@ -19,7 +19,6 @@ from t2t_repro.runs.run import Run
 
 @pytest.fixture
 def target():
-    """Return a state to restore into."""
     return State()
 
 
@@ -44,16 +43,15 @@ def test_latest_is_restored_from_a_moved_folder(saved, target, tmp_path):
     assert int(target.adam.iterations) == 1000
 
 
-def test_worker_restores_the_checkpoint_of_the_chief(saved, target):
+def test_worker_restores_the_checkpoint_of_the_chief_or_does_not_see_it(
+    saved, target, tmp_path
+):
     folder, values = saved
     assert target.checkpoints(folder).restore(200) == folder / "ckpt-200"
     target.assert_is(values[200])
-
-
-def test_error_if_the_chiefs_checkpoint_is_not_visible(saved, target, tmp_path):
     message = "from step 7, and .*ckpt-7 is not visible.* newest is .*1000"
     with pytest.raises(errors.UserError, match=message):
-        target.checkpoints(saved[0]).restore(7)
+        target.checkpoints(folder).restore(7)
     with pytest.raises(errors.UserError, match="there is none. All workers"):
         target.checkpoints(tmp_path).restore(7)
 

@@ -14,6 +14,14 @@ def stored(folder):
     return json.loads((folder / "validation.json").read_text())
 
 
+def stored_history(folder, entries):
+    """Return the history of entries at steps 1, 2, …, perplexities 8, 7, …"""
+    found = history.History(folder, 0)
+    for step, entry in enumerate(entries, 1):
+        found.add(step, {"perplexity": 9.0 - step} | entry)
+    return history.History(folder)
+
+
 def test_history_drops_steps_that_will_be_repeated(tmp_path):
     entries = history.History(tmp_path, 0)
     entries.add(10, {"perplexity": 8.0, "bleu": 1.5})
@@ -67,10 +75,10 @@ def test_training_stops_after_two_validations_without_improvement(
 
 
 def test_validations_by_another_loss_are_compared_by_it(tmp_path):
-    entries = history.History(tmp_path, 0)
-    for step, loss in enumerate((3.0, 2.0, 2.5, 2.1), 1):
-        results = {"loss": loss, "perplexity": 9.0 - step, "loss_name": "focal"}
-        entries.add(step, results)
+    losses = (3.0, 2.0, 2.5, 2.1)
+    entries = stored_history(
+        tmp_path, [{"loss": loss, "loss_name": "focal"} for loss in losses]
+    )
     assert entries.stopped_improving(2)
     assert entries.ranking(Suite()) == [2, 4, 3, 1]
     assert entries.key("loss") == "loss"
@@ -95,15 +103,6 @@ def test_metric_that_cannot_stop_a_training_is_refused(
         history.require_stopping_metric(metric, patience, Suite(), sentences)
 
 
-def ranked(folder, suite, entries):
-    """Return the metric and the ranking of entries at steps 1, 2, …"""
-    found = history.History(folder, 0)
-    for step, entry in enumerate(entries, 1):
-        found.add(step, {"perplexity": 9.0 - step} | entry)
-    found = history.History(folder)
-    return found.ranking_metric(suite), found.ranking(suite)
-
-
 @pytest.mark.parametrize(
     ("headline", "values", "metric", "ranking"),
     [
@@ -119,10 +118,11 @@ def ranked(folder, suite, entries):
 def test_ranking_follows_headline_or_else_the_loss(
     tmp_path, headline, values, metric, ranking
 ):
-    """Perplexities are 8, 7, …; of equal values the earlier is better."""
+    """Of equal values the earlier is better."""
     entries = [{} if value is None else {headline: value} for value in values]
-    suite = Suite((headline,))
-    assert ranked(tmp_path, suite, entries) == (metric, ranking)
+    suite, found = Suite((headline,)), stored_history(tmp_path, entries)
+    assert found.ranking_metric(suite) == metric
+    assert found.ranking(suite) == ranking
 
 
 def measured(bleu, sentences):
@@ -143,12 +143,11 @@ def measured(bleu, sentences):
 def test_every_measure_has_its_ranking(tmp_path, headline, later, expected):
     """A run that resumes with another headline ranks by both."""
     entries = [measured(bleu, 50) for bleu in (30.0, 41.0, 40.0)]
-    suite = Suite((headline,))
-    ranked(tmp_path, suite, [*entries, later])
-    assert history.History(tmp_path).rankings(suite) == expected
+    found = stored_history(tmp_path, [*entries, later])
+    assert found.rankings(Suite((headline,))) == expected
 
 
 def test_losses_of_other_pairs_have_their_ranking(tmp_path):
     entries = [{"perplexity_sentences": count} for count in (10, 10, 20, 20)]
-    ranked(tmp_path, Suite(), entries)
-    assert history.History(tmp_path).rankings(Suite()) == [[2, 1], [4, 3]]
+    found = stored_history(tmp_path, entries)
+    assert found.rankings(Suite()) == [[2, 1], [4, 3]]

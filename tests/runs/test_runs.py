@@ -28,8 +28,8 @@ SETTINGS = {
 VOCABULARIES = Vocabularies.shared(Vocabulary(b"pieces"))
 
 
-def start(folder, hardware="one CPU", settings=SETTINGS):
-    run_json.start(folder, settings, VOCABULARIES, hardware)
+def start(folder, settings=SETTINGS):
+    run_json.start(folder, settings, VOCABULARIES, "one CPU")
 
 
 def add_checkpoint(run, folder=checkpoint_files.CHECKPOINTS, step=4):
@@ -46,7 +46,7 @@ def started(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_worker_with_other_data_is_refused(started):
+def test_worker_with_other_data_or_another_folder_is_refused(started):
     before = (started / run_json.RUN).read_bytes()
     chief = run_json.fingerprint(started)
     run_json.compare_with_chief(started, SETTINGS, chief)
@@ -55,6 +55,11 @@ def test_worker_with_other_data_is_refused(started):
     with pytest.raises(errors.UserError, match=message):
         run_json.compare_with_chief(started, other, chief)
     assert (started / run_json.RUN).read_bytes() == before
+    message = "must see the same --output"
+    for folder in (started / "own", started):
+        with pytest.raises(errors.UserError, match=message):
+            run_json.compare_with_chief(folder, SETTINGS, chief)
+        files.write_json(started / run_json.RUN, {})  # of a folder like it
 
 
 @pytest.mark.parametrize(
@@ -66,16 +71,6 @@ def test_folder_with_weights_of_another_training_is_refused(started, folder):
     with pytest.raises(errors.UserError, match="^random_seed: 1 -> 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
     assert (started / run_json.RUN).read_bytes() == before
-
-
-def test_worker_with_another_folder_is_refused(started, tmp_path):
-    fingerprint = run_json.fingerprint(started)
-    for folder in (tmp_path / "own", started):
-        with pytest.raises(
-            errors.UserError, match="must see the same --output"
-        ):
-            run_json.compare_with_chief(folder, SETTINGS, fingerprint)
-        files.write_json(started / run_json.RUN, {})  # of a folder like it
 
 
 @pytest.mark.parametrize(
