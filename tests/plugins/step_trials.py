@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import plans
 import tensorflow as tf
 
 from t2t_repro.data import batch_plan, batches
@@ -26,16 +25,14 @@ class Result(NamedTuple):
 def plan_of(corpus, hparams):
     """Plan the batches of a corpus; packed rows of the sides differ."""
     lengths, longest = corpus.lengths, hparams.max_length
-    if hparams.batching == "packed":
-        return batch_plan.PackedPlan(
-            lengths,
-            batch_plan.usable_pairs(lengths, longest),
-            hparams,
-            seed=3,
-            row_lengths=(longest, longest + 8),
-        )
-    return plans.build(
-        lengths, "bucketed", hparams.batch_tokens, longest, seed=3
+    if hparams.batching != "packed":
+        return batch_plan.build(lengths, hparams, seed=3)
+    return batch_plan.PackedPlan(
+        lengths,
+        batch_plan.usable_pairs(lengths, longest),
+        hparams,
+        seed=3,
+        row_lengths=(longest, longest + 8),
     )
 
 

@@ -30,7 +30,6 @@ _OPTIONS = {
     "mixed_precision": "float32",
     "xla": "off",
 }
-VOCABULARY_SHA256 = "cd" * 32
 
 
 class Runs:
@@ -40,7 +39,7 @@ class Runs:
         self.hparams, self.corpora = hparams, corpora
         # Training reads only these attributes of a vocabulary.
         self.vocabularies = Vocabularies.shared(
-            types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY_SHA256)
+            types.SimpleNamespace(size=vocab_size, sha256="cd" * 32)
         )
         self.plan = plans.build(
             corpora["train"].lengths,
@@ -52,7 +51,6 @@ class Runs:
         self.sampler = None  # of training text
 
     def with_hparams(self, **changes):
-        """Return Runs with other hparams."""
         hparams = dataclasses.replace(self.hparams, **changes)
         return Runs(hparams, self.corpora, self.vocabularies.target.size)
 
@@ -74,10 +72,6 @@ class Runs:
             Options(**(_OPTIONS | options)),
             tf.distribute.get_strategy(),
         )
-
-    def summary(self, folder, **options):
-        """Return the summary of a run without starting it."""
-        return train_loop.session_summary(self.session(folder, **options))
 
     def _task(self):
         return Task(
@@ -108,7 +102,6 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def base(tiny_hparams):  # tiny_hparams loads the definitions
-    """Return the base set."""
     return registry.build_hparams("base")
 
 

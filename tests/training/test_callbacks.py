@@ -60,8 +60,6 @@ class Stopping(Recorder):
 
 
 class Failing(callbacks.Callback):
-    """Callback that cannot reach its server."""
-
     def on_validation_end(self, step, results):
         raise ConnectionError("no server")
 

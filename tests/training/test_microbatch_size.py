@@ -57,24 +57,6 @@ def test_error_if_not_even_one_row_fits():
     assert "--hparams=max_length=…" in text and "--mixed_precision" in text
 
 
-@pytest.fixture
-def on_gpus(monkeypatch):
-    """Return a function that calls search() as on a machine with a GPU."""
-
-    def search(*args):
-        with monkeypatch.context() as patch:
-            patch.setattr(tf.config, "list_logical_devices", devices)
-            return real(*args)
-
-    def devices(device_type=None):
-        found = list_devices(device_type)
-        return ["GPU"] if device_type == "GPU" else found
-
-    real = train_session.search_microbatch_size
-    list_devices = tf.config.list_logical_devices
-    return search
-
-
 @pytest.fixture(scope="module")
 def trained(runs):
     """Return a model and its optimizer."""
@@ -83,11 +65,27 @@ def trained(runs):
 
 
 @pytest.fixture
-def search(runs, trained, strategy_of, on_gpus):
-    """Return a function that searches on one GPU, with a model of `runs`."""
+def search(runs, trained, strategy_of, monkeypatch):
+    """Return a function that searches as on a machine with a GPU."""
+    list_devices = tf.config.list_logical_devices
 
-    def find(plan=runs.plan, xla=False, aligned=False):
-        return on_gpus(*trained, plan, strategy_of(1), xla, aligned)
+    def devices(device_type=None):
+        found = list_devices(device_type)
+        return ["GPU"] if device_type == "GPU" else found
+
+    def find(
+        plan=runs.plan,
+        xla=False,
+        aligned=False,
+        trained=trained,
+        strategy=None,
+    ):
+        strategy = strategy or strategy_of(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(tf.config, "list_logical_devices", devices)
+            return train_session.search_microbatch_size(
+                *trained, plan, strategy, xla, aligned
+            )
 
     return find
 
@@ -96,9 +94,9 @@ def search(runs, trained, strategy_of, on_gpus):
 def fake_memory(monkeypatch):
     """Return a function that lets steps run out of memory.
 
-    It takes a function of a batch's shape and the number of chunks of logits:
-    whether the step fits. Steps that fit do nothing, if they are not `real`.
-    It returns the list of shapes that steps receive.
+    It takes a function of a batch and the number of chunks of logits: whether
+    the step fits. Steps that fit do nothing, if they are not `real`. It returns
+    the list of shapes of targets that steps receive.
     """
     build_train_step = train_session.step.build_train_step
     outcome = types.SimpleNamespace(gradient_norm=tf.constant(1.0))
@@ -111,7 +109,7 @@ def fake_memory(monkeypatch):
 
             def train_step(batch):
                 shapes.append(tuple(batch["targets"].shape))
-                if not fits(shapes[-1], args[4].num_chunks):
+                if not fits(batch, args[4].num_chunks):
                     # TensorFlow would raise it after 10 seconds of retries.
                     raise tf.errors.ResourceExhaustedError(None, None, "OOM")
                 return step(batch)
@@ -126,11 +124,11 @@ def fake_memory(monkeypatch):
 
 def fewer_slots(most):
     """Return a function for fake_memory: whether a batch has few slots."""
-    return lambda shape, num_chunks: math.prod(shape[1:]) <= most
+    return lambda batch, _: math.prod(batch["targets"].shape[1:]) <= most
 
 
 def test_search_runs_steps_on_one_replica_and_changes_nothing(
-    runs, strategy_of, on_gpus, fake_memory, capsys
+    runs, strategy_of, search, fake_memory, capsys
 ):
     """A replica's share of 8 rows is 4, of which 2 fit at once."""
     shapes = fake_memory(fewer_slots(64), real=True)
@@ -140,7 +138,8 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
         adam = optimizer.build(runs.hparams, model.trainable_variables)
     variables = model.variables + adam.variables
     before = [variable.numpy() for variable in variables]
-    assert on_gpus(model, adam, runs.plan, strategy, False) == (64, 2, 1)
+    found = search(trained=(model, adam), strategy=strategy)
+    assert found == (64, 2, 1)
     assert shapes == [(1, 4, 32), (2, 2, 32)]
     assert "Trying 128 slots at once.\nTrying 64 s" in capsys.readouterr().out
     for variable, value in zip(variables, before, strict=True):
@@ -163,8 +162,8 @@ def test_search_tries_all_logits_at_once_before_chunks(
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
 
-    def fits(shape, num_chunks):
-        sizes.append((shape[1], num_chunks))
+    def fits(batch, num_chunks):
+        sizes.append((batch["targets"].shape[1], num_chunks))
         return sizes[-1] in fitting
 
     fake_memory(fits)
@@ -193,17 +192,10 @@ def test_search_counts_slots_of_the_longer_rows(
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_search_has_alignments_only_where_batches_have(
-    search, monkeypatch, aligned
+    search, fake_memory, aligned
 ):
-    def build(*args):
-        def train_step(batch):
-            assert ("alignments" in batch) == aligned
-            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
-
-        return train_step
-
-    monkeypatch.setattr(train_session.step, "build_train_step", build)
-    assert search(aligned=aligned)
+    fake_memory(lambda batch, _: ("alignments" in batch) == aligned)
+    assert search(aligned=aligned).trials == 1
 
 
 def test_workers_agree_on_the_smallest_result(search, fake_memory, monkeypatch):

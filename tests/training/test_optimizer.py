@@ -13,44 +13,54 @@ from t2t_repro.runs import checkpoints
 from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import optimizer, schedules
 
+SHAPES = ((3, 4), (5,))
+UPDATES = 4
+
+
+def _start():
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape) for shape in SHAPES]
+
+
+def _gradients(updates=UPDATES):
+    """Return gradients, an array for each weight, for each update."""
+    random = np.random.default_rng(1)
+    return [[random.normal(size=s) for s in SHAPES] for _ in range(updates)]
+
+
+def _tensors(arrays):
+    return [tf.constant(array, tf.float32) for array in arrays]
+
 
 def _paper(step, hidden_size=512, warmup=4000):
     """Return the rate of equation 3."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-@pytest.mark.usefixtures("tiny_hparams")
-def test_schedule_survives_json():
+def test_schedule_survives_json(base):
     """Keras serializes a schedule within an optimizer's config."""
-    hparams = registry.build_hparams("base")
-    config = keras.optimizers.serialize(optimizer.build(hparams, []))
+    config = keras.optimizers.serialize(optimizer.build(base, []))
     adam = keras.optimizers.deserialize(json.loads(json.dumps(config)))
     for iterations in (0, 99, 7_999):
         adam.iterations.assign(iterations)
-        expected = float(schedules.learning_rate(hparams, iterations + 1))
+        expected = float(schedules.learning_rate(base, iterations + 1))
         assert float(adam.learning_rate) == pytest.approx(expected, rel=2e-6)
 
 
 def test_updates_equal_adam_in_numpy(base):
     """The oracle is Kingma and Ba's algorithm 1, with equation 3's rates."""
     hparams = dataclasses.replace(base, learning_rate_warmup_steps=3)
-    random = np.random.default_rng(0)
-    weights = [random.normal(size=shape) for shape in ((3, 4), (5,))]
+    weights = _start()
     variables = [keras.Variable(weight) for weight in weights]
     adam = optimizer.build(hparams, variables)
-    first = [np.zeros_like(weight) for weight in weights]
-    second = [np.zeros_like(weight) for weight in weights]
-    for step in range(1, 8):
-        gradients = [random.normal(size=w.shape) for w in weights]
-        tensors = [keras.ops.convert_to_tensor(g, "float32") for g in gradients]
-        adam.apply(tensors, variables)
+    first, second = ([np.zeros(shape) for shape in SHAPES] for _ in range(2))
+    for step, gradients in enumerate(_gradients(7), 1):
+        adam.apply(_tensors(gradients), variables)
         for i, gradient in enumerate(gradients):
             first[i] = 0.9 * first[i] + 0.1 * gradient
             second[i] = 0.98 * second[i] + 0.02 * gradient**2
-            mean, square = (
-                first[i] / (1 - 0.9**step),
-                second[i] / (1 - 0.98**step),
-            )
+            mean = first[i] / (1 - 0.9**step)
+            square = second[i] / (1 - 0.98**step)
             rate = _paper(step, warmup=3)
             weights[i] -= rate * mean / (np.sqrt(square) + 1e-9)
             actual = variables[i].numpy()
@@ -70,28 +80,33 @@ def test_epsilon_reduces_updates_of_tiny_gradients(base):
 def test_amsgrad_equals_that_of_keras(base):
     """It has another slot, which the fused update would leave at 0."""
     hparams = dataclasses.replace(base, optimizer_arguments="amsgrad=true")
-    random = np.random.default_rng(0)
-    start = random.normal(size=(3, 4))
+    start, _ = _start()
     actual, expected = keras.Variable(start), keras.Variable(start)
     ours = optimizer.build(hparams, [actual])
     keras_adam = keras.optimizers.Adam(
         schedules.build(base), 0.9, 0.98, 1e-9, amsgrad=True
     )
-    for scale in (1, 100, 0.01):
-        gradient = keras.ops.convert_to_tensor(
-            scale * random.normal(size=(3, 4)), "float32"
-        )
-        ours.apply([gradient], [actual])
-        keras_adam.apply([gradient], [expected])
+    for scale, (gradient, _) in zip((1, 100, 0.01), _gradients(3), strict=True):
+        tensors = _tensors([scale * gradient])
+        ours.apply(tensors, [actual])
+        keras_adam.apply(tensors, [expected])
     np.testing.assert_array_equal(actual, expected)
     assert np.abs(actual.numpy() - start).max() > 1e-7
 
 
 RATE = 0.25
-CONSTANT = {
-    "learning_rate_schedule": "constant",
-    "learning_rate_constant": RATE,
-}
+
+
+@pytest.fixture
+def hparams(tiny_hparams):
+    """Return a constant rate, and the paper's betas."""
+    return dataclasses.replace(
+        tiny_hparams,
+        learning_rate_schedule="constant",
+        learning_rate_constant=RATE,
+    )
+
+
 BY_BETAS = ("adam", "adamax", "adamw", "lamb", "nadam")
 
 
@@ -155,11 +170,9 @@ def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
 @pytest.mark.parametrize(
     "name", ["adafactor", "adamw", "lion", "sgd", "rmsprop", "muon"]
 )
-def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
+def test_weight_decay_applies_to_matrices_only(hparams, name):
     """With gradients of 0, only decay changes the weights."""
-    hparams = dataclasses.replace(
-        tiny_hparams, **CONSTANT, optimizer=name, weight_decay=0.5
-    )
+    hparams = dataclasses.replace(hparams, optimizer=name, weight_decay=0.5)
     with keras.name_scope("layer"):
         matrix = keras.Variable([[4.0, 4.0]] * 2, name="kernel")
         vector = keras.Variable([4.0, 4.0], name="bias")
@@ -171,27 +184,6 @@ def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
     np.testing.assert_allclose(matrix, np.full((2, 2), expected), rtol=1e-6)
     np.testing.assert_allclose(vector, [4, 4], rtol=1e-6)
     np.testing.assert_allclose(biases, [[4, 4]] * 2, rtol=1e-6)
-
-
-SHAPES = ((3, 4), (5,))
-UPDATES = 4
-
-
-def _gradients():
-    """Return gradients, an array for each weight, for each update."""
-    random = np.random.default_rng(1)
-    return [[random.normal(size=s) for s in SHAPES] for _ in range(UPDATES)]
-
-
-def _start():
-    random = np.random.default_rng(0)
-    return [random.normal(size=shape) for shape in SHAPES]
-
-
-@pytest.fixture
-def hparams(tiny_hparams):
-    """Return a constant rate, and the paper's betas."""
-    return dataclasses.replace(tiny_hparams, **CONSTANT)
 
 
 def _train(hparams, strategy, gradients, policy="float32", xla=False):
@@ -206,7 +198,7 @@ def _train(hparams, strategy, gradients, policy="float32", xla=False):
         strategy.run(lambda: built.apply(tensors, variables))
 
     for arrays in gradients:
-        update([tf.constant(array, tf.float32) for array in arrays])
+        update(_tensors(arrays))
     assert int(built.iterations.numpy()) == len(gradients)
     return variables, built
 
@@ -318,10 +310,9 @@ def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
         ("optimizer=heavy_ball,optimizer_arguments=momentum=0.5", -0.75),
     ],
 )
-def test_registered_optimizer_updates(tiny_hparams, changes, expected):
+def test_registered_optimizer_updates(hparams, changes, expected):
     """The rate is 0.5; the gradients of a weight of 1 are 3 and -1."""
-    constant = CONSTANT | {"learning_rate_constant": 0.5}
-    hparams = dataclasses.replace(tiny_hparams, **constant).override(changes)
+    hparams = hparams.override(f"learning_rate_constant=0.5,{changes}")
     weight = keras.Variable(np.ones((2, 2), np.float32), name="kernel")
     built = optimizer.build(hparams, [weight])
     for gradient in (3.0, -1.0):

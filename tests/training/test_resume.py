@@ -1,7 +1,6 @@
 """Real runs learn, and resuming them changes no bit."""
 
 import math
-import shutil
 import signal
 
 import numpy as np
@@ -19,40 +18,15 @@ STOPPED_AT = 5
 
 
 class Interruption(Callback):
-    """Callback that raises SIGTERM during a step."""
-
     def on_step_end(self, step, values):
         if step == STOPPED_AT:
             signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.fixture(scope="module")
-def stopped(runs, tmp_path_factory):
-    """Return the folder of the same run, stopped by SIGTERM during step 5."""
-    folder = tmp_path_factory.mktemp("stopped")
-    assert runs.train(folder, callbacks=[Interruption()])[0] == 143
-    assert runs.saved_steps(folder) == [4, STOPPED_AT]
-    assert runs.saved(folder, STOPPED_AT)["step"] == STOPPED_AT
-    return folder
 
 
 def assert_same_state(actual, expected):
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
-def validation_sums(runs, folder, step):
-    """Return loss sums of the split, by the weights of a checkpoint."""
-    model = building.build(runs.hparams, **runs.vocabularies.sizes)
-    checkpoints.restore_weights(
-        model, folder / "checkpoints" / f"ckpt-{step}", runs.vocabularies.sha256
-    )
-    corpus = runs.corpora["validation"]
-    plan = plans.one_pair_a_row(np.arange(len(corpus)))
-    return batch_loss(
-        model, batches.assemble(corpus, plan), None, Objective(0.1)
-    )
 
 
 def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):
@@ -67,9 +41,11 @@ def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):
 
 
 def test_resume_after_sigterm_is_bit_identical(
-    stopped, uninterrupted_run, runs, tmp_path
+    uninterrupted_run, runs, tmp_path
 ):
-    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    assert runs.train(tmp_path, callbacks=[Interruption()])[0] == 143
+    assert runs.saved_steps(tmp_path) == [4, STOPPED_AT]
+    assert runs.saved(tmp_path, STOPPED_AT)["step"] == STOPPED_AT
     code, printed = runs.train(tmp_path)
     assert code == 0
     path = tmp_path / "checkpoints" / "ckpt-5"
@@ -125,8 +101,14 @@ def test_validation_uses_the_moving_average_and_training_does_not(
 ):
     averaged = runs.with_hparams(ema_decay=0.9)
     averaged.train(tmp_path, train_steps=8, eval_every=4)
-    # restore_weights takes the moving average where there is one.
-    sums = validation_sums(averaged, tmp_path, 8)
+    model = building.build(averaged.hparams, **averaged.vocabularies.sizes)
+    path = tmp_path / "checkpoints" / "ckpt-8"
+    # It takes the moving average where there is one.
+    checkpoints.restore_weights(model, path, averaged.vocabularies.sha256)
+    corpus = averaged.corpora["validation"]
+    plan = plans.one_pair_a_row(np.arange(len(corpus)))
+    batch = batches.assemble(corpus, plan)
+    sums = batch_loss(model, batch, None, Objective(0.1))
     expected = float(sums.smoothed / sums.tokens)
     events = read_events(tmp_path)
     assert events["validation/loss"][8] == pytest.approx(expected, rel=1e-5)

@@ -34,7 +34,7 @@ def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
     return step.Outcome(cross_entropy.Sums(*sums), norm)
 
 
-def _log(folder, first_step=0, last_step=1_000, *settings, policy="float32"):
+def _log(folder, first_step=0, last_step=1_000, policy="float32", **settings):
     checker = train_log.FiniteChecker(policy, "batch {}".format, lambda: None)
     return train_log.TrainLog(
         folder,
@@ -42,22 +42,14 @@ def _log(folder, first_step=0, last_step=1_000, *settings, policy="float32"):
         last_step,
         lambda step: step / 1000,
         checker,
-        *settings,
+        **settings,
     )
 
 
-def _train(
-    folder,
-    clock,
-    outcomes,
-    first_step=0,
-    last_step=None,
-    peak_speed=None,
-    validation_steps=0,
-):
+def _train(folder, clock, outcomes, first_step=0, **settings):
     """Log steps of half a second."""
-    last_step = last_step or first_step + len(outcomes)
-    log = _log(folder, first_step, last_step, peak_speed, validation_steps)
+    settings = {"last_step": first_step + len(outcomes)} | settings
+    log = _log(folder, first_step, **settings)
     for outcome in outcomes:
         clock.now += 0.5
         log.step_done(outcome, compilations=1)
@@ -201,11 +193,9 @@ def test_extra_checks_and_pauses_change_no_mean(tmp_path, clock, read_events):
 def test_updates_that_overflow_in_float16_are_counted(
     tmp_path, clock, read_events
 ):
-    log = _log(tmp_path, last_step=5, policy="mixed_float16")
-    for norm in (1.0, 2.0, math.inf, 4.0, math.nan):
-        clock.now += 0.1
-        log.step_done(_outcome(1, 1, 1, 1, norm=norm), 1)
-    log.close()
+    norms = (1.0, 2.0, math.inf, 4.0, math.nan)
+    outcomes = [_outcome(1, 1, 1, 1, norm=norm) for norm in norms]
+    _train(tmp_path, clock, outcomes, policy="mixed_float16")
     events = read_events(tmp_path)
     assert events["train/updates_left_out"] == {5: 2}
     assert events["train/gradient_norm"] == {5: 3.0}
@@ -221,7 +211,7 @@ def texts(folder):
 
 
 def test_settings_and_translations_are_texts(tmp_path, clock):
-    log = _log(tmp_path, 20)
+    log = _log(tmp_path, first_step=20)
     log.record_settings({"hidden_size": 512, "optimizer": "adam"})
     row = {"source": "a|b", "translation": "c\nd", "reference": "e"}
     log.validation_done(40, {}, [row])
@@ -241,7 +231,9 @@ def test_log_without_terminal_prints_lines(
 ):
     """With a known GPU they have its memory and the share of its peak."""
     monkeypatch.setattr(train_log, "peak_device_memory", lambda: 5 * 10**8)
-    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3, 7, 10, peak_speed=8.0)
+    outcomes = [_outcome(1, 1, 1, 1)] * 3
+    settings = {"first_step": 7, "last_step": 10, "peak_speed": 8.0}
+    _train(tmp_path, clock, outcomes, **settings)
     shown = capsys.readouterr().err
     line = shown.splitlines()[-1]
     assert line.startswith("train: 10/10 100% [")
@@ -255,7 +247,8 @@ def test_log_without_terminal_prints_lines(
 def test_forecast_is_shown_after_a_few_timed_steps(tmp_path, clock, capsys):
     """One step compiles, then each takes half a second: 4 in an interval."""
     outcomes = [_outcome(1, 1, 1, 1)] * 13
-    _train(tmp_path, clock, outcomes, 40, 7_240, validation_steps=1_800)
+    settings = {"last_step": 7_240, "validation_steps": 1_800}
+    _train(tmp_path, clock, outcomes, first_step=40, **settings)
     shown = [
         line for line in capsys.readouterr().err.splitlines() if "take" in line
     ]

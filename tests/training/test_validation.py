@@ -38,11 +38,6 @@ def model_on(one_layer, vocab_size, strategy_of):
 
 
 @pytest.fixture
-def model(model_on):
-    return model_on(1)
-
-
-@pytest.fixture
 def validate(model_on, one_layer, corpus, strategy_of):
     """Return a function of settings that returns a Validation."""
 
@@ -64,26 +59,6 @@ def validate(model_on, one_layer, corpus, strategy_of):
     return make
 
 
-@pytest.fixture
-def shapes(monkeypatch):
-    """Return the shapes of the batches that are evaluated."""
-    build, found = step.build_eval_step, []
-
-    def build_recording(*args):
-        evaluate = build(*args)
-
-        def record(batch):
-            targets = batch["targets"]
-            copies = getattr(targets, "values", [targets])  # of replicas
-            found.extend(copy.shape for copy in copies)
-            return evaluate(batch)
-
-        return record
-
-    monkeypatch.setattr(validation.step, "build_eval_step", build_recording)
-    return found
-
-
 @pytest.mark.parametrize(
     ("max_tokens", "max_length", "max_pairs", "replicas"),
     [
@@ -96,7 +71,6 @@ def shapes(monkeypatch):
 )
 def test_validation_equals_the_loss_of_unpacked_pairs(
     validate,
-    shapes,
     model_on,
     corpus,
     max_tokens,
@@ -124,15 +98,19 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
         rel=1e-5,
     )
     # A batch of at least 8 rows is divided.
-    for *_, rows, length in shapes if max_tokens else ():
-        assert rows * length <= max_tokens
+    for batch in measured._batches if max_tokens else ():
+        targets = batch["targets"]
+        for copy in getattr(targets, "values", [targets]):  # of replicas
+            *_, rows, length = copy.shape
+            assert rows * length <= max_tokens
 
 
 @pytest.mark.usefixtures("toys")
 def test_registered_loss_and_auxiliary_losses_are_validated(
-    validate, model, corpus, monkeypatch
+    validate, model_on, corpus, monkeypatch
 ):
     """Each is divided by a count of the whole split."""
+    model = model_on(1)
     forward = model.hidden_states
 
     def with_auxiliary(batch, rng=None):
@@ -174,10 +152,11 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
 
 
 def test_error_if_no_pair_is_short_enough(
-    model, one_layer, tmp_path, vocab_size
+    model_on, one_layer, tmp_path, vocab_size
 ):
     path = write_ids(tmp_path / "long.arrow", [([5] * 33, [5, 1])], vocab_size)
     task = Task(one_layer, None, None, {"validation": Corpus([path])})
     message = "of 1 pairs none.*max_length=32"
     with pytest.raises(errors.UserError, match=message):
-        validation.Validation(model, task, tf.distribute.get_strategy(), False)
+        strategy = tf.distribute.get_strategy()
+        validation.Validation(model_on(1), task, strategy, False)
