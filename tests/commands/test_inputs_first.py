@@ -34,6 +34,8 @@ NAMES = {
     "decoder": f"decoder --output_dir={RUN}",
     "to_dir": "--decode_from_file={here}/two --decode_to_dir={here}/out",
     "evaluate": "evaluate --translations={here}/two --bootstrap_samples=1",
+    "sweep": "sweep --problem=multi30k_ende --hparams_set=tiny "
+    "--output_dir={here}",
 }
 # Each command, and what its message must contain.
 CASES = read_cases("""
@@ -155,6 +157,20 @@ serve --export_dir={here} --port=8501
     --rest_port and --grpc_port (alias --port) are both 8501.
 query --export_dir={here}/export/1 --token_file={here}/one
     --export_dir ignores --token_file={here}/one.
+{sweep} --seeds=1,b
+    whole number below 2^31; got --seeds=b
+{sweep} --metric=blue
+    Did you mean bleu
+{sweep} --split=tset
+    is one of validation, test; got tset. Did you mean
+{sweep} --row=2
+    There are 1 rows; got --row=2. --list
+{sweep} --trainer_flags=--random_seed=3
+    Use the seeds
+{sweep} --trainer_flags=--eval_every=0
+    perplexity of its last validation
+{sweep} --output_dir=s3://b/x
+    needs local folders; got --output_dir
 show --runs_dir={here} --hparams_set=small
     --runs_dir ignores --hparams_set=small.
 """)
