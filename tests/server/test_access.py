@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.server import connections, server_settings
+from t2t_repro.server import connections, request_errors, server_settings
 from t2t_repro.serving import client, connection
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
@@ -19,14 +19,13 @@ CA = {"tls_ca": TLS / "ca.pem"}
 PAIR = {"tls_certificate": TLS / "client.pem", "tls_key": TLS / "client.key"}
 BODY = {"instances": ["a"]}
 PREDICT = "/v1/models/t2t:predict"
-TOKEN = {"Authorization": "Bearer right"}
 
 
 def check(headers, **settings):
     """Return the HTTP status of a header's check, None if it passes."""
     try:
         server_settings.Access(**settings).check_http(headers)
-    except server_settings.request_errors.RequestError as error:
+    except request_errors.RequestError as error:
         return error.status
 
 
@@ -124,7 +123,7 @@ def test_cors_answers_the_question_before_a_request(serve, tokens, allowed):
         assert response.headers["Access-Control-Allow-Origin"] == "*"
         response, _ = server.ask("GET", "/metrics", Origin="http://a")
         assert "Access-Control-Allow-Origin" not in response.headers
-        headers = {"Origin": "http://a", **(TOKEN if tokens else {})}
+        headers = {"Origin": "http://a", "Authorization": "Bearer right"}
         assert server.http("POST", PREDICT, BODY, **headers)[0] == 200
 
 
@@ -184,39 +183,39 @@ def test_connections_count_before_their_handshake(
             assert answer.status == 200
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
 @pytest.mark.parametrize(
     ("tls", "trusted", "refused"),
     [(SERVER, CA, []), (MUTUAL, CA | PAIR, [CA])],
     ids=["server", "mutual"],
 )
 def test_our_clients_send_tokens_and_certificates(
-    serve, protocol, tls, trusted, refused, tmp_path
+    serve, tls, trusted, refused, tmp_path
 ):
     (tmp_path / "wrong").write_text("wrong\n")
     (tmp_path / "right").write_text("right\n")
-    token = {"token_file": tmp_path / "right"}
     access = server_settings.Access(tokens=("right",))
+    other_authority = trusted | {"tls_ca": TLS / "client.pem"}
+
+    def translate(address, token="right", timeout=60, **security):
+        options = connection.Options(
+            timeout_secs=timeout,
+            wait_secs=timeout,
+            token_file=tmp_path / token,
+            **security,
+        )
+        (translation,) = client.connect(address, options).translate(["a"])
+        return translation.texts
+
     with serve(server={"access": access, "tls": tls}) as server:
-        address = f"localhost:{getattr(server.ports, protocol)}"
-
-        def translate(timeout=60, **security):
-            options = connection.Options(
-                timeout_secs=timeout, wait_secs=timeout, **token | security
-            )
-            remote = client.connect(
-                connection.Address(protocol, address), options
-            )
-            (translation,) = remote.translate(["a"])
-            return translation.texts
-
-        assert translate(**trusted) == ["a"]
-        with pytest.raises(errors.UserError, match="one of the server's tok"):
-            translate(**trusted, token_file=tmp_path / "wrong")
-        other_authority = trusted | {"tls_ca": TLS / "client.pem"}
-        for security in ({}, other_authority, *refused):
-            with pytest.raises(errors.UserError, match=address):
-                translate(timeout=0.5, **security)
+        for protocol in ("grpc", "rest"):
+            name = f"localhost:{getattr(server.ports, protocol)}"
+            address = connection.Address(protocol, name)
+            assert translate(address, **trusted) == ["a"]
+            with pytest.raises(errors.UserError, match="one of the server's t"):
+                translate(address, "wrong", **trusted)
+            for security in ({}, other_authority, *refused):
+                with pytest.raises(errors.UserError, match=name):
+                    translate(address, timeout=0.5, **security)
 
 
 def test_wrong_certificate_is_named(serve, tmp_path):

@@ -102,31 +102,23 @@ def test_large_bodies_do_not_hinder_others(serve, monkeypatch):
             assert opened.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"POST / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "],
-    ids=["silent", "line", "header"],
-)
-def test_connection_without_a_request_is_closed(serve, monkeypatch, text):
+def test_connections_without_a_request_are_closed(serve, monkeypatch):
     monkeypatch.setattr(connections, "IDLE_SECS", 0.1)
-    with (
-        serve() as server,
-        connected(server, text) as opened,
-    ):
-        assert read_all(opened) == b""
+    header = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
+    with serve() as server:
+        for text in (b"", b"POST / HT", header):
+            with connected(server, text) as opened:
+                assert read_all(opened) == b""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [post(10, b"{"), f"{CHUNKED}1\r\n{{\r\n".encode()],
-    ids=["length", "chunks"],
-)
-def test_unfinished_body_is_408_and_closed(serve, monkeypatch, text):
+def test_unfinished_bodies_are_408_and_closed(serve, monkeypatch):
     monkeypatch.setattr(connections, "_READ_SECS", 0.1)
-    with serve() as server, connected(server, text) as opened:
-        answer = read_all(opened)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"has not arrived within 0.1 s" in answer
+    with serve() as server:
+        for text in (post(10, b"{"), f"{CHUNKED}1\r\n{{\r\n".encode()):
+            with connected(server, text) as opened:
+                answer = read_all(opened)
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert b"has not arrived within 0.1 s" in answer
 
 
 def test_endless_chunks_are_413(server):
@@ -336,10 +328,9 @@ def test_call_without_its_message_ends(serve, monkeypatch, caplog):
 def test_call_without_a_token_is_refused_before_its_message(serve, monkeypatch):
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
     rights = {"access": server_settings.Access(tokens=("right",))}
-    with serve(server=rights) as server:
-        with server.channel() as channel:
-            assert call_without_message(channel)[0] == "UNAUTHENTICATED"
-            assert health_of(channel) == "SERVING"
+    with serve(server=rights) as server, server.channel() as channel:
+        assert call_without_message(channel)[0] == "UNAUTHENTICATED"
+        assert health_of(channel) == "SERVING"
 
 
 def test_open_calls_do_not_hinder_others(serve, monkeypatch):
@@ -347,15 +338,15 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
     monkeypatch.setattr(rpc, "_REPLACEABLE_SECS", 0.0)
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
     calls = b"".join(map(chaos_attacks.open_call, range(99)))
-    with serve(max_in_flight=5) as server:
-        with (
-            connected(server, chaos_attacks.HTTP_2 + calls, "grpc"),
-            server.channel() as channel,
-        ):
-            wait_for(lambda: server.metric(REFUSED_CALLS) >= 94)
-            for _ in range(5):
-                assert call(channel)
-            assert health_of(channel) == "SERVING"
+    with (
+        serve(max_in_flight=5) as server,
+        connected(server, chaos_attacks.HTTP_2 + calls, "grpc"),
+        server.channel() as channel,
+    ):
+        wait_for(lambda: server.metric(REFUSED_CALLS) >= 94)
+        for _ in range(5):
+            assert call(channel)
+        assert health_of(channel) == "SERVING"
 
 
 def test_message_that_cannot_be_decoded_is_internal_and_logged(serve, caplog):

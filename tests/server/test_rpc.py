@@ -236,9 +236,11 @@ def test_options_of_grpc_override_ours(serve):
         ("grpc.max_receive_message_length", 100),
         ("grpc.default_authority", "x=y"),
     )
-    with serve(server={"grpc_options": options}) as server:
-        with server.channel() as channel:
-            found = refusal(stub_of(channel), predict_request([b"x" * 99]))
-            assert found.startswith("RESOURCE_EXHAUSTED")
+    with (
+        serve(server={"grpc_options": options}) as server,
+        server.channel() as channel,
+    ):
+        found = refusal(stub_of(channel), predict_request([b"x" * 99]))
+        assert found.startswith("RESOURCE_EXHAUSTED")
     with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
         server_settings.parse_grpc_options(["grpc.x"])
