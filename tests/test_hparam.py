@@ -107,23 +107,6 @@ def test_bad_setting_is_refused_with_its_rule(build, name, value, rule):
     assert message.endswith(f"; got {value!r}.")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kind"),
-    [
-        ("hidden_size", 512.0, "int"),
-        ("num_heads", True, "int"),
-        ("model", None, "str"),
-        ("label_smoothing", "0.1", "float"),
-    ],
-)
-def test_hparam_of_another_type_is_refused(name, value, kind):
-    with pytest.raises(errors.UserError) as raised:
-        base(**{name: value})
-    assert str(raised.value) == (
-        f"{name} must be of type {kind}; got {value!r}."
-    )
-
-
 def test_from_dict_names_unknown_and_missing_keys():
     stored = dataclasses.asdict(base())
     stored["hiden_size"] = stored.pop("hidden_size")

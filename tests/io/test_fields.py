@@ -93,7 +93,7 @@ def test_text_of_an_optional_field_has_the_type_of_its_values():
         fields.parse(Optional, "sizes=3")
 
 
-@pytest.mark.parametrize("value", [1e5, "5", np.int64(5)])
+@pytest.mark.parametrize("value", [1e5, "5", True, np.int64(5)])
 def test_types_are_checked_where_none_is_allowed_too(value):
     fields.check_types(Optional(path=pathlib.Path("a")))
     with pytest.raises(errors.UserError, match="width must be of type int"):
