@@ -311,25 +311,18 @@ def is_whole(contents, step):
 
 
 def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
-    changes = 0
-    functions = {
-        name: getattr(type(memory), name) for name in ("put_file", "rm_file")
-    }
+    changes, limit = 0, None  # the change before which the upload is killed
+    for name in ("put_file", "rm_file"):
+        function = getattr(type(memory), name)
 
-    def patch(limit):
-        """Count changes, and kill before the one with a number."""
-        nonlocal changes
-        changes = 0
-        for name, function in functions.items():
+        def count(self, *args, function=function, **settings):
+            nonlocal changes
+            changes += 1
+            if changes == limit:
+                raise Killed
+            return function(self, *args, **settings)
 
-            def count(self, *args, function=function, **settings):
-                nonlocal changes
-                changes += 1
-                if changes == limit:
-                    raise Killed
-                return function(self, *args, **settings)
-
-            monkeypatch.setattr(type(memory), name, count)
+        monkeypatch.setattr(type(memory), name, count)
 
     def advance(folder):
         """Replace ckpt-4 by ckpt-8, and write an average anew."""
@@ -339,23 +332,21 @@ def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
         write(folder, checkpoint(6, "new "))
 
     outcomes = set()
-    for limit in range(1, 30):
+    for number in range(1, 30):
         memory.store.clear()
         shutil.rmtree(machine("first"), ignore_errors=True)
         first = machine("first")
         write(first, FILES | checkpoint(6))
-        patch(None)
         storage.upload(first)
         advance(first)
-        patch(limit)
+        changes, limit = 0, number
         try:
             storage.upload(first)
         except Killed:
             pass
         else:
             break
-        fresh = machine(f"fresh-{limit}")
-        patch(None)
+        fresh, limit = machine(f"fresh-{number}"), None
         copy = read(storage.download(fresh))
         whole = [step for step in (4, 6, 8) if is_whole(copy, step)]
         assert {4, 8} & {*whole}
@@ -367,7 +358,7 @@ def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
         storage.upload(first)
         assert stored(memory) == read(first)
         assert is_whole(read(first), 8)
-    assert limit == changes + 1 == 10
+    assert number == changes + 1 == 10
     assert outcomes == {(4, 6), (4,), (4, 6, 8), (6, 8)}
 
 

@@ -10,18 +10,14 @@ from t2t_repro.io import fields, files
 
 STEPS = range(50, 501, 50)
 SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
-
-
-@pytest.fixture(scope="module")
-def settings():
-    """Return the run.json of the reference runs."""
-    return {
-        "problem": "number_words_ende",
-        "problem_arguments": {"vocab_size": 512},
-        "hparams_set": "tiny",
-        "hparams": vars(registry.build_hparams("tiny")),
-        "vocabulary_sha256": "a",
-    }
+HPARAMS = {"hidden_size": 128, "num_averaged_checkpoints": 5}
+SETTINGS = {  # of the reference runs
+    "problem": "number_words_ende",
+    "problem_arguments": {"vocab_size": 512},
+    "hparams_set": "tiny",
+    "hparams": HPARAMS | {"train_steps": 3_000},
+    "vocabulary_sha256": "a",
+}
 
 
 def training(perplexities, bleu=30.0, checkpoint="averaged/ckpt-150"):
@@ -41,25 +37,20 @@ def training(perplexities, bleu=30.0, checkpoint="averaged/ckpt-150"):
     }
 
 
-@pytest.fixture
-def reference(settings):
-    seeds = [
+REFERENCE = SETTINGS | {
+    "command": "make demo",
+    "seeds": [
         training(values) | {"random_seed": i}
-        for i, values in (enumerate(SEEDS, 1))
-    ]
-    return settings | {"command": "make demo", "seeds": seeds}
+        for i, values in enumerate(SEEDS, 1)
+    ],
+}
 
 
-@pytest.fixture
-def compare(settings, reference):
-    """Return a function: run, changed settings -> status and text."""
-
-    def compare(training, **changes):
-        return reference_curves.compare(
-            settings | changes, training, {"number": reference}
-        )
-
-    return compare
+def compare(training, **changes):
+    """Compare a run with changed settings; return status and text."""
+    return reference_curves.compare(
+        SETTINGS | changes, training, {"number": REFERENCE}
+    )
 
 
 def test_median_shows_a_small_difference_of_level():
@@ -87,7 +78,7 @@ def test_median_shows_a_small_difference_of_level():
 
 
 @pytest.mark.parametrize("values", [[22.0, 4.2, 2.1], [21.0, 4.2]])
-def test_training_within_bands_agrees(compare, values):
+def test_training_within_bands_agrees(values):
     status, text = compare(training(values))
     assert status == reference_curves.AGREES
     assert "compared with number, seeds 1, 2, none outside" in text
@@ -131,7 +122,7 @@ def test_training_within_bands_agrees(compare, values):
     ],
 )
 def test_deviation_has_step_metric_and_usual_cause(
-    compare, values, bleu, deviation, cause
+    values, bleu, deviation, cause
 ):
     status, text = compare(training(values, bleu=bleu))
     assert status == reference_curves.DEVIATES
@@ -139,7 +130,7 @@ def test_deviation_has_step_metric_and_usual_cause(
     assert cause in text.splitlines()[-1]
 
 
-def test_scores_of_other_checkpoints_are_not_compared(compare):
+def test_scores_of_other_checkpoints_are_not_compared():
     shorter = training(SEEDS[0][:2], 3.0, checkpoint="averaged/ckpt-100")
     status, text = compare(shorter)
     assert status == reference_curves.AGREES
@@ -151,9 +142,7 @@ def test_scores_of_other_checkpoints_are_not_compared(compare):
     # The references were recorded before coverage_penalty existed.
     [("beam_size", 5, 4), ("coverage_penalty", 0.2, 0.0)],
 )
-def test_scores_of_another_search_are_not_compared(
-    compare, key, value, default
-):
+def test_scores_of_another_search_are_not_compared(key, value, default):
     searched = training(SEEDS[0], bleu=3.0)
     searched["scores"]["test"]["decode_hparams"][key] = default
     assert "not compared" not in compare(searched)[1]
@@ -163,12 +152,12 @@ def test_scores_of_another_search_are_not_compared(
     assert f"of {key}={value}, the reference's of {key}={default}." in text
 
 
-def test_other_problem_or_hparams_have_no_reference(compare, settings):
+def test_other_problem_or_hparams_have_no_reference():
     status, text = compare(training(SEEDS[0]), problem="wmt14_ende")
     assert status == reference_curves.NO_REFERENCE
     assert "curve for wmt14_ende, only for number_words_ende." in text
     # train_steps may differ.
-    hparams = settings["hparams"] | {"hidden_size": 64, "train_steps": 9}
+    hparams = HPARAMS | {"hidden_size": 64, "train_steps": 9}
     status, text = compare(training(SEEDS[0]), hparams=hparams)
     assert status == reference_curves.NO_REFERENCE
     assert "number: hidden_size is 64, not 128. " in text
@@ -204,19 +193,6 @@ def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
         assert status == reference_curves.DEVIATES, text
 
 
-@pytest.fixture
-def changed(settings):
-    """Return a function: precision, changed hparams -> settings of a run."""
-
-    def changed(precision, **hparams):
-        return settings | {
-            "hparams": settings["hparams"] | hparams,
-            "hardware": ["1 replica, float32", f"1 replica, {precision}"],
-        }
-
-    return changed
-
-
 @pytest.mark.parametrize(
     ("precision", "names", "chosen", "differing"),
     [
@@ -228,9 +204,16 @@ def changed(settings):
     ],
 )
 def test_nearest_settings_come_before_the_same_precision(
-    changed, precision, names, chosen, differing
+    precision, names, chosen, differing
 ):
     """A reference records its precision, a run that of its last session."""
+
+    def changed(precision, **hparams):
+        return SETTINGS | {
+            "hparams": HPARAMS | hparams,
+            "hardware": ["1 replica, float32", f"1 replica, {precision}"],
+        }
+
     known = {
         "single": changed("") | {"mixed_precision": "float32"},
         "half": changed("") | {"mixed_precision": "bfloat16"},

@@ -1,15 +1,12 @@
 """Tests of scripts/reproduce/*.sh with a python that prints its arguments."""
 
 import os
-import pathlib
 import re
 
 import pytest
-from processes import run_program
+from processes import ROOT, run_program
 
 from scripts.paper import claims
-
-FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "reproduce"
 
 
 @pytest.fixture
@@ -21,7 +18,7 @@ def reproduce(tmp_path):
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
     def run(name, *arguments):
-        script = FOLDER / f"{name}.sh"
+        script = ROOT / "scripts" / "reproduce" / f"{name}.sh"
         finished = run_program(script, *arguments, env={"PATH": path})
         return finished, re.findall(r"^python -m (.*)", finished.stdout, re.M)
 

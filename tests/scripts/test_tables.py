@@ -65,42 +65,38 @@ def test_size_that_is_no_multiple_of_the_divisor_is_an_error():
         reduced("c_n2", layers=3)
 
 
-def stored(folder, names):
-    """Return the rows of a folder of results, and its table.md and .json."""
-    folder = RESULTS / folder
-    rows = [files.read_json(path) for path in folder.glob("*-seed*.json")]
-    order = list(names)
-    rows.sort(key=lambda row: (order.index(row["row"]), row["seed"]))
-    text = (folder / "table.md").read_text("utf-8")
-    return rows, text, files.read_json(folder / "table.json")
-
-
 def rounded(values):
     """Return values as they are stored, with nine digits of each number."""
     text = json.dumps(values)
     return json.loads(text, parse_float=lambda number: f"{float(number):.9g}")
 
 
-def test_table_3_is_that_of_the_stored_rows_with_verdicts():
-    folder = "claims/table3"
-    rows, text, summary = stored(folder, published.TABLE_3)
-    table = table3_variations.Table3(RESULTS / folder, SPLIT, "base", 0.5)
-    found = table.summarize(rows)
+def compare_with_stored(table, folder, names):
+    """Compare a table of the rows in a folder; return the rows and its text."""
+    rows = [files.read_json(path) for path in folder.glob("*-seed*.json")]
+    order = list(names)
+    rows.sort(key=lambda row: (order.index(row["row"]), row["seed"]))
+    found, text = (
+        table.summarize(rows),
+        (folder / "table.md").read_text("utf-8"),
+    )
     assert table.lay_out(rows, found)["md"] == text
-    assert rounded(found) == rounded(summary)
+    assert rounded(found) == rounded(files.read_json(folder / "table.json"))
+    return rows, text
+
+
+def test_table_3_is_that_of_the_stored_rows_with_verdicts():
+    folder = RESULTS / "claims" / "table3"
+    table = table3_variations.Table3(folder, SPLIT, "base", 0.5)
+    rows, text = compare_with_stored(table, folder, published.TABLE_3)
     assert "| cannot tell" in text
     assert "claim" not in table.summarize(rows[:1] + rows[-1:])[1]
 
 
 def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
-    folder = "table2_rivals"
-    rows, text, summary = stored(folder, table2_rivals.SYSTEMS)
-    table = table2_rivals.Table2(
-        RESULTS / folder, SPLIT, "transformer", 0.5, "ende"
-    )
-    found = table.summarize(rows)
-    assert table.lay_out(rows, found)["md"] == text
-    assert rounded(found) == rounded(summary)
+    folder = RESULTS / "table2_rivals"
+    table = table2_rivals.Table2(folder, SPLIT, "transformer", 0.5, "ende")
+    rows, text = compare_with_stored(table, folder, table2_rivals.SYSTEMS)
     assert "| -2.14 | contradicts |" in text
     (entry,) = table.summarize([rows[0] | {"converged": False}])
     assert "claim" not in entry  # of one seed

@@ -3,13 +3,12 @@
 import contextlib
 import gzip
 import os
-import pathlib
 import shutil
-import tarfile
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from stored_run import RUN
 
 from t2t_repro import errors
 from t2t_repro.decoding import translation
@@ -201,16 +200,15 @@ def test_error_in_a_line_names_the_file_and_the_shard(run, monkeypatch):
 
 
 def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", stop)
         with pytest.raises(KeyboardInterrupt):
             run()
     run()
     assert not (tmp_path / "out" / "shards").exists()
-
-
-def stop(*args, **kwargs):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -281,9 +279,6 @@ def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
     assert (tmp_path / "out" / "c.en").read_text() == "mine"
 
 
-RUN = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
-
-
 class UpperExport(client.SignatureTranslator):
     """Export that translates to upper case."""
 
@@ -326,15 +321,14 @@ def test_worker_that_finds_another_checkpoint_refuses():
         other.load()
 
 
-def test_export_is_the_same_beside_other_files(tmp_path):
-    with tarfile.open(RUN.parent / "export.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    before = bulk_decoding.of_export(tmp_path / "export")
+def test_export_is_the_same_beside_other_files(stored_export, tmp_path):
+    export = shutil.copytree(stored_export, tmp_path / "export")
+    before = bulk_decoding.of_export(export)
     # Notes of a copy from an object store.
     for name in (".t2t.objects", "variables/.t2t.objects"):
         (before.folder / name).write_text("{}")
     (before.folder / "README.md").write_text("Licence: of my choice")
-    assert bulk_decoding.of_export(tmp_path / "export") == before
+    assert bulk_decoding.of_export(export) == before
 
 
 def test_text_of_a_file_that_a_rule_reads_is_a_setting(tmp_path):

@@ -4,15 +4,14 @@ No Python package has the batching and monitoring messages, so these are read as
 text.
 """
 
-import pathlib
 import re
 
 from google.protobuf import text_format
+from processes import ROOT
 from tensorflow_serving.config import model_server_config_pb2
 
 from t2t_repro.serving import requests
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 CONFIGS = ROOT / "scripts" / "serving"
 
 

@@ -1,13 +1,13 @@
 """scripts/serving/translate.c: the exported model in a C program."""
 
-import pathlib
 import shutil
 import subprocess
 import sys
 
 import pytest
+from processes import ROOT
 
-FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "serving"
+FOLDER = ROOT / "scripts" / "serving"
 SECONDS = 300  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat on the mat"] * 10
 
