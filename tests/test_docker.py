@@ -1,13 +1,12 @@
 """Files, flags and extras that the files in docker/ name."""
 
 import json
-import pathlib
 import re
 
 import pytest
 import yaml
+from processes import ROOT
 
-ROOT = pathlib.Path(__file__).parent.parent
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 COMPOSE_FILES = sorted(DOCKER.glob("*.compose.yaml"))

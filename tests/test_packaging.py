@@ -1,4 +1,4 @@
-"""Installations of the project: checkout, editable install, wheel."""
+"""The wheel of the project: its files, its metadata, its programs."""
 
 import ast
 import email.policy
@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from forked import ok
 from packaging import requirements
-from processes import ROOT, run_program, run_python
+from processes import ROOT, run_python
 
 from t2t_repro import errors
 from t2t_repro.__main__ import COMMANDS
@@ -53,10 +53,6 @@ def imported():
     return {name.partition(".")[0] for name in names}
 
 
-def python(*arguments, cwd, **env):
-    return ok(run_python(*arguments, cwd=cwd, env=env))
-
-
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """Return a folder with the sources of the wheel, and nothing else."""
@@ -71,7 +67,8 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(checkout):
-    python("-m", "build", "--wheel", "--no-isolation", ".", cwd=checkout)
+    build = "-m", "build", "--wheel", "--no-isolation", "."
+    ok(run_python(*build, cwd=checkout))
     (path,) = (checkout / "dist").glob("*.whl")
     return path
 
@@ -160,25 +157,16 @@ def test_wheel_runs_in_another_folder(wheel, tmp_path):
     elsewhere.mkdir()
     # A user's own module of that name must not get in the way.
     (elsewhere / "hparams.py").write_text("raise ImportError\n")
-    where = python("-c", WHERE, cwd=elsewhere, PYTHONPATH=str(site))
+
+    def python(*arguments):
+        env = {"PYTHONPATH": str(site)}
+        return ok(run_python(*arguments, cwd=elsewhere, env=env))
+
+    where = python("-c", WHERE)
     assert all(path.startswith(str(site)) for path in where.split())
-    text = python(
-        "-m",
-        "t2t_repro.datagen",
-        "--registry_help",
-        cwd=elsewhere,
-        PYTHONPATH=str(site),
-    )
+    text = python("-m", "t2t_repro.datagen", "--registry_help")
     assert str(site / "t2t_repro" / "problems" / "multi30k.py") in text
-    text = python("-c", PAGE, cwd=elsewhere, PYTHONPATH=str(site))
+    text = python("-c", PAGE)
     page, _, section = text.strip(" .\n").removeprefix("See ").partition("#")
     assert page == str(site / "t2t_repro" / "docs" / "troubleshooting.md")
     assert pathlib.Path(page).is_file() and section == "no-download"
-
-
-def test_this_environment_has_the_command(tmp_path):
-    script = pathlib.Path(sys.executable).parent / "t2t"
-    if not script.exists():
-        pytest.fail("Install the checkout first: pip install -e '.[dev]'.")
-    result = run_program(script, "avg_checkpoints", "--help", cwd=tmp_path)
-    assert "--num_last_checkpoints" in ok(result)

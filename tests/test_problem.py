@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from cases import read_cases
 
 from t2t_repro import errors, problem, registry
 from t2t_repro.metrics.metric import TRANSLATION
@@ -11,7 +12,7 @@ from t2t_repro.problem import build_problem
 
 
 @pytest.fixture(autouse=True)
-def toys(registries):
+def toy(registries):
     """Register a problem, which is unregistered afterwards."""
 
     @registry.problems.register("toy")
@@ -20,6 +21,8 @@ def toys(registries):
 
         stored_languages = ("en", "de")
         vocab_size = 300
+
+    return Toy
 
 
 @pytest.mark.parametrize(
@@ -47,17 +50,15 @@ def test_problem_and_its_reversal_have_names_and_languages(
     ],
 )
 def test_reversal_that_there_is_not_is_refused_with_its_reason(
-    attributes, reason
+    toy, attributes, reason
 ):
-    toy = registry.problems["toy"].value
     registry.problems.register("own")(type("Own", (toy,), attributes))
     build_problem("own")
     with pytest.raises(errors.UserError, match=f"no own_rev: .*{reason}"):
         build_problem("own_rev")
 
 
-def test_task_follows_the_problem(monkeypatch):
-    toy = registry.problems["toy"].value
+def test_task_follows_the_problem(monkeypatch, toy):
     assert build_problem("toy").task == "translation"
     empty = build_problem("toy", "allow_empty_source=true")
     assert empty.task == "text-generation" and empty.search.allow_empty_source
@@ -70,9 +71,9 @@ def test_task_follows_the_problem(monkeypatch):
         build_problem("toy")
 
 
-def test_missing_argument_is_user_error():
+def test_missing_argument_is_user_error(toy):
     @registry.problems.register("named")
-    class Named(registry.problems["toy"].value):
+    class Named(toy):
         name: str
 
     message = "'named' needs --problem_args with name=…"
@@ -94,53 +95,51 @@ def test_colon_separates_paths_of_separate_vocabularies_only(
     assert build_problem("toy").vocabulary_paths == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            "separate_vocabularies=true,vocabulary=a.model",
-            "two paths, of inputs and of targets, .*got 1 in 'a.model'",
-        ),
-        (
-            "separate_vocabularies=true,vocabulary=a:b:c",
-            "two paths, of inputs and of targets, .*got 3 in 'a:b:c'",
-        ),
-        ("source_vocab_size=9", "with separate_vocabularies=true; got 9"),
-        ("source_vocab_size=-1", "source_vocab_size must be at least 0; got"),
-        (
-            "vocabulary_type=unigramm",
-            "Unknown vocabulary type 'unigramm'.*mean 'unigram'",
-        ),
-        (
-            "vocabulary_type=whitespace_tokens,tags=<BT>",
-            "bpe, unigram or char; got whitespace_tokens",
-        ),
-        (
-            "normalization=nfc",
-            "bpe normalizes by nmt_nfkc or .* or verbatim; got .*=nfc",
-        ),
-        (
-            "vocabulary_type=whitespace_tokens,normalization=identity",
-            "whitespace_tokens normalizes by no rule that can be chosen",
-        ),
-        (
-            "vocabulary=a.model,normalization=identity",
-            "given has a rule of normalization already; omit normalization",
-        ),
-        ("tags=<BT> <X>", "Each of the tags is a word; got '<BT> <X>'"),
-        ("tags=<BT>:", "Each of the tags is a word; got '<BT>:'"),
-        ("max_length=1", "max_length must be at least 2.*got 1"),
-        ("max_length_ratio=0.5", "max_length_ratio.*at least 1.*got 0.5"),
-        ("max_length_ratio=nan", "max_length_ratio.*at least 1.*got nan"),
-        ("filters=uniqe", "Unknown filter 'uniqe'. Did you mean 'unique'"),
-        ("filters=unique:unique", "'unique' is given twice"),
-        ("filters=unique=1", "'unique=1' must have no value"),
-        ("filters=max_words=", "'max_words=' must have a number"),
-        ("filters=max_words=nan", "'max_words=nan' must have a number"),
-    ],
-)
-def test_wrong_arguments_are_user_errors(arguments, message):
-    with pytest.raises(errors.UserError, match=message):
+WRONG_ARGUMENTS = read_cases("""
+separate_vocabularies=true,vocabulary=a.model
+    two paths, of inputs and of targets, .*got 1 in 'a.model'
+separate_vocabularies=true,vocabulary=a:b:c
+    two paths, of inputs and of targets, .*got 3 in 'a:b:c'
+source_vocab_size=9
+    with separate_vocabularies=true; got 9
+source_vocab_size=-1
+    source_vocab_size must be at least 0; got
+vocabulary_type=unigramm
+    Unknown vocabulary type 'unigramm'.*mean 'unigram'
+vocabulary_type=whitespace_tokens,tags=<BT>
+    bpe, unigram or char; got whitespace_tokens
+normalization=nfc
+    bpe normalizes by nmt_nfkc or .* or verbatim; got .*=nfc
+vocabulary_type=whitespace_tokens,normalization=identity
+    whitespace_tokens normalizes by no rule that can be chosen
+vocabulary=a.model,normalization=identity
+    given has a rule of normalization already; omit normalization
+tags=<BT> <X>
+    Each of the tags is a word; got '<BT> <X>'
+tags=<BT>:
+    Each of the tags is a word; got '<BT>:'
+max_length=1
+    max_length must be at least 2.*got 1
+max_length_ratio=0.5
+    max_length_ratio.*at least 1.*got 0.5
+max_length_ratio=nan
+    max_length_ratio.*at least 1.*got nan
+filters=uniqe
+    Unknown filter 'uniqe'. Did you mean 'unique'
+filters=unique:unique
+    'unique' is given twice
+filters=unique=1
+    'unique=1' must have no value
+filters=max_words=
+    'max_words=' must have a number
+filters=max_words=nan
+    'max_words=nan' must have a number
+""")
+
+
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS)
+def test_wrong_arguments_are_user_errors(arguments):
+    with pytest.raises(errors.UserError, match=WRONG_ARGUMENTS[arguments]):
         build_problem("toy", arguments)
 
 
@@ -156,8 +155,9 @@ def test_shared_embedding_of_separate_vocabularies_is_user_error(tiny_hparams):
         separate.check_hparams(tiny_hparams)
 
 
-def test_metrics_are_those_of_translations_or_of_the_direction(monkeypatch):
-    toy = registry.problems["toy"].value
+def test_metrics_are_those_of_translations_or_of_the_direction(
+    monkeypatch, toy
+):
     names = ("toy", "toy_rev")
     suites = [build_problem(name).suite for name in names]
     assert [suite.language for suite in suites] == ["de", "en"]
@@ -182,16 +182,15 @@ def test_metrics_are_those_of_translations_or_of_the_direction(monkeypatch):
         (("loss",), "cannot be named 'loss'"),
     ],
 )
-def test_wrong_metrics_are_user_errors(monkeypatch, metrics, complaint):
+def test_wrong_metrics_are_user_errors(monkeypatch, toy, metrics, complaint):
     registry.metrics.declare("loss", "none.of.These")
-    toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", metrics)
     with pytest.raises(errors.UserError, match=complaint):
         build_problem("toy")
 
 
-def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):
-    class Marked(registry.problems["toy"].value):
+def test_overridden_normalize_changes_both_sides_of_pairs(toy, tmp_path):
+    class Marked(toy):
         def normalize(self, line, language):
             return f"{language} {line}"
 
@@ -221,8 +220,8 @@ def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):
         (("a", "\ud83d"), r"('a', '\ud83d')"),  # half of an emoji
     ],
 )
-def test_wrong_pair_of_a_users_problem_is_named(tmp_path, pair, shown):
-    class Wrong(registry.problems["toy"].value):
+def test_wrong_pair_of_a_users_problem_is_named(toy, tmp_path, pair, shown):
+    class Wrong(toy):
         def pairs(self, split, raw_dir, download_dir):
             return [("a", "b"), pair]
 
@@ -237,8 +236,10 @@ def test_wrong_pair_of_a_users_problem_is_named(tmp_path, pair, shown):
         next(read)
 
 
-def test_pairs_that_return_nothing_and_normalized_numbers_are_named(tmp_path):
-    class Wrong(registry.problems["toy"].value):
+def test_pairs_that_return_nothing_and_normalized_numbers_are_named(
+    toy, tmp_path
+):
+    class Wrong(toy):
         def pairs(self, split, raw_dir, download_dir):
             return None if split == "train" else [("a", "b")]
 
