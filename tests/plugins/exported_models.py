@@ -165,6 +165,15 @@ def stub_of(channel):
     return prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
 
+def refusal(call, message) -> str:
+    """Return code and details of the refusal of a call of gRPC."""
+    import grpc
+
+    with pytest.raises(grpc.RpcError) as refused:
+        call(message, timeout=SECONDS)
+    return f"{refused.value.code().name} {refused.value.details()}"
+
+
 def health_of(channel):
     """Return the name of the state of health over gRPC."""
     from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -173,17 +182,6 @@ def health_of(channel):
         health_pb2.HealthCheckRequest(), timeout=SECONDS
     )
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-
-
-@pytest.fixture
-def publish(toy_exports, export_dir):
-    """Return a function that publishes version 2 in export_dir by a rename."""
-
-    def publish():
-        shutil.copytree(toy_exports / "2", export_dir / "2.tmp")
-        (export_dir / "2.tmp").rename(export_dir / "2")
-
-    return publish
 
 
 @pytest.fixture(scope="session")

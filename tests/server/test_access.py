@@ -1,18 +1,18 @@
 """Access: hosts, origins, tokens, and TLS."""
 
 import contextlib
-import pathlib
 import socket
 import ssl
 import urllib.request
 
 import pytest
+from processes import ROOT
 
 from t2t_repro import errors
 from t2t_repro.server import connections, request_errors, server_settings
 from t2t_repro.serving import client, connection
 
-TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
+TLS = ROOT / "tests" / "fixtures" / "tls"
 SERVER = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
 MUTUAL = SERVER._replace(client_ca=TLS / "ca.pem")
 CA = {"tls_ca": TLS / "ca.pem"}

@@ -1,6 +1,7 @@
 """Queues of requests, with functions in place of a model."""
 
 import asyncio
+import functools
 
 import grpc
 import numpy as np
@@ -58,6 +59,22 @@ def run_with(run, test, **settings):
     asyncio.run(main())
 
 
+def blocked(run=echo, **settings):
+    """Make a test of a coroutine function, for which run_with() has a model.
+
+    The model comes before the other arguments.
+    """
+
+    def decorate(test):
+        def run_test():
+            model = BlockedModel(run)
+            run_with(model, functools.partial(test, model), **settings)
+
+        return run_test
+
+    return decorate
+
+
 def submit(queue, *texts):
     return queue.submit({"inputs": [text.encode() for text in texts]})
 
@@ -101,89 +118,71 @@ def test_requests_that_arrive_during_a_batch_share_the_next(
     run_with(model, test, max_batch_bytes=max_batch_bytes, timeout_secs=0.0)
 
 
-def test_long_requests_leave_room_to_short_ones_and_let_them_pass():
+@blocked(max_batch_bytes=100)
+async def test_long_requests_leave_room_to_short_ones_and_let_them_pass(
+    model, queue, first
+):
     """They are refused by bytes: 7 x 100 of 800, of which each took half."""
-    model = BlockedModel()
-
-    async def test(queue, first):
-        answers = [first, *(submit(queue, "x" * 100) for _ in range(7))]
-        with pytest.raises(
-            request_errors.RequestError, match="700 bytes wait, too m"
-        ) as error:
-            submit(queue, "x" * 100)
-        assert error.value.code == grpc.StatusCode.UNAVAILABLE
-        answers += [submit(queue, "b") for _ in range(40)]
-        model.go.set()
-        await asyncio.gather(*answers)
-        assert model.batches == [[b"a"]] + 10 * [4 * [b"b"]] + 7 * [
-            [b"x" * 100]
-        ]
-
-    run_with(model, test, max_batch_bytes=100)
+    answers = [first, *(submit(queue, "x" * 100) for _ in range(7))]
+    with pytest.raises(
+        request_errors.RequestError, match="700 bytes wait, too m"
+    ) as error:
+        submit(queue, "x" * 100)
+    assert error.value.code == grpc.StatusCode.UNAVAILABLE
+    answers += [submit(queue, "b") for _ in range(40)]
+    model.go.set()
+    await asyncio.gather(*answers)
+    long, short = 7 * [[b"x" * 100]], 10 * [4 * [b"b"]]
+    assert model.batches == [[b"a"], *short, *long]
 
 
-def test_full_queue_is_unavailable():
-    model = BlockedModel()
-
-    async def test(queue, first):
-        second = submit(queue, "b", "c")
-        with pytest.raises(
-            request_errors.RequestError, match="2 sentences wait"
-        ) as error:
-            submit(queue, "d")
-        assert error.value.code == grpc.StatusCode.UNAVAILABLE
-        model.go.set()
-        await asyncio.gather(first, second)
-        assert texts(await submit(queue, "d")) == ["d"]
-
-    run_with(model, test, max_waiting=2)
+@blocked(max_waiting=2)
+async def test_full_queue_is_unavailable(model, queue, first):
+    second = submit(queue, "b", "c")
+    with pytest.raises(
+        request_errors.RequestError, match="2 sentences wait"
+    ) as error:
+        submit(queue, "d")
+    assert error.value.code == grpc.StatusCode.UNAVAILABLE
+    model.go.set()
+    await asyncio.gather(first, second)
+    assert texts(await submit(queue, "d")) == ["d"]
 
 
-def test_cancelled_request_leaves_queue():
-    model = BlockedModel()
-
-    async def test(queue, first):
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(submit(queue, "b"), 0.001)
-        third = submit(queue, "c")
-        model.go.set()
-        await asyncio.gather(first, third)
-        assert model.batches == [[b"a"], [b"c"]]
-
-    run_with(model, test)
+@blocked()
+async def test_cancelled_request_leaves_queue(model, queue, first):
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(submit(queue, "b"), 0.001)
+    third = submit(queue, "c")
+    model.go.set()
+    await asyncio.gather(first, third)
+    assert model.batches == [[b"a"], [b"c"]]
 
 
-def test_bad_request_fails_alone():
-    def picky(inputs):
-        if b"bad" in inputs["inputs"]:
-            raise ValueError("no")
-        return echo(inputs)
-
-    model = BlockedModel(picky)
-
-    async def test(queue, first):
-        others = [submit(queue, "b"), submit(queue, "bad"), submit(queue, "c")]
-        model.go.set()
-        await first
-        assert texts(await others[0]) == ["b"]
-        with pytest.raises(
-            request_errors.RequestError, match="The model failed: no"
-        ):
-            await others[1]
-        assert texts(await others[2]) == ["c"]
-        assert texts(await submit(queue, "d")) == ["d"]
-
-    run_with(model, test)
+def picky(inputs):
+    if b"bad" in inputs["inputs"]:
+        raise ValueError("no")
+    return echo(inputs)
 
 
-def test_close_answers_waiting_requests():
-    model = BlockedModel()
+@blocked(picky)
+async def test_bad_request_fails_alone(model, queue, first):
+    others = [submit(queue, "b"), submit(queue, "bad"), submit(queue, "c")]
+    model.go.set()
+    await first
+    assert texts(await others[0]) == ["b"]
+    with pytest.raises(
+        request_errors.RequestError, match="The model failed: no"
+    ):
+        await others[1]
+    assert texts(await others[2]) == ["c"]
+    assert texts(await submit(queue, "d")) == ["d"]
 
-    async def test(queue, first):
-        second = submit(queue, "b")
-        closing = asyncio.ensure_future(queue.close())
-        model.go.set()
-        await closing
-        assert texts(await first) + texts(await second) == ["a", "b"]
 
-    run_with(model, test)
+@blocked()
+async def test_close_answers_waiting_requests(model, queue, first):
+    second = submit(queue, "b")
+    closing = asyncio.ensure_future(queue.close())
+    model.go.set()
+    await closing
+    assert texts(await first) + texts(await second) == ["a", "b"]

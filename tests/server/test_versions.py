@@ -28,7 +28,7 @@ def states(server):
     }
 
 
-def test_new_version_replaces_old_under_load(publish, serve):
+def test_new_version_replaces_old_under_load(toy_exports, export_dir, serve):
     with serve() as server:
         stop = threading.Event()
 
@@ -43,7 +43,8 @@ def test_new_version_replaces_old_under_load(publish, serve):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             clients = [pool.submit(client) for _ in range(4)]
             try:
-                publish()
+                copy = shutil.copytree(toy_exports / "2", export_dir / "2.tmp")
+                copy.rename(export_dir / "2")
                 wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
             finally:
                 stop.set()

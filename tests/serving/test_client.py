@@ -2,18 +2,18 @@
 
 import http.server
 import json
-import pathlib
 import threading
 
 import numpy as np
 import pytest
 from exported_models import SECONDS, wait_for
+from processes import ROOT
 
 import t2t_repro
 from t2t_repro import errors
 from t2t_repro.serving import client, connection
 
-TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
+TLS = ROOT / "tests" / "fixtures" / "tls"
 
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"]
 SECURE = None, "", True  # no version, no label, TLS
