@@ -2,16 +2,14 @@
 
 import contextlib
 import shutil
-import tarfile
 
 import pytest
-from forked import ROOT, ok
+from forked import ok
 
 from t2t_repro import errors
 from t2t_repro.server import version_process
 from t2t_repro.serving import client, saved_model
 
-STORED = ROOT / "tests" / "fixtures" / "run" / "export.tar.xz"
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
 SEARCH = ["--decode_hparams=beam_size=1"]
@@ -44,17 +42,6 @@ def exported(export_again, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def query(commands):
-    """Return a function of an export that returns translations of LINES."""
-
-    def run(folder):
-        flags = f"--export_dir={folder}"
-        return ok(commands.run("query", folder, flags, stdin=LINES))
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def translations(commands, trained):
     """Return the decoder's translations of LINES, without an export."""
     flags = [f"--output_dir={trained}", *SEARCH]
@@ -65,13 +52,15 @@ def translations(commands, trained):
 
 @pytest.mark.slow
 def test_export_survives_random_kills(
-    export_again, query, exported, translations, survive, tmp_path
+    commands, export_again, exported, translations, survive, tmp_path
 ):
     folder = tmp_path / "export"
     graph = exported / "1" / "saved_model.pb"
 
     def check():
-        assert query(folder) == translations
+        flags = f"--export_dir={folder}"
+        queried = ok(commands.run("query", folder, flags, stdin=LINES))
+        assert queried == translations
         shutil.rmtree(folder)
 
     survive(
@@ -121,11 +110,9 @@ def test_client_outlives_server_killed_in_a_request(
 
 
 @pytest.fixture
-def copy(tmp_path):
-    """Return a version of the stored export."""
-    with tarfile.open(STORED) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "export" / "1"
+def copy(stored_export, tmp_path):
+    """Return a copy of the version of the stored export."""
+    return shutil.copytree(stored_export, tmp_path / "export") / "1"
 
 
 def files_of(version):

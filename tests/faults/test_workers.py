@@ -7,6 +7,7 @@ import socket
 
 import numpy as np
 import pytest
+from forked import ok
 
 from t2t_repro.runs import checkpoint_files, checkpoints
 
@@ -98,8 +99,7 @@ def test_two_workers_make_the_updates_of_one(
     commands, uninterrupted_run, tmp_path
 ):
     """Dropout is on, and only the first worker makes the data."""
-    code, printed = commands.train(tmp_path, steps=STEPS)
-    assert code == 0, printed
+    ok(commands.train(tmp_path, steps=STEPS))
     assert files_of(uninterrupted_run) == files_of(tmp_path)
     for step in (4, STEPS):
         assert_close(uninterrupted_run, tmp_path, f"ckpt-{step}")
