@@ -1,12 +1,11 @@
 """Damaged data and settings: they read as before, or are named."""
 
-import types
-
 import pytest
 from small_corpora import draw_pairs, generate_corpus
 
 from t2t_repro import hparam, registry
 from t2t_repro.data import manifest
+from t2t_repro.problem import build_problem
 from t2t_repro.runs import run_json
 from t2t_repro.runs.run import Run
 
@@ -51,10 +50,7 @@ def test_damage_to_any_data_file_is_detected(data, damage, count):
 @pytest.fixture
 def run_folder(data, tmp_path):
     """Return the folder of a run on the data."""
-    problem = types.SimpleNamespace(
-        requested_name="parallel_text",
-        arguments={"name": "toy", "languages": "en-xx", "vocab_size": 300},
-    )
+    problem = build_problem("number_words_ende")
     folder = tmp_path / "run"
     vocabularies = manifest.open_vocabularies(data)
     hparams = registry.build_hparams("tiny")

@@ -29,16 +29,11 @@ def contents(folder):
     }
 
 
-@pytest.fixture
-def fill(small_disk):
-    """Return a function that leaves so many bytes free, in whole pages."""
-
-    def write(room):
-        with open(small_disk / "filler", "wb", buffering=0) as file:
-            while (free := shutil.disk_usage(small_disk).free) > room:
-                file.write(bytes(free - room))
-
-    yield write
+def fill(disk, room):
+    """Leave so many bytes of a disk free, in whole pages."""
+    with open(disk / "filler", "wb", buffering=0) as file:
+        while (free := shutil.disk_usage(disk).free) > room:
+            file.write(bytes(free - room))
 
 
 def assert_full(result, path, disk):
@@ -60,7 +55,7 @@ def assert_full(result, path, disk):
     ],
 )
 def test_command_names_full_disk_and_works_with_room_again(
-    commands, trained, small_disk, fill, name
+    commands, trained, small_disk, name
 ):
     path, room, flags = COMMANDS[name]
     run = shutil.copytree(trained, small_disk / "run")
@@ -72,7 +67,7 @@ def test_command_names_full_disk_and_works_with_room_again(
             f"--decode_from_file={run / 'in.txt'}",
             f"--decode_to_file={run / 'out.txt'}",
         ]
-    fill(room)
+    fill(small_disk, room)
     before = contents(run)
 
     def command():
@@ -96,11 +91,11 @@ def test_command_names_full_disk_and_works_with_room_again(
     ],
 )
 def test_datagen_names_full_disk_and_continues_to_the_same_bytes(
-    commands, trained, small_disk, fill, there, name
+    commands, trained, small_disk, there, name
 ):
     expected = commands.data()
     sizes = [(expected / one).stat().st_size for one in there]
-    fill(sum(-(-size // PAGE) * PAGE for size in sizes))
+    fill(small_disk, sum(-(-size // PAGE) * PAGE for size in sizes))
     flags = commands.data_flags(small_disk)
     result = commands.run("datagen", small_disk, *flags)
     assert_full(result, name, small_disk)
