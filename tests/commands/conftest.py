@@ -3,8 +3,8 @@
 import functools
 
 import pytest
-import raw_text
 from forked import ROOT, ok
+from made_up_words import problem_flags, write_raw
 
 # Smaller than "tiny": these tests are not about the model.
 HPARAMS = (
@@ -12,7 +12,6 @@ HPARAMS = (
     "batch_tokens=512,shared_embedding_and_softmax_weights=false,"
     "learning_rate_warmup_steps=50,learning_rate_constant=0.07"
 )
-LETTERS = "abcdefghijkl"
 USR_DIR = ROOT / "tests" / "toys"
 # hparams sets, of the model of tests/toys and of ours, each with settings of
 # its own.
@@ -34,50 +33,10 @@ TOY_HPARAMS = (
 )
 
 
-def sentences(count, first):
-    """Yield made-up words, with the same in capitals, reversed."""
-    for number in range(first, first + count):
-        letters = [
-            LETTERS[number // 12**place % 12] for place in range(1, 5)
-        ] + [LETTERS[number * 7 % 12]]
-        yield " ".join(letters), " ".join(reversed(letters)).upper()
-
-
-def write_raw(folder, train=2_000, validation=50, test=50):
-    """Write the files of a parallel_text problem from "xx" to "yy"."""
-    splits = {
-        "train": sentences(train, 0),
-        "validation": sentences(validation, train),
-        "test": sentences(test, train + validation),
-    }
-    return raw_text.write(folder, splits, ("xx", "yy"))
-
-
-def problem_flags(folder):
-    """Return flags that name the problem of write_raw(folder / "raw")."""
-    return (
-        "--problem=parallel_text",
-        "--problem_args=name=made_up,languages=xx-yy,vocab_size=280,"
-        "separate_vocabularies=true,source_vocab_size=276",
-        f"--raw_dir={folder / 'raw'}",
-        f"--data_dir={folder / 'data'}",
-    )
-
-
 @pytest.fixture(scope="session")
 def run(forked):
     """Return a function that runs a command, in a fork: see forked.py."""
     return forked
-
-
-@pytest.fixture(scope="session")
-def raw_writer():
-    return write_raw
-
-
-@pytest.fixture(scope="session")
-def flags_of():
-    return problem_flags
 
 
 @pytest.fixture(scope="session")

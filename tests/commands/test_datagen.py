@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from made_up_words import problem_flags, write_raw
 
 
 def interrupt(process):
@@ -25,12 +26,10 @@ def interrupt(process):
 
 
 @pytest.mark.slow
-def test_control_c_ends_datagen_and_next_run_generates_data(
-    run, raw_writer, flags_of, tmp_path
-):
-    raw_writer(tmp_path / "raw", train=40_000)  # some seconds of work
+def test_control_c_ends_datagen_and_next_run_generates_data(run, tmp_path):
+    write_raw(tmp_path / "raw", train=40_000)  # some seconds of work
     process = subprocess.Popen(
-        [sys.executable, "-m", "t2t_repro.datagen", *flags_of(tmp_path)],
+        [sys.executable, "-m", "t2t_repro.datagen", *problem_flags(tmp_path)],
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -46,8 +45,8 @@ def test_control_c_ends_datagen_and_next_run_generates_data(
     assert process.returncode in (130, -signal.SIGINT), shown
     assert "Interrupted." in shown
     assert not list(tmp_path.glob("data/*/manifest.json"))
-    made = run("datagen", *flags_of(tmp_path))
+    made = run("datagen", *problem_flags(tmp_path))
     assert "train: 40,000 of 40,000 pairs" in made.stdout, made.stderr
-    again = run("datagen", *flags_of(tmp_path), "--verify")
+    again = run("datagen", *problem_flags(tmp_path), "--verify")
     assert "The data is there" in again.stdout
     assert "Every file in" in again.stdout

@@ -1,17 +1,17 @@
-"""Outputs of decoder beside translations: beams, scores, attention."""
+"""What decoder writes: a line for each input, beams, scores, attention."""
 
 import json
-import pathlib
 import re
 
 import pytest
-from forked import ok
+from file_strategies import UNUSUAL
+from forked import ROOT, ok
 from stored_run import RUN
 
 from scripts.release import cold_start
 
 NUMBERS = f"--output_dir={RUN}"
-FAULTS = pathlib.Path(__file__).parents[1] / "faults" / "usr"
+FAULTS = ROOT / "tests" / "faults" / "usr"
 
 
 def test_alignments_are_written_beside_translations_and_scores(run, tmp_path):
@@ -74,8 +74,8 @@ def test_decoder_continues_prefixes(trained, run, tmp_path):
 @pytest.mark.slow
 def test_decoder_reads_side_inputs(run, tmp_path):
     """The documented rule, and a number of subwords for each line."""
-    page = pathlib.Path(__file__).parents[2] / "docs" / "searching.md"
-    cold_start.write_files(page.read_text("utf-8"), tmp_path)
+    page = (ROOT / "docs" / "searching.md").read_text("utf-8")
+    cold_start.write_files(page, tmp_path)
     (tmp_path / "in").write_text("two\ntwo\n")
     (tmp_path / "numbers").write_text("\n9\n")
     flags = [
@@ -116,3 +116,24 @@ def test_interrupted_translation_keeps_finished_lines(
     aligned = (tmp_path / "links.partial").read_text().split("\n")
     assert [bool(line) for line in aligned] == [False, True, False, True, False]
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_each_line_of_unusual_text_has_a_translation_of_one_line(run, tmp_path):
+    """Fuzz tests score any text; those of reports escape it."""
+    lines = ["", "a b c d", "@-@", "&apos; <pad> </s> <0x0A>", "x" * 400]
+    lines += ["word, " * 40, UNUSUAL, *UNUSUAL]
+    (tmp_path / "in").write_bytes("".join(f"{x}\n" for x in lines).encode())
+    search = "beam_size=2,extra_length=3,max_input_length=40,return_beams=true"
+    flags = [
+        NUMBERS,
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_to_file={tmp_path / 'out'}",
+        f"--decode_hparams={search}",
+    ]
+    ok(run("decoder", *flags))
+    # U+0085 and the like end no line.
+    *beams, end = (tmp_path / "out").read_bytes().decode().split("\n")
+    assert len(beams) == len(lines) and end == ""
+    assert beams[0] == "\t"
+    for line in beams:
+        assert line.count("\t") == 1 and "\r" not in line

@@ -1,15 +1,14 @@
 """The doctor's report of simulated machines, and of this one."""
 
 import json
-import pathlib
 import re
 
 import pytest
+from forked import ROOT
 
 from t2t_repro import doctor
 
 GIGABYTE = 10**9
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def facts(**changes):
@@ -31,15 +30,9 @@ def facts(**changes):
 
 
 @pytest.fixture
-def driver(monkeypatch, tmp_path):
-    """Return a function that says whether there is an NVIDIA driver."""
-
-    def pretend(exists):
-        path = tmp_path if exists else tmp_path / "absent"
-        monkeypatch.setattr(doctor.tensorflow_import, "NVIDIA_DRIVER", path)
-
-    pretend(False)
-    return pretend
+def no_driver(monkeypatch, tmp_path):
+    path = tmp_path / "absent"
+    monkeypatch.setattr(doctor.tensorflow_import, "NVIDIA_DRIVER", path)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +56,15 @@ def driver(monkeypatch, tmp_path):
     ],
 )
 def test_advice_names_the_reason_and_the_setting(
-    driver, section, change, words
+    no_driver, section, change, words
 ):
     assert list(doctor.advice(facts())) == []
     (sentence,) = doctor.advice(facts(**{section: change}))
     assert re.search(words, sentence)
 
 
-def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
-    driver(True)
+def test_advice_for_a_gpu_that_tensorflow_does_not_find(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor.tensorflow_import, "NVIDIA_DRIVER", tmp_path)
     (sentence,) = doctor.advice(facts())
     assert "CUDA's libraries: pip install" in sentence
     hidden = facts(environment={"CUDA_VISIBLE_DEVICES": ""})
@@ -80,7 +73,7 @@ def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
 
 
 def test_missing_package_and_unwritable_folder_are_problems(
-    driver, monkeypatch, tmp_path
+    no_driver, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["absent>=1"])
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from forked import error, ok
+from made_up_words import problem_flags
 
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import TRANSLATION
@@ -23,11 +24,11 @@ def averaged(trained, run):
     return trained
 
 
-def test_trainer_shows_what_it_would_train(trained, run, flags_of, tmp_path):
+def test_trainer_shows_what_it_would_train(trained, run, tmp_path):
     out = tmp_path / "run"
     result = run(
         "trainer",
-        *flags_of(trained),
+        *problem_flags(trained),
         "--hparams_set=tiny",
         f"--hparams={APART}",
         f"--output_dir={out}",
@@ -45,23 +46,23 @@ def test_runs_are_listed(trained, run):
     assert lines[1].split()[:4] == ["run", "parallel_text", "tiny", "60"]
 
 
-def test_second_training_of_a_run_is_refused(trained, run, flags_of, tmp_path):
+def test_second_training_of_a_run_is_refused(trained, run, tmp_path):
     flags = "--hparams_set=tiny", f"--hparams={APART}"
     flags += (f"--output_dir={tmp_path}",)
     with files.locked(tmp_path):
-        message = error(run("trainer", *flags_of(trained), *flags))
+        message = error(run("trainer", *problem_flags(trained), *flags))
     assert f"{tmp_path} is taken: process {os.getpid()} on " in message
     assert not (tmp_path / "run.json").exists()
 
 
 @pytest.mark.slow
 def test_trainer_uses_replicas_bfloat16_and_accumulation(
-    trained, run, flags_of, tmp_path
+    trained, run, tmp_path
 ):
     text = ok(
         run(
             "trainer",
-            *flags_of(trained),
+            *problem_flags(trained),
             "--hparams_set=tiny",
             f"--hparams={APART},num_hidden_layers=1,batch_tokens=512",
             f"--output_dir={tmp_path}",

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from forked import ok
+from made_up_words import problem_flags
 from processes import run_python
 
 from t2t_repro.io import files
@@ -60,9 +61,9 @@ def test_sacrebleu_test_set_is_scored_without_a_model(tmp_path):
     assert "moses-de" in whole["signatures"]["bleu_tok"]
 
 
-def test_split_of_a_problem_is_scored_without_a_model(trained, run, flags_of):
+def test_split_of_a_problem_is_scored_without_a_model(trained, run):
     references = trained / "raw" / "test.yy"
-    problem, arguments, _, data = flags_of(trained)
+    problem, arguments, _, data = problem_flags(trained)
     flags = [problem, arguments, data, f"--translations={references}"]
     text = ok(run("evaluate", *flags, "--bootstrap_samples=1"))
     assert json.loads(text.splitlines()[-1])["exact_match"] == 100

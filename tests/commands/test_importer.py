@@ -1,14 +1,13 @@
 """The importer, from another system's files to a tuned and exported run."""
 
 import json
-import pathlib
 
 import pytest
 import raw_text
-from forked import error, ok
+from forked import ROOT, error, ok
 from loopback_hub import COMMIT, MODEL, running_hub
 
-FILES = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
+FILES = ROOT / "tests" / "golden" / "huggingface"
 LINES = ["two three", "", "and five one six"]
 
 
