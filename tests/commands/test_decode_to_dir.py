@@ -38,17 +38,11 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def flags(texts):
-    """Return flags of a run that translates the files."""
-    return (RUN, f"--decode_from_file={texts}", *JSONL)
-
-
-@pytest.fixture(scope="module")
-def expected(forked, flags, tmp_path_factory):
+def expected(forked, texts, tmp_path_factory):
     """Return what one process writes."""
     folder = tmp_path_factory.mktemp("expected")
-    to = f"--decode_to_dir={folder}", "--num_workers=1"
-    printed = ok(forked("decoder", *flags, *to))
+    flags = f"--decode_from_file={texts}", f"--decode_to_dir={folder}"
+    printed = ok(forked("decoder", RUN, *flags, *JSONL, "--num_workers=1"))
     assert "All 450 lines of 3 files are there." in printed
     return contents(folder)
 
@@ -71,9 +65,10 @@ def test_translations_are_those_of_a_single_file(forked, expected, texts):
 
 @pytest.mark.slow
 def test_killed_job_continues_with_four_processes(
-    forked, flags, expected, tmp_path
+    forked, texts, expected, tmp_path
 ):
-    to = (*flags, f"--decode_to_dir={tmp_path}")
+    flags = f"--decode_from_file={texts}", f"--decode_to_dir={tmp_path}"
+    to = RUN, *flags, *JSONL
     usr = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
     fault = {"FAULT": "SIGKILL change 60", "DISK": str(tmp_path)}
     killed = forked("decoder", *to, usr, "--num_workers=1", env=fault)

@@ -1,7 +1,5 @@
 """The paper's rivals, from training to a server: one test for each model."""
 
-import re
-
 import pytest
 from forked import ok
 
@@ -54,20 +52,14 @@ def test_rival_is_trained_searched_exported_and_served(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["toy_gru", "bytenet_tiny"])
 def test_model_has_bucketed_batches_and_a_report_with_its_attention(
-    name, train_toy, read_checkpoint
+    name, train_toy
 ):
     toy = train_toy(name)
     assert "bucketed shapes of rows x length" in ok(toy.trained)
-    values = read_checkpoint(toy.averaged)
-    parameters = sum(
-        values[key].size for key in values if key.startswith("weights/")
-    )
     ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
     page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
-    words = re.sub(r"(<[^>]*>|\s)+", " ", page)
-    assert f" Parameters {parameters:,} " in words
     reason = "No pictures: bytenet has no attention weights."
-    assert (reason in words) != ATTENTIVE[name]
+    assert (reason in page) != ATTENTIVE[name]
     # All heads of the only layer.
     assert page.count("data:image/png") == ATTENTIVE[name]
     pictures = (toy.output_dir / "report" / "attention").rglob("*.png")
