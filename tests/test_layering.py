@@ -97,6 +97,29 @@ def test_modules_without_tensorflow_do_not_import_it():
     assert importing == []
 
 
+def test_only_its_implementation_uses_sentencepiece():
+    asking = {
+        name
+        for name, path in MODULES.items()
+        if re.search(
+            "import sentencepiece|SentencePieceProcessor|SentencepieceTok",
+            path.read_text("utf-8"),
+        )
+    }
+    of_text = {"text.sentence_piece", "text.byte_pair_encoding"}
+    assert asking == of_text | {"serving.graph_vocabularies"}
+
+
+def test_only_registry_names_the_definitions():
+    spelled = [
+        name
+        for name, path in MODULES.items()
+        if "t2t_repro.problems" in path.read_text("utf-8")
+        and not name.startswith(("problems", "hparams"))
+    ]
+    assert spelled == []
+
+
 def test_functions_have_at_most_60_lines():
     """Ruff counts their parameters and statements."""
     long = [

@@ -60,9 +60,7 @@ def train(
         options = _continue_options(options, stored.get("options", {}))
     problem = problem.with_metrics(options.metrics or ())
     _check(problem, hparams, options)
-    observers = [*callbacks, *build_callbacks(options.callbacks)]
-    if storage.url_of(run_folder):
-        observers.append(Uploads(run_folder))
+    observers = [*callbacks, *_build_observers(options, run_folder)]
     strategy = _choose_hardware(options)
     _check_by_running(problem, hparams, options)
     worker = devices.Worker(strategy)
@@ -73,10 +71,7 @@ def train(
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         if worker.is_chief:
-            if not options.dry_run:
-                stack.enter_context(files.locked(run_folder))
-                stack.enter_context(upload_at_the_end(run_folder))
-                stack.enter_context(progress.logging_to(run_folder))
+            stack.enter_context(_writing(run_folder, options.dry_run))
             _show_notes(hparams_set, options, task, problem)
         settings = run_json.settings(
             problem,
@@ -92,6 +87,26 @@ def train(
                 worker, run_folder, settings, task, options, strategy
             )
         return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+@contextlib.contextmanager
+def _writing(folder, dry_run):
+    """Lock a run, log to it and upload it, except in a dry run."""
+    if dry_run:
+        yield
+        return
+    with (
+        files.locked(folder),
+        upload_at_the_end(folder),
+        progress.logging_to(folder),
+    ):
+        yield
+
+
+def _build_observers(options, run_folder):
+    """Return the named callbacks, and that of a folder's URL."""
+    uploads = [Uploads(run_folder)] if storage.url_of(run_folder) else []
+    return [*build_callbacks(options.callbacks), *uploads]
 
 
 def _show_notes(hparams_set, options, task, problem):
