@@ -6,13 +6,12 @@ import os
 import pathlib
 import shutil
 import signal
-import time
 import urllib.request
 
 import pytest
+from exported_models import SECONDS, wait_for
 from forked import ok
 
-SECONDS = 120  # what takes longer hangs
 LISTENERS = [pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")]
 
 
@@ -84,20 +83,15 @@ def test_processes_of_a_killed_server_end(run, endless):
         (version,) = children(forks)
         server.command.kill()
         paths = [pathlib.Path(f"/proc/{pid}/exe") for pid in (forks, version)]
-        end = time.monotonic() + SECONDS
-        while any(path.exists() for path in paths):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_for(lambda: not any(path.exists() for path in paths))
 
 
 def test_request_that_outlasts_the_grace_is_dropped(run, endless):
     with run.serve(endless, "--grace_secs=0.1") as server:
         asked = post(server, "a")
         in_the_model = 't2t_batch_sentences_count{signature="serving_default"}'
-        end = time.monotonic() + SECONDS
         metrics = f"http://127.0.0.1:{server.rest}/metrics"
-        while f"{in_the_model} 1.0" not in read(metrics):
-            assert time.monotonic() < end
+        wait_for(lambda: f"{in_the_model} 1.0" in read(metrics))
         os.kill(server.command.pid, signal.SIGTERM)
         result = server.command.wait()
         assert result.returncode == 1

@@ -1,7 +1,6 @@
 """Queues of requests, with functions in place of a model."""
 
 import asyncio
-import functools
 
 import grpc
 import numpy as np
@@ -34,45 +33,33 @@ class BlockedModel:
         return self.run(inputs)
 
 
-def run_with(run, test, **settings):
-    """Run the coroutine function `test` with a queue of the model `run`.
+def blocked(run=echo, **settings):
+    """Make a test of a coroutine function, with a queue of a blocked model.
 
-    Its second argument is the answer to a request that is in the model.
+    Its arguments are the model, the queue, and the answer to a request that is
+    in the model.
     """
     defaults = {"max_batch_size": 4, "batch_timeout_ms": 0.0}
 
-    async def main():
+    async def main(test):
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)
         queue_limits = requests.Limits(**defaults | settings)
-        queue = batching.Queue(run, queue_limits, sizes=sizes, waiting=waiting)
+        model = BlockedModel(run)
+        queue = batching.Queue(
+            model, queue_limits, sizes=sizes, waiting=waiting
+        )
         try:
             first = submit(queue, "a")
-            await run.entered.wait()
-            await asyncio.wait_for(test(queue, first), SECONDS)
+            await model.entered.wait()
+            await asyncio.wait_for(test(model, queue, first), SECONDS)
         finally:
-            run.go.set()
+            model.go.set()
             await asyncio.wait_for(queue.close(), SECONDS)
         assert registry.get_sample_value("w") == 0
 
-    asyncio.run(main())
-
-
-def blocked(run=echo, **settings):
-    """Make a test of a coroutine function, for which run_with() has a model.
-
-    The model comes before the other arguments.
-    """
-
-    def decorate(test):
-        def run_test():
-            model = BlockedModel(run)
-            run_with(model, functools.partial(test, model), **settings)
-
-        return run_test
-
-    return decorate
+    return lambda test: lambda: asyncio.run(main(test))
 
 
 def submit(queue, *texts):
@@ -104,9 +91,9 @@ def test_requests_that_arrive_during_a_batch_share_the_next(
     others, max_batch_bytes, batches
 ):
     """Without a time limit, long requests do not let others pass."""
-    model = BlockedModel()
 
-    async def test(queue, first):
+    @blocked(max_batch_bytes=max_batch_bytes, timeout_secs=0.0)
+    async def test(model, queue, first):
         answers = [submit(queue, *request) for request in others]
         model.go.set()
         assert texts(await first) == ["a"]
@@ -115,7 +102,7 @@ def test_requests_that_arrive_during_a_batch_share_the_next(
         _, *found = model.batches
         assert [list(map(len, batch)) for batch in found] == batches
 
-    run_with(model, test, max_batch_bytes=max_batch_bytes, timeout_secs=0.0)
+    test()
 
 
 @blocked(max_batch_bytes=100)
