@@ -122,13 +122,6 @@ def test_tree_is_written_as_line_and_read_back():
     assert trees.read_line(LINE, WORDS).is_well_formed
 
 
-def repaired(text, words):
-    """Read a malformed line; return it repaired, and the three counts."""
-    reading = trees.read_line(text, words.split())
-    assert not reading.is_well_formed
-    return (trees.write_line(reading.tree), *reading[1:])
-
-
 @pytest.mark.parametrize(
     ("text", "words", "line", "counts"),
     [
@@ -152,7 +145,9 @@ def repaired(text, words):
     ],
 )
 def test_malformed_line_is_repaired(text, words, line, counts):
-    assert repaired(text, words) == (line, *counts)
+    reading = trees.read_line(text, words.split())
+    assert not reading.is_well_formed
+    assert (trees.write_line(reading.tree), reading[1:]) == (line, counts)
 
 
 TOKENS = st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split()))
