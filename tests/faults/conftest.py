@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import raw_text
 from forked import ok
 
 from t2t_repro import errors
@@ -142,13 +143,11 @@ class Commands:
 
     def __init__(self, folder, forked):
         self.folder, self.forked = folder, forked
-        (folder / "raw").mkdir()
-        letters_of = np.random.default_rng(0)
+        letters_of, splits = np.random.default_rng(0), {}
         for split, lines in (("train", 300), ("validation", 20), ("test", 20)):
-            letters = letters_of.choice(list("abcdefghij"), (lines, 6))
-            for language, step in (("xx", 1), ("yy", -1)):
-                text = "".join(f"{' '.join(row[::step])}\n" for row in letters)
-                (folder / "raw" / f"{split}.{language}").write_text(text)
+            rows = letters_of.choice(list("abcdefghij"), (lines, 6))
+            splits[split] = [(" ".join(x), " ".join(x[::-1])) for x in rows]
+        raw_text.write(folder / "raw", splits, ("xx", "yy"))
 
     def data_flags(self, data_dir=None):
         """Return the flags of datagen and of the trainer."""

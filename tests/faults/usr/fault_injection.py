@@ -10,13 +10,11 @@ The environment variable FAULT has the fault, where it occurs, and a number:
                       runs in another process; four warm it up
     SIGKILL change 7  before Python opens a file of the folder DISK for writing,
                       renames or removes one for the seventh time
-    COUNT change 0    count these times, and print them at the end
     SIGXFSZ size 900  the system's own signal, in the midst of a write beyond
                       900 bytes of a file, by Python or any library
     FILL step 3       fill the disk of DISK before the third step
 """
 
-import atexit
 import contextlib
 import os
 import resource
@@ -101,5 +99,3 @@ elif target == "size":
     resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
 else:
     sys.addaudithook(watch_changes)
-    if name == "COUNT":
-        atexit.register(lambda: print(f"{count} changes", file=sys.stderr))
