@@ -1,12 +1,10 @@
 """Damaged data and settings: they read as before, or are named."""
 
 import pytest
-from small_corpora import draw_pairs, generate_corpus
+from small_corpora import draw_pairs, generate_corpus, start_run
 
-from t2t_repro import hparam, registry
+from t2t_repro import hparam
 from t2t_repro.data import manifest
-from t2t_repro.problem import build_problem
-from t2t_repro.runs import run_json
 from t2t_repro.runs.run import Run
 
 COUNTS = pytest.mark.parametrize(
@@ -50,15 +48,8 @@ def test_damage_to_any_data_file_is_detected(data, damage, count):
 @pytest.fixture
 def run_folder(data, tmp_path):
     """Return the folder of a run on the data."""
-    problem = build_problem("number_words_ende")
-    folder = tmp_path / "run"
-    vocabularies = manifest.open_vocabularies(data)
-    hparams = registry.build_hparams("tiny")
-    settings = run_json.settings(
-        problem, "tiny", hparams, 1, data, vocabularies, 8
-    )
-    run_json.start(folder, settings, vocabularies, "one CPU")
-    return folder
+    start_run(tmp_path / "run", data, manifest.open_vocabularies(data))
+    return tmp_path / "run"
 
 
 @COUNTS

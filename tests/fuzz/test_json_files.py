@@ -6,17 +6,16 @@ import json
 import pathlib
 
 import pytest
+import small_corpora
 import tensorflow as tf
 from file_strategies import JSON, edited_json, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, hparam, registry
-from t2t_repro.data import corpus, generate, manifest
-from t2t_repro.data.settings import CorpusSettings
+from t2t_repro import errors, hparam
+from t2t_repro.data import corpus, manifest
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
-from t2t_repro.problem import build_problem
 from t2t_repro.runs import checkpoints, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.runtime import devices
@@ -29,9 +28,7 @@ PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
 def folder(tmp_path_factory):
     """Return the folder of a small corpus, as datagen makes it."""
     folder = tmp_path_factory.mktemp("data") / "corpus"
-    splits = {name: lambda: PAIRS for name in ("train", "validation", "test")}
-    facts = {"problem": "mine", "arguments": {"vocab_size": 270}}
-    generate.generate(folder, splits, CorpusSettings(vocab_size=270), facts)
+    small_corpora.generate_corpus(folder, PAIRS, PAIRS, vocab_size=270)
     return folder
 
 
@@ -201,16 +198,7 @@ def run(vocabularies, tmp_path_factory):
     vocabulary = {"size": 300, "sha256": vocabularies.sha256}
     contents = {"splits": {}, "vocabulary": vocabulary}
     files.write_json(folder / "manifest.json", contents)
-    stored = run_json.settings(
-        build_problem("number_words_ende"),
-        "tiny",
-        registry.build_hparams("tiny"),
-        1,
-        folder,
-        vocabularies,
-        8,
-    )
-    run_json.start(folder, stored, vocabularies, "one CPU")
+    small_corpora.start_run(folder, folder, vocabularies)
     return folder
 
 

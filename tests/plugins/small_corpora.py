@@ -1,11 +1,14 @@
-"""Small corpora, generated from lines of a few words."""
+"""Small corpora, generated from lines of a few words, and a run on one."""
 
 import random
 
 import pytest
 
+from t2t_repro import registry
 from t2t_repro.data import corpus, engines, generate
 from t2t_repro.data.settings import CorpusSettings
+from t2t_repro.problem import build_problem
+from t2t_repro.runs import run_json
 
 
 def draw_pairs(count, seed=0):
@@ -61,6 +64,16 @@ def generate_corpus(
             engine,
             shard_pairs,
         )
+
+
+def start_run(folder, data, vocabularies):
+    """Begin a run on the data of a folder, as the trainer does."""
+    problem = build_problem("number_words_ende")
+    hparams = registry.build_hparams("tiny")
+    settings = run_json.settings(
+        problem, "tiny", hparams, 1, data, vocabularies, 8
+    )
+    run_json.start(folder, settings, vocabularies, "one CPU")
 
 
 def read_files(folder):
