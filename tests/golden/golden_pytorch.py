@@ -83,17 +83,16 @@ def shift(x):
 def transformer(w, h, source, target, pre_norm=False):
     """Run torch.nn's layers between the paper's embeddings and softmax."""
     sums = []  # of mixtures
+    layer = functools.partial(transformer_layer, w, h, pre_norm, sums)
     x = embed(w, source) + sinusoids(len(source), h["hidden_size"])
     for i in range(h["num_hidden_layers"]):
-        layer = transformer_layer(w, h, f"encoder/layer_{i}", pre_norm, sums)
-        x = layer(x)
+        x = layer(f"encoder/layer_{i}", x)
     if pre_norm:
         x = layer_norm(w, "encoder/norm", x)
     y = shift(embed(w, target)) + sinusoids(len(target), h["hidden_size"])
-    mask = {"tgt_mask": torch.ones(len(y), len(y)).triu(1).bool()}
+    mask = torch.ones(len(y), len(y)).triu(1).bool()
     for i in range(h["num_hidden_layers"]):
-        layer = transformer_layer(w, h, f"decoder/layer_{i}", pre_norm, sums)
-        y = layer((y, x), mask)
+        y = layer(f"decoder/layer_{i}", y, x, mask)
     if pre_norm:
         y = layer_norm(w, "decoder/norm", y)
     found = {"encoder_output": x, "logits": y @ w["embedding/weight"].T}
@@ -110,21 +109,20 @@ def sinusoids(length, size):
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
-def transformer_layer(w, h, path, pre_norm, sums):
-    """Return a layer of torch.nn as a function; biases of attention are 0.
+def transformer_layer(w, h, pre_norm, sums, path, *arguments):
+    """Run a layer of torch.nn; biases of attention are 0.
 
     A mixture of experts appends to `sums`.
     """
     settings = {"dropout": 0.0, "layer_norm_eps": EPSILON}
     settings |= {"norm_first": pre_norm}
     sizes = h["hidden_size"], h["num_heads"], h["filter_size"]
+    attentions = {"self_attention": "self_attn"}
     if path.startswith("encoder"):
         layer = nn.TransformerEncoderLayer(*sizes, **settings)
-        attentions = {"self_attention": "self_attn"}
     else:
         layer = nn.TransformerDecoderLayer(*sizes, **settings)
-        attentions = {"self_attention": "self_attn"}
-        attentions |= {"cross_attention": "multihead_attn"}
+        attentions["cross_attention"] = "multihead_attn"
     state = {}
     for block, name in attentions.items():
         *inputs, output = (
@@ -147,7 +145,7 @@ def transformer_layer(w, h, path, pre_norm, sums):
         scope = f"{path}/ffn/feed_forward/{block}"
         state[f"{name}.weight"] = w[f"{scope}/kernel"].T
         state[f"{name}.bias"] = w[f"{scope}/bias"]
-    return functools.partial(functional_call, layer, state)
+    return functional_call(layer, state, arguments)
 
 
 def mixture(w, h, path, sums, x):
@@ -455,20 +453,6 @@ MODELS = {
 }
 
 
-def losses(logits, labels, smoothing):
-    """Return the smoothed and the plain mean loss of logits [N, V]."""
-    # torch gives e' / V to every subword, the target included; tensor2tensor
-    # e / (V - 1) to every other one. Both are equal if e' = e V / (V - 1).
-    vocab_size = logits.shape[-1]
-    smoothing = smoothing * vocab_size / (vocab_size - 1)
-    return {
-        "smoothed": functional.cross_entropy(
-            logits, labels, label_smoothing=smoothing
-        ),
-        "plain": functional.cross_entropy(logits, labels),
-    }
-
-
 def compute(model, w, h, pairs):
     """Return {name: array} of outputs, losses and gradients of a model."""
     of_pairs = [model(w, h, *pair) for pair in pairs]
@@ -479,8 +463,14 @@ def compute(model, w, h, pairs):
     if "attention" in found:
         found["attention"] = found["attention"].movedim(1, 0)
     labels = torch.cat([target for _, target in pairs])
-    found |= losses(found["logits"], labels, h["label_smoothing"])
-    total = found["smoothed"]
+    found["plain"] = functional.cross_entropy(found["logits"], labels)
+    # torch gives e' / V to every subword, the target included; tensor2tensor
+    # e / (V - 1) to every other one. Both are equal if e' = e V / (V - 1).
+    vocab_size = found["logits"].shape[-1]
+    smoothing = h["label_smoothing"] * vocab_size / (vocab_size - 1)
+    total = found["smoothed"] = functional.cross_entropy(
+        found["logits"], labels, label_smoothing=smoothing
+    )
     for name in {"importance", "load"} & found.keys():
         sums = found[name].sum(0)  # [mixtures, E] of all pairs
         # Variance over squared mean, of a population.
