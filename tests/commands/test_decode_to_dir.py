@@ -47,10 +47,6 @@ def expected(forked, texts, tmp_path_factory):
     return contents(folder)
 
 
-def shards(folder):
-    return sorted((folder / "shards").glob("*/" + "[0-9]" * 8))
-
-
 def test_translations_are_those_of_a_single_file(forked, expected, texts):
     lines = [json.loads(line) for line in expected["a.en"].splitlines()]
     assert [line["sentence"] for line in lines] == list(range(1, 301))
@@ -73,7 +69,7 @@ def test_killed_job_continues_with_four_processes(
     fault = {"FAULT": "SIGKILL change 60", "DISK": str(tmp_path)}
     killed = forked("decoder", *to, usr, "--num_workers=1", env=fault)
     assert killed.returncode == -9, killed.stderr
-    kept = len(shards(tmp_path))
+    kept = len([*tmp_path.glob("shards/*/" + "[0-9]" * 8)])
     assert 0 < kept < 15 and not contents(tmp_path).get("a.en")
     # A fork of a test may not start processes.
     decoder = "-m", "t2t_repro.decoder", *to

