@@ -14,12 +14,12 @@ from marian_models import (
     Model,
     binary,
     ids_by_token,
-    pieces,
     random_model,
     sentence_piece,
     special,
     write,
 )
+from sentence_pieces import pieces
 
 from t2t_repro import errors
 from t2t_repro.importing import marian

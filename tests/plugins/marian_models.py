@@ -1,11 +1,10 @@
 """Small random models in Marian's format, for tests."""
 
-import io
 import json
 import struct
 
 import numpy as np
-import sentencepiece
+import sentence_pieces
 import yaml
 from numpy_layers import Reference, gelu, relu, silu, timing
 
@@ -44,25 +43,8 @@ PRE_NORM = {
 
 def sentence_piece(vocab_size=40, **settings):
     """Return a SentencePiece model as Marian learns it."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(LINES * 9),
-        model_writer=written,
-        vocab_size=vocab_size,
-        hard_vocab_limit=False,
-        bos_id=-1,
-        eos_id=0,
-        unk_id=1,
-        minloglevel=2,
-        **settings,
-    )
-    return written.getvalue()
-
-
-def pieces(model):
-    """Return the pieces of a SentencePiece model by their ids."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [processor.IdToPiece(i) for i in range(processor.GetPieceSize())]
+    settings |= {"bos_id": -1, "eos_id": 0, "unk_id": 1}
+    return sentence_pieces.learn(LINES * 9, vocab_size=vocab_size, **settings)
 
 
 class Model(Reference):
@@ -186,7 +168,7 @@ def binary(arrays, version=1, kinds=()):
 
 
 SPM = sentence_piece()
-TOKENS = pieces(SPM)
+TOKENS = sentence_pieces.pieces(SPM)
 
 
 def random_model(folder, changes=None, **files):

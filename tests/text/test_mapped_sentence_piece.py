@@ -1,8 +1,7 @@
 """SentencePiece models with another program's ids, in Python and in a graph."""
 
-import io
-
 import pytest
+import sentence_pieces
 import sentencepiece
 import vocabulary_graphs
 
@@ -33,35 +32,16 @@ LINES = [
 ]
 
 
-def pieces_of(model):
-    """Return the pieces of a model that stand for text."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [
-        processor.IdToPiece(i)
-        for i in range(len(processor))
-        if not processor.IsControl(i) and not processor.IsUnknown(i)
-    ]
-
-
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def model(request):
     """A model as of other programs: special ids of its own, no bytes."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXT),
-        model_writer=written,
-        model_type=request.param,
-        vocab_size=40,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return written.getvalue()
+    return sentence_pieces.learn(TEXT, model_type=request.param, vocab_size=40)
 
 
 @pytest.fixture(scope="module")
 def tokens(model):
     """A list in another order, without some pieces and with others."""
-    some = pieces_of(model)[::-2]
+    some = sentence_pieces.pieces(model)[:2:-2]  # those of text
     unread = ["zz", "z", "ж", "Ωж"]
     return ["</s>", *unread, *some, "<unk>", ">>fr<<", "Katze", "<pad>"]
 
@@ -138,7 +118,7 @@ def test_file_that_is_no_model_is_refused(tokens, content):
 
 def test_character_that_bytes_spell_is_refused():
     model = Bpe.learn(TEXT, 290).model
-    tokens = ["</s>", "<unk>", "<pad>", *pieces_of(model)]
+    tokens = sentence_pieces.pieces(model)
     sentence_piece.map_ids(model, tokens, SPECIAL)
     with pytest.raises(errors.UserError, match="by bytes: z ж"):
         sentence_piece.map_ids(model, [*tokens, "z", "ж"], SPECIAL)
