@@ -1,6 +1,7 @@
 """Exported models: their graph, their files, and what they say of attention."""
 
 import collections
+import concurrent.futures
 import dataclasses
 import itertools
 import math
@@ -168,12 +169,6 @@ def test_weight_beyond_float16_is_an_error(build_exportable, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.fixture
-def copy(exported, tmp_path):
-    """Return a copy of version 2, whose model card may be changed."""
-    return shutil.copytree(exported / "2", tmp_path / "2")
-
-
 @pytest.mark.parametrize(
     ("listed", "damage"),
     [
@@ -181,7 +176,10 @@ def copy(exported, tmp_path):
         ({"../../secret": "0"}, "'../../secret' leads out of"),
     ],
 )
-def test_model_card_with_other_files_is_refused(copy, listed, damage):
+def test_model_card_with_other_files_is_refused(
+    exported, tmp_path, listed, damage
+):
+    copy = shutil.copytree(exported / "2", tmp_path / "2")
     files.write_json(copy / saved_model.MODEL_CARD, {"files": listed})
     with pytest.raises(errors.UserError, match=damage):
         saved_model.read_verified_card(copy)
@@ -206,15 +204,11 @@ def test_two_exports_into_one_folder_become_two_versions(tmp_path, monkeypatch):
     monkeypatch.setattr(
         files, "print", lambda text, **_: printed.put(text), raising=False
     )
-    threads = [threading.Thread(target=export, args=run) for run in "ab"]
-    for thread in threads:
-        thread.start()
-    try:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        exports = pool.map(export, "ab")
         message = printed.get(timeout=20)
-    finally:
         pause.set()
-        for thread in threads:
-            thread.join()
+        list(exports)  # raises what they raised
     assert f"which writes to {tmp_path}" in message
     assert version_folders.list_versions(tmp_path) == [1, 2]
     contents = {
