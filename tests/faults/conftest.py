@@ -204,17 +204,30 @@ class Commands:
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def mount():
+    """Return a function that mounts a folder; all are unmounted in the end."""
+    mounted = set()
+
+    def run(folder, *arguments):
+        command = ["mount", *arguments, folder]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("This user cannot mount here.")
+        mounted.add(folder)
+
+    yield run
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def small_disk(mount, tmp_path):
     """Return a folder on a disk of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("No disk can be mounted here.")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    mount(folder, "-t", "tmpfs", "-o", "size=4m", "tmpfs")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import shutil
 import socket
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -364,14 +365,11 @@ def gate(monkeypatch):
     from t2t_repro.server import versions
 
     run = versions.LoadedVersion.run
-
-    class Gate:
-        open = threading.Event()
-        entered = threading.Semaphore(0)
+    opened, entered = threading.Event(), threading.Semaphore(0)
 
     async def held(model, *arguments):
-        Gate.entered.release()
-        assert await asyncio.to_thread(Gate.open.wait, SECONDS)
+        entered.release()
+        assert await asyncio.to_thread(opened.wait, SECONDS)
         return await run(model, *arguments)
 
     @contextlib.contextmanager
@@ -381,10 +379,9 @@ def gate(monkeypatch):
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = call and pool.submit(call)
             try:
-                assert not call or Gate.entered.acquire(timeout=SECONDS)
+                assert not call or entered.acquire(timeout=SECONDS)
                 yield waiting
             finally:
-                Gate.open.set()
+                opened.set()
 
-    Gate.hold = staticmethod(hold)
-    return Gate
+    return types.SimpleNamespace(open=opened, hold=hold)
