@@ -5,12 +5,9 @@ from cases import read_cases
 from forked import error
 from stored_run import RUN
 
-TINY = "trainer --problem=number_words_ende --hparams_set=tiny"
 CASES = read_cases("""
 trainer
     --problem is needed
-{tiny} --hparams=model=transfomer
-    Unknown model 'transfomer'. Did you mean 'transformer' or
 serve
     --export_dir is needed
 show --hparams_set=tiny --hparams=optimizer=sgd,optimizer_arguments=momentun=1
@@ -21,7 +18,8 @@ importer --output_dir={here}/run --from=huggingface
     --input is needed
 importer --output_dir={here}/run --from=marian --input=Some/opus-mt-en-de
     hf download Some/opus-mt-en-de --local-dir opus-mt-en-de
-{tiny} --problem_args=separate_vocabularies=true --data_dir={here}/data
+trainer --problem=number_words_ende --hparams_set=tiny \
+--problem_args=separate_vocabularies=true --data_dir={here}/data
     separate_vocabularies=true and shared_embedding
 avg_checkpoints --output_dir={run} --checkpoints=a,b --num_last_checkpoints=2
     --checkpoints ignores --num_last_checkpoints=2
@@ -34,7 +32,7 @@ report --output_dir={run} --sentence= --num_sentences=0
 
 @pytest.mark.parametrize("case", CASES)
 def test_wrong_names_and_settings_are_explained(run, tmp_path, case):
-    names = {"tiny": TINY, "here": tmp_path, "run": RUN}
+    names = {"here": tmp_path, "run": RUN}
     message = error(run(*case.format_map(names).split()))
     assert CASES[case].format_map(names) in message
     assert not list(tmp_path.iterdir())

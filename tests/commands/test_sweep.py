@@ -2,6 +2,7 @@
 
 import yaml
 from forked import ok
+from micro_jobs import micro_job
 from stored_run import FIXTURE
 
 from t2t_repro.problem import build_problem
@@ -32,14 +33,8 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
 def test_rows_have_as_many_steps_as_take_the_same_flops(tmp_path):
     arguments = "name=numbers,languages=en-de,vocab_size=300"
     problem = build_problem("parallel_text", arguments)
-    job = rows.Job(
-        problem,
-        "test",
-        averaged=False,
-        data=FIXTURE / "data" / problem.data_name,
-        output_dir=tmp_path,
-        options=rows.Options(),
-    )
+    data = FIXTURE / "data" / problem.data_name
+    job = micro_job(tmp_path)._replace(problem=problem, data=data)
     variants = rows.cross(["tiny"], ["wide:filter_size=1024"], "")
     table = running.with_flops(rows.Table(variants, "tiny"), job, 1e12)
     small, wide = (row.changes["train_steps"] for row in table.rows([], [1]))
