@@ -36,11 +36,6 @@ def vocabulary(request):
 
 
 @pytest.fixture(scope="module")
-def processor(vocabulary):
-    return sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
-
-
-@pytest.fixture(scope="module")
 def graph(vocabulary):
     return SentencePieceGraph(vocabulary)
 
@@ -69,8 +64,10 @@ def test_encoded_line_ends_in_its_only_eos(vocabulary):
     ["Übung 日本語\u2028🙂", "", " a  b\u00a0c ", "a\0b", "\x85"]
 )
 def test_any_unicode_text_is_decoded_as_normalized_also_in_a_graph(
-    vocabulary, processor, graph, lines
+    vocabulary, graph, lines
 ):
+    model = vocabulary.model
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = vocabulary.encode(lines)
     assert all(2 not in row for row in ids)  # nothing is unknown
     normalized = processor.Normalize(lines)
