@@ -225,31 +225,27 @@ def gnmt(w, h, source, target):
         y = recur(x, cell_parameters(w, f"encoder/layer_{i}"))
         x = x + y if i >= 2 else y
     memory = x
-    x, contexts = gnmt_bottom(w, shift(embed(w, target)), memory)
-    for i in range(1, h["num_decoder_layers"]):
-        y = torch.cat([x, contexts], -1)
-        y = recur(y, cell_parameters(w, f"decoder/layer_{i}"))
-        x = x + y if i >= 2 else y
-    return {"encoder_output": memory, "logits": x @ w["embedding/weight"].T}
-
-
-def gnmt_bottom(w, x, memory):
-    """Return outputs of the decoder's bottom layer and its contexts."""
+    # The decoder's bottom layer, whose contexts the others read, too.
     kernel, *others = cell_parameters(w, "decoder/layer_0")
     more = w["decoder/layer_0/context_projection/kernel"].T
     parameters = torch.cat([kernel, more], dim=1), *others
-    output = state = torch.zeros(1, x.shape[1])
+    output = state = torch.zeros(1, h["hidden_size"])
     outputs, contexts = [], []
-    for vector in x.split(1):
+    for vector in shift(embed(w, target)).split(1):
         contexts.append(attend(w, output, memory))
         joined = torch.cat([vector, contexts[-1]], -1)
-        if len(kernel) == 4 * x.shape[1]:
+        if len(kernel) == 4 * h["hidden_size"]:  # an LSTM
             pair = output, state
             output, state = torch.lstm_cell(joined, pair, *parameters)
         else:
             output = torch.gru_cell(joined, output, *parameters)
         outputs.append(output)
-    return torch.cat(outputs), torch.cat(contexts)
+    x, contexts = torch.cat(outputs), torch.cat(contexts)
+    for i in range(1, h["num_decoder_layers"]):
+        y = torch.cat([x, contexts], -1)
+        y = recur(y, cell_parameters(w, f"decoder/layer_{i}"))
+        x = x + y if i >= 2 else y
+    return {"encoder_output": memory, "logits": x @ w["embedding/weight"].T}
 
 
 def deep_att(w, h, source, target):
@@ -263,7 +259,18 @@ def deep_att(w, h, source, target):
             f, state = fast_forward(w, path, f, state, reverse)
         tops += [state, f]
     memory = torch.cat(tops, dim=-1) @ w["encoder/projection/kernel"]
-    f, state = deep_att_bottom(w, shift(embed(w, target)), memory)
+    # The decoder's bottom layer, which attends.
+    path, every_f, every_h = "decoder/layer_0", [], []
+    matrix = w[f"{path}/cell/recurrent_kernel"].T
+    pair = torch.zeros(2, 1, h["hidden_size"]).unbind()
+    for vector in shift(embed(w, target)).split(1):
+        context = attend(w, pair[0], memory)
+        f = dense(w, f"{path}/cell", vector)
+        f = f + context @ w[f"{path}/context_projection/kernel"]
+        pair = torch.lstm_cell(f, pair, torch.eye(len(matrix)), matrix)
+        every_f.append(f)
+        every_h.append(pair[0])
+    f, state = torch.cat(every_f), torch.cat(every_h)
     for depth in range(1, h["num_decoder_layers"]):
         f, state = fast_forward(w, f"decoder/layer_{depth}", f, state)
     logits = state @ w["embedding/weight"].T
@@ -281,21 +288,6 @@ def fast_forward(w, path, f, state, reverse=False):
     f = dense(w, f"{path}/cell", state)
     matrix = w[f"{path}/cell/recurrent_kernel"].T
     return f, recur(f, [torch.eye(len(matrix)), matrix], reverse)
-
-
-def deep_att_bottom(w, x, memory):
-    """Return f and h of the decoder's bottom layer."""
-    path, every_f, every_h = "decoder/layer_0", [], []
-    matrix = w[f"{path}/cell/recurrent_kernel"].T
-    state = torch.zeros(2, 1, x.shape[1]).unbind()
-    for vector in x.split(1):
-        context = attend(w, state[0], memory)
-        f = dense(w, f"{path}/cell", vector)
-        f = f + context @ w[f"{path}/context_projection/kernel"]
-        state = torch.lstm_cell(f, state, torch.eye(len(matrix)), matrix)
-        every_f.append(f)
-        every_h.append(state[0])
-    return torch.cat(every_f), torch.cat(every_h)
 
 
 # Convolutional models.
