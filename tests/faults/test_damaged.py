@@ -1,6 +1,5 @@
 """Checkpoints that are half-written, damaged, unwritable or unscheduled."""
 
-import contextlib
 import resource
 import shutil
 
@@ -197,22 +196,16 @@ def test_damaged_checkpoint_is_not_averaged(folder, tmp_path):
     assert not (tmp_path / "averaged").exists()
 
 
-@contextlib.contextmanager
-def small_files(most):
-    """Limit all files to so many bytes; pytest's own may be among them."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
 @pytest.mark.parametrize("step", [8, 12])
 def test_checkpoint_that_does_not_fit_leaves_all_others(state, folder, step):
     """Step 8 is there already, and stays."""
-    with small_files(1_000), pytest.raises(errors.UserError) as raised:
-        state.save(folder, step, max_to_keep=1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        with pytest.raises(errors.UserError) as raised:
+            state.save(folder, step, max_to_keep=1)
+    finally:  # pytest writes files, too
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     message = str(raised.value)
     assert message.startswith(
         f"The checkpoint {folder / f'ckpt-{step}'} could not be written: "

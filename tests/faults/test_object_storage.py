@@ -62,15 +62,11 @@ class Machines:
         )
 
 
-@pytest.fixture
-def machines(commands, server, tmp_path, monkeypatch):
-    return Machines(commands, server, tmp_path, monkeypatch)
-
-
 @pytest.mark.slow
 def test_run_in_an_object_store_equals_a_local_one(
-    machines, commands, trained, assert_same_run, tmp_path
+    commands, server, trained, assert_same_run, tmp_path, monkeypatch
 ):
+    machines = Machines(commands, server, tmp_path, monkeypatch)
     machines.store.mkdir("bucket")
     machines.store.put(f"{commands.folder}/raw/", f"{URL}/raw/", recursive=True)
     # Data.
