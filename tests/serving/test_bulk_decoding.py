@@ -331,20 +331,17 @@ def test_export_is_the_same_beside_other_files(stored_export, tmp_path):
     assert bulk_decoding.of_export(export) == before
 
 
-def test_text_of_a_file_that_a_rule_reads_is_a_setting(tmp_path):
-    (words := tmp_path / "words").write_text("a")
-    search = DecodeHParams(rules=f"forbid:file={words}:ignore_case=true")
-    model = bulk_decoding.RunModel(RUN, (), (), search, False, "")
-    before = model.settings
-    words.write_text("b")
-    assert before["files_sha256"] != model.settings["files_sha256"]
-
-
-def test_definitions_and_target_language_are_settings():
+def test_definitions_target_language_and_files_of_rules_are_settings(tmp_path):
     model = bulk_decoding.of_run(Run.open(RUN))
     assert "usr_dir" not in model.settings
     changes = [{"definitions": (("mine.py", sha256),)} for sha256 in "ab"]
-    for change in [*changes, {"target_language": "de"}]:
+    (words := tmp_path / "words").write_text("a")
+    search = DecodeHParams(rules=f"forbid:file={words}:ignore_case=true")
+    changes += [{"target_language": "de"}, {"decode_hparams": search}]
+    for change in changes:
         changed = model._replace(**change)
         assert changed.settings != model.settings
         model = changed
+    before = model.settings
+    words.write_text("b")
+    assert before["files_sha256"] != model.settings["files_sha256"]
