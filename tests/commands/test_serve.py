@@ -38,9 +38,7 @@ def endless(tmp_path_factory):
     folder = tmp_path_factory.mktemp("endless")
     module = tf.Module()
     module.wait = wait
-    tf.saved_model.save(
-        module, str(folder / "1"), signatures={"serving_default": wait}
-    )
+    tf.saved_model.save(module, str(folder / "1"), wait)
     return folder
 
 

@@ -118,11 +118,7 @@ def toy_exports(tmp_path_factory):
 
         module = tf.Module()
         module.translate = translate
-        tf.saved_model.save(
-            module,
-            str(folder / str(version)),
-            signatures={"serving_default": translate},
-        )
+        tf.saved_model.save(module, str(folder / str(version)), translate)
 
     for version in (1, 2):
         save(version)
