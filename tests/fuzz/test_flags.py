@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import math
-import pathlib
 import sys
 
 import hypothesis
@@ -13,15 +12,10 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t_repro import __main__ as t2t
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
 
-PACKAGE = pathlib.Path(common_flags.__file__).parents[1]
-COMMANDS = [
-    path.stem
-    for path in sorted(PACKAGE.glob("*.py"))
-    if "command_line.run(" in path.read_text("utf-8")
-]
 VALUES = st.one_of(
     st.text(st.characters(exclude_characters="\0"), max_size=20),
     st.text(alphabet="0123456789-.,=e_~/ \udcff", max_size=9),
@@ -34,7 +28,7 @@ VALUES = st.one_of(
 )
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
+@pytest.fixture(scope="module", params=sorted(t2t.COMMANDS))
 def names(request):
     """Yield the names of the flags of a command and of common_flags.
 
