@@ -22,7 +22,6 @@ def read_corpora(text, folder):
 
 @pytest.fixture
 def raw(tmp_path):
-    """A folder with corpora of each kind of file."""
     (tmp_path / "a.en").write_text("1\n2\n3\n4\n")
     (tmp_path / "a.de").write_text("-1\n-2\n-3\n-4\n")
     crawl = tmp_path / "crawl"

@@ -113,7 +113,6 @@ def one_layer(tiny_hparams):
 
 @pytest.fixture(scope="session")
 def runs(one_layer, tiny_corpora, vocab_size):
-    """Return Runs of a model of one layer."""
     return Runs(one_layer, tiny_corpora, vocab_size)
 
 

@@ -199,7 +199,6 @@ def train_four_steps(tracker, folder):
 
 @pytest.fixture
 def run(tmp_path):
-    """A folder with a run.json."""
     folder = tmp_path / "words"
     folder.mkdir()
     (folder / "run.json").write_text(RUN)

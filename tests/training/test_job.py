@@ -73,7 +73,6 @@ def test_settings_that_fit_badly_are_noted(
 
 @pytest.fixture
 def run(machine):
-    """Return the copy of a run with its settings."""
     folder = machine("first")
     (folder / "checkpoints").mkdir(parents=True)
     (folder / run_json.RUN).write_text("settings")

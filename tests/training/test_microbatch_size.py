@@ -59,7 +59,6 @@ def test_error_if_not_even_one_row_fits():
 
 @pytest.fixture(scope="module")
 def trained(runs):
-    """Return a model and its optimizer."""
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     return model, optimizer.build(runs.hparams, model.trainable_variables)
 

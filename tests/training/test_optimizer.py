@@ -204,7 +204,6 @@ def _train(hparams, strategy, gradients, policy="float32", xla=False):
 
 
 def _copies(variable):
-    """Return a variable's array on each replica."""
     values = getattr(variable.value, "values", [variable.value])
     return [value.numpy() for value in values]
 

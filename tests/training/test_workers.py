@@ -15,7 +15,6 @@ PAIR = {"worker": ["a:1", "b:1"]}
 
 
 def config(cluster, kind, index):
-    """Return the text of a TF_CONFIG."""
     return json.dumps(
         {"cluster": cluster, "task": {"type": kind, "index": index}}
     )
