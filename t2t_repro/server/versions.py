@@ -249,7 +249,11 @@ class Versions:
                 await asyncio.wait_for(self._crashed.wait(), poll_secs)
             self._crashed.clear()
             version = self._current().version
-            if not self.is_answering() and await self._may_load(version):
+            status = self._statuses.get(version)
+            # A process may have ended just now: only _note_end() knows whether
+            # the next attempt has to wait.
+            has_ended = not status or status.state == State.END
+            if has_ended and await self._may_load(version):
                 await self._load(version)
 
     def is_answering(self) -> bool:

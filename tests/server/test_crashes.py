@@ -8,13 +8,20 @@ import signal
 import socket
 import threading
 import time
+import types
 
 import pytest
 from exported_models import wait_for
 
 from t2t_repro import errors
 from t2t_repro.server import monitoring, version_process
-from t2t_repro.server.versions import LoadedVersion
+from t2t_repro.server.versions import (
+    LoadedVersion,
+    Retries,
+    State,
+    Status,
+    Versions,
+)
 from t2t_repro.serving import requests, version_folders
 
 BODY = {"instances": ["two birds sing"]}
@@ -94,6 +101,24 @@ def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
         (entry,) = answer["model_version_status"]
         assert entry["state"] == "END"
         assert fault in entry["status"]["error_message"]
+
+
+def test_crash_that_is_not_noted_yet_starts_no_load():
+    """Its note may delay the load; a poll may come between the two."""
+
+    async def poll(status, seconds):
+        ended = asyncio.get_running_loop().create_future()
+        ended.set_result("was killed")
+        found = Versions("", "t2t", None, None, Retries(), None)
+        found._model = types.SimpleNamespace(version=1, ended=ended)
+        found._statuses[1] = status
+        found._load = lambda version: pytest.fail(f"{version} is loaded")
+        await asyncio.wait_for(found._recover(0.001), seconds)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(poll(Status(State.AVAILABLE), 0.1))
+    with pytest.raises(pytest.fail.Exception, match="1 is loaded"):
+        asyncio.run(poll(Status(State.END, "was killed"), 60))
 
 
 def test_crashed_version_is_loaded_again_beside_a_load_without_end(
