@@ -109,8 +109,9 @@ class Validation:
             if stop():
                 raise progress.Stopped
             sums = tf.nest.map_structure(float, self._step(batch))
-            totals = totals or tf.nest.map_structure(lambda _: 0.0, sums)
-            totals = tf.nest.map_structure(operator.add, totals, sums)
+            if totals is not None:
+                sums = tf.nest.map_structure(operator.add, totals, sums)
+            totals = sums
         loss = {"loss": totals.smoothed / totals.tokens}
         if not self._has_own_loss:
             above = loss["loss"] - self._constant
