@@ -205,8 +205,7 @@ def _settings(groups):
 
 def _results(groups):
     def last(name):
-        curve = f"validation/{name}"
-        return lambda run: (run.curves.get(curve) or [(0, None)])[-1][1]
+        return lambda run: _last(run, f"validation/{name}")
 
     def score(split, name):
         return lambda run: run.scores.get(split, {}).get(name)
@@ -276,6 +275,11 @@ def _computed_on(run):
     """Return devices and precision of all sessions."""
     sessions = run.settings.get("hardware", [])  # older runs have none
     return "; ".join(dict.fromkeys(sessions)) or None
+
+
+def _last(run, name):
+    curve = run.curves.get(name)
+    return curve[-1][1] if curve else None
 
 
 class SplitScores(NamedTuple):
