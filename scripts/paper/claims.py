@@ -116,7 +116,7 @@ class Experiment(NamedTuple):
 
     @property
     def is_order(self) -> bool:
-        """Whether its claim is about the order of all rows."""
+        """True if its claim is about the order of all rows."""
         return self.claims[0].quantity == "correlation"
 
 

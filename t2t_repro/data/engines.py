@@ -85,7 +85,7 @@ class SentFunction:
 
     @property
     def is_of_main(self) -> bool:
-        """Whether it needs what a script or a notebook defines itself."""
+        """True if it needs what a script or a notebook defines itself."""
         return b"__main__" in self._pickled
 
     def __call__(self, chunk: Any) -> Any:
