@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -169,6 +170,9 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
         assert part in page, part
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()
     assert any(f'<dd dir="auto">{line}</dd>' in page for line in lines)
+    known = page.replace("http://www.w3.org/2000/svg", "")
+    known = known.replace("http://www.w3.org/1999/xlink", "")
+    assert not re.search(r"https?://|@import|url\((?!#)|<script", known)
     pictures = sorted((folder / "attention" / "run").iterdir())
     assert f"Wrote {len(pictures)} pictures to {pictures[0].parent}." in text
     names = [path.name for path in pictures]
