@@ -7,6 +7,8 @@ vocabularies, and compares its results with each other.
 """
 
 import contextlib
+import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +43,16 @@ class Violation(Exception):
     """Rule that a model breaks, and how."""
 
 
-class _Subject(NamedTuple):
+class _Pass(NamedTuple):
+    """Results of a full pass."""
+
+    logits: np.ndarray  # [B, T, V]
+    outputs: dict[str, np.ndarray]  # {path of a layer: its output}
+    layers: list[keras.layers.Layer]  # as often as they were called
+
+
+@dataclasses.dataclass(frozen=True)
+class _Subject:
     """Model, and two pairs of sentences of different lengths.
 
     The second pair ends with padding. Ids are up to the sizes of both
@@ -52,6 +63,28 @@ class _Subject(NamedTuple):
     inputs: np.ndarray  # [2, L] int32
     targets: np.ndarray  # [2, T] int32
     tolerance: float
+
+    @functools.cached_property
+    def together(self) -> _Pass:
+        """Full pass of both pairs as one batch."""
+        return self.run(self.inputs, self.targets)
+
+    @functools.cached_property
+    def second(self) -> _Pass:
+        """Full pass of the second pair by itself, without padding."""
+        return self.run(*self.second_pair)
+
+    @property
+    def second_pair(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the second pair, without padding, [1, 4]."""
+        return self.inputs[1:, :4], self.targets[1:, :4]
+
+    def run(self, inputs: np.ndarray, targets: np.ndarray) -> _Pass:
+        """Run the model on pairs, one in a row."""
+        layers: list[keras.layers.Layer] = []
+        with _outputs_of_layers(layers) as outputs:
+            batch = seq2seq.one_sentence_per_row(inputs, targets)
+            return _Pass(self.logits(batch), outputs, layers)
 
     def logits(self, batch: Mapping[str, Any], **kwargs: Any) -> np.ndarray:
         """Return the model's logits of a batch, [B, T, V]."""
@@ -176,12 +209,9 @@ def _subject(model: Seq2Seq, source_vocab_size: int) -> _Subject:
 
 
 def _check_logits(subject: _Subject) -> None:
-    batch = seq2seq.one_sentence_per_row(subject.inputs, subject.targets)
-    called: list[keras.layers.Layer] = []
-    with _outputs_of_layers(called) as layers:
-        logits = subject.logits(batch)
+    logits, outputs, layers = subject.together
     known = {*map(id, keras_compat.all_layers(subject.model))}
-    for layer in called:
+    for layer in layers:
         if id(layer) not in known and layer.weights:
             raise Violation(
                 "all layers are made by __init__() as attributes of a layer; "
@@ -196,7 +226,7 @@ def _check_logits(subject: _Subject) -> None:
     if not np.isfinite(logits).all():
         found = (
             f"; the first layer with others is {path}"
-            for path, x in layers.items()
+            for path, x in outputs.items()
             if not np.isfinite(x).all()
         )
         raise Violation(f"logits are finite{next(found, '')}")
@@ -204,15 +234,8 @@ def _check_logits(subject: _Subject) -> None:
 
 def _check_padding(subject: _Subject) -> None:
     """Compare the second sentence alone, without padding, with the batch."""
-    results = []
-    for rows, length in ((slice(0, 2), None), (slice(1, 2), 4)):
-        batch = seq2seq.one_sentence_per_row(
-            subject.inputs[rows, :length], subject.targets[rows, :length]
-        )
-        with _outputs_of_layers() as layers:
-            logits = subject.logits(batch)
-        results.append((logits, layers))
-    (both, in_batch), (alone, by_itself) = results
+    both, in_batch, _ = subject.together
+    alone, by_itself, _ = subject.second
     pairs = {
         path: (x[1:, : y.shape[1]], y)
         for path, y in by_itself.items()
@@ -231,13 +254,9 @@ def _check_padding(subject: _Subject) -> None:
 def _check_causality(subject: _Subject) -> None:
     changed = subject.targets.copy()
     changed[:, 2] = 2
-    before, after = (
-        subject.logits(seq2seq.one_sentence_per_row(subject.inputs, targets))
-        for targets in (subject.targets, changed)
-    )
     subject.require_equal(
-        after[:, :3],
-        before[:, :3],
+        subject.run(subject.inputs, changed).logits[:, :3],
+        subject.together.logits[:, :3],
         "logits depend on earlier targets alone; those of positions 0 to 2 are "
         "compared, with another target at position 2",
     )
@@ -247,22 +266,23 @@ def _check_packed_rows(subject: _Subject) -> None:
     """Compare two sentences in one row with the same in rows of their own."""
     if not subject.model.packed_rows:
         return
-    inputs, targets = subject.inputs, subject.targets
-    second = inputs[1:, :4], targets[1:, :4]
-    alone = [
+    first, second = (
         seq2seq.one_sentence_per_row(*pair)
-        for pair in ((inputs[:1], targets[:1]), second)
-    ]
+        for pair in (
+            (subject.inputs[:1], subject.targets[:1]),
+            subject.second_pair,
+        )
+    )
     packed = {
         name: ops.concatenate(
-            [alone[0][name], alone[1][name] * (2 if "segment" in name else 1)],
+            [first[name], second[name] * (2 if "segment" in name else 1)],
             axis=1,
         )
-        for name in alone[0]
+        for name in first
     }
     subject.require_equal(
         subject.logits(packed)[0],
-        np.concatenate([subject.logits(row)[0] for row in alone]),
+        np.concatenate([subject.together.logits[0], subject.second.logits[0]]),
         "a sentence has the same logits in a packed row as in its own",
     )
 
@@ -368,15 +388,17 @@ def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> tuple:
     {path: output [B * W, T, D]} of the layers.
     """
     shape = hypotheses.shape
-    batch = seq2seq.one_sentence_per_row(
-        np.repeat(subject.inputs, shape[1], 0), hypotheses.reshape(-1, shape[2])
+    pairs = (
+        np.repeat(subject.inputs, shape[1], 0),
+        hypotheses.reshape(-1, shape[2]),
     )
-    with _outputs_of_layers() as layers:
-        logits = subject.logits(batch).reshape(*shape, -1)
+    logits, outputs, _ = subject.run(*pairs)
+    logits = logits.reshape(*shape, -1)
     if "cross" not in subject.model.attention_kinds:
-        return logits, None, layers
+        return logits, None, outputs
+    batch = seq2seq.one_sentence_per_row(*pairs)
     weights = np.asarray(subject.model.attention_weights(batch).cross)
-    return logits, weights.mean((0, 2)).reshape(*shape, -1), layers
+    return logits, weights.mean((0, 2)).reshape(*shape, -1), outputs
 
 
 def _compare_step(
