@@ -3,16 +3,9 @@
 from xml.etree import ElementTree
 
 import pytest
-from processes import run_python
+from processes import JAX_ON_CPU, run_python
 
 TESTS = ("tests/layers", "tests/models/test_transformer.py")
-ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    # Each operation is compiled, and run a few times: a quick compiler pays.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-    "--xla_llvm_disable_expensive_passes=true",
-}
 RUN = """
 import keras, pytest, sys
 assert keras.backend.backend() == "jax"
@@ -26,7 +19,7 @@ def test_layers_and_models_run_on_jax(tmp_path):
     run = run_python(
         *("-c", RUN, *TESTS, f"--junitxml={report}", "-k", "not mixed"),
         *("-m", "not slow and not tensorflow", "-p", "no:cacheprovider"),
-        env=ENVIRONMENT,
+        env=JAX_ON_CPU | {"KERAS_BACKEND": "jax"},
     )
     assert run.returncode == 0, run.stdout[-9000:] + run.stderr[-3000:]
     suite = ElementTree.parse(report).getroot().find("testsuite")

@@ -9,8 +9,11 @@ import re
 import shutil
 import sys
 
+import file_strategies
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import manifest
@@ -21,13 +24,17 @@ from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import LANGUAGE_MODEL, TRANSLATION, Metric, Suite
 from t2t_repro.problem import build_problem, scoring_problem
-from t2t_repro.reports import reporting
+from t2t_repro.reports import page, reporting
 from t2t_repro.runs.run import Run
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
 TEXTS = test_sets.TestSet(LINES, [LINES], "test")
 OUTPUTS = evaluation._Outputs(LINES, None)
+RANDOM = file_strategies.LINES
+FEW = hypothesis.settings(
+    max_examples=max(20, hypothesis.settings().max_examples // 5)
+)
 
 
 @pytest.fixture(scope="module")
@@ -320,3 +327,26 @@ def test_lines_that_were_translated_as_nothing_are_counted(capsys):
     texts = evaluation._best_texts(Doubting(), sources, DecodeHParams(), None)
     assert texts == ["yes", "", "", ""]
     assert "2 of 4 lines were translated as nothing" in capsys.readouterr().err
+
+
+@FEW
+@hypothesis.given(
+    st.lists(st.tuples(RANDOM, RANDOM, RANDOM), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_any_translations_are_scored(rows, tokenized):
+    sources, hypotheses, references = map(list, zip(*rows, strict=True))
+    made = evaluation.score(
+        hypotheses,
+        test_sets.TestSet(sources, [references]),
+        Suite(tokenized=tokenized),
+        samples=10,
+    )
+    assert set(made.scores) == {*TRANSLATION, "signature"}
+    for key in TRANSLATION:
+        assert 0 <= made.scores[key] < math.inf
+        assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
+    stored = json.loads(json.dumps(made.scores | made.details))
+    assert set(page.read_scores(stored).numbers) == set(TRANSLATION)
+    same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
+    assert made.scores["exact_match"] == 100 * same / len(rows)

@@ -7,6 +7,12 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 1_800  # seconds; a program that takes longer hangs
+JAX_ON_CPU = {
+    "JAX_PLATFORMS": "cpu",
+    # What is compiled runs a few times: a quick compiler pays.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true",
+}
 
 
 def run_program(*command, env=None, **settings):

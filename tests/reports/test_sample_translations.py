@@ -102,3 +102,13 @@ def test_diff_words_loses_no_word(left, right):
         assert "".join(span.text for span in spans) == text
     same = [[span.text for span in side if not span.differs] for side in sides]
     assert "".join(same[0]).split() == "".join(same[1]).split()
+
+
+@hypothesis.given(
+    st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9)
+)
+def test_chosen_sentences_are_distinct_and_short_enough(lengths, count):
+    found = reporting.choose_by_length(lengths, count)
+    assert len(set(found)) == len(found) <= count
+    assert all(lengths[i] <= reporting.LONGEST for i in found)
+    assert found or not count or min(lengths, default=99) > reporting.LONGEST

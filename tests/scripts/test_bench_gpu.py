@@ -4,14 +4,7 @@ import json
 import sys
 
 import pytest
-from processes import run_python
-
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    # A step is compiled and run a few times: a quick compiler pays.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-    "--xla_llvm_disable_expensive_passes=true",
-}
+from processes import JAX_ON_CPU, run_python
 
 
 @pytest.mark.slow
@@ -27,7 +20,7 @@ def test_bench_gpu_measures_each_part_once_on_a_cpu(tmp_path):
         f"--pytorch={without_packages}",
         f"--ctranslate2={without_packages}",
     ]
-    first, second = (run_python(*command, env=ENVIRONMENT) for _ in range(2))
+    first, second = (run_python(*command, env=JAX_ON_CPU) for _ in range(2))
     assert first.returncode == 0, first.stderr[-3000:]
     results = first.stdout.splitlines()[-1]
     measured = {one["name"]: one["value"] for one in json.loads(results)}
