@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import gc
-import inspect
 import os
 import pathlib
 import runpy
@@ -60,19 +59,6 @@ ANIMALS = [
 ]
 
 
-def pytest_collection_modifyitems(items):
-    """Skip bfloat16 where ONEDNN_MAX_CPU_ISA makes TensorFlow crash in it.
-
-    TensorFlow asks the processor for bfloat16, and oneDNN, limited to AVX2, has
-    no kernel: tf.matmul ends in a segmentation fault (TensorFlow 2.21).
-    """
-    limited = os.environ.get("ONEDNN_MAX_CPU_ISA") in ("SSE41", "AVX", "AVX2")
-    if limited and "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text():
-        for item in items:
-            if "bfloat16" in item.nodeid + inspect.getsource(item.function):
-                item.add_marker(pytest.mark.skip("TensorFlow crashes"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _list_of_definitions(tmp_path_factory):
     """Keep the list of definitions of a user's own computer as it is."""
@@ -90,13 +76,17 @@ def _logical_cpus():
     """Split the CPU before TensorFlow starts, in runs that import it.
 
     GPUs are hidden: tests compare results bit by bit, on one kind of device.
+    To optimize small graphs, or to divide small operations among threads, takes
+    longer than it saves. Commands in processes of their own do both.
     """
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
-        from t2t_repro.runtime import devices
+        from t2t_repro.runtime import devices, graph
 
         tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        graph.optimize_for(num_lines=1)
         devices.make_logical_devices(LOGICAL_CPUS)
 
 

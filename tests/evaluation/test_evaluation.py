@@ -336,11 +336,9 @@ def test_lines_that_were_translated_as_nothing_are_counted(capsys):
 )
 def test_any_translations_are_scored(rows, tokenized):
     sources, hypotheses, references = map(list, zip(*rows, strict=True))
+    test_set = test_sets.TestSet(sources, [references])
     made = evaluation.score(
-        hypotheses,
-        test_sets.TestSet(sources, [references]),
-        Suite(tokenized=tokenized),
-        samples=10,
+        hypotheses, test_set, Suite(tokenized=tokenized), samples=10
     )
     assert set(made.scores) == {*TRANSLATION, "signature"}
     for key in TRANSLATION:
