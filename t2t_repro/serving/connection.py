@@ -55,8 +55,8 @@ def parse(server: str) -> tuple[str, int]:
         or int(port) > 65_535
     ):
         raise errors.UserError(
-            "A server is HOST:PORT, such as 127.0.0.1:8500, without http://; "
-            f"got {server!r}."
+            "A server is HOST:PORT, such as 127.0.0.1:8500, without http://, "
+            f"and PORT is at most 65535; got {server!r}."
         )
     return host, int(port)
 
