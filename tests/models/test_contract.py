@@ -193,7 +193,7 @@ def test_abstract_model_has_same_weights_and_counts(build, name):
         for name in ROW_MODELS
     ]
     + [
-        ("together", "mixed_bfloat16"),
+        pytest.param("together", "mixed_bfloat16", marks=pytest.mark.slow),
         ("modern", "mixed_bfloat16"),
         ("additive_together", "mixed_float16"),
     ],

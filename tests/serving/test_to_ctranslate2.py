@@ -20,8 +20,7 @@ SMALL_VALUES = {"attention_key_channels": 20, "attention_value_channels": 6}
 # All supported options, several at a time.
 CASES = {
     "default": VARIANTS["default"],
-    "relative_sizes": VARIANTS["relative"] | VARIANTS["sizes"],
-    "relative_unscaled": VARIANTS["relative"] | VARIANTS["unscaled"],
+    "relative": VARIANTS["relative"] | VARIANTS["sizes"] | VARIANTS["unscaled"],
     "pre_norm_apart_gelu": VARIANTS["pre_norm"]
     | VARIANTS["apart"]
     | VARIANTS["gelu"]
@@ -35,9 +34,10 @@ CASES = {
     | SMALL_VALUES,
     "no_positions": VARIANTS["no_positions"]
     | VARIANTS["inputs_bias"]
-    | VARIANTS["hidden_eos"],
+    | VARIANTS["hidden_eos"]
+    | VARIANTS["gelu_sigmoid"]
+    | VARIANTS["learned_start"],
     "imported": VARIANTS["imported"],
-    "gelu_sigmoid": VARIANTS["gelu_sigmoid"] | VARIANTS["learned_start"],
     "one_key_head": VARIANTS["one_key_head"],
     # CTranslate2 rotates the first components of a padded key only.
     "rotary_grouped_rms": VARIANTS["modern"]

@@ -153,7 +153,7 @@ def test_xla_compiles_one_program_for_one_replica_and_microbatch(
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
     ("loss", "replicas", "microbatches", "xla"),
-    [("focal", 1, 3, False), ("noisy:weight=0.5", 2, 2, True)],
+    [("focal", 1, 3, True), ("noisy:weight=0.5", 2, 2, False)],
 )
 def test_update_of_registered_loss_does_not_depend_on_distribution(
     tiny_trial, expected_of_tiny, loss, replicas, microbatches, xla
