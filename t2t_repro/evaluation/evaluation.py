@@ -106,11 +106,14 @@ def evaluate(
     if name is not None and not _can_store(run):
         name = None
     outputs, details = _run_models(run, task, test_set, given)
-    path = name and run.store_translations(name, outputs.translations)
+    path = None
+    if name is not None and outputs.translations is not None:
+        path = run.store_translations(name, outputs.translations)
     result = _score_outputs(outputs, path, *compared)
     result = result._replace(details=details | result.details)
     if name is not None:
-        run.store_scores(name, result.scores | result.details)
+        stored = result.scores | {"headline": task.suite.headline}
+        run.store_scores(name, stored | result.details, outputs.translations)
     return result
 
 
@@ -471,9 +474,7 @@ def score(
         name: _score_text(
             [hypotheses[i] for i in indices],
             # Tags of languages are no words.
-            test_set.select(indices).normalized(
-                lambda line: languages.split_tag(line)[1], str
-            ),
+            test_set.select(indices).normalized(languages.without_tag, str),
             _suites(test_set, suite)[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,

@@ -126,6 +126,8 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         axes = image.add_subplot()
         for label, curve, style in lines:
             steps, values, *ends = zip(*curve, strict=True)
+            if label.startswith("_"):  # the legend would leave it out
+                label = f"\u200b{label}"
             axes.plot(steps, values, label=label, **style)
             if ends:
                 low, high = ends

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import pathlib
 import sys
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 # comma-separated or in a list, or paths. None: the checkpoint of the run.
 Checkpoints: TypeAlias = str | Sequence[str | pathlib.Path] | None
 _TRANSLATIONS = "translations"  # folder in the folder of a run
-_TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
+# In NAME.json: of NAME.txt, and of the models that are scored.
+_TRANSLATIONS_SHA256 = "translations_sha256"
+_CHECKPOINTS_SHA256 = "checkpoints_sha256"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -317,26 +320,38 @@ class Run:
         return self.translations_folder / f"{name}.txt"
 
     def store_translations(
-        self, name: str, translations: Sequence[str] | None
+        self, name: str, translations: Sequence[str]
     ) -> pathlib.Path:
-        """Write the translations of a test set, in place of earlier scores.
-
-        None: there are none, and those of earlier scores are removed.
-        """
+        """Write the translations of a test set, in place of earlier scores."""
         path = self.translations_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".json").unlink(missing_ok=True)
-        if translations is None:
-            path.unlink(missing_ok=True)
-            return path
-        files.write_text(path, "".join(f"{line}\n" for line in translations))
+        files.write_text(path, _text_of(translations))
         return path
 
-    def store_scores(self, name: str, scores: dict[str, Any]) -> None:
-        """Write the scores of a test set, and of its stored translations."""
+    def store_scores(
+        self,
+        name: str,
+        scores: dict[str, Any],
+        translations: Sequence[str] | None,
+    ) -> None:
+        """Write the scores of a test set, and of which translations they are.
+
+        None: no metric reads translations. Then the scores join those of the
+        same checkpoints, or replace those of others, and their translations.
+        """
         path = self.translations_file(name)
-        if path.exists():
-            scores = scores | {_TRANSLATIONS_SHA256: files.sha256(path)}
+        if translations is not None:  # another process may have replaced them
+            text = _text_of(translations).encode()
+            digest = hashlib.sha256(text).hexdigest()
+            scores = scores | {_TRANSLATIONS_SHA256: digest}
+        else:
+            known = self.stored_scores().get(name, {})
+            models = known.get(_CHECKPOINTS_SHA256)
+            if models == scores.get(_CHECKPOINTS_SHA256):
+                scores = _joined(known, scores)
+            else:
+                path.unlink(missing_ok=True)
         files.write_json(path.with_suffix(".json"), scores, with_checksum=True)
         storage.upload_results(path.parent)
 
@@ -372,9 +387,26 @@ class Run:
             name: stored
             for name, stored in self.stored_scores().items()
             if stored.get("checkpoints") == names
-            and stored.get("checkpoints_sha256", checksums) == checksums
+            and stored.get(_CHECKPOINTS_SHA256, checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
+
+
+def _text_of(lines):
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _joined(known, scores):
+    """Return stored scores with those of more metrics, which have no texts."""
+    joined = dict(known)
+    for key, value in scores.items():
+        if isinstance(value, float):
+            joined[key] = value
+        elif key in ("signatures", "plus_minus"):
+            joined[key] = known.get(key, {}) | value
+        else:
+            joined.setdefault(key, value)
+    return joined
 
 
 def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
@@ -412,9 +444,10 @@ def _summary(path):
     scores = []
     found = history.read_by_test_set(folder / _TRANSLATIONS, dict)
     for test_set, stored in found.items():
-        values = (item for item in stored.items() if isinstance(item[1], float))
-        if first := next(values, None):
-            scores.append("{}: {} {:.2f}".format(test_set, *first))
+        values = {k: v for k, v in stored.items() if isinstance(v, float)}
+        # The first one in scores of earlier versions.
+        if name := stored.get("headline", next(iter(values), None)):
+            scores.append(f"{test_set}: {name} {values[name]:.2f}")
     return (
         settings["problem"],
         settings["hparams_set"],

@@ -34,6 +34,7 @@ _RECORDED = {
     "save_checkpoints_steps": "--hparams=save_checkpoints_steps=…",
     "random_seed": "the seeds",
     "mixed_precision": "--mixed_precision=…",
+    "metrics": "--metric=… of this command",
     "early_stopping_evals": "--early_stopping_evals=… of this command",
     "early_stopping_metric": "--early_stopping_metric=… of this command",
 }
@@ -205,17 +206,15 @@ class Options(fields.Settings):
                     f"A row's file records {name}. Use {instead}; "
                     f"got --trainer_flags={self.trainer_flags}."
                 )
-        for reason, unwanted, found in (
-            ("starts from new weights", "warm_start_from", given),
-            (
-                "has the perplexity of its last validation",
-                "--eval_every=0",
-                trainer_flags,
-            ),
+        if re.search(r"-eval_every[= ]0(?!\S)", " ".join(trainer_flags)):
+            given.add("eval_every=0")
+        for unwanted, reason in (
+            ("warm_start_from", "starts from new weights"),
+            ("eval_every=0", "has the perplexity of its last validation"),
         ):
-            if unwanted in found:
+            if unwanted in given:
                 raise errors.UserError(
-                    f"A row {reason}; omit {unwanted} from "
+                    f"A row {reason}; omit --{unwanted} from "
                     f"--trainer_flags={self.trainer_flags}."
                 )
         return trainer_flags
@@ -371,10 +370,25 @@ def stored_paired_tests(results_dir: pathlib.Path) -> Tests:
 
 
 def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
-    """Write paired_tests.json, and keep tests of absent translations in it."""
+    """Write paired_tests.json, and keep its other tests.
+
+    Those are of absent translations, and of other base rows and metrics.
+    """
     stored = stored_paired_tests(results_dir)
     for row, row_tests in tests.items():
-        seeds = {test["seed"]: test for test in stored.get(row, []) + row_tests}
-        stored[row] = [seeds[seed] for seed in sorted(seeds)]
+        kept = [
+            test
+            for test in stored.get(row, [])
+            if not any(_is_same(test, new) for new in row_tests)
+        ]
+        stored[row] = sorted(kept + row_tests, key=lambda test: test["seed"])
     if stored:
         files.write_json(results_dir / PAIRED_TESTS, stored)
+
+
+def _is_same(stored, test):
+    """Return whether a test replaces a stored one, which may lack its base."""
+    return all(
+        stored.get(key, test.get(key)) == test.get(key)
+        for key in ("seed", "base", "metric")
+    )

@@ -317,9 +317,9 @@ def compare_with_base(
     worth on this test set. It does not see the noise between seeds.
 
     Returns:
-        {row: [{"seed": …, "difference": …, "p_value": …}]}. Seeds without
-        translations are left out, and how to make them again is printed. {}
-        where scores are means of several directions.
+        {row: [{"seed": …, "difference": …, "p_value": …, "base": …,
+        "metric": …}]}. Seeds without translations are left out, and how to make
+        them again is printed. {} where scores are means of several directions.
 
     Raises:
         UserError: translations are not those that a row was scored with.
@@ -345,7 +345,13 @@ def compare_with_base(
         )
         difference = test.system - test.baseline
         tests.setdefault(row, []).append(
-            {"seed": seed, "difference": difference, "p_value": test.p_value}
+            {
+                "seed": seed,
+                "difference": difference,
+                "p_value": test.p_value,
+                "base": base,
+                "metric": metric,
+            }
         )
     return tests
 

@@ -359,7 +359,12 @@ class Comparison:
             if name != self.base_row and self.base_row in rows:
                 entry |= self._difference(name, rows)
                 entry["differs_in"] = varied(ours, found[self.base_row])
-                entry["paired_tests"] = tests.get(name, [])
+                entry["paired_tests"] = [
+                    test
+                    for test in tests.get(name, [])
+                    if test.get("base", self.base_row) == self.base_row
+                    and test.get("metric", self.metric) == self.metric
+                ]
         return summary
 
     def _difference(self, name, rows):

@@ -111,6 +111,12 @@ def split_tag(line: str) -> tuple[str, str]:
     return match.group(1, 2) if match else ("", line)  # type: ignore[return-value]
 
 
+def without_tag(line: str) -> str:
+    """Return a line without its tag, of the target or of both languages."""
+    direction, text = split_direction(line)
+    return text if any(direction) else split_tag(line)[1]
+
+
 def split_known_tag(line: str, tags: Container[str]) -> tuple[str, str]:
     """Split a line as split_tag() does, but at any of `tags` alone."""
     first, *rest = line.split(maxsplit=1) or [""]

@@ -136,6 +136,12 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     (stored,) = run.stored_scores().values()
     ranked = reporting._samples(run, None, "test", stored)
     assert all(sample.scores["chrf"] == 100 for sample in ranked.best)
+    run.store_translations("test", ["of another process"])
+    run.store_scores("test", stored, LINES)
+    with pytest.raises(errors.UserError, match="has changed since"):
+        run.read_translations("test", run.stored_scores()["test"])
+    run.store_translations("test", LINES)
+    run.store_scores("test", stored, LINES)
     path.write_text(path.read_text().replace("Hund", "Wolf"))
     with pytest.raises(errors.UserError, match="has changed since.*evaluate"):
         reporting._samples(run, None, "test", stored)
@@ -180,7 +186,7 @@ def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
 def test_language_model_is_scored_without_translations_and_sources(
     run, captions, monkeypatch
 ):
-    evaluation.evaluate(run, TEXTS, samples=1)
+    translated = evaluation.evaluate(run, TEXTS, samples=1).scores
     texts = TEXTS._replace(sources=None)
     problem = dataclasses.replace(captions, allow_empty_source=True)
     problem = problem.with_metrics(LANGUAGE_MODEL)
@@ -196,8 +202,14 @@ def test_language_model_is_scored_without_translations_and_sources(
     assert result.scores["bits_per_byte"] == 2  # 28 bytes and an end each
     assert "by_reference_length" in result.details
     stored = run.stored_scores()["test"]
-    assert stored["bits_per_byte"] == 2 and "bleu" not in stored
-    assert not run.translations_file("test").exists()  # of earlier scores
+    assert stored == stored | translated | {"bits_per_byte": 2}
+    assert stored["headline"] == "bleu_tok"
+    assert stored["signatures"].keys() >= {"bleu", "bits_per_byte"}
+    assert run.read_translations("test", stored) == LINES
+    other = {"checkpoints_sha256": ["another"], "bits_per_byte": 3.0}
+    run.store_scores("test", other, None)
+    assert run.stored_scores()["test"] == other
+    assert not run.translations_file("test").exists()
     with pytest.raises(errors.UserError, match="or a baseline, has none"):
         evaluation.evaluate(run, texts, baseline=LINES, samples=1)
 

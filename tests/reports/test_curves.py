@@ -91,6 +91,8 @@ def texts(svg):
 def test_plot_of_one_run_has_both_splits_in_legend():
     svg = curves.plot(LOSS, {"one": ONE})
     assert {"train", "validation", "step"} <= set(texts(svg))
+    two = texts(curves.plot(LOSS, {"_a": ONE, "b": TWO}))
+    assert {"\u200b_a: train", "b: train"} <= set(two)
     # Names of namespaces.
     assert "https://" not in svg and svg.count("http://") <= 2
 

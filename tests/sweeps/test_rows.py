@@ -75,9 +75,13 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
     ):
         with pytest.raises(errors.UserError, match=instead):
             rows.Options(trainer_flags=f"{flag} 9").split_trainer_flags()
-    with pytest.raises(errors.UserError, match="starts from new weights"):
-        flags = "--warm_start_from=elsewhere"
-        rows.Options(trainer_flags=flags).split_trainer_flags()
+    for flags, reason in (
+        ("--warm_start_from=elsewhere", "starts from new weights"),
+        ("--eval_every 0", "last validation; omit --eval_every=0"),
+        ("--metrics=chrf", "Use --metric=… of this command"),
+    ):
+        with pytest.raises(errors.UserError, match=reason):
+            rows.Options(trainer_flags=flags).split_trainer_flags()
     with pytest.raises(errors.UserError, match="No closing quotation"):
         rows.Options(trainer_flags="'--x").split_trainer_flags()
 

@@ -211,6 +211,11 @@ def test_absent_translations_keep_their_test_and_say_how_to_make_them(
     rows.write_paired_tests(tmp_path, {"one": [first]})
     stored = files.read_json(tmp_path / rows.PAIRED_TESTS)
     assert stored == {"one": [first, second]}
+    named = [first | {"base": base, "metric": "bleu"} for base in "ab"]
+    for test in (*named, named[1] | {"p_value": 0.3}):
+        rows.write_paired_tests(tmp_path, {"one": [test]})
+    kept = rows.stored_paired_tests(tmp_path)["one"]
+    assert kept == [named[0], named[1] | {"p_value": 0.3}, second]
 
 
 def test_translations_of_other_sha256_are_refused(tmp_path):

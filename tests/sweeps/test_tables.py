@@ -53,7 +53,9 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     """s = 0.1 with 4 degrees of freedom: 2.776 * 0.1 * sqrt(2 / 3) = 0.23."""
     table, job = micro_table
     job.results_dir.mkdir()
-    tests = {"big": [{"seed": 1, "difference": 1.0, "p_value": 0.0123}]}
+    test = {"seed": 1, "difference": 1.0, "p_value": 0.0123}
+    others = [{"base": "other"}, {"base": "base", "metric": "chrf"}]
+    tests = {"big": [test, *(test | other for other in others)]}
     files.write_json(job.results_dir / "paired_tests.json", tests)
     compared = tables.Comparison(job.results_dir, "bleu", "base", 0.5)
     results = [

@@ -25,6 +25,8 @@ def test_split_separates_a_tag_at_the_beginning(line, tag, text):
     assert languages.split_tag(line) == (tag, text)
     joined = languages.join_tag(tag, text)
     assert languages.split_tag(joined) == (tag, text)
+    assert languages.without_tag(line) == text
+    assert languages.without_tag(f"<eng_Latn2de> {text}") == text.lstrip()
 
 
 @pytest.mark.parametrize(
