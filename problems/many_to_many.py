@@ -4,6 +4,7 @@ Each source begins with a tag of the target language. Directions whose corpora
 have different sizes are mixed by a temperature.
 """
 
+import contextlib
 import dataclasses
 import fractions
 import functools
@@ -207,14 +208,30 @@ class ManyToMany(Problem):
         )
         return source, target
 
-    def sources(self, split: str) -> list[dict[str, Any]]:
+    def raw_files(self, split: str) -> tuple[RawFile, ...]:
+        """Return the file of each language of a split."""
         languages = dict.fromkeys(
             language for pair in self._of_split(split) for language in pair
         )
-        return [
-            dataclasses.asdict(self.raw_file(_files_of(split), language))
-            for language in languages
-        ]
+        return tuple(
+            self.raw_file(_files_of(split), language) for language in languages
+        )
+
+    def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files of all directions that are in a --raw_dir."""
+        found: dict[pathlib.Path, None] = {}
+        for split in self.splits:
+            for languages in self._of_split(split):
+                with contextlib.suppress(errors.UserError):
+                    found |= dict.fromkeys(
+                        self.text_files(
+                            _files_of(split), languages, folder, folder
+                        )
+                    )
+        return list(found)
+
+    def sources(self, split: str) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(file) for file in self.raw_files(split)]
 
     def pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path

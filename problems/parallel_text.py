@@ -119,6 +119,11 @@ class ParallelText(Problem):
                 "languages must be the two file extensions joined by '-', "
                 f"as in en-de; got {self.languages!r}."
             )
+        if self.stored_languages[0] == self.stored_languages[1]:
+            raise errors.UserError(
+                "languages are the extensions of both files, which differ; got "
+                f"{self.languages!r}. Name the sides, as in draft-final."
+            )
         copied = any(weight > 1 for _, weight in self.parsed_corpora)
         if copied and "unique" in self.filters.split(":"):
             raise errors.UserError(

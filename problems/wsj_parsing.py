@@ -4,6 +4,7 @@ Inputs are sentences in the treebank's tokenization, targets linearized trees.
 The treebank (LDC99T42) is licensed, so it must be in --raw_dir.
 """
 
+import contextlib
 import itertools
 import pathlib
 from collections.abc import Iterator
@@ -54,6 +55,14 @@ class WsjParsing(Problem):
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
         """Return the file of a split, for a folder without sections."""
         return (RawFile(f"{split}.mrg"),)
+
+    def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files of trees of all splits that are in a --raw_dir."""
+        found: list[pathlib.Path] = []
+        for split in self.splits:
+            with contextlib.suppress(errors.UserError):
+                found += self.tree_files(split, folder, folder)
+        return found
 
     def pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path

@@ -74,7 +74,11 @@ def prepare(
         contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
         if raw_dir is not None:
-            _require_same_text(contents, problem, folder, raw_dir)
+            given = f"--raw_dir={raw_dir}"
+            _require_same_text(contents, problem, folder, raw_dir, given)
+        elif other := _other_text_folder(contents, problem):
+            given = f"the file of --problem_args in {other.absolute()}"
+            _require_same_text(contents, problem, folder, other, given)
         _note_changed_definition(contents, problem, folder)
         _note_changed_text(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
@@ -218,22 +222,32 @@ def _aligned_pairs(problem, split, *text):
     return parallel_files.with_alignments(pairs, alignments)
 
 
-def _require_same_text(contents, problem, folder, raw_dir):
+def _other_text_folder(contents, problem):
+    """Return the folder of a file's relative path, if the data is of another.
+
+    Two projects may have files of the same name.
+    """
+    folder = problem.text_folder
+    if folder is None or _absolute(folder) == _raw_dir(contents):
+        return None
+    return folder if _raw_bytes(problem, folder) else None
+
+
+def _require_same_text(contents, problem, folder, raw_dir, given):
     """Refuse a given folder of raw files unless the data has its text."""
     if _is_unchanged(contents, problem, folder, raw_dir):
         return
     splits = _splits(problem, _text_folders(folder, raw_dir))
-    remedy = (
-        "To use the text of --raw_dir, name another --data_dir; to use the "
-        "data that is there, omit --raw_dir."
-    )
+    remedy = "To use this text, name another --data_dir."
+    if given.startswith("--raw_dir"):
+        remedy += " To use the data that is there, omit --raw_dir."
     try:
         changed = generate.changed_splits(folder, splits, contents)
     except errors.UserError as error:
         raise errors.UserError(f"{error} {remedy}", error.see) from error
     if changed:
         raise errors.UserError(
-            f"The text in --raw_dir={raw_dir} is not that of the data in "
+            f"The text in {given} is not that of the data in "
             f"{storage.name_of(folder)}: {', '.join(changed)} differ"
             f"{'' if changed[1:] else 's'}. {remedy}"
         )

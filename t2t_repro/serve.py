@@ -258,7 +258,7 @@ def _settings(options):
         options.grace_secs,
         options.file_system_poll_wait_seconds,
         server_settings.Access(
-            frozenset(name.lower() for name in hosts),
+            frozenset(map(server_settings.host_name, hosts)),
             options.rest_api_enable_cors_support,
             tokens,
         ),

@@ -218,7 +218,9 @@ def _set(flag: flags.Flag, value: Any) -> None:
         if isinstance(flag, flags.MultiFlag):
             texts = _several(value)
         for text in map(_text, texts):
-            flag.parse(_BOOLEANS.get(text, text) if flag.boolean else text)
+            if flag.boolean:
+                text = _BOOLEANS.get(text.lower(), text)
+            flag.parse(text)
 
 
 def _several(value):

@@ -319,7 +319,9 @@ def _open(name, otherwise):
         except BaseException:
             if file.tell() and not files.is_stream(path):
                 file.flush()
-                partial = _free_name(path.with_name(f"{path.name}.partial"))
+                # Beside the target of a link, which may be on another disk.
+                folder = pathlib.Path(file.name).parent
+                partial = _free_name(folder / f"{path.name}.partial")
                 os.rename(file.name, partial)
                 print(
                     f"What is finished is in {partial}; {path} is not written.",

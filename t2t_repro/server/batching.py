@@ -121,7 +121,8 @@ class Queue:
         return request.answer
 
     def _new_request(self, inputs, size):
-        longest = max(map(len, itertools.chain(*_texts(inputs).values())))
+        texts = itertools.chain(*_texts(inputs).values())
+        longest = max(map(len, texts), default=0)  # all inputs may be numbers
         loop, limits = asyncio.get_running_loop(), self._limits
         # The longest possible request lets those pass that arrive within half
         # the time limit: they are quick, and its own turn comes in time.

@@ -1,5 +1,6 @@
 """Settings of the server: addresses, TLS, and who may use it."""
 
+import contextlib
 import dataclasses
 import hmac
 import ipaddress
@@ -76,9 +77,10 @@ class Access:
             RequestError: it is refused.
         """
         host = headers.get("Host", "")
-        if self.hosts and _name(host) not in self.hosts:
+        name = host_name(host)
+        if self.hosts and name not in self.hosts:
             raise request_errors.forbidden(
-                f"The host {host[:100]!r} is not served. Name it with "
+                f"The host {name[:100]!r} is not served. Name it with "
                 "--allowed_hosts, or send a known one."
             )
         origin = headers.get("Origin", "")
@@ -157,8 +159,10 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _name(host):
+def host_name(host: str) -> str:
     """Return the name in "NAME:PORT", in lower case and without brackets."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(host))  # IPv6 without brackets
     try:
         return urllib.parse.urlsplit(f"//{host}").hostname or ""
     except ValueError:

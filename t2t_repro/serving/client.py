@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -146,10 +147,17 @@ class SignatureTranslator(Translator):
         sources, targets = translation.require_pairs(sources, targets)
         sources = self.add_tags(sources, target_language)
         columns = {"inputs": sources, "targets": targets}
-        found = [0.0] * len(sources)
+        found, num_cut = [0.0] * len(sources), 0
         for batch, outputs in self._run("score", columns):
+            num_cut += int(np.sum(outputs.get("truncated", 0)))
             for i, score in zip(batch, outputs["scores"].tolist(), strict=True):
                 found[i] = score
+        if num_cut:
+            warnings.warn(
+                f"{num_cut:,} pairs are longer than the export's "
+                "max_input_length; their ends are ignored.",
+                stacklevel=2,
+            )
         return found
 
     def attention(self, line: str, target_language: str = "") -> AttentionTrace:
@@ -165,6 +173,11 @@ class SignatureTranslator(Translator):
         )
         # A server pads to the longest of the sentences of its batch.
         num_source, num_target = map(int, lengths)
+        if np.any(outputs.get("truncated", False)) or not num_target:
+            raise errors.UserError(
+                "Attention is shown for sentences that have text, and are not "
+                f"longer than the export's limit; got {line[:80]!r}."
+            )
         return AttentionTrace(
             line,
             text,

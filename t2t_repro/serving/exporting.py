@@ -16,7 +16,7 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_ctranslate2 import MODEL_CARD, START
 from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.run import Checkpoints, Run
-from t2t_repro.serving import saved_model, served_model
+from t2t_repro.serving import saved_model, served_model, version_folders
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -62,15 +62,17 @@ def write(
             )
     hparams = decode_hparams or run.search
     _require_exportable(run, hparams, format, max_beam_size)
+    write_format, name = FORMATS[format]
+    export_dir = storage.local_path(export_dir or run.output_dir / name)
+    version_folders.require_no_version(export_dir)
     paths = run.checkpoints(checkpoint_path)
     models = run.models(paths)
     card = _card(run, paths, hparams)
-    write_format, name = FORMATS[format]
     folder = write_format(
         models,
         run.vocabularies,
         hparams,
-        storage.local_path(export_dir or run.output_dir / name),
+        export_dir,
         card,
         weights_dtype,
         **({"max_beam_size": max_beam_size} if max_beam_size else {}),

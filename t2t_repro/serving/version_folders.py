@@ -64,6 +64,15 @@ def find_version(folder: pathlib.Path) -> pathlib.Path:
     return folder / str(newest_version(folder))
 
 
+def require_no_version(export_dir: pathlib.Path) -> None:
+    """Raise a UserError if an export folder is that of a version."""
+    if is_saved_model(export_dir):
+        raise errors.UserError(
+            f"{storage.name_of(export_dir)} is a version of an export. Name "
+            "the folder of all its versions, which has this one."
+        )
+
+
 def newest_version(export_dir: pathlib.Path) -> int:
     """Return the newest complete version in an export folder.
 
@@ -72,11 +81,7 @@ def newest_version(export_dir: pathlib.Path) -> int:
     Raises:
         UserError: there is none, or the folder is that of a version.
     """
-    if is_saved_model(export_dir):
-        raise errors.UserError(
-            f"{storage.name_of(export_dir)} is a version of an export. Name "
-            "the folder of all its versions, which has this one."
-        )
+    require_no_version(export_dir)
     numbers = list_versions(export_dir) if export_dir.is_dir() else []
     complete = [n for n in numbers if is_saved_model(export_dir / str(n))]
     if not complete:

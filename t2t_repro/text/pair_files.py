@@ -52,7 +52,10 @@ class PairFile:
                 f"The format of {self.path} must be {', '.join(_READERS)}; got "
                 f"{self._kind!r}. Rename the file, or give format=tsv."
             )
-        if not re.fullmatch(r"([^:]+:[^:]+)?", self.columns):
+        first, _, second = self.columns.partition(":")
+        if self.columns and not (
+            re.fullmatch("[^:]+:[^:]+", self.columns) and first != second
+        ):
             raise errors.UserError(
                 "columns must be two names or numbers joined by ':', as in "
                 f"source:target; got {self.columns!r}."
@@ -83,7 +86,8 @@ def _read_tsv(path, names, are_given):
     for number, line in enumerate(parallel_files.read_lines(path), 1):
         cells = line.split("\t")
         if number == 1:
-            if set(names) <= set(cells):
+            is_numbered = all(map(str.isdecimal, names))
+            if set(names) <= set(cells) and not is_numbered:
                 places = [cells.index(name) for name in names]
                 continue
             places = _places(path, line, names if are_given else ("1", "2"))

@@ -118,6 +118,10 @@ def open_raw(path: pathlib.Path | str) -> Iterator[BinaryIO]:
         if path.is_char_device():
             kind = "is a terminal or another device"
         raise errors.UserError(f"There is no file {path}: it {kind}.")
+    if path.suffix in _UNKNOWN_FORMATS:
+        raise errors.UserError(
+            f"{path} must be plain text, .gz or .zst. Extract the text first."
+        )
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
         with open_file(path, "rb") as file:

@@ -81,7 +81,7 @@ def train(
             folder,
             task.vocabularies,
             task.plan.rows_per_batch,
-        ) | {"options": options.given()}
+        ) | {"options": _options_of_steps(options, run_folder, stored)}
         if not options.dry_run:
             _write_run_json(
                 worker, run_folder, settings, task, options, strategy
@@ -196,6 +196,14 @@ def _continue_options(options, stored):
         f"checkpoints, say --{name}=0."
     )
     return dataclasses.replace(options, keep_best_checkpoints=number)
+
+
+def _options_of_steps(options, folder, stored):
+    """Return options for run.json: those of the last session with a step."""
+    saved = checkpoint_files.saved(folder)
+    if saved and checkpoint_files.step_of(saved[-1]) >= options.train_steps:
+        return stored.get("options", options.given())
+    return options.given()
 
 
 def _check(problem, hparams, options):
