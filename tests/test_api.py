@@ -181,6 +181,8 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             "n_best must be from 1 to beam_size=.; got '2'",
         ),
         (lambda model: model.translate([None]), "line 1 is None"),
+        (lambda model: model.attention(""), "Attention is shown"),
+        (lambda model: model.attention("two " * 1_000), "Attention is shown"),
         (
             lambda model: model.translate(["ok", "\ud83d"]),
             r"line 2 is '\\ud83d",
@@ -211,7 +213,14 @@ def test_model_remains_when_the_working_directory_changes(
     assert (folder / "run" / "translations" / "files" / "lines.txt").exists()
 
 
-def test_unknown_formats_and_dtypes_of_an_export_are_refused(run):
+def test_end_of_a_long_pair_is_not_scored_without_a_word(model):
+    with pytest.warns(UserWarning, match="1 .*their ends are ignored"):
+        model.score(["two"], ["zwei " * 1_000])
+
+
+def test_wrong_arguments_of_an_export_are_refused(run, stored_export):
+    with pytest.raises(errors.UserError, match="is a version of an export"):
+        run.export(next(stored_export.glob("[0-9]*")))
     with pytest.raises(errors.UserError, match="format must be one of saved_"):
         run.export(format="onnx")
     with pytest.raises(errors.UserError, match="float16, .*; got 'int8'"):

@@ -377,5 +377,10 @@ def test_data_of_one_file_needs_no_folder_and_notes_its_change(
     (tmp_path / "mine.tsv").write_text("")
     prepare.prepare(built, tmp_path / "data")
     assert "Note: mine.tsv in" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()  # a project with a file of the same name
+    (tmp_path / "other" / "mine.tsv").write_text("".join(lines[::-1]))
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(errors.UserError, match="The text in the file of .*oth"):
+        prepare.prepare(built, tmp_path / "data")
     again = prepare.prepare(built, tmp_path / "b", tmp_path / "a.zip")
     assert manifest.require(again)["splits"] == contents["splits"]

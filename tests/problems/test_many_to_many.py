@@ -213,6 +213,7 @@ def test_multi30k_shares_the_files_of_its_pairs():
     assert tuple(many.raw_file("test", code) for code in ("de", "fr")) == pair
     names = [source["name"] for source in many.sources("validation")]
     assert names == ["val.en", "val.de", "val.fr"]
+    assert [file.name for file in many.raw_files("validation")] == names
     assert many.data_page and many.data_citation
 
 
@@ -226,6 +227,7 @@ def prepared(raw, tmp_path_factory):
 def test_data_has_counts_of_directions_and_a_tag_in_each_source(prepared):
     problem, folder = prepared
     assert folder.name == "parallel_text_many_mine"
+    assert "train.en-de.de" in manifest.require(folder)["raw_bytes"]
     counts = weighted_corpora.mixed_counts([20, 20, 5], 2)
     names = ["en-de", "de-en", "en-fr"]
     expected = dict(zip(names, counts, strict=True))

@@ -66,6 +66,16 @@ def submit(queue, *texts):
     return queue.submit({"inputs": [text.encode() for text in texts]})
 
 
+def test_inputs_without_text_are_no_reason_to_fail():
+    @blocked()
+    async def test(model, queue, first):
+        numbers = queue.submit({"inputs": [1, 2]})
+        model.go.set()
+        assert (await numbers)["outputs"].tolist() == [1, 2]
+
+    test()
+
+
 def texts(outputs):
     return [text.decode() for text in outputs["outputs"]]
 

@@ -46,7 +46,7 @@ def read(tmp_path, name, text, columns=()):
         ),
         ("a.tsv.gz", "id\tde\ten\r\n1\tb\ta\r\n", (), [("a", "b")]),
         ("a.tsv", "src\ttgt\nb\ta\n", ("tgt", "src"), [("a", "b")]),
-        ("a.tsv", "1\tb\ta\n", ("3", "2"), [("a", "b")]),
+        ("a.tsv", "2\t3\ta\n", ("3", "2"), [("a", "3")]),
         ("a.jsonl", '{"en": "a\\nb", "de": null}\n\n', (), [("a b", "")]),
         ("a.jsonl", '{"x": {"en": "a", "de": "b"}, "y": 1}', (), [("a", "b")]),
         ("a.tmx", TMX, (), [("A red d&og.", "Ein\xa0Hund."), ("b", "")]),

@@ -61,10 +61,12 @@ def test_file_of_raw_dir_is_found_plain_or_compressed(tmp_path):
     [
         ("absent", "There is no file {}/absent: it does not exist"),
         (".", "There is no file {}: it is a folder"),
+        ("a.xz", "{}/a.xz must be plain text, .gz or .zst"),
         ("/dev/zero", "/dev/zero: it is a terminal"),
     ],
 )
-def test_what_is_no_file_is_named(tmp_path, name, message):
+def test_what_is_no_file_of_text_is_named(tmp_path, name, message):
+    (tmp_path / "a.xz").touch()
     with pytest.raises(errors.UserError, match=message.format(tmp_path)):
         list(parallel_files.read_lines(tmp_path / name))
 
