@@ -75,7 +75,10 @@ def prepare(
         _check_settings(contents, problem, folder)
         if raw_dir is not None:
             given = f"--raw_dir={raw_dir}"
-            _require_same_text(contents, problem, folder, raw_dir, given)
+            or_else = "; to use the data that is there, omit --raw_dir"
+            _require_same_text(
+                contents, problem, folder, raw_dir, given, or_else
+            )
         elif other := _other_text_folder(contents, problem):
             given = f"the file of --problem_args in {other.absolute()}"
             _require_same_text(contents, problem, folder, other, given)
@@ -233,14 +236,12 @@ def _other_text_folder(contents, problem):
     return folder if _raw_bytes(problem, folder) else None
 
 
-def _require_same_text(contents, problem, folder, raw_dir, given):
+def _require_same_text(contents, problem, folder, raw_dir, given, or_else=""):
     """Refuse a given folder of raw files unless the data has its text."""
     if _is_unchanged(contents, problem, folder, raw_dir):
         return
     splits = _splits(problem, _text_folders(folder, raw_dir))
-    remedy = "To use this text, name another --data_dir."
-    if given.startswith("--raw_dir"):
-        remedy += " To use the data that is there, omit --raw_dir."
+    remedy = f"To use this text, name another --data_dir{or_else}."
     try:
         changed = generate.changed_splits(folder, splits, contents)
     except errors.UserError as error:
