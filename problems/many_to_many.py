@@ -219,16 +219,15 @@ class ManyToMany(Problem):
 
     def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
         """Return the files of all directions that are in a --raw_dir."""
-        found: dict[pathlib.Path, None] = {}
+        found: list[pathlib.Path] = []
         for split in self.splits:
             for languages in self._of_split(split):
                 with contextlib.suppress(errors.UserError):
-                    found |= dict.fromkeys(
-                        self.text_files(
-                            _files_of(split), languages, folder, folder
-                        )
+                    found += self.text_files(
+                        _files_of(split), languages, folder, folder
                     )
-        return list(found)
+        unique = dict.fromkeys(found)  # those of a subclass may be elsewhere
+        return [path for path in unique if path.is_relative_to(folder)]
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         return [dataclasses.asdict(file) for file in self.raw_files(split)]

@@ -119,11 +119,6 @@ class ParallelText(Problem):
                 "languages must be the two file extensions joined by '-', "
                 f"as in en-de; got {self.languages!r}."
             )
-        if self.stored_languages[0] == self.stored_languages[1]:
-            raise errors.UserError(
-                "languages are the extensions of both files, which differ; got "
-                f"{self.languages!r}. Name the sides, as in draft-final."
-            )
         copied = any(weight > 1 for _, weight in self.parsed_corpora)
         if copied and "unique" in self.filters.split(":"):
             raise errors.UserError(
@@ -138,6 +133,12 @@ class ParallelText(Problem):
             raise errors.UserError(
                 f"file={self.file} has the text of all splits; omit corpora "
                 "and alignments, or put aligned files into --raw_dir."
+            )
+        if self.file and len({*self.stored_languages}) == 1:
+            raise errors.UserError(
+                "The sides of file= become files with the languages as "
+                f"extensions, which must differ; got {self.languages!r}. Name "
+                "the sides, as in draft-final."
             )
         if self.file:
             self._division(pathlib.Path())  # checks

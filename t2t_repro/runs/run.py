@@ -445,8 +445,10 @@ def _summary(path):
     found = history.read_by_test_set(folder / _TRANSLATIONS, dict)
     for test_set, stored in found.items():
         values = {k: v for k, v in stored.items() if isinstance(v, float)}
-        # The first one in scores of earlier versions.
-        if name := stored.get("headline", next(iter(values), None)):
+        name = stored.get("headline")  # of earlier versions the first one
+        if name not in values:
+            name = next(iter(values), None)
+        if name:
             scores.append(f"{test_set}: {name} {values[name]:.2f}")
     return (
         settings["problem"],

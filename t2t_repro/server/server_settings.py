@@ -1,6 +1,5 @@
 """Settings of the server: addresses, TLS, and who may use it."""
 
-import contextlib
 import dataclasses
 import hmac
 import ipaddress
@@ -161,8 +160,8 @@ def is_loopback(host: str) -> bool:
 
 def host_name(host: str) -> str:
     """Return the name in "NAME:PORT", in lower case and without brackets."""
-    with contextlib.suppress(ValueError):
-        return str(ipaddress.ip_address(host))  # IPv6 without brackets
+    if host.count(":") > 1 and "[" not in host:
+        host = f"[{host}]"  # an address of IPv6
     try:
         return urllib.parse.urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -81,7 +81,7 @@ def test_parallel_text_follows_its_arguments():
         ("name=a,languages=ende", "languages must be.*en-de; got 'ende'"),
         ("name=a,languages=en-../x", "languages must be.*got 'en-../x'"),
         ("name=a,languages=-de", "languages must be.*got '-de'"),
-        ("name=a,languages=en-en", "which differ; got 'en-en'"),
+        ("languages=en-en,file=a.tsv", "must differ; got 'en-en'"),
         ("languages=en-de,file=a.tsv,columns=1:1", "columns .*got '1:1'"),
         ("languages=en-de,file=-", "name must consist of letters"),
         ("languages=en-de,file=a.txt", "format of .*a.txt must be tsv.*'txt'"),
