@@ -66,8 +66,7 @@ def write(
     export_dir = storage.local_path(export_dir or run.output_dir / name)
     version_folders.require_no_version(export_dir)
     paths = run.checkpoints(checkpoint_path)
-    models = run.models(paths)
-    card = _card(run, paths, hparams)
+    models, card = run.models(paths), _card(run, paths, hparams)
     folder = write_format(
         models,
         run.vocabularies,
@@ -78,8 +77,7 @@ def write(
         **({"max_beam_size": max_beam_size} if max_beam_size else {}),
     )
     # No program reads it, so that it may follow the published model.
-    text = card_markdown(card, format)
-    files.write_text(folder / CARD_FILE, text)
+    files.write_text(folder / CARD_FILE, card_markdown(card, format))
     storage.upload(folder)
     return folder
 
