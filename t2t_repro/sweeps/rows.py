@@ -25,6 +25,7 @@ from t2t_repro.sweeps import queue
 
 PAIRED_TESTS = "paired_tests.json"  # in the folder of results
 Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
+_IDENTITY = "seed", "base", "metric"  # of a test
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files
 # Flags of the trainer that a row's file records -> the flags to use instead.
 _RECORDED = {
@@ -379,16 +380,19 @@ def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
         kept = [
             test
             for test in stored.get(row, [])
-            if not any(_is_same(test, new) for new in row_tests)
+            if not any(
+                is_of(test, **{name: new.get(name) for name in _IDENTITY})
+                for new in row_tests
+            )
         ]
         stored[row] = sorted(kept + row_tests, key=lambda test: test["seed"])
     if stored:
         files.write_json(results_dir / PAIRED_TESTS, stored)
 
 
-def _is_same(stored, test):
-    """Return whether a test replaces a stored one, which may lack its base."""
-    return all(
-        stored.get(key, test.get(key)) == test.get(key)
-        for key in ("seed", "base", "metric")
-    )
+def is_of(test: dict[str, Any], **values: Any) -> bool:
+    """Return whether a paired test has these values, or lacks them.
+
+    Those of earlier versions have neither base nor metric.
+    """
+    return all(test.get(name, value) == value for name, value in values.items())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors, registry
 from t2t_repro.io import files, progress
-from t2t_repro.sweeps.rows import stored_paired_tests
+from t2t_repro.sweeps.rows import is_of, stored_paired_tests
 
 LEVEL, POWER = 0.05, 0.8
 BETTER, WORSE, EQUAL = "better", "worse", "no difference"
@@ -362,8 +362,7 @@ class Comparison:
                 entry["paired_tests"] = [
                     test
                     for test in tests.get(name, [])
-                    if test.get("base", self.base_row) == self.base_row
-                    and test.get("metric", self.metric) == self.metric
+                    if is_of(test, base=self.base_row, metric=self.metric)
                 ]
         return summary
 
