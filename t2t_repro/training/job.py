@@ -200,7 +200,7 @@ def _continue_options(options, stored):
 
 def _options_of_steps(options, folder, stored):
     """Return options for run.json: those of the last session with a step."""
-    saved = checkpoint_files.saved(folder)
+    saved = checkpoint_files.saved(folder) if stored else []
     if saved and checkpoint_files.step_of(saved[-1]) >= options.train_steps:
         return stored.get("options", options.given())
     return options.given()

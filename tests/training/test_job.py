@@ -160,3 +160,11 @@ def test_run_that_was_removed_from_the_store_is_not_continued(run, memory):
     memory.store.clear()
     with pytest.raises(errors.UserError, match="no run at memory.*ckpt-8, "):
         job._open_folder("memory://bucket/run", options.Options())
+
+
+def test_run_without_its_run_json_has_the_given_options(run):
+    save(run, 8)
+    given = options.Options(train_steps=8)
+    stored = {"options": {"train_steps": 9}}
+    assert job._options_of_steps(given, run, None) == given.given()
+    assert job._options_of_steps(given, run, stored) == stored["options"]
