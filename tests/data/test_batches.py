@@ -84,20 +84,6 @@ def arrays_of(rows, row_lengths=(4, 4)):
     return arrays
 
 
-def test_split_rows_gives_replicas_consecutive_rows():
-    arrays = arrays_of(8)
-    split = batches.split_rows(arrays, 2)
-    assert split["inputs"].shape == (2, 1, 4, 4)
-    assert split["inputs"][0, 0].tolist() == arrays["inputs"][:4].tolist()
-    assert split["inputs"][1, 0].tolist() == arrays["inputs"][4:].tolist()
-    assert split["first_row"].tolist() == [[0], [4]]
-    assert split["first_row"].dtype == np.int32
-    assert split["target_tokens"].tolist() == [24.0, 24.0]
-    assert split["target_tokens"].dtype == np.float32
-    assert split["source_tokens"].tolist() == [16.0, 16.0]
-    assert split["sentences"].tolist() == [8.0, 8.0]
-
-
 @FEW
 @hypothesis.given(
     rows=st.integers(1, 40),
@@ -122,6 +108,12 @@ def test_microbatches_keep_the_limit_and_every_row(
         assert not flat[rows:].any()
     first = split["first_row"].ravel()
     assert first.tolist() == [i * microbatch_rows for i in range(len(first))]
+    assert split["first_row"].dtype == np.int32
+    # The denominators are those of the whole batch, on each replica.
+    counts = rows * (row_lengths[1] - 1), 2 * rows, rows
+    for name, count in zip(batches.DENOMINATORS, counts, strict=True):
+        assert split[name].tolist() == [count] * replicas
+        assert split[name].dtype == np.float32
     fewest = -(-rows // (replicas * (limit // 4)))
     assert accumulation == parallel * fewest
 

@@ -27,51 +27,6 @@ def constant_table(eos, subword_2, rest=-100.0):
     return np.tile([rest, eos, subword_2, rest, rest], (PREFIXES, 1))
 
 
-def run(model, beam_size, limits, alpha, longer=0):
-    """Search with a model_of() sentences of limits.
-
-    Every beam's state is the hash of its prefix. Without correct reordering it
-    would look up the wrong row.
-    """
-    return beam_search.beam_search(
-        model,
-        rules.sentences(tf.constant(limits)),
-        rules.LengthLimit(),
-        max(limits) + longer,
-        DecodeHParams(beam_size, alpha, return_beams=True),
-    )
-
-
-@examples
-@hypothesis.given(
-    seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=3),
-    limits=st.lists(st.integers(3, 8), min_size=3, max_size=3),
-    longer=st.integers(0, 3),
-    alpha=st.sampled_from([0.0, 0.6, 1.0]),
-    block=st.sampled_from([None, 1, 3, 16]),
-)
-def test_sentence_is_independent_of_its_batch(
-    seeds, limits, longer, alpha, block
-):
-    """Alone it ends early; others may leave the batch, in blocks of steps."""
-    tables = [random_table(seed) for seed in seeds]
-    limits = limits[: len(tables)]
-    # The companion ends at its limit, so the search continues until then.
-    every = [*tables, constant_table(-50.0, -0.1)]
-    model = model_of(every, 3, len(every), block)
-    together = run(model, 3, [*limits, 8], alpha, longer)
-    assert together.ids.shape[1:] == (3, 8 + longer)
-    for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
-        alone = run(model_of(table, 3), 3, [limit], alpha)
-        (ids, scores), (own_ids, own_scores) = (
-            zip(*outputs(found, row), strict=True)
-            for found, row in ((together, sentence), (alone, 0))
-        )
-        assert ids == own_ids
-        # Rounding of sums differs between batches.
-        assert scores == pytest.approx(own_scores, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "limit, alpha, steps",
     [
@@ -92,7 +47,13 @@ def test_search_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
         positions.append(int(position))
         return model.step_fn(ids, position, state)
 
-    run(model._replace(step_fn=step_fn), 2, [limit], alpha)
+    beam_search.beam_search(
+        model._replace(step_fn=step_fn),
+        rules.sentences(tf.constant([limit])),
+        rules.LengthLimit(),
+        limit,
+        DecodeHParams(2, alpha, return_beams=True),
+    )
     assert positions == list(range(steps))
 
 

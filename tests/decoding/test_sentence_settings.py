@@ -29,11 +29,13 @@ settings = st.tuples(
     seed=st.integers(0, 2**32),
     rows=st.lists(settings, min_size=4, max_size=4),
     find=st.sampled_from(SEARCHES),
-    block=st.sampled_from([None, 2]),
+    longer=st.integers(0, 3),
+    block=st.sampled_from([None, 1, 3, 16]),
 )
 def test_outputs_equal_those_of_a_search_with_the_settings(
-    seed, rows, find, block
+    seed, rows, find, longer, block
 ):
+    """Some sentences end before others, which go on in blocks of steps."""
     tables = [random_table(seed + i) for i in range(len(rows))]
     beams, counts, alphas = zip(*rows, strict=True)
     counts = np.minimum(counts, beams)
@@ -42,7 +44,7 @@ def test_outputs_equal_those_of_a_search_with_the_settings(
         model_of(np.stack(tables), max(beams), len(rows), block),
         rules.sentences(tf.constant(LIMITS), settings=given),
         rules.LengthLimit(),
-        max(LIMITS),
+        max(LIMITS) + longer,
         DecodeHParams(4),
     )
     for i, (beam_size, count, alpha) in enumerate(

@@ -172,20 +172,3 @@ def test_flops_grow_with_chosen_experts_not_with_all():
     assert flops(experts_per_token=3) - flops(experts_per_token=2) == expert
     # A gate and its noise: two vectors of 16.
     assert flops(num_experts=8) - flops(num_experts=4) == 2 * 20 * 2 * 16 * 4
-
-
-@pytest.mark.slow
-def test_gnmt_of_the_paper_has_8_7_billion_weights():
-    """Appendix E: 2,048 experts of 2 million, in encoder and decoder."""
-    model, smallest = (
-        building.build_abstract(registry.build_hparams(name), 32_000)
-        for name in ("moe", "moe_32")
-    )
-    matrices = 2 * 2048 * 2 * 512 * 2048
-    assert matrices < model.count_params() < 1.02 * matrices
-    expert = 2 * 512 * 2048 + 2048 + 512
-    saved = 2 * 2016 * (expert + 2 * 512)
-    assert model.count_params() - smallest.count_params() == saved
-    # Only gates cost more: two products with a vector of 512 for each expert.
-    more = model.flops(10, 10) - smallest.flops(10, 10)
-    assert more == 2 * 20 * 2 * 512 * 2016

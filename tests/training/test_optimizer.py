@@ -1,7 +1,6 @@
 """Optimizers: the paper's Adam, those of Keras by name, and registered ones."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
@@ -35,16 +34,6 @@ def _tensors(arrays):
 def _paper(step, hidden_size=512, warmup=4000):
     """Return the rate of equation 3."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
-
-
-def test_schedule_survives_json(base):
-    """Keras serializes a schedule within an optimizer's config."""
-    config = keras.optimizers.serialize(optimizer.build(base, []))
-    adam = keras.optimizers.deserialize(json.loads(json.dumps(config)))
-    for iterations in (0, 99, 7_999):
-        adam.iterations.assign(iterations)
-        expected = float(schedules.learning_rate(base, iterations + 1))
-        assert float(adam.learning_rate) == pytest.approx(expected, rel=2e-6)
 
 
 def test_updates_equal_adam_in_numpy(base):
