@@ -216,7 +216,9 @@ def load(
         from t2t_repro.importing import hub  # with modules that few need
 
         path = hub.run_folder(hub.parse(str(path)))
-    folder = storage.local_path(path)
+    several = files.split_paths(str(path))
+    at_urls = all(map(files.is_url, several))
+    folder = storage.local_path(several[0] if at_urls else path)
     run_dir, checkpoint_path = folder, None
     if names := storage.names(folder):
         if run_json.RUN in names:
@@ -229,7 +231,7 @@ def load(
         ):
             return ExportedModel(folder)
         checkpoint_path = str(path)
-        first = storage.local_path(files.split_paths(checkpoint_path)[0])
+        first = storage.local_path(several[0])
         run_dir = checkpoint_files.open_folder(first.parent.parent)
     if not (run_dir / run_json.RUN).exists():
         raise errors.UserError(

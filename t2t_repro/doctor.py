@@ -50,7 +50,11 @@ _LABELS = {
 
 def main() -> int:
     # Mistakes in flags answer at once.
-    model = _model() if flags.FLAGS["hparams_set"].value else None
+    is_model_named = any(
+        flags.FLAGS[name].value
+        for name in ("hparams_set", "hparams", "problem", "problem_args")
+    )
+    model = _model() if is_model_named else None
     found = diagnose(_folders())
     if model:
         _check_model(found, *model)

@@ -68,6 +68,7 @@ class Options:
 
 
 _OF_LINES = "prefixes", "side"  # one for each line
+_OF_TEXT = ("server", "servable_name", "target_language", "source_language")
 _OF_SERVERS = ("protocol", "servable_name", "timeout_secs", "wait_secs")
 common_flags.define_fields(connection.Options)
 
@@ -117,6 +118,8 @@ def _read_inputs():
             "Name the model with one of --export_dir and --server; got "
             f"{'both' if options.server else 'neither'}."
         )
+    for name in _OF_TEXT:
+        common_flags.require_utf8(name)
     version = None
     if options.server:
         connection.parse(options.server)

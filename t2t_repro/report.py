@@ -9,6 +9,7 @@ show --sentence, which may be repeated, or sentences of the validation split.
 
 from typing import TYPE_CHECKING
 
+from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 
@@ -41,6 +42,13 @@ class Options:
         "P100, 6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
         at_least=1e-6,
     )
+
+    def __post_init__(self) -> None:
+        if self.devices > 1 and not self.sustained_tflops:
+            raise errors.UserError(
+                f"--devices={self.devices} needs --sustained_tflops, the rate "
+                "of each device. Add it, or omit --devices."
+            )
 
     @property
     def flops_per_second(self) -> float | None:

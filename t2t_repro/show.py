@@ -49,12 +49,17 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
 def main() -> None:
     options = common_flags.field_values(Options)
+    of_set = "vocab_size", "mean_length"
+    common_flags.refuse_ignored(
+        {
+            "runs_dir": ("hparams_set", "hparams", "yaml", "shapes", *of_set),
+            "yaml": ("shapes", *of_set),
+            "shapes": ("mean_length",),
+        }
+    )
     if options.runs_dir:
         from t2t_repro.runs import run
 
-        common_flags.refuse_ignored(
-            {"runs_dir": ("hparams_set", "hparams", "yaml")}
-        )
         print(_table(run.table_rows(options.runs_dir)))
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()

@@ -237,6 +237,11 @@ def test_unknown_settings_are_named(run, tmp_path):
         run.translate(["two"], beams=3)
     with pytest.raises(errors.UserError, match="Did you mean train_steps"):
         t2t_repro.train("number_words_ende", "tiny", tmp_path, steps=3)
+    for name, value in (("data_dir", None), ("num_workers", 0), ("engine", 3)):
+        with pytest.raises(errors.UserError, match=f"{name} must be"):
+            t2t_repro.train(
+                "number_words_ende", "tiny", tmp_path, **{name: value}
+            )
     with pytest.raises(AttributeError, match="no attribute 'loads'"):
         _ = t2t_repro.loads
 
@@ -266,5 +271,10 @@ def test_models_are_loaded_from_urls(
         model = t2t_repro.load(f"memory://bucket/{path}")
         found = model.score(SOURCES[:2], TARGETS[:2])
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    url = f"memory://bucket/{relative}"
+    pair = t2t_repro.load(f"{url},{url}")
+    np.testing.assert_allclose(
+        pair.score(SOURCES[:2], TARGETS[:2]), expected, rtol=1e-3, atol=1e-3
+    )
     with pytest.raises(errors.UserError, match="no model in memory://bucket/x"):
         t2t_repro.load("memory://bucket/x/y/z")

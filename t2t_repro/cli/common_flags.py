@@ -182,7 +182,8 @@ class _PathsParser(flags.ListParser):
 
 def require_utf8(name: str) -> list[str]:
     """Return the values of a flag, which must be UTF-8."""
-    lines: list[str] = getattr(flags.FLAGS, name)
+    value: list[str] | str | None = getattr(flags.FLAGS, name)
+    lines = [value] if isinstance(value, str) else value or []
     for line in lines:
         if not parallel_files.is_text(line):
             raise errors.UserError(

@@ -170,10 +170,11 @@ class _Loader(yaml.BaseLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict:
         if key := _repeated_name([key.value for key, _ in node.value]):
             raise yaml.YAMLError(f"{key!r} is given twice{node.start_mark}.")
+        values = super().construct_mapping(node, deep)  # checks the keys
         nulls = {
             key.value: None for key, value in node.value if _is_null(value)
         }
-        return super().construct_mapping(node, deep) | nulls
+        return values | nulls
 
 
 def _is_null(node):

@@ -86,7 +86,7 @@ class Options:
         "With --decode_to_dir: lines that a worker translates and writes at "
         "once, by default 5,000.",
         at_least=1,
-        at_most=math.inf,
+        at_most=sys.maxsize,
     )
     engine: str = flag(
         "local",
@@ -243,7 +243,8 @@ class Options:
             if path.is_file()
             else map(pathlib.Path, glob.iglob(str(path), recursive=True))
         )
-        found = sorted(path for path in matches if path.is_file())
+        # A pattern with several ** finds files again.
+        found = sorted({path for path in matches if path.is_file()})
         outputs = folder.resolve()
         sources = [
             path for path in found if outputs not in path.resolve().parents

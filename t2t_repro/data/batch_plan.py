@@ -321,6 +321,11 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
+def target_tokens(plan: Plan) -> float:
+    """Return the mean number of target tokens of a step, without padding."""
+    return plan.tokens["targets"] / plan.steps_per_epoch
+
+
 def padding(plan: Plan) -> float:
     """Return the share of the slots of both sides that have no token."""
     return 1 - sum(plan.tokens.values()) / plan.padded_tokens

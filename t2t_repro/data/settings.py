@@ -64,7 +64,7 @@ class CorpusSettings(VocabularySettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class Data(fields.Settings):
     """Folders of a problem's data, and settings for generating it.
 
     All but data_dir are flags of the commands that may generate data.
@@ -90,3 +90,8 @@ class Data:
         default=False,
         help="Compare every file of the data with its checksum first.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_named = self.data_dir is not None
+        fields.require(self, "setting", "data_dir", is_named, "a folder")

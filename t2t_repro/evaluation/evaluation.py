@@ -9,6 +9,7 @@ Only what translates imports TensorFlow: scoring of translations begins at once.
 """
 
 import dataclasses
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
-from t2t_repro.runs.run import Checkpoints, Run
+from t2t_repro.runs.run import TEXT_SHA256, Checkpoints, Run
 from t2t_repro.text import languages, test_sets
 from t2t_repro.text.test_sets import TestSet
 
@@ -185,7 +186,7 @@ def _settings_of_scores(problem, test_set, hparams, side):
     settings = {
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(problem.suite.names),
-        "text_sha256": files.json_checksum(test_set.texts),
+        TEXT_SHA256: files.json_checksum(test_set.texts),
         **_settings_of_side(side),
     }
     # Absent, as in earlier versions, if it is as the problem has it.
@@ -299,6 +300,7 @@ def _run_models(run, task, test_set, settings):
         "checkpoints": checkpoint_files.names(paths),
         "checkpoints_sha256": checkpoint_files.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
+        TEXT_SHA256: files.json_checksum(test_set.texts),
         **_settings_of_side(side),
     }
     translator = translate.BatchTranslator(models, run.vocabularies, hparams)
@@ -417,25 +419,69 @@ def _open_by_name(
                     "sacreBLEU (--split=wmt14/full), or --data_dir."
                 )
         folder = prepare.data_folder(data_dir, problem, name)
-        corpus = manifest.open_corpus(folder, name, problem.reverse)
         if run and run.data_dir and not run.has_split(folder, name):
             print(
                 f"The {name} split in {folder} is not that of the data which "
                 "this run was trained on: the scores are of the present text.",
                 file=sys.stderr,
             )
-        # The stored text is normalized.
-        split = TestSet(
-            corpus.text("inputs"),
-            [corpus.text("targets")],
-            name,
-            manifest.directions(folder, name),
-        )
+        split = _open_split(problem, folder, name)
         if not split.directions:
             return split
         return split.toward(problem.target_language, problem.source_language)
     languages = problem.source_language, problem.target_language
     return _of_direction(test_sets.from_sacrebleu(name, languages), problem)
+
+
+def _open_split(problem, folder, name):
+    """Return a split of a folder of data, whose text is normalized."""
+    corpus = manifest.open_corpus(folder, name, problem.reverse)
+    return TestSet(
+        corpus.text("inputs"),
+        [corpus.text("targets")],
+        name,
+        manifest.directions(folder, name),
+    )
+
+
+def open_scored(
+    run: Run, folder: pathlib.Path, name: str, stored: Mapping[str, Any]
+) -> TestSet | None:
+    """Return the text in a folder of data that stored scores are of.
+
+    Args:
+        run: the run that has the scores.
+        folder: folder of data of its problem.
+        name: name of the scores: a split, or some of its directions
+            ("test.en-de"). None is returned if it is of no split.
+        stored: the scores.
+
+    Raises:
+        UserError: the folder has another text than the scores.
+    """
+    split, _, ends = name.partition(".")
+    if split not in manifest.require(folder)["splits"]:
+        return None
+    whole = _open_split(run.problem, folder, split)
+    chosen = {
+        (end, start)
+        for direction in whole.directions
+        for start, end in itertools.product(
+            *(("", language) for language in direction.split("-"))
+        )
+        if "-".join(filter(None, (start, end))) == ends
+    }
+    # First those toward a language, since "test.de" may also be from it.
+    pairs = sorted(chosen, reverse=True)
+    for part in [whole.toward(*pair) for pair in pairs] or [whole]:
+        checksum = files.json_checksum(part.texts)
+        # Scores of earlier versions do not say of which text they are.
+        if part.name == name and stored.get(TEXT_SHA256, checksum) == checksum:
+            return part
+    raise errors.UserError(
+        f"{run.translations_file(name)} has translations of another text than "
+        f"the {split} split in {folder}. Run evaluate --split={split} again."
+    )
 
 
 def score(

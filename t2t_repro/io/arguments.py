@@ -17,12 +17,14 @@ from t2t_repro import errors
 
 # Arguments that take a list, whose items are joined by "/".
 _LISTS = ("boundaries", "values", "exclude_layers")
-# A value of the type of a parameter that has an annotation and no default.
+# A value of the type of a parameter that has an annotation and, beside None, no
+# default.
 _OF_ANNOTATIONS = {
     annotation: kind()
     for kind in (bool, int, float, str, pathlib.Path)
-    for annotation in (kind, kind.__name__)
-} | {"pathlib.Path": pathlib.Path()}
+    for name in (kind.__name__, f"{kind.__module__}.{kind.__name__}")
+    for annotation in (kind, kind | None, name, f"{name} | None")
+}
 
 
 def snake_case(name: str) -> str:
@@ -200,7 +202,7 @@ def _convert(setting, name, value, parameter):
             items = [float(item) for item in items]
         return items
     default = parameter.default
-    if default is parameter.empty:
+    if default in (parameter.empty, None):
         default = _OF_ANNOTATIONS.get(parameter.annotation, default)
     if default is None:
         truth = {"true": True, "false": False}

@@ -409,7 +409,7 @@ class TrainingCost(NamedTuple):
 
 
 def training_flops(
-    model: Seq2Seq, tokens: int, source_length: float, target_length: float
+    model: Seq2Seq, tokens: float, source_length: float, target_length: float
 ) -> float:
     """Count the multiplications and additions of a run with so many tokens.
 

@@ -494,6 +494,8 @@ _shade = colors.LinearSegmentedColormap.from_list(
 def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
     """Write every plot to a file of its own; return the number of files.
 
+    Plots that were written before are removed.
+
     1-encoder-self-attention-layer-1.png: all heads of a layer.
     1-alignment-1.svg: selected heads.
     """
@@ -507,6 +509,9 @@ def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
                 name = f"{number}-{slug(drawn.title)}-{i}.svg"
                 contents[name] = drawing.svg.encode()
     folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.glob("[0-9]*-*.*"):
+        if earlier.suffix in (".png", ".svg"):
+            earlier.unlink()
     for name, content in contents.items():
         files.write_bytes(folder / name, content)
     return len(contents)
@@ -520,10 +525,12 @@ def folder_names(names: Sequence[str]) -> list[str]:
     if len(names) == 1:
         return [""]
     slugs = list(map(slug, names))
-    return [
-        slug if slugs.count(slug) == 1 else f"{slug}-run-{number}"
-        for number, slug in enumerate(slugs, 1)
-    ]
+    while len(set(slugs)) < len(slugs):
+        slugs = [
+            slug if slugs.count(slug) == 1 else f"{slug}-run-{number}"
+            for number, slug in enumerate(slugs, 1)
+        ]
+    return slugs
 
 
 def slug(title: str) -> str:

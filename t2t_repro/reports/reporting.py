@@ -13,6 +13,7 @@ import numpy as np
 from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.decoding import translate
+from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, progress, storage
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import ModelMetric, Suite
@@ -100,11 +101,11 @@ def _summarize(run, name, options, bar):
     bar.update()
     bar.set_postfix_str(f"{name}: samples")
     ranked = {
-        split: _samples(run, data, split, stored)
-        for split, stored in stored_scores.items()
+        test_set: samples
+        for test_set, stored in stored_scores.items()
         if contents
-        and split in contents["splits"]
-        and run.translations_file(split).exists()
+        and run.translations_file(test_set).exists()
+        and (samples := _samples(run, data, test_set, stored))
     }
     bar.update()
     bar.set_postfix_str(f"{name}: attention")
@@ -114,7 +115,8 @@ def _summarize(run, name, options, bar):
     bar.update()
     return page.RunSummary(
         name=name,
-        settings=run.settings,
+        # Fields that came after the run have their defaults.
+        settings=run.settings | {"hparams": dataclasses.asdict(run.hparams)},
         headline=run.problem.suite.headline,
         curves=read | _checkpoint_curves(run),
         cost=_cost(run, data if contents else None, read, options),
@@ -155,23 +157,26 @@ def _open_data(run, data_dir):
     return data, manifest.read(data) if run.has_split(data, "train") else None
 
 
-def _mean_lengths(run, data):
-    """Return mean subwords of the inputs and targets in training."""
-    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
+def _flops(run, data, model, steps):
+    """Return the FLOPs of the target tokens of so many steps of training."""
+    hparams, seed = run.hparams, run.settings["random_seed"]
     lengths = subword_sampling.training_lengths(
-        run.hparams, run.vocabularies, run.settings["random_seed"], corpus
+        hparams,
+        run.vocabularies,
+        seed,
+        manifest.open_corpus(data, "train", run.problem.reverse),
     )
-    return batch_plan.mean_lengths(lengths, run.hparams.max_length)
+    plan = batch_plan.build(lengths, hparams, seed)
+    means = batch_plan.mean_lengths(lengths, hparams.max_length)
+    tokens = batch_plan.target_tokens(plan) * steps
+    return seq2seq.training_flops(model, tokens, *means)
 
 
 def _cost(run, data, read, options):
     kept = map(checkpoint_files.step_of, run.saved_checkpoints())
     steps = max([curves.steps_done(read), *kept])
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
-    flops = None
-    if data is not None:
-        tokens = run.hparams.batch_tokens * steps
-        flops = seq2seq.training_flops(model, tokens, *_mean_lengths(run, data))
+    flops = None if data is None else _flops(run, data, model, steps)
     return seq2seq.TrainingCost(
         steps,
         model.count_params(),
@@ -181,21 +186,23 @@ def _cost(run, data, read, options):
     )
 
 
-def _samples(run, data, split, stored):
-    translations = run.read_translations(split, stored)
-    corpus = manifest.open_corpus(data, split, run.problem.reverse)
-    if len(translations) != len(corpus):
+def _samples(run, data, name, stored):
+    """Return samples of stored translations; None if they are of no split."""
+    translations = run.read_translations(name, stored)
+    text = evaluation.open_scored(run, data, name, stored)
+    if text is None:
+        return None
+    (references,) = text.references
+    if len(translations) != len(references):
         raise errors.UserError(
-            f"{run.translations_file(split)} has {len(translations):,} lines "
-            f"for {len(corpus):,} of the split. Run evaluate --split={split} "
-            "again."
+            f"{run.translations_file(name)} has {len(translations):,} lines "
+            f"for {len(references):,} of its text. Run evaluate again."
         )
-    return rank_samples(
-        corpus.text("inputs"),
-        translations,
-        corpus.text("targets"),
-        run.problem.suite,
-    )
+    suite = run.problem.suite
+    targets = {direction.split("-")[1] for direction in text.directions}
+    if len(targets) == 1:
+        suite = suite._replace(language=targets.pop())
+    return rank_samples(text.sources, translations, references, suite)
 
 
 def _drawings(problem, ranked):
@@ -334,8 +341,10 @@ def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
     if not usable or not count:
         return []
     count = min(count, len(usable))
-    ranks = np.linspace((len(usable) - 1) / 2, len(usable) - 1, count)
-    return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
+    # Of few sentences, some are shorter than the median.
+    first = min((len(usable) - 1) / 2, len(usable) - count)
+    ranks = np.linspace(first, len(usable) - 1, count)
+    return [usable[round(rank)] for rank in ranks]
 
 
 def diff_words(

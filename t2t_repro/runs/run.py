@@ -27,6 +27,7 @@ _TRANSLATIONS = "translations"  # folder in the folder of a run
 # In NAME.json: of NAME.txt, and of the models that are scored.
 _TRANSLATIONS_SHA256 = "translations_sha256"
 _CHECKPOINTS_SHA256 = "checkpoints_sha256"
+TEXT_SHA256 = "text_sha256"  # of sources and references
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -338,7 +339,7 @@ class Run:
         """Write the scores of a test set, and of which translations they are.
 
         None: no metric reads translations. Then the scores join those of the
-        same checkpoints, or replace those of others, and their translations.
+        same checkpoints and text, or replace others and their translations.
         """
         path = self.translations_file(name)
         if translations is not None:  # another process may have replaced them
@@ -347,8 +348,12 @@ class Run:
             scores = scores | {_TRANSLATIONS_SHA256: digest}
         else:
             known = self.stored_scores().get(name, {})
-            models = known.get(_CHECKPOINTS_SHA256)
-            if models == scores.get(_CHECKPOINTS_SHA256):
+            text = scores.get(TEXT_SHA256)
+            if (
+                known.get(_CHECKPOINTS_SHA256)
+                == scores.get(_CHECKPOINTS_SHA256)
+                and known.get(TEXT_SHA256, text) == text
+            ):
                 scores = _joined(known, scores)
             else:
                 path.unlink(missing_ok=True)

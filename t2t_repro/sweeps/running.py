@@ -131,7 +131,7 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
         {key: entry[key] for key in names if key in entry}
         for entry in history.History(run.output_dir).entries
     ]
-    tokens = hparams.batch_tokens * curve[-1]["step"]
+    tokens = batch_plan.target_tokens(plan) * curve[-1]["step"]
     return {
         "perplexity": curve[-1]["perplexity"],
         "scores": {key: stored[key] for key in stored["signatures"]},

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from t2t_repro.data import batch_plan
 from t2t_repro.io import files, progress
 from t2t_repro.io.progress import Stopped, StopSignals, exit_code
 from t2t_repro.runs.checkpoints import CheckpointManager
@@ -419,7 +420,7 @@ def session_summary(session: Session) -> dict[str, str]:
 
 def _rounding(hparams, plan):
     """Return by how much a batch misses batch_tokens, if it is noticeable."""
-    mean = plan.tokens["targets"] / plan.steps_per_epoch
+    mean = batch_plan.target_tokens(plan)
     share = mean / hparams.batch_tokens - 1
     if hparams.batch_unit != "real_tokens" or abs(share) < 0.01:
         return ""
@@ -481,7 +482,7 @@ def _forecast(session):
         return {}
     product *= session.microbatches.parallel * session.worker.count
     plan = session.task.plan
-    tokens = plan.tokens["targets"] / plan.steps_per_epoch
+    tokens = batch_plan.target_tokens(plan)
     step = tokens * session.flops_per_token
     seconds = (steps + session.validation_steps) * step / product
     validations = session.options.validations_after(session.state.step)

@@ -133,7 +133,7 @@ class Session:
         lengths = self.task.corpora["validation"].lengths["targets"]
         tokens = lengths[self.validation_pairs].sum() / 3
         count = self.options.validations_after(self.state.step)
-        return count * tokens * plan.steps_per_epoch / plan.tokens["targets"]
+        return count * tokens / batch_plan.target_tokens(plan)
 
     def build_checkpoint_manager(self) -> CheckpointManager:
         """Build the writer and reader of checkpoints."""

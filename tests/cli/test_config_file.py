@@ -111,6 +111,7 @@ def test_other_set_beside_all_hparams_of_a_run_is_an_error(read):
         ("- steps", "lines `flag: value`"),
         ("config: other.yaml", "names another file, by `config`"),
         ("a: [", "Cannot read"),
+        ("problem: {{ mine }}", "Cannot read(?s:.*)unhashable"),
     ],
 )
 def test_bad_file_is_explained(read, text, message):

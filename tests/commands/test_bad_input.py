@@ -25,6 +25,12 @@ avg_checkpoints --output_dir={run} --checkpoints=a,b --num_last_checkpoints=2
     --checkpoints ignores --num_last_checkpoints=2
 report --output_dir={run},{run}
     --output_dir names a run twice
+report --output_dir={run} --devices=8
+    --devices=8 needs --sustained_tflops
+show --runs_dir={run} --shapes
+    --runs_dir ignores --shapes
+doctor --hparams=num_heads=2
+    --hparams_set is needed
 report --output_dir={run} --sentence= --num_sentences=0
     got 0 in ''
 """)

@@ -131,6 +131,7 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     run, monkeypatch
 ):
     evaluation.evaluate(run, TEXTS, samples=1)
+    monkeypatch.setattr(manifest, "require", lambda _: {"splits": ["test"]})
     monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
     path = run.translations_file("test")
     (stored,) = run.stored_scores().values()
@@ -149,6 +150,20 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     scores.write_text(scores.read_text().replace('"bleu": ', '"bleu": 1'))
     with pytest.raises(errors.UserError, match="json is damaged"):
         run.stored_scores()
+
+
+def test_stored_scores_belong_to_their_text_and_directions(run, monkeypatch):
+    whole = _many()[1]
+    monkeypatch.setattr(manifest, "require", lambda _: {"splits": ["test"]})
+    monkeypatch.setattr(evaluation, "_open_split", lambda *_: whole)
+    for part in (whole, whole.toward("de"), whole.toward("en", "de")):
+        stored = {"text_sha256": files.json_checksum(part.texts)}
+        for known in (stored, {}):  # those of earlier versions
+            found = evaluation.open_scored(run, None, part.name, known)
+            assert found == part
+    assert evaluation.open_scored(run, None, "files/my.en", {}) is None
+    with pytest.raises(errors.UserError, match="another text.*split=test"):
+        evaluation.open_scored(run, None, "test", {"text_sha256": "of before"})
 
 
 def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(

@@ -97,4 +97,7 @@ def test_text_flag_that_is_not_utf8_is_refused():
     flags.FLAGS.mark_as_parsed()
     with pytest.raises(errors.UserError, match=r"is not UTF-8: '\\udcff'"):
         common_flags.require_utf8(name)
+    flags.FLAGS[name].value = "\udcff"  # as of a flag that is given once
+    with pytest.raises(errors.UserError, match=r"is not UTF-8: '\\udcff'"):
+        common_flags.require_utf8(name)
     delattr(flags.FLAGS, name)

@@ -8,7 +8,16 @@ from t2t_repro import errors
 from t2t_repro.io import arguments
 
 
-def toy(rate, steps=1, power=1.0, loud=False, name="x", top=None): ...
+def toy(
+    rate,
+    steps=1,
+    power=1.0,
+    loud=False,
+    name="x",
+    top=None,
+    file: str | None = None,
+    most: "float | None" = None,
+): ...
 
 
 def parse(text, target=toy):
@@ -72,6 +81,7 @@ def test_path_is_an_annotation(kind):
         ("top=1e-3", {"top": 0.001}),
         ("top=true", {"top": True}),
         ("top=a=b", {"top": "a=b"}),
+        ("file=007:most=2", {"file": "007", "most": 2.0}),
     ],
 )
 def test_values_have_the_types_of_defaults(text, expected):

@@ -190,6 +190,7 @@ def test_sentence_has_every_layer_and_the_papers_figures(sentence):
 
 
 def test_written_files_are_complete_documents(sentence, tmp_path):
+    attention_maps.write(tmp_path / "new", [sentence] * 3)
     count = attention_maps.write(tmp_path / "new", [sentence, sentence])
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert len(names) == count
@@ -206,3 +207,5 @@ def test_folder_names_of_runs_are_distinct():
     assert attention_maps.folder_names(["any name"]) == [""]
     names = attention_maps.folder_names(["base_1", "base-1", "big"])
     assert names == ["base-1-run-1", "base-1-run-2", "big"]
+    names = attention_maps.folder_names(["base 1", "base-1", "base-1-run-1"])
+    assert len(set(names)) == 3
