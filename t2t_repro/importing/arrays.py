@@ -47,6 +47,14 @@ class Tensors:
         self._read = read or (lambda name: _copy(arrays[name]))
         self.left = set(arrays)  # names of those that were not taken
 
+    def within(self, prefix: str) -> "Tensors":
+        """Return the arrays that were not taken, with a prefix of names."""
+        return Tensors(
+            {f"{prefix}{name}": None for name in self.left},
+            self._file,
+            lambda name: self._read(name.removeprefix(prefix)),
+        )
+
     def __contains__(self, name: str) -> bool:
         """Return whether there is an array of this name."""
         return name in self._arrays

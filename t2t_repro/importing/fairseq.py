@@ -125,7 +125,7 @@ _REFUSED = """
     encoder_layerdrop decoder_layerdrop encoder_layers_to_keep
     decoder_layers_to_keep quant_noise_pq quant_noise_scalar base_layers
     scale_attn scale_heads scale_fc scale_resids encoder_xformers_att_config
-    decoder_xformers_att_config
+    decoder_xformers_att_config moses_no_dash_splits moses_no_escape
 """.split()
 _ARCHITECTURES = re.compile(r"transformer(_(tiny|align|iwslt|wmt|vaswani)\w*)?")
 # Multilingual tasks add tokens of languages to inputs and outputs.
@@ -189,6 +189,9 @@ def convert(
     tensors = Tensors(state, str(file))
     tokenizer = tokenizer or str(flat["tokenizer"] or "")
     found = _read_vocabularies(file.parent, pair, tokenizer)
+    if settings["share_all_embeddings"] and found.orders[0] != found.orders[1]:
+        name, rule = "both dictionaries", "equal with share_all_embeddings"
+        raise model_files.refuse(file, name, rule, list(map(str, found.files)))
     model_weights = _weights(tensors, settings, hparams, found)
     return Imported(
         hparams,
@@ -321,6 +324,7 @@ def _flat(checkpoint, file):
         flat |= {k: v for k, v in task.items() if str(k).endswith("_lang")}
         flat["task"] = task.get("_name")
     if isinstance(tokenizer, Mapping):
+        flat |= {f"moses_{key}": value for key, value in tokenizer.items()}
         tokenizer = tokenizer.get("_name")
     return flat | {"tokenizer": tokenizer}
 

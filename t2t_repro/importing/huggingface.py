@@ -50,7 +50,7 @@ _SHARED = "model.shared.weight"
 # Arrays that are not read; those of positions are copies of the formula.
 _UNREAD_ARRAYS = (
     re.escape(_SHARED),
-    r"model\.(en|de)coder\.embed_positions\.weights",
+    r"model\.(en|de)coder\.(embed_positions\.weights|version)",
     huggingface_t5.UNREAD,
 )
 _POSITIONS_TOLERANCE = 1e-5
@@ -93,8 +93,8 @@ _OF_DECODER = {
 }
 # Settings of generate(), with the defaults of GenerationConfig.
 _SEARCH = {
-    "num_beams": Setting(1, "beam_size"),
-    "length_penalty": Setting(1.0, "alpha", lowest=-model_files.LIMIT),
+    "num_beams": Setting(1, "beam_size", lowest=1),
+    "length_penalty": Setting(1.0, "alpha"),
     "no_repeat_ngram_size": Setting(0, "no_repeat_ngram_size"),
     "min_length": Setting(0),
     "min_new_tokens": Setting(0),
@@ -142,6 +142,8 @@ def read(folder: pathlib.Path) -> Imported:
     config, hparams = family.read_settings(stored, file)
     weights_file = model_files.find_file(folder, *WEIGHTS)
     tensors, weights_files = arrays.read_weights(weights_file)
+    if tensors.names(r"encoder\.layers\..*"):  # as BartModel saves them
+        tensors = tensors.within(_NAMES.scope)
     search, first, is_without_pad, search_files = _read_search(
         folder, stored, config, family
     )
@@ -408,6 +410,8 @@ def _read_search(folder, stored, config, family):
         file = folder / GENERATION
         files, stored = [file], model_files.read_json(file, dict)
     stored = model_files.without_null(stored)
+    if not files and stored.get("force_bos_token_to_be_generated"):  # of BART
+        stored = {_FORCED: stored.get("bos_token_id", 0)} | stored
     model_files.require(
         file,
         stored,
@@ -426,8 +430,9 @@ def _read_search(folder, stored, config, family):
     pad = [[config["pad_token_id"]]]  # of OPUS-MT; here PAD is no output
     model_files.require_fixed(file, stored, {"bad_words_ids": pad}, [[]])
     settings, search = model_files.read_settings(stored, _SEARCH, file)
-    new = settings["min_new_tokens"]  # without EOS
-    shortest = max(settings["min_length"], new + 1 if new else 0)
+    # Replaces the other, and does not count EOS.
+    new = stored.get("min_new_tokens")
+    shortest = settings["min_length"] if new is None else new and new + 1
     search |= {"length_penalty_offset": 0, "min_length": shortest}
     normalizes = settings[name := "renormalize_logits"]
     is_right = not (normalizes and (shortest or search["no_repeat_ngram_size"]))

@@ -178,11 +178,16 @@ def read_languages(tokenizer: Tokenizer) -> FoundVocabularies:
     tokenizer lacks are never read, and nothing in an output.
     """
     kind = tokenizer.require_class(_READERS, "legacy_behaviour")
-    model = tokenizer.find("sentencepiece.bpe.model")
+    model = _find_model(tokenizer, "sentencepiece.bpe.model")
     content = files.read_bytes(model)
     listing, tokens, codes = _READERS[kind](tokenizer, content)
     count = max(len(tokens), tokenizer.config["vocab_size"])
     every = _with_rows(tokens, count)
+    names = {
+        tag_of(code): f"__{code}__" if kind == "M2M100Tokenizer" else code
+        for code in codes
+    }
+    _check_added(tokenizer, [names.get(token, token) for token in every])
     control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
     mapped = imported.named(
         f"{model} with {listing}",
@@ -237,6 +242,10 @@ def _read_tokenizers(tokenizer, shape):
     listing = tokenizer.find(_TOKENIZER)
     stored, added = _read_json(listing, {"model": {"vocab": shape}})
     ids = stored["model"]["vocab"]
+    special = {*fairseq.FIRST, _MASK}
+    if others := [x for x in added if x not in special and not _CODE.match(x)]:
+        rule = "languages, and special ones of the original"
+        raise model_files.refuse(listing, "added_tokens", rule, others)
     if isinstance(ids, list):
         ids = {str([*pair, ""][0]): i for i, pair in enumerate(ids)}
     tokens = model_files.tokens_by_id(ids | added, listing)
@@ -428,6 +437,17 @@ def read_pegasus(tokenizer: Tokenizer) -> FoundVocabularies:
     return _map_pieces(tokenizer, model, tokens, special)
 
 
+def _find_model(tokenizer, name):
+    """Return the path of a SentencePiece model, or raise a UserError."""
+    model = tokenizer.folder / name
+    if not model.is_file():  # transformers 5 does not save it
+        raise errors.UserError(
+            f"{tokenizer.folder} has no {name}. Put that of the model that "
+            "was trained further there: the vocabulary is the same."
+        )
+    return model
+
+
 class _Model(NamedTuple):
     """SentencePiece model of a folder."""
 
@@ -439,12 +459,7 @@ class _Model(NamedTuple):
 def _read_model(tokenizer, *families):
     classes = [f"{family}Tokenizer" for family in families]
     tokenizer.require_class(classes, default=classes[0])
-    model = tokenizer.folder / "spiece.model"
-    if not model.is_file():  # transformers 5 does not save it
-        raise errors.UserError(
-            f"{tokenizer.folder} has no {model.name}. Put that of the model "
-            "that was trained further there: the vocabulary is the same."
-        )
+    model = _find_model(tokenizer, "spiece.model")
     content = files.read_bytes(model)
     pieces = imported.named(str(model), sentence_piece.piece_names, content)
     return _Model(model, content, pieces)

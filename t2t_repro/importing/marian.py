@@ -128,6 +128,7 @@ def _weights(path):
     if path.suffix in _WEIGHTS and path.is_file():
         return path
     settings = [path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))]
+    named = set()
     for file in filter(pathlib.Path.is_file, settings):
         models = _several(model_files.read_yaml(file, True), "models")
         if len(models) > 1:
@@ -137,10 +138,9 @@ def _weights(path):
                 "`t2t decoder` makes the ensemble."
             )
         if models:
-            found = model_files.named_file(path, models[0])
-            if os.path.isfile(found):
-                return found
-    for suffix in _WEIGHTS:
+            named.add(model_files.named_file(path, models[0]))
+    found = sorted(filter(os.path.isfile, named))
+    for suffix in () if found else _WEIGHTS:
         found = [
             file
             for file in sorted(path.glob(f"*{suffix}"))

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -59,15 +60,20 @@ def write(
     if not hparams:  # such as a positional encoding of the user's choice
         compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
+    pair = imported.vocabularies
+    stored = run_json.settings(
+        problem, HPARAMS_SET, settings, _SEED, None, pair, 0
+    )
+    stored["imported_from"] = origin_of(imported, system) | (origin or {})
+    path = output_dir / checkpoint_files.CHECKPOINTS / "ckpt-0"
     with files.locked(output_dir, beside=True):
-        pair = imported.vocabularies
-        stored = run_json.settings(
-            problem, HPARAMS_SET, settings, _SEED, None, pair, 0
-        )
-        stored["imported_from"] = origin_of(imported, system) | (origin or {})
-        path = output_dir / checkpoint_files.CHECKPOINTS / "ckpt-0"
-        checkpoints.write_checkpoint(variables, path, pair.sha256)
-        run_json.start(output_dir, stored, pair, "imported, not trained")
+        require_empty(output_dir)  # of another importer, since then
+        try:
+            checkpoints.write_checkpoint(variables, path, pair.sha256)
+            run_json.start(output_dir, stored, pair, "imported, not trained")
+        except BaseException:  # as of a full disk: the folder is empty again
+            shutil.rmtree(output_dir, ignore_errors=True)
+            raise
     return path
 
 
@@ -177,10 +183,15 @@ def _problem(
     imported: Imported, output_dir: pathlib.Path, languages: str
 ) -> Problem:
     """Return a problem with the vocabularies of the run."""
-    pair = imported.vocabularies
-    names = vocabulary_pair.paths(output_dir.absolute(), not pair.is_shared)
+    pair, folder = imported.vocabularies, output_dir.absolute()
+    if ":" in str(folder) and not pair.is_shared:
+        raise errors.UserError(
+            f"{folder} has a colon, which separates the paths of two "
+            "vocabularies. Name another --output_dir."
+        )
+    names = vocabulary_pair.paths(folder, not pair.is_shared)
     arguments = {
-        "name": re.sub(r"[^\w.]", "_", output_dir.name),
+        "name": re.sub(r"[^\w.]", "_", folder.name),
         "vocab_size": pair.target.size,
         "vocabulary": ":".join(map(str, names)),
         "vocabulary_type": imported.vocabulary_type,

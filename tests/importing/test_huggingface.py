@@ -3,6 +3,7 @@
 tests/golden/golden_transformers.py wrote what the models give.
 """
 
+import errno
 import json
 import weakref
 from typing import Any, NamedTuple
@@ -274,6 +275,28 @@ def test_output_of_bart_may_begin_with_any_token(tmp_path):
     assert not found.vocabularies.source.leads_outputs
     (row,) = found.vocabularies.source.encode(["x"])
     assert found.vocabularies.source.pieces(row) == ["<s>", "x", "</s>"]
+    older = {"forced_bos_token_id": None}
+    older["force_bos_token_to_be_generated"] = True
+    files = {"generation_config.json": None}
+    found = write_huggingface(tmp_path, older, files=files, golden="bart")()
+    assert found.vocabularies.source.leads_outputs
+
+
+def test_arrays_of_the_bare_model_are_read(tmp_path):
+    """They have no prefix, and numbers of versions, as bart-large's."""
+    read = write_huggingface(tmp_path, golden="bart")
+    expected, file = read(), tmp_path / "model.safetensors"
+    bare = {
+        name.removeprefix("model."): array
+        for name, array in safetensors.numpy.load_file(file).items()
+        if name.startswith("model.")
+    }
+    bare["encoder.version"] = np.ones(1, np.float32)
+    safetensors.numpy.save_file(bare, file)
+    found = read()
+    assert expected.weights.keys() - found.weights.keys() == {"softmax/bias"}
+    for path, array in found.weights.items():
+        np.testing.assert_array_equal(array, expected.weights[path])
 
 
 def test_newer_files_of_bart_have_the_same_tokens(tmp_path):
@@ -311,7 +334,8 @@ SHARED = "model.shared.weight"
     [
         ({"min_length": 5}, 5),  # EOS is the fifth at least
         ({"min_new_tokens": 5}, 6),  # five before EOS
-        ({"min_length": 7, "min_new_tokens": 5, "bad_words_ids": [[42]]}, 7),
+        ({"min_length": 7, "min_new_tokens": 5, "bad_words_ids": [[42]]}, 6),
+        ({"min_length": 7, "min_new_tokens": 0}, 0),
         ({"do_sample": False, "suppress_tokens": []}, 0),
         (None, 9),  # of config.json, which is not read otherwise
     ],
@@ -462,11 +486,30 @@ def test_licence_is_that_of_the_card_of_the_hub(tmp_path, card, license):
     assert "model.safetensors" in origin["sha256"]
 
 
-def test_run_refuses_a_folder_in_use(tmp_path):
-    (tmp_path / "mine").touch()
-    with pytest.raises(errors.UserError, match="is not empty"):
-        run_writer.write(
-            huggingface.read(OPUS_MT), "huggingface", tmp_path, "en-de"
+def test_run_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    found = huggingface.read(OPUS_MT)
+
+    def write(folder):
+        run_writer.write(found, "huggingface", folder, "en-de")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr(run_writer.run_json, "start", fail)
+    with pytest.raises(OSError, match="full"):
+        write(tmp_path / "new")
+    assert not (tmp_path / "new").exists()  # the importer can run again
+    mine = tmp_path / "other" / "mine"
+    mine.parent.mkdir()
+    # Another importer writes while this one builds the model.
+    monkeypatch.setattr(run_writer, "compare", lambda *_: mine.touch())
+    for _ in range(2):
+        with pytest.raises(errors.UserError, match="is not empty"):
+            write(mine.parent)
+        assert mine.exists()
+    with pytest.raises(errors.UserError, match="has a colon"):
+        run_writer._problem(
+            huggingface.read(GOLDEN / "fsmt"), tmp_path / "a:b", "en-de"
         )
 
 

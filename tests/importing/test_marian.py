@@ -249,6 +249,11 @@ def test_missing_and_ambiguous_files_are_named(tmp_path):
     (folder / "model.npz.yml").write_bytes(b"a: [")
     with pytest.raises(errors.UserError, match="npz.yml cannot be read"):
         marian.read(folder / "model.npz")
+    for name in ("model", "last"):
+        settings = f"models: [/there/{name}.npz]"
+        (folder / f"{name}.npz.decoder.yml").write_text(settings)
+    with pytest.raises(errors.UserError, match="has 2 models: last.npz, model"):
+        marian.read(folder)
 
 
 @pytest.mark.parametrize("number", ["1", "x", -1, 10**12])
