@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 import pytest
+from cases import read_cases
 
 from t2t_repro import errors, registry
 from t2t_repro.io import arguments
@@ -16,57 +17,45 @@ TOLERANCE = 2e-6
 # Sets of the paper and of tensor2tensor, their learning rates at UPDATES, and
 # their peak: computed independently, in 30 decimal places, from section 5.3 and
 # tensor2tensor's learning_rate.py.
-GOLDEN = """
-1.746928e-07 1.746928e-05 6.987712e-04 4.941059e-04 1.397542e-04 6.987712e-04
-  base base_additive base_unscaled base_restricted base_adamw
-  transformer_base_v1 transformer_moe table3_base table3_a_h1 table3_a_h4
-  table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2
-  table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096
-  table3_d_dropout0 table3_d_dropout02 table3_d_smoothing0
-  table3_d_smoothing02 table3_e_learned_positions
-1.235265e-07 1.235265e-05 4.941059e-04 3.493856e-04 9.882118e-05 4.941059e-04
-  big big_enfr parsing table3_big table3_c_d1024
-2.470529e-07 2.470529e-05 9.882118e-04 6.987712e-04 1.976424e-04 9.882118e-04
-  table3_c_d256
-3.493856e-08 3.493856e-06 1.397542e-04 9.882118e-05 2.795085e-05 1.397542e-04
-  base_lion
-1.000000e-02 1.000000e-02 1.000000e-02 1.000000e-02 3.162293e-03 1.000000e-02
-  base_adafactor
-6.987712e-04 6.987712e-04 6.987712e-04 4.941368e-04 1.397549e-04 6.987712e-04
-  base_prenorm
-1.235265e-07 1.235265e-05 4.941059e-04 9.882118e-04 2.795085e-04 9.882118e-04
-  transformer_base_v2
-0.0 1.222912e-05 4.939824e-04 9.880882e-04 2.795099e-04 9.882118e-04
-  transformer_base_v3 transformer_base transformer_relative
-0.0 8.647294e-06 3.492983e-04 6.986839e-04 1.976433e-04 6.987712e-04
-  transformer_big transformer_big_enfr
-0.0 4.891648e-06 1.975929e-04 3.952353e-04 3.162293e-04 7.905694e-04
-  transformer_base_single_gpu
-0.0 3.057280e-06 1.234956e-04 2.470221e-04 1.976433e-04 4.941059e-04
-  transformer_big_single_gpu transformer_parsing_base
-0.0 2.445824e-05 9.879647e-04 6.988149e-04 1.976433e-04 9.882118e-04
-  transformer_parsing_big
-0.0 2.445824e-05 9.879647e-04 1.976176e-03 5.590198e-04 1.976424e-03
-  transformer_tiny
-0.0 1.729459e-05 6.985966e-04 1.397368e-03 3.952867e-04 1.397542e-03
-  transformer_small
-"""
+GOLDEN = read_cases("""
+base transformer_base_v1 transformer_moe
+  1.746928e-07 1.746928e-05 6.987712e-04 4.941059e-04 1.397542e-04 6.987712e-04
+big big_enfr parsing table3_big table3_c_d1024
+  1.235265e-07 1.235265e-05 4.941059e-04 3.493856e-04 9.882118e-05 4.941059e-04
+table3_c_d256
+  2.470529e-07 2.470529e-05 9.882118e-04 6.987712e-04 1.976424e-04 9.882118e-04
+base_lion
+  3.493856e-08 3.493856e-06 1.397542e-04 9.882118e-05 2.795085e-05 1.397542e-04
+base_adafactor
+  1.000000e-02 1.000000e-02 1.000000e-02 1.000000e-02 3.162293e-03 1.000000e-02
+base_prenorm
+  6.987712e-04 6.987712e-04 6.987712e-04 4.941368e-04 1.397549e-04 6.987712e-04
+transformer_base_v2
+  1.235265e-07 1.235265e-05 4.941059e-04 9.882118e-04 2.795085e-04 9.882118e-04
+transformer_base_v3 transformer_base transformer_relative
+  0.0 1.222912e-05 4.939824e-04 9.880882e-04 2.795099e-04 9.882118e-04
+transformer_big transformer_big_enfr
+  0.0 8.647294e-06 3.492983e-04 6.986839e-04 1.976433e-04 6.987712e-04
+transformer_base_single_gpu
+  0.0 4.891648e-06 1.975929e-04 3.952353e-04 3.162293e-04 7.905694e-04
+transformer_big_single_gpu transformer_parsing_base
+  0.0 3.057280e-06 1.234956e-04 2.470221e-04 1.976433e-04 4.941059e-04
+transformer_parsing_big
+  0.0 2.445824e-05 9.879647e-04 6.988149e-04 1.976433e-04 9.882118e-04
+transformer_tiny
+  0.0 2.445824e-05 9.879647e-04 1.976176e-03 5.590198e-04 1.976424e-03
+transformer_small
+  0.0 1.729459e-05 6.985966e-04 1.397368e-03 3.952867e-04 1.397542e-03
+""")
 
 
-def _golden():
-    """Yield the name of each set, its rates and its peak."""
-    numbers = []
-    for line in GOLDEN.strip().splitlines():
-        if line.startswith(" "):
-            for name in line.split():
-                yield name, numbers[:-1], numbers[-1]
-        else:
-            numbers = [*map(float, line.split())]
-
-
-@pytest.mark.parametrize(("name", "rates", "peak"), [*_golden()])
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [(name, GOLDEN[names]) for names in GOLDEN for name in names.split()],
+)
 @pytest.mark.usefixtures("tiny_hparams")
-def test_golden_learning_rates(name, rates, peak):
+def test_golden_learning_rates(name, numbers):
+    *rates, peak = map(float, numbers.split())
     hparams = registry.build_hparams(name)
     actual = [float(schedules.learning_rate(hparams, step)) for step in UPDATES]
     assert actual == pytest.approx(rates, rel=TOLERANCE)
