@@ -209,8 +209,7 @@ def _explain(error, argv):
         if text := explain_tensor2tensor(command, argv[1:], {*flags.FLAGS}):
             return f"{text}\nSee {errors.page('tensor2tensor.md')}."
         hint = _hint_of_setting(error.flagname)
-    # absl shows the arguments of its error as Python has them.
-    text = re.sub(r"\('Non-bool.*\)$", "expected true or false", str(error))
+    text = config_file.message_of(error)
     message = text if text.endswith(("?", ".")) else f"{text}."
     return f"{message}{hint} {_program(argv[0])} --help lists the flags."
 

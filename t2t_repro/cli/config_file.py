@@ -98,8 +98,14 @@ def apply(
             _set(flag, value)
         known.validate_all_flags()  # once: some compare several flags
     except (flags.Error, errors.UserError) as error:
-        raise errors.UserError(f"{path}: {error}") from error
+        message = message_of(error)
+        raise errors.UserError(f"{path}: {message}") from error
     return definitions
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of an error of flags, without Python's quotes."""
+    return re.sub(r"\('Non-bool.*\)$", "expected true or false", str(error))
 
 
 def _original(known, name):

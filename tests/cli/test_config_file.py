@@ -105,6 +105,7 @@ def test_other_set_beside_all_hparams_of_a_run_is_an_error(read):
         ("problm: x", "'problm', which is not a flag .*Did you mean problem?"),
         ("steps: 0", "run.yaml: .*steps=0"),
         ("xla: true", "run.yaml: .*xla=true"),
+        ("verify: maybe", "verify=maybe: expected true or false"),
         ("hparams: a=1", "hparams must be a mapping .* got 'a=1'"),
         ("problem: {a: 1}", "Expected one value"),
         ("steps: 1\nsteps: 2", "'steps' is given twice"),
