@@ -36,7 +36,7 @@ _OF_MACHINE = (
     *("machine", "processes"),
 )
 # The folder of an absolute path, where an argument or a part of it begins.
-_FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,\s]*/")
+_FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,]*/")
 _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 # The functions define flags of the command that calls them.
 flags.disclaim_key_flags()
