@@ -9,7 +9,6 @@ Only what translates imports TensorFlow: scoring of translations begins at once.
 """
 
 import dataclasses
-import itertools
 import pathlib
 import sys
 import tempfile
@@ -463,17 +462,14 @@ def open_scored(
     if split not in manifest.require(folder)["splits"]:
         return None
     whole = _open_split(run.problem, folder, split)
-    chosen = {
-        (end, start)
-        for direction in whole.directions
-        for start, end in itertools.product(
-            *(("", language) for language in direction.split("-"))
-        )
-        if "-".join(filter(None, (start, end))) == ends
-    }
-    # First those toward a language, since "test.de" may also be from it.
-    pairs = sorted(chosen, reverse=True)
-    for part in [whole.toward(*pair) for pair in pairs] or [whole]:
+    pairs = {("", "")}
+    for direction in whole.directions:
+        source, target = direction.split("-")
+        pairs |= {(target, ""), (target, source)}
+    for target, source in pairs:
+        if "-".join(filter(None, (source, target))) != ends:
+            continue
+        part = whole.toward(target, source)
         checksum = files.json_checksum(part.texts)
         # Scores of earlier versions do not say of which text they are.
         if part.name == name and stored.get(TEXT_SHA256, checksum) == checksum:
