@@ -91,11 +91,16 @@ def _require_exportable(run, hparams, format, max_beam_size):
                 "Calls of CTranslate2 name any beam size; got "
                 f"--max_beam_size={max_beam_size}. Omit it."
             )
-        if run.problem.tag or run.vocabularies.source.leads_outputs:
+        if run.vocabularies.source.leads_outputs:  # as of NLLB, and of BART
+            raise errors.UserError(
+                "A token leads the outputs of this model, which CTranslate2's "
+                "callers give. Convert the original model with CTranslate2's "
+                "own converters."
+            )
+        if run.problem.tag:
             raise errors.UserError(
                 "CTranslate2's callers give the languages, as tokens. Omit "
-                "--target_language; models of tags such as <en2de> are "
-                "converted by CTranslate2 from the original."
+                "--target_language."
             )
     if run.problem.normalizes:
         raise errors.UserError(
