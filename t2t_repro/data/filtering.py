@@ -18,7 +18,7 @@ import numpy as np
 from t2t_repro import errors, registry
 from t2t_repro.data import engines
 from t2t_repro.io import files, progress
-from t2t_repro.text.pair_filters import PairFilter, Unique
+from t2t_repro.text.pair_filters import Different, PairFilter, Unique
 from t2t_repro.text.parallel_files import Pair
 
 FILE = "train.filtered.npy"
@@ -90,9 +90,12 @@ class PairFilters:
         return kinds.index(True) + 1 if any(kinds) else 0
 
     def _reason(self, pair):
-        if self._judges_targets and not pair[0]:
+        has_one_side = self._judges_targets and not pair[0].strip()
+        if has_one_side:
             pair = (pair[1], pair[1])
         for number, pair_filter in enumerate(self._filters.values(), 1):
+            if has_one_side and isinstance(pair_filter, Different):
+                continue
             try:
                 if not pair_filter.keep(pair):
                     return number

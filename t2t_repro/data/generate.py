@@ -13,6 +13,7 @@ import importlib.metadata
 import math
 import os
 import pathlib
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -204,7 +205,7 @@ class _TextChecks:
         empty = [
             i
             for i, pair in enumerate(pairs)
-            if not all(map(str.strip, pair[self._needed]))
+            if not all(map(_has_text, pair[self._needed]))
         ]
         if empty:
             raise errors.UserError(
@@ -230,6 +231,11 @@ class _TextChecks:
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
 # {"train": function that starts reading its pairs, …}
 Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
+
+
+def _has_text(line):
+    """Return whether a line has more than spaces and marks of format (Cf)."""
+    return any(unicodedata.category(c) != "Cf" for c in line.strip())
 
 
 def generate(

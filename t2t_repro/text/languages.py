@@ -33,11 +33,13 @@ _DIRECTED = re.compile(DIRECTED)
 _TWO_LETTERS = dict(
     pair.split(":")
     for pair in """
-    amh:am arb:ar asm:as ben:bn bul:bg cat:ca ces:cs dan:da deu:de ell:el eng:en
-    est:et fin:fi fra:fr gle:ga guj:gu heb:he hin:hi hun:hu hye:hy isl:is ita:it
-    jpn:ja kan:kn kat:ka kaz:kk kor:ko lit:lt lvs:lv mal:ml mar:mr mya:my nld:nl
-    ory:or pan:pa pes:fa pol:pl por:pt ron:ro rus:ru slk:sk slv:sl spa:es swe:sv
-    tam:ta tel:te tha:th ukr:uk urd:ur zho:zh
+    amh:am arb:ar asm:as bel:be ben:bn bul:bg cat:ca ces:cs cmn:zh dan:da deu:de
+    ell:el eng:en est:et fin:fi fra:fr gle:ga guj:gu heb:he hin:hi hun:hu hye:hy
+    isl:is ita:it jpn:ja kan:kn kat:ka kaz:kk khk:mn khm:km kir:ky kor:ko lao:lo
+    lit:lt lvs:lv mal:ml mar:mr mkd:mk mon:mn mya:my nep:ne nld:nl npi:ne ory:or
+    pan:pa pes:fa pol:pl por:pt ron:ro rus:ru sin:si slk:sk slv:sl snd:sd spa:es
+    srp:sr swe:sv tam:ta tat:tt tel:te tgk:tg tha:th uig:ug ukr:uk urd:ur ydd:yi
+    yid:yi zho:zh
     """.split()
 )
 

@@ -12,6 +12,10 @@ from collections.abc import Callable
 # Since 2018 tokenizer.perl always splits off a full stop that ends the line,
 # except from "..."; sacremoses does not.
 _LAST_STOP = re.compile(r"(?<=[^\s.])\.$")
+# Rules of tokenizer.perl that sacremoses lacks: languages with the apostrophes
+# of French, and signs that stay within words, before small letters.
+_AS_FRENCH = "ca", "ga"
+_WITHIN_WORDS = {"ca": "·", "fi": ":", "sv": ":"}
 # perl matches bytes: both hyphens of "vis-à-vis" are split, but only the first
 # of "a-b-c", since matches do not overlap.
 _HYPHEN = re.compile(rb"(\S)-(\S)")
@@ -20,8 +24,20 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 @functools.cache
 def tokenizer(language: str) -> Callable[[str], str]:
     """Return a function of a line: tokenizer.perl -l LANGUAGE."""
-    tokenize = _tokenizer(language)
-    return lambda line: _LAST_STOP.sub(" .", tokenize(line).strip())
+    import sacremoses
+
+    moses = sacremoses.MosesTokenizer(lang=language)
+    if language in _AS_FRENCH:
+        moses.lang = "fr"  # after it has read the abbreviations
+    if sign := _WITHIN_WORDS.get(language):
+        padded = (
+            rf"([^{moses.IsAlnum}\s\.{sign}'\`\,\-]"
+            rf"|{sign}(?![{moses.IsLower}]))"
+        )
+        moses.PAD_NOT_ISALNUM = re.compile(padded), r" \1 "
+    return lambda line: _LAST_STOP.sub(
+        " .", moses.tokenize(line, return_str=True).strip()
+    )
 
 
 @functools.cache

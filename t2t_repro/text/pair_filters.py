@@ -22,9 +22,10 @@ _SCRIPTS = {
     "ARABIC": "ar ary arz azb ckb fa pnb ps sd sdh ug ur uzs arab",
     "ARMENIAN": "hy armn",
     "BENGALI": "as bn beng",
-    "CJK": "wuu yue zh hani hans hant",
+    "CJK": "lzh wuu yue zh hani hans hant",
     "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja jpan",
-    "CYRILLIC": "ba be bg ce cv kk ky mk mn ru sah sr tg tt uk cyrl",
+    "CYRILLIC": "ab av ba be bg ce cv kk kv ky mk mn os ru sah sr tg tt uk "
+    "cyrl",
     "DEVANAGARI": "bho gom hi mai mr ne sa deva",
     "ETHIOPIC": "am ti ethi",
     "GEORGIAN": "ka geor",
@@ -43,8 +44,10 @@ _SCRIPTS = {
     "SINHALA": "si sinh",
     "TAMIL": "ta taml",
     "TELUGU": "te telu",
+    "THAANA": "dv thaa",
     "THAI": "th thai",
     "TIBETAN": "bo dz tibt",
+    "TIFINAGH": "tfng",
 }
 
 
@@ -138,10 +141,15 @@ class Script(PairFilter):
             for names, known in _SCRIPTS.items()
             for language in known.split()
         }
-        self._scripts = [
-            frozenset(scripts.get(code, ["LATIN"]))
-            for code in map(_script_code, languages)
-        ]
+        codes = [*map(_script_code, languages)]
+        if unknown := [x for x in codes if len(x) == 4 and x not in scripts]:
+            known = sorted(code for code in scripts if len(code) == 4)
+            raise errors.UserError(
+                f"The filter 'script' does not know the script {unknown[0]!r} "
+                f"of {'-'.join(languages)}. Known: {', '.join(known)}. Omit "
+                "the filter."
+            )
+        self._scripts = [frozenset(scripts.get(x, ["LATIN"])) for x in codes]
 
     def keep(self, pair: Pair) -> bool:
         for line, expected in zip(pair, self._scripts, strict=True):
@@ -204,7 +212,7 @@ _TAG = re.compile(
     r"|dt|em|font|form|h[1-6]|head|hr|html|i|iframe|img|input|ins|label|li|link"
     r"|meta|nobr|ol|option|p|pre|q|s|script|small|span|strike|strong|style|sub"
     r"|sup|svg|table|tbody|td|th|thead|title|tr|tt|u|ul|video|wbr)"
-    r"(?:\s[^<>]*=[^<>]*)?\s*/?>",
+    r"(?:\s*/?>|\s[^<>=]*=[^<>]*>)",
     re.IGNORECASE,
 )
 _ENTITY = re.compile(r"&#?\w+;")

@@ -18,12 +18,13 @@ def parse(line: str) -> dict[tuple[int, int], bool]:
     """Return {(source word, target word): whether the link is sure}.
 
     The line is in Pharaoh format, in which words count from 0: "0-0 1-2 2?1".
-    The last link is possible, but not sure, which is also written 2p1.
+    The last link is possible, but not sure, which is also written 2p1. Of a
+    link that is given twice, a sure one counts.
 
     Raises:
         UserError: the line has something else.
     """
-    links = {}
+    links: dict[tuple[int, int], bool] = {}
     for item in line.split():
         match = _LINK.fullmatch(item)
         if not match:
@@ -33,7 +34,8 @@ def parse(line: str) -> dict[tuple[int, int], bool]:
                 f"{item[:80]!r} in {line[:80]!r}."
             )
         source, sign, target = match.groups()
-        links[int(source), int(target)] = sign == "-"
+        link = int(source), int(target)
+        links[link] = sign == "-" or links.get(link, False)
     return links
 
 

@@ -103,6 +103,12 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path):
         generate_corpus(tmp_path, draw_pairs(9), filters=filters)
 
 
+@pytest.mark.parametrize("source", ["", " ", "\u3000"])
+def test_target_without_a_source_is_judged_as_both_sides(source):
+    built = PairFilters("letters:script:max_words:different", ("", "en"), True)
+    assert built.apply([(source, "a day"), (source, "+")]).reasons == b"\0\1"
+
+
 def test_exception_of_a_filter_is_a_user_error_that_names_it(registries):
     @registries.pair_filters.register("tenth")
     class Tenth(PairFilter):

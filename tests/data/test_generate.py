@@ -15,7 +15,8 @@ from t2t_repro.data.corpus import Encoder
 from t2t_repro.data.generate import LineSample
 from t2t_repro.io import files
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.text.vocabulary import EOS
+from t2t_repro.text.vocabulary import EOS, WhitespaceTokens
+from t2t_repro.text.vocabulary_pair import Vocabularies
 
 TEST = [("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
 
@@ -112,6 +113,14 @@ def test_uneven_pairs_are_dropped_above_max_length_ratio(tmp_path):
     contents = generate_corpus(tmp_path, pairs, max_length_ratio=2.5)
     counts = contents["splits"]["train"]
     assert 0 < counts["dropped"]["length_ratio"] == 41 - counts["kept"]
+
+
+def test_length_ratio_does_not_count_eos():
+    words = Vocabularies.shared(WhitespaceTokens.learn(["a b"], 5))
+    pairs = [("a " * n, "b " * m) for n, m in ((3, 2), (5, 3), (1, 2))]
+    chunk = Encoder(words, 9, 1.5).encode(pairs)
+    assert chunk.ids["inputs"].to_pylist() == [[3, 3, 3, EOS]]
+    assert chunk.dropped["length_ratio"] == 2
 
 
 PAIRS = st.lists(st.tuples(LINES, LINES), max_size=8)

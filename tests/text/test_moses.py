@@ -12,6 +12,10 @@ from t2t_repro.text import moses
         ("en", "It's well-known, isn't it?")
         + ("It &apos;s well-known , isn &apos;t it ?",),
         ("fr", "l'art d'aujourd'hui", "l&apos; art d&apos; aujourd&apos; hui"),
+        # sacremoses lacks these rules.
+        ("ga", "D'imigh", "D&apos; imigh"),
+        ("ca", "L'home col·legi·", "L&apos; home col·legi ·"),
+        ("fi", "EU:n ja 20:een: 3:4", "EU:n ja 20:een : 3 : 4"),
         # Abbreviations and ordinals keep their full stop within a line.
         ("de", "Am 26. Mai um z.B. acht.", "Am 26. Mai um z.B. acht ."),
         ("de", "auf Gate 24.", "auf Gate 24 ."),

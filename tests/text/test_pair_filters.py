@@ -28,6 +28,7 @@ def build(name, value=None, languages=("en", "de")):
         ("web", None, ("a <a href='x'>good</a> day", "ein guter Tag")),
         ("web", None, ("a good&nbsp;day", "ein guter Tag")),
         ("web", None, ("a good day", "ein guter \ufffd")),
+        ("web", None, ("a good day", "<a " + "= " * 100_000 + "<b>")),
         ("different", None, (" A  good day", "a good day")),
     ],
 )
@@ -46,6 +47,9 @@ def test_script_is_that_of_the_language_and_ignores_other_signs():
     with_codes = build("script", 1, ("rus", "sr-Latn-RS"))
     assert with_codes.keep(("день", "dan"))
     assert build("script", 1, ("srp_Cyrl", "en")).keep(("дан", "day"))
+    assert build("script", 1, ("cmn", "mkd")).keep(("日", "дан"))
+    with pytest.raises(errors.UserError, match="the script 'goth' of got_Goth"):
+        build("script", 1, ("got_Goth", "en"))
     assert not with_codes.keep(("day", "dan"))
     assert not with_codes.keep(("день", "дан"))
 

@@ -56,6 +56,8 @@ def test_pharaoh_lines_have_sure_and_possible_links():
     found = word_alignment.parse(" 0-0 10-2\t1?3 1p2 ")
     assert found == {(0, 0): True, (10, 2): True, (1, 3): False, (1, 2): False}
     assert word_alignment.parse("") == {}
+    for line in ("0-0 0?0", "0?0 0-0"):  # of a list of sure links, and another
+        assert word_alignment.parse(line) == {(0, 0): True}
 
 
 @pytest.mark.parametrize("item", ["0", "1-", "a-b", "-1-0", "0-0-0", "9" * 10])
