@@ -16,13 +16,7 @@ from t2t_repro.io.fields import setting
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import moses
-from t2t_repro.text.parallel_files import (
-    Pair,
-    RawFile,
-    locate,
-    one_line,
-    read_pairs,
-)
+from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 from t2t_repro.text.test_sets import from_sacrebleu
 
 
@@ -407,7 +401,7 @@ def read_tfds_pairs(
     for examples in tfds.as_numpy(dataset.batch(_READ_AT_ONCE)):
         sides = (examples[language].tolist() for language in languages)
         for source, target in zip(*sides, strict=True):
-            yield one_line(source.decode()), one_line(target.decode())
+            yield _line(source), _line(target)
 
 
 def _require_own(name: str) -> None:
@@ -425,3 +419,8 @@ def _require_own(name: str) -> None:
             f"got {name!r:.200}. Namespaces and arguments are not used: their "
             "code is not TFDS's own."
         )
+
+
+def _line(text: bytes) -> str:
+    """Convert a sentence of TFDS, which may have several lines, to one line."""
+    return text.decode("utf-8").replace("\n", " ")
