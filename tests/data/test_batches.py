@@ -92,6 +92,7 @@ def arrays_of(rows, row_lengths=(4, 4)):
     parallel=st.integers(1, 4),
     row_lengths=st.sampled_from([(4, 4), (4, 3), (3, 4)]),
 )
+@hypothesis.example(12, 1, 12, 1, (4, 3))
 def test_microbatches_keep_the_limit_and_every_row(
     rows, replicas, limit, parallel, row_lengths
 ):
