@@ -113,7 +113,6 @@ def test_work_outlives_its_screen(lose):
     [
         (">&-", "print(1)", 1, "uses stdout, which the caller has closed."),
         ("<&-", "sys.stdin.read()", 1, "uses stdin, which the caller has clos"),
-        # No data gets the messages.
         ("<&- 2>&-", "print(os.open(os.devnull, 0) > 2)", 0, "True"),
         (">/dev/full", "print(1)", 1, "Error: the disk is full: "),
     ],

@@ -21,7 +21,6 @@ KEYS = (
     "exact_match length_ratio signature"
 ).split()
 BLEUS = KEYS[:6]
-CASED = ["bleu", "bleu_intl", "bleu_tok", "bleu_compound_split"]
 LOWERCASED = ["bleu_lc", "bleu_intl_lc"]
 
 
@@ -63,8 +62,6 @@ def test_case_matters_except_in_lowercased_metrics():
         assert result[key] == pytest.approx(expected), key
     for key in LOWERCASED:
         assert result[key] == pytest.approx(100), key
-    for key in CASED:
-        assert result[key] < 50, key
     assert result["exact_match"] == 0
 
 

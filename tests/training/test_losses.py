@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy_layers import normal
-from step_trials import Trial, assert_same_update, plan_of
+from step_trials import plan_of
 
 from t2t_repro import errors
 from t2t_repro.data import batches, corpus
@@ -157,24 +157,6 @@ def test_loss_of_a_transformer_is_that_of_loops(
     )
     assert float(sums.smoothed) == pytest.approx(sum(shares.values()), rel=1e-5)
     assert float(sums.nll) == pytest.approx(float(usual.nll))
-
-
-@pytest.mark.slow
-def test_update_does_not_depend_on_the_division_of_the_batch(
-    aligned, one_layer, vocab_size, strategy_of, randomize
-):
-    hparams = dataclasses.replace(one_layer, loss=GUIDED)
-
-    def run(replicas, microbatches):
-        return Trial(
-            lambda: building.build(hparams, vocab_size),
-            hparams,
-            aligned,
-            strategy_of(replicas),
-            randomize,
-        ).run(microbatches)
-
-    assert_same_update(run(2, 2), run(1, 1))
 
 
 # A batch of one pair, as far as guided alignment reads it.
