@@ -372,7 +372,7 @@ def open_test_set(
     else:
         opened = _of_direction(test_set, problem)
     test_sets.require_same_counts(*opened.texts, *others)
-    for suite in _suites(opened, problem.suite).values() or [problem.suite]:
+    for suite in suites(opened, problem.suite).values() or [problem.suite]:
         suite.build()
     return opened
 
@@ -517,7 +517,7 @@ def score(
             [hypotheses[i] for i in indices],
             # Tags of languages are no words.
             test_set.select(indices).normalized(languages.without_tag, str),
-            _suites(test_set, suite)[name],
+            suites(test_set, suite)[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,
             None if log_probs is None else log_probs[indices],
@@ -529,8 +529,8 @@ def score(
     return _join(directions, suite)
 
 
-def _suites(test_set, suite):
-    """Return {direction: suite of its language}."""
+def suites(test_set: TestSet, suite: Suite) -> dict[str, Suite]:
+    """Return {direction: suite of its language}; {} without directions."""
     return {
         name: suite._replace(language=name.split("-")[1])
         for name in test_set.directions

@@ -242,8 +242,8 @@ def _read_tokenizers(tokenizer, shape):
     listing = tokenizer.find(_TOKENIZER)
     stored, added = _read_json(listing, {"model": {"vocab": shape}})
     ids = stored["model"]["vocab"]
-    special = {*fairseq.FIRST, _MASK}
-    if others := [x for x in added if x not in special and not _CODE.match(x)]:
+    codes = set(filter(_CODE.fullmatch, added))
+    if others := sorted({*added} - codes - {*fairseq.FIRST, _MASK}):
         rule = "languages, and special ones of the original"
         raise model_files.refuse(listing, "added_tokens", rule, others)
     if isinstance(ids, list):

@@ -139,6 +139,8 @@ def _weights(path):
             )
         if models:
             named.add(model_files.named_file(path, models[0]))
+            if file == settings[0] and os.path.isfile(*named):
+                break  # decoder.yml decides, whatever the others name
     found = sorted(filter(os.path.isfile, named))
     for suffix in () if found else _WEIGHTS:
         found = [

@@ -202,7 +202,7 @@ def _convert(setting, name, value, parameter):
             items = [float(item) for item in items]
         return items
     default = parameter.default
-    if default in (parameter.empty, None):
+    if default is None or default is parameter.empty:
         default = _OF_ANNOTATIONS.get(parameter.annotation, default)
     if default is None:
         truth = {"true": True, "false": False}

@@ -199,9 +199,9 @@ def _samples(run, data, name, stored):
             f"for {len(references):,} of its text. Run evaluate again."
         )
     suite = run.problem.suite
-    targets = {direction.split("-")[1] for direction in text.directions}
-    if len(targets) == 1:
-        suite = suite._replace(language=targets.pop())
+    found = {*evaluation.suites(text, suite).values()}
+    if len(found) == 1:  # one language of targets
+        suite = found.pop()
     return rank_samples(text.sources, translations, references, suite)
 
 

@@ -188,7 +188,6 @@ def test_each_epoch_has_another_order(batching):
         build(plans.draw_lengths(2000), batching), 3
     )
     assert first != second and second != third and first != third
-    # Rows or batches keep their pairs, or not.
     keeps = sorted(first) == sorted(second) == sorted(third)
     assert keeps == (batching != "reshuffled")
 

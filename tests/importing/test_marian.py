@@ -254,6 +254,9 @@ def test_missing_and_ambiguous_files_are_named(tmp_path):
         (folder / f"{name}.npz.decoder.yml").write_text(settings)
     with pytest.raises(errors.UserError, match="has 2 models: last.npz, model"):
         marian.read(folder)
+    (folder / "decoder.yml").write_text(settings)
+    with pytest.raises(errors.UserError, match="no .*vocab|special:model"):
+        marian.read(folder)  # last.npz
 
 
 @pytest.mark.parametrize("number", ["1", "x", -1, 10**12])

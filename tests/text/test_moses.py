@@ -12,7 +12,6 @@ from t2t_repro.text import moses
         ("en", "It's well-known, isn't it?")
         + ("It &apos;s well-known , isn &apos;t it ?",),
         ("fr", "l'art d'aujourd'hui", "l&apos; art d&apos; aujourd&apos; hui"),
-        # sacremoses lacks these rules.
         ("ga", "D'imigh", "D&apos; imigh"),
         ("ca", "L'home col·legi·", "L&apos; home col·legi ·"),
         ("fi", "EU:n ja 20:een: 3:4", "EU:n ja 20:een : 3 : 4"),
