@@ -13,6 +13,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import engines, generate, manifest
 from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Path, Problem
+from t2t_repro.runtime import cpu
 from t2t_repro.text import parallel_files, vocabulary_pair
 
 # Of a manifest, what an archive has, too.
@@ -41,7 +42,7 @@ def prepare(
     problem: Problem,
     data_dir: Path,
     raw_dir: Path | None = None,
-    num_workers: int = 1,
+    num_workers: int | None = None,
     verify: bool = False,
     engine: str = "local",
 ) -> pathlib.Path:
@@ -56,7 +57,7 @@ def prepare(
         raw_dir: folder of the raw files, or an archive that archive() writes;
             None: download them.
         num_workers: threads that encode, and processes that filter, of the
-            local engine.
+            local engine; None: one for each core.
         verify: whether to compare every file with its checksum.
         engine: name of the engine that filters and encodes; see engines.
 
@@ -69,7 +70,7 @@ def prepare(
     """
     folder = data_folder(data_dir, problem)
     raw_dir = _unpacked(raw_dir, folder)
-    made_by = engines.create(engine, engines.ThreadEngine(num_workers))
+    made_by = engines.create(engine, num_workers, _local_engine)
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
@@ -168,6 +169,10 @@ def archive(
             )
         parallel_files.pack(raw, path)
     print(f"Wrote {path}, {path.stat().st_size:,} bytes.")
+
+
+def _local_engine(num_workers):
+    return engines.ThreadEngine(num_workers or cpu.usable_cores())
 
 
 def _unpacked(raw_dir, folder):

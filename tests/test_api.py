@@ -235,6 +235,8 @@ def test_model_and_package_show_what_they_have(run):
 def test_unknown_settings_are_named(run, tmp_path):
     with pytest.raises(errors.UserError, match="Did you mean beam_size"):
         run.translate(["two"], beams=3)
+    with pytest.raises(errors.UserError, match="follows from n_best; got ret"):
+        run.translate(["two"], return_beams=True)
     with pytest.raises(errors.UserError, match="Did you mean train_steps"):
         t2t_repro.train("number_words_ende", "tiny", tmp_path, steps=3)
     for name, value in (("data_dir", None), ("num_workers", 0), ("engine", 3)):

@@ -342,19 +342,34 @@ def _call_plugin(name, chunk):
     return distributed.get_worker().plugins[name].function(chunk)
 
 
-def create(name: str, local: Engine) -> Engine:
+def create(
+    name: str,
+    num_workers: int | None,
+    local: Callable[[int | None], Engine],
+) -> Engine:
     """Return the local engine for "local", or that of "dask:ADDRESS".
 
+    Args:
+        name: of the engine.
+        num_workers: workers of the local engine; None: its default.
+        local: function of num_workers that returns the local engine.
+
     Raises:
-        UserError: unknown name, or Dask is not installed.
+        UserError: the name is unknown, a cluster has a number of workers, or
+            Dask is not installed.
     """
     if name == "local":
-        return local
+        return local(num_workers)
     address = name.removeprefix(DASK)
     if address in ("", name):
         raise errors.UserError(
             "engine must be local, or dask:ADDRESS with the address of Dask's "
             f"scheduler, as in dask:tcp://host:8786; got {name!r}."
+        )
+    if num_workers is not None:
+        raise errors.UserError(
+            f"--engine={name} ignores --num_workers: the cluster has its own "
+            "workers. Omit one of them."
         )
     with errors.needed("dask", f"--engine={name}"):
         import distributed  # noqa: F401 (its absence is reported here)

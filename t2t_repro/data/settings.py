@@ -7,7 +7,6 @@ import pathlib
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.io import fields
 from t2t_repro.io.fields import at_least, setting
-from t2t_repro.runtime import cpu
 from t2t_repro.text.vocabulary_pair import VocabularySettings
 
 
@@ -76,10 +75,11 @@ class Data(fields.Settings):
         help="Folder of the raw files, or an archive of datagen "
         "--archive_file, instead of a download.",
     )
-    num_workers: int = setting(
+    num_workers: int | None = setting(
         at_least(1),
-        default=cpu.usable_cores(),
-        help="Threads that encode text, and processes that filter it.",
+        default=None,
+        help="Threads that encode text, and processes that filter it, by "
+        "default one for each core.",
     )
     engine: str = setting(
         default="local",

@@ -94,8 +94,14 @@ def _names(folders):
 
 def _summarize(run, name, options, bar):
     """Compute all that the page shows of a run: _NUM_PARTS parts of a bar."""
-    bar.set_postfix_str(f"{name}: curves")
+    bar.set_postfix_str(f"{name}: attention")
     data, contents = _open_data(run, options.data_dir)
+    # First, since a sentence may be refused.
+    checkpoint, attention, no_attention = _attention(
+        run, data if contents else None, options
+    )
+    bar.update()
+    bar.set_postfix_str(f"{name}: curves")
     read = curves.read(run.output_dir)
     stored_scores = run.stored_scores()
     bar.update()
@@ -107,11 +113,6 @@ def _summarize(run, name, options, bar):
         and run.translations_file(test_set).exists()
         and (samples := _samples(run, data, test_set, stored))
     }
-    bar.update()
-    bar.set_postfix_str(f"{name}: attention")
-    checkpoint, attention, no_attention = _attention(
-        run, data if contents else None, options
-    )
     bar.update()
     return page.RunSummary(
         name=name,

@@ -241,19 +241,17 @@ def create_engine(
     Raises:
         UserError: the name is unknown, or a cluster has a number of workers.
     """
-    cluster = engines.create(name, engines.INLINE)
-    if cluster is not engines.INLINE:
-        if num_workers is None:
-            return cluster
-        raise errors.UserError(
-            f"--engine={name} ignores --num_workers: the cluster has its own "
-            "workers. Omit one of them."
-        )
+    return engines.create(name, num_workers, _local_engine)
+
+
+def _local_engine(num_workers):
     if num_workers is None:
         from t2t_repro.runtime import devices
 
         num_workers = devices.default_num_workers()
-    return engines.ProcessEngine(num_workers) if num_workers > 1 else cluster
+    if num_workers == 1:
+        return engines.INLINE
+    return engines.ProcessEngine(num_workers)
 
 
 # A translator has state; Dask may call it on several threads.

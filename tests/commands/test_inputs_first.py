@@ -132,6 +132,8 @@ evaluate --output_dir={run} --references={here}/two
     1 references and no sentences
 {evaluate} --references={here}/two
     Name that of the translations with --language=de,
+datagen --problem=number_words_ende --engine=dask:tcp://a:1 --num_workers=2
+    --engine=dask:tcp://a:1 ignores --num_workers
 {evaluate} --split=wmt20 --language=de
     test set wmt20 has en-de, fr-de. Name one pair with --source_language and
     --language; got none and de.

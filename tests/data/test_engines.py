@@ -46,12 +46,12 @@ def test_tasks_without_pairs_are_not_called_and_keep_their_place():
 def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(engines, "TIMEOUT_SECONDS", 1)
-    engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
+    engine = engines.DaskEngine("tcp://127.0.0.1:1")
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         engine.require_workers()
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         list(engines.in_order(engine, len, [("a", ["x"])]))
-    engine = engines.create("dask:tls://127.0.0.1:1", engines.INLINE)
+    engine = engines.DaskEngine("tls://127.0.0.1:1")
     with pytest.raises(errors.UserError, match="no Dask cluster.*TLS"):
         engine.require_workers()  # without certificates
 
@@ -245,7 +245,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     actual = generate_corpus(
         tmp_path / "dask",
         read,
-        engine=engines.create(f"dask:{address}", engines.INLINE),
+        engine=engines.create(f"dask:{address}", None, engines.ThreadEngine),
         **settings,
     )
     assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)

@@ -64,6 +64,10 @@ def test_language_drops_certain_other_languages_only():
     assert not built.keep((english, french))
     assert not built.keep((german, english))
     assert built.keep(("A man.", "Ein Mann."))  # uncertain
+    norwegian = "Jeg vet ikke hva jeg skal gjøre i morgen."
+    built = build("language", None, ("en", "nob_Latn"))
+    assert built.keep((english, norwegian))
+    assert not built.keep((english, german))
 
 
 def test_language_that_py3langid_lacks_is_user_error():
