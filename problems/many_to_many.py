@@ -171,7 +171,8 @@ class ManyToMany(Problem):
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ManyToMany":
-        given = (source_language, target_language)
+        source, _, target = target_language.rpartition("-")  # perhaps "en-de"
+        given = source_language or source, target
         known = (*self._trained, *self._untrained)
         if not any(matches_direction(pair, given) for pair in known):
             raise errors.UserError(

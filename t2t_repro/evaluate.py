@@ -7,7 +7,9 @@ t2t evaluate --translations=out --references=ref --language=de
 
 import dataclasses
 import json
+import pathlib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
@@ -29,8 +31,14 @@ _LANGUAGE = (
 )
 # Options, and those that they would ignore.
 _IGNORED = {
-    "all_checkpoints": ("translations", "baseline", "checkpoint_path"),
+    "all_checkpoints": (
+        "translations",
+        "baseline",
+        "checkpoint_path",
+        "verbose",
+    ),
     "translations": ("checkpoint_path", "decode_hparams", "decode_side_file"),
+    "references": ("split",),
 }
 
 
@@ -99,6 +107,23 @@ class Options:
             return list(parallel_files.read_lines(files.reread(name)))
         return None
 
+    def check_output(self, others: Iterable[pathlib.Path]) -> None:
+        """Check that --scores_file can be written, and is no file to read.
+
+        `others` are files that are read, beside those of flags.
+        """
+        names = (
+            self.translations,
+            *self.references,
+            self.sources,
+            self.baseline,
+            self.decode_side_file,
+        )
+        inputs = [files.expand_path(name) for name in names if name]
+        if self.scores_file:
+            path = files.expand_path(self.scores_file)
+            files.require_replaceable(path, [*inputs, *others])
+
 
 flags.DEFINE_alias("target_language", "language")
 common_flags.define_decoding_flags()
@@ -119,14 +144,13 @@ class Texts(NamedTuple):
 def _read_texts() -> Texts:
     common_flags.refuse_ignored(_IGNORED)
     options = common_flags.field_values(Options)
-    if options.scores_file:
-        files.require_replaceable(files.expand_path(options.scores_file))
     run = model = None
     if not options.translations:
         model = common_flags.trained_model()
         run = model.run
     elif flags.FLAGS.output_dir:
         run = common_flags.open_run()
+    options.check_output(model.decode_hparams.paths.values() if model else ())
     test_set: str | TestSet = options.split
     if options.references or options.sources:
         test_set = test_sets.from_files(options.references, options.sources)
@@ -192,12 +216,13 @@ def _of_languages(problem, test_set, options):
     chosen = problem.toward(target, source)
     named = isinstance(test_set, str)
     is_split = named and test_set in problem.splits
+    held_out = [split for split in problem.splits if split != "train"]
     if problem.registered_name and named and not is_split:
         if not test_sets.is_known(test_set):
             raise errors.UserError(
                 f"--split must be a split of {problem.requested_name}, one of "
-                f"{', '.join(problem.splits)}, or a test set that sacreBLEU "
-                f"knows, such as wmt14/full; got {test_set}."
+                f"{', '.join(held_out)}, or a test set that sacreBLEU knows, "
+                f"such as wmt14/full; got {test_set}."
             )
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(

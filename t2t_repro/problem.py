@@ -69,7 +69,6 @@ class Problem(CorpusSettings):
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
     reversed_metrics: ClassVar[tuple[str, ...]] = ()  # X_rev; (): as X
     tag = ""  # of all sources, in a chosen direction of several
-    tokenized = False  # whether normalize() tokenizes; scores are of tokens
 
     def __init_subclass__(cls) -> None:
         """Make every subclass a dataclass.

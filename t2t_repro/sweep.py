@@ -78,7 +78,7 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
     trainings = table.rows([], options.read_seeds())
     if options.list_:
         for number, row in enumerate(trainings, 1):
-            state = "  finished" * job.path(row).exists()
+            state = _state(row, job, options)
             print(f"{number:4}  {row.name}, seed {row.seed}{state}")
         return
     from t2t_repro.sweeps import running, tables
@@ -95,6 +95,18 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
     )
     running.run_all(trainings, table, job, compared.write)
     print(f"\nWrote {job.results_dir}/table.txt, .md, .tex and .json.")
+
+
+def _state(row, job, options):
+    """Return whether a row is finished, as text for --list."""
+    if not (path := job.path(row)).exists():
+        return ""
+    try:
+        if not options.budget_flops:  # whose steps only the data tells
+            rows.read_finished(path, job.settings(row))
+    except errors.UserError:
+        return "  has a file of another training"
+    return "  finished"
 
 
 def _read_inputs():
@@ -137,7 +149,7 @@ def _read_inputs():
         common_flags.given("raw_dir", "num_workers"),
         f"t2t sweep {common_flags.portable('config', 'list', 'row')}",
     )
-    shared.split_trainer_flags()  # refuses
+    shared.check(problem)
     return rows.Table(variants, base), job
 
 

@@ -46,12 +46,17 @@ from t2t_repro.text.sentence_piece import SPACE, Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Model sizes.")
+_SIZES = harness.define_sizes("small", "base")
 _TURNS = flags.DEFINE_integer("turns", 2, "Turns of each library.")
 _TIMES = flags.DEFINE_integer("times", 3, "Timed searches in each turn.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Trained run.")
 _INPUTS = flags.DEFINE_string(
     "inputs", None, "File of sentences for the run to translate."
+)
+flags.register_multi_flags_validator(
+    (_OUTPUT_DIR, _INPUTS),
+    lambda given: len({*map(bool, given.values())}) == 1,
+    "--output_dir and --inputs need each other",
 )
 _REFERENCES = flags.DEFINE_string(
     "references", None, "File of their reference translations."

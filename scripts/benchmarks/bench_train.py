@@ -185,7 +185,7 @@ _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
 )
 _PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
-_SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Model sizes.")
+_SIZES = harness.define_sizes("tiny", "small", "base")
 _DTYPES = flags.DEFINE_list(
     "dtypes", ["float32", "bfloat16"], "Types to compute in."
 )

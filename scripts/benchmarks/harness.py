@@ -14,6 +14,7 @@ import sys
 import time
 
 import numpy as np
+from absl import flags
 
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
@@ -30,6 +31,16 @@ MODEL_SIZES = {
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras
 _RESULTS = []
 _PROBE = "--probe"
+
+
+def define_sizes(*default: str) -> flags.FlagHolder:
+    """Define --sizes, of which MODEL_SIZES has the names."""
+    names = ", ".join(MODEL_SIZES)
+    holder = flags.DEFINE_list("sizes", list(default), f"Of {names}.")
+    flags.register_validator(
+        holder, set(MODEL_SIZES).issuperset, f"must be some of {names}"
+    )
+    return holder
 
 
 def argument_parser(description):

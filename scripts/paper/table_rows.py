@@ -163,13 +163,15 @@ def _changes_of_flags(hparams_set, base):
 def job(split: str, averaged: bool) -> rows.Job:
     """Return the Job that the flags describe."""
     problem = common_flags.problem()
+    options = common_flags.field_values(rows.Options)
+    options.check(problem)
     return rows.Job(
         problem,
         split,
         averaged,
         prepare.data_folder(common_flags.data_dir(), problem),
         common_flags.output_dir().absolute(),
-        common_flags.field_values(rows.Options),
+        options,
         convention(problem),
         common_flags.given("problem", "problem_args", "usr_dir", "data_dir"),
         common_flags.given("raw_dir", "num_workers"),

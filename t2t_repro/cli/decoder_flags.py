@@ -269,8 +269,11 @@ class Options:
         """Yield a function that writes a line to the file of alignments."""
         return _open(self.alignments, lambda line: None)
 
-    def check_outputs(self) -> None:
-        """Check names of files to write, beside each other and the inputs."""
+    def check_outputs(self, others: Iterable[pathlib.Path]) -> None:
+        """Check names of files to write, beside each other and the inputs.
+
+        `others` are files that are read, beside those of flags.
+        """
 
         def paths(*names):
             given = filter(None, (getattr(self, name) for name in names))
@@ -279,16 +282,11 @@ class Options:
         outputs = paths("decode_to_file", "alignments")
         inputs = paths("decode_from_file", "score_file", *_BESIDE_LINES)
         for path in outputs:
-            files.require_replaceable(path)
+            files.require_replaceable(path, [*inputs, *others])
             if path.suffix in parallel_files.SUFFIXES[1:]:
                 raise errors.UserError(
                     f"{path} would be plain text. Omit {path.suffix}, or "
                     "compress what the command writes to standard output."
-                )
-            if path.resolve() in {each.resolve() for each in inputs}:
-                raise errors.UserError(
-                    f"{path} is also a file to read, and would be lost. Name "
-                    "another file to write."
                 )
         if len({path.resolve() for path in outputs}) < len(outputs):
             raise errors.UserError(

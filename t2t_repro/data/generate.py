@@ -166,13 +166,14 @@ def _learn(cls, side_sample, settings):
 class _TextChecks:
     """Empty sides, copies and web pages in the splits; "train" is read last."""
 
-    def __init__(self, allow_empty_source: bool):
-        """Begin; `allow_empty_source` is the setting of the data."""
-        self._needed = slice(1 if allow_empty_source else 0, 2)  # sides
+    def __init__(self, settings: CorpusSettings):
+        # Sides that must not be empty.
+        self._needed = slice(1 if settings.allow_empty_source else 0, 2)
         self._held_out: dict[str, list[Pair]] = {}
         self._known: tuple[set[str], ...] = set(), set()  # lines of both sides
         self._met: tuple[set[str], ...] = set(), set()  # in training, too
-        self._web = Web(None, ("", ""))
+        # Tokenizers may escape characters as web pages do: &apos;
+        self._web = None if settings.tokenized else Web(None, ("", ""))
         self._remains: dict[str, dict[str, Any]] = {}
 
     def watch(self, split: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
@@ -185,7 +186,7 @@ class _TextChecks:
         held_out: list[Pair] = []
         for pair in pairs:
             text = pair[:2]
-            if not self._web.keep(text):
+            if self._web and not self._web.keep(text):
                 entry = {"pairs": 0, "example": filtering.shortened(pair)}
                 self._remains.setdefault(split, entry)["pairs"] += 1
             if split != "train":
@@ -362,7 +363,7 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
     cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
     samples = _side_samples(settings, cls)
     of_pairs = [] if vocabulary_lines else samples
-    checks = _TextChecks(settings.allow_empty_source)
+    checks = _TextChecks(settings)
     texts = {
         split: _read_text(
             split,

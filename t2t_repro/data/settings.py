@@ -36,6 +36,8 @@ class CorpusSettings(VocabularySettings):
         "as max_words=100:letters=0.5:unique; --registry_help lists them.",
     )
 
+    tokenized = False  # whether normalize() tokenizes; scores are of tokens
+
     @functools.cached_property  # which an instance may replace
     def stored_languages(self) -> tuple[str, str]:
         """Languages of inputs and targets: ("en", "de")."""

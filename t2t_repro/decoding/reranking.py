@@ -135,7 +135,8 @@ class MinimumBayesRisk(Reranker):
         """Build the metric for text in a language, tokenized or not.
 
         Raises:
-            UserError: no such metric, or one without a better direction.
+            UserError: no such metric, or one without a better direction or
+                for other text than any two outputs.
         """
         self._class = registry.metrics.subclass(metric, Metric)  # type: ignore[type-abstract]
         if self._class.higher_is_better is None:
@@ -145,6 +146,14 @@ class MinimumBayesRisk(Reranker):
                 "another metric."
             )
         self._metrics = {metric: self._class(language, tokenized)}
+        try:
+            self._metrics[metric].statistics(["( a"], [[") b"]], ["c"])
+        except errors.UserError as error:
+            raise errors.UserError(
+                f"{metric} cannot compare any two outputs, so that it cannot "
+                f"rerank; got {_SETTING}=mbr:metric={metric}. Name another "
+                f"metric. It said: {error}"
+            ) from error
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -383,7 +383,8 @@ class BatchTranslator:
         bar: Any,
         stop: Callable[[], object],
     ) -> list[Translation]:
-        rows, refused = self._rows(requests)
+        sentences = [self._split(line) for line, *_ in requests]
+        rows, refused = self._rows(requests, sentences)
         # Number of fragments of each line that are not translated yet.
         remaining = np.bincount(
             [row.line for row in rows], minlength=len(requests)
@@ -399,8 +400,7 @@ class BatchTranslator:
             parts[row.line].append(found.get(i))
         translations = list(map(self._join, parts, refused))
         if self._reranker:
-            lines = [line for line, *_ in requests]
-            self._rerank(translations, lines, parts)
+            self._rerank(translations, sentences, parts)
         if self._hparams.distinct:
             translations = [
                 found and found.distinct() for found in translations
@@ -416,20 +416,25 @@ class BatchTranslator:
         outputs, is_aligned = self._hparams.num_outputs, bool(self._aligner)
         return join(parts, outputs, is_aligned)._replace(too_long=refused)
 
-    def _rerank(self, translations, lines, parts):
+    def _rerank(self, translations, sentences, parts):
         """Replace the finished translations of lines that are not blank."""
         chosen = [
             i for i, found in enumerate(translations) if found and parts[i]
         ]
+        sources = [
+            " ".join(self._source.split_tag(text)[1] for text in sentences[i])
+            for i in chosen
+        ]
         reranked = self._reranker.rerank(
-            [self._source.split_tag(lines[i])[1] for i in chosen],
-            [translations[i] for i in chosen],
+            sources, [translations[i] for i in chosen]
         )
         for i, found in zip(chosen, reranked, strict=True):
             translations[i] = found.best(self._hparams.num_outputs)
 
     def _rows(
-        self, requests: Sequence[tuple[str, str, str]]
+        self,
+        requests: Sequence[tuple[str, str, str]],
+        sentences: Sequence[Sequence[str]],
     ) -> tuple[list[_Row], list[int]]:
         """Return rows to translate, and the length of each refused line.
 
@@ -440,8 +445,7 @@ class BatchTranslator:
         limit = self._hparams.max_input_length
         refuses = self._hparams.long_inputs == "refuse" or self._rule.needs_side
         keeps_blank = self._hparams.allow_empty_source
-        lines, prefixes, side = zip(*requests, strict=True)
-        sentences = list(map(self._split, lines))
+        _, prefixes, side = zip(*requests, strict=True)
         encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
         # Without EOS, since the output continues.
         starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]

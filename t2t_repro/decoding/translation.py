@@ -266,8 +266,9 @@ def missing_note(count: int, total: int) -> str:
     """Return a note about `count` lines of `total` with is_missing()."""
     return (
         f"Note: {count:,} of {total:,} lines were translated as nothing, which "
-        "some models prefer where they doubt. --decode_hparams=min_length=3, a "
-        "larger alpha or beam_size=1 avoid it."
+        "some models prefer where they doubt. --decode_hparams=min_length=3 "
+        "avoids it; where there are beams, so does beam_size=1 or a larger "
+        "alpha."
     )
 
 

@@ -19,7 +19,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 import portalocker
@@ -324,15 +324,23 @@ def wait_until(condition: Callable[[], object]) -> bool:
     return True
 
 
-def require_replaceable(path: pathlib.Path) -> None:
+def require_replaceable(
+    path: pathlib.Path, inputs: Iterable[pathlib.Path] = ()
+) -> None:
     """Check that a file can be written, or written again.
 
-    Call it before long work whose result will be written there.
+    Call it before long work whose result will be written there. The file must
+    be none of `inputs`, which are read.
     """
     if path.is_dir():
         raise errors.UserError(f"{path} is a folder. Name a file.")
     if is_stream(path):
         return
+    if path.resolve() in {each.resolve() for each in inputs}:
+        raise errors.UserError(
+            f"{path} is also a file to read, and would be lost. Name another "
+            "file to write."
+        )
     temporary = _temporary(path.resolve())
     with path_in_errors(path, temporary):
         temporary.touch(exist_ok=False)

@@ -186,6 +186,18 @@ class Options(fields.Settings):
         default=None, help="Description of the machine in the results."
     )
 
+    def check(self, problem: Problem) -> None:
+        """Check what the first training would find.
+
+        Raises:
+            UserError: see split_trainer_flags(), and
+                history.require_stopping_metric().
+        """
+        self.split_trainer_flags()
+        metric, patience = self.early_stopping_metric, self.early_stopping_evals
+        if patience or metric != history.HEADLINE:
+            history.require_stopping_metric(metric, patience, problem.suite, 1)
+
     def split_trainer_flags(self) -> list[str]:
         """Return --trainer_flags as a list.
 

@@ -114,6 +114,9 @@ decoder {to_dir} --export_dir={here}/none \
     --export_dir ignores --checkpoint_path
 {decoder} --decode_from_file={here}/two --decode_to_file={here}/two
     {here}/two is also a file to read, and would be lost.
+{decoder} --decode_to_file={here}/two \
+--decode_hparams=rules=forbid:file={here}/two
+    {here}/two is also a file to read, and would be lost.
 {decoder} --score_file={here}/two
     {here}/two, line 1: expected input, tab, target; got 1 fields: 'a b'.
 {evaluate} --references={here}/one --language=de
@@ -134,13 +137,17 @@ evaluate --output_dir={run} --references={here}/two
     Name that of the translations with --language=de,
 datagen --problem=number_words_ende --engine=dask:tcp://a:1 --num_workers=2
     --engine=dask:tcp://a:1 ignores --num_workers
+{evaluate} --references={here}/two --language=de --scores_file={here}/two
+    {here}/two is also a file to read, and would be lost.
+{evaluate} --references={here}/two --language=de --split=validation
+    --references ignores --split=validation. Omit one of them.
 {evaluate} --split=wmt20 --language=de
     test set wmt20 has en-de, fr-de. Name one pair with --source_language and
     --language; got none and de.
 {evaluate} --problem=multi30k_ende --language=fr
     The problem multi30k_ende translates from en to de; got fr.
 {evaluate} --problem=multi30k_many --split=tset
-    --split must be a split of multi30k_many, one of train, validation, test,
+    --split must be a split of multi30k_many, one of validation, test,
     or a test set that sacreBLEU knows, such as wmt14/full; got
 {evaluate} --problem=multi30k_many --references={here}/two
     multi30k_many has several directions. Name that of the text
@@ -165,6 +172,8 @@ query --export_dir={here}/export/1 --token_file={here}/one
     Did you mean bleu
 {sweep} --split=tset
     is one of validation, test; got tset. Did you mean
+{sweep} --early_stopping_evals=2 --early_stopping_metric=bluu
+    --early_stopping_metric is loss, accuracy, headline, or a metric
 {sweep} --row=2
     There are 1 rows; got --row=2. --list
 {sweep} --trainer_flags=--random_seed=3

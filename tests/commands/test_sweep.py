@@ -1,5 +1,7 @@
 """The rows of a sweep: their numbers, and their numbers of steps."""
 
+import json
+
 import yaml
 from forked import ok
 from micro_jobs import micro_job
@@ -20,10 +22,15 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(settings), "utf-8")
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "small-seed7.json").write_text("{}")
+    problem = build_problem("multi30k_ende")
+    job = rows.Job(problem, "test", False, tmp_path / "data", tmp_path)
+    table = rows.Table(rows.cross(["tiny", "small"], [], ""), "tiny")
+    for name, changes in (("tiny", {"averaged": True}), ("small", {})):
+        row = table.row(name, 7)
+        job.path(row).write_text(json.dumps(job.settings(row) | changes))
     lines = ok(run("sweep", f"--config={path}", "--list")).splitlines()
     assert lines == [
-        "   1  tiny, seed 7",
+        "   1  tiny, seed 7  has a file of another training",
         "   2  small, seed 7  finished",
         "   3  tiny-heads_2, seed 7",
         "   4  small-heads_2, seed 7",

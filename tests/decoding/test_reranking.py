@@ -8,7 +8,7 @@ import sacrebleu
 import tensorflow as tf
 
 from t2t_repro import errors, hparam, problem
-from t2t_repro.decoding import reranking, score
+from t2t_repro.decoding import reranking, score, translate
 from t2t_repro.decoding.reranking import Reranker
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import noisy_channel
@@ -89,6 +89,17 @@ def test_translators_rerank_all_outputs_of_a_line(
     assert candidates == list(raw.translate(LINES))[LINES.index(source)]
 
 
+def test_reranker_reads_sentences_as_the_model_does(
+    longest, model, vocabularies
+):
+    hparams = hparam.DecodeHParams(beam_size=2, rerank="longest")
+    translator = translate.BatchTranslator(
+        [model], vocabularies, hparams, split=lambda line: line.lower().split()
+    )
+    list(translator.translate(["Two  BIRDS"]))
+    assert translator._reranker.seen[0] == "two birds"
+
+
 def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
     translator_of, vocabularies, model, monkeypatch
 ):
@@ -153,6 +164,9 @@ def test_scores_of_another_number_or_none_are_refused(values):
         ("mrb", "Unknown reranker 'mrb'. Did you mean 'mbr'"),
         ("mbr:metric=chrff", "Unknown metric 'chrff'"),
         ("mbr:metric=length_ratio", "cannot rerank"),
+        ("mbr:metric=bits_per_byte", "cannot rerank.*of the probabilities"),
+        ("mbr:metric=bracketing_f1", "cannot rerank"),
+        ("mbr:metric=aer", "cannot rerank.*Pharaoh"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings, complaint):

@@ -120,6 +120,7 @@ def test_direction_determines_languages_and_tags():
     problem = build()
     assert (problem.source_language, problem.target_language) == ("", "")
     chosen = problem.toward("de", "en")
+    assert problem.toward("en-de").tag == chosen.tag == "<2de>"
     assert (chosen.source_language, chosen.target_language) == ("en", "de")
     assert chosen.suite.language == "de"
     assert chosen.normalizers[0]("a") == "<2de> a"
