@@ -139,6 +139,11 @@ class Options:
     )
 
     def __post_init__(self) -> None:
+        if not self.servable_name:
+            raise errors.UserError(
+                "--servable_name is empty, and requests name the model. Omit "
+                "it, or give a name."
+            )
         if self.rest_port and self.rest_port == self.grpc_port:
             raise errors.UserError(
                 f"--rest_port and --grpc_port (alias --port) are both "
@@ -210,10 +215,13 @@ def main() -> None:
     settings = _settings(options)
 
     def print_addresses(ports):
+        health = ""
+        if ports.health is not None:
+            health = f" Health checks: port {ports.health}."
         print(
             f"Serving {options.servable_name} of {options.export_dir} on "
             f"{options.host}. Page, REST and /metrics: port {ports.rest}; "
-            f"gRPC: port {ports.grpc}. Ctrl-C or SIGTERM ends it.",
+            f"gRPC: port {ports.grpc}.{health} Ctrl-C or SIGTERM ends it.",
             flush=True,
         )
 

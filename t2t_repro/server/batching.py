@@ -327,6 +327,10 @@ def check_inputs(inputs: Inputs, limits: Limits) -> None:
     Raises:
         RequestError: names the input that is wrong.
     """
+    if not inputs:
+        raise request_errors.invalid(
+            "This signature has no inputs, and cannot be run."
+        )
     sizes = {name: len(values) for name, values in inputs.items()}
     size = max(sizes.values())
     if len(set(sizes.values())) > 1:
@@ -366,14 +370,16 @@ def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
         RequestError: a language is missing, or the model does not know it.
     """
     data, sources = card.get("data", {}), inputs.get("inputs", [])
+    if not data.get("target_languages"):
+        return inputs
     none = [b""] * len(sources)
     columns = (inputs.get(name, none) for name in (TARGET, SOURCE))
     tagged = []
     for number, row in enumerate(zip(sources, *columns, strict=True)):
         source, *asked = (value.decode("utf-8") for value in row)
-        if not (tagger := tagger_of(data, *asked)):
-            return inputs
         try:
+            tagger = tagger_of(data, *asked)
+            assert tagger, "the model has languages"
             tagged.append(tagger(source).encode("utf-8"))
         except errors.UserError as error:
             raise request_errors.invalid(

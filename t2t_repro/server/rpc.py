@@ -66,7 +66,9 @@ def build_server(
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.max_concurrent_streams": _MAX_STREAMS,
         "grpc.max_connection_idle_ms": _IDLE_MS,
-        "grpc.max_receive_message_length": service.limits.max_request_bytes,
+        "grpc.max_receive_message_length": min(
+            service.limits.max_request_bytes, server_settings.MAX_INTEGER
+        ),
         "grpc.max_send_message_length": -1,
         # A second server on the same port must fail, not share the load.
         "grpc.so_reuseport": 0,

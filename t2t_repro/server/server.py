@@ -38,10 +38,25 @@ async def serve(
             for number in progress.handled():
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
             ready(bound)
-            await stop.wait()
+            await _until(stop, service.versions.watching)
     except GracePeriodError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)  # exit() would wait for threads and tasks
+
+
+async def _until(stop, watching):
+    """Wait for a signal to stop.
+
+    Raises:
+        UserError: the watching of versions has ended before.
+    """
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopped, watching}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.done():
+        raise errors.UserError(
+            "The server ends, since it can load no version any more: "
+            f"{watching.exception()}."
+        )
 
 
 @contextlib.asynccontextmanager
@@ -63,12 +78,13 @@ async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
         # The ports come first: loading may take a minute.
         ports = await _bind(web_side, grpc_server, settings)
         await service.versions.start()
-        await web_side.start()
-        await grpc_server.start()
+        with _listening(settings):  # another server may have come first
+            await web_side.start()
+            await grpc_server.start()
     except BaseException:
         await web_side.close()
         raise
-    watching = asyncio.create_task(service.versions.watch(settings.poll_secs))
+    watching = service.versions.start_watching(settings.poll_secs)
     try:
         yield ports
     finally:
@@ -159,18 +175,25 @@ async def _bind(
     tls, host = settings.tls, settings.host
     address = f"[{host}]" if ":" in host else host  # IPv6
     address += f":{settings.ports.grpc}"
-    try:
+    with _listening(settings):
         rest_port, health_port = await web_side.bind()
         if tls:
             port = grpc_server.add_secure_port(address, tls.credentials())
         else:
             port = grpc_server.add_insecure_port(address)
         return Ports(rest_port, port, health_port)
+
+
+@contextlib.contextmanager
+def _listening(settings):
+    """Turn errors of ports into one that names them."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:
         ports = settings.ports
         health = "" if ports.health is None else f", {ports.health} (health)"
         raise errors.UserError(
-            f"Cannot listen on {host}, ports {ports.rest} (REST), "
+            f"Cannot listen on {settings.host}, ports {ports.rest} (REST), "
             f"{ports.grpc} (gRPC){health}: {error}. Choose others with "
             "--rest_port, --grpc_port and --health_port."
         ) from error

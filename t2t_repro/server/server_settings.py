@@ -17,6 +17,7 @@ from t2t_repro.serving import connection
 
 GrpcOptions = tuple[tuple[str, int | str], ...]
 LOOPBACK_NAMES = "localhost", "127.0.0.1", "::1"
+MAX_INTEGER = 2**31 - 1  # of an option of gRPC
 _BEARER = "Bearer "
 
 
@@ -133,7 +134,7 @@ def parse_grpc_options(texts: Sequence[str]) -> GrpcOptions:
     is one.
 
     Raises:
-        UserError: a text has another form.
+        UserError: a text has another form, or an integer is too large.
     """
     options: list[tuple[str, int | str]] = []
     for text in texts:
@@ -144,9 +145,15 @@ def parse_grpc_options(texts: Sequence[str]) -> GrpcOptions:
                 f"grpc.max_connection_age_ms=60000; got {text!r}."
             )
         try:
-            options.append((name, int(value)))
+            number = int(value)
         except ValueError:
             options.append((name, value))
+            continue
+        if abs(number) > MAX_INTEGER:
+            raise errors.UserError(
+                f"Integers of gRPC are at most {MAX_INTEGER}; got {text!r}."
+            )
+        options.append((name, number))
     return tuple(options)
 
 

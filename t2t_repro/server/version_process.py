@@ -231,6 +231,10 @@ class Fork(NamedTuple):
     report: socket.socket
 
 
+class ForkServerEndedError(errors.UserError):
+    """No version can be loaded any more."""
+
+
 class ForkServer:
     """Fork server, as seen from the server."""
 
@@ -243,7 +247,7 @@ class ForkServer:
 
         Raises:
             OSError: no descriptor is left.
-            UserError: the fork server has ended.
+            ForkServerEndedError: the fork server has ended.
         """
         connection, its_connection = socket.socketpair()
         report, its_report = socket.socketpair()
@@ -254,7 +258,7 @@ class ForkServer:
             except BrokenPipeError as error:
                 connection.close()
                 report.close()
-                raise errors.UserError(
+                raise ForkServerEndedError(
                     "the process that forks others has ended: start the server "
                     "again"
                 ) from error
@@ -352,10 +356,13 @@ def _exit_after(function, *args):
 def _report(process, report):
     """Wait for the end of a process, which is near, and report how it ended."""
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    text = f"has ended with status {code}"
     if code < 0:
-        _send(report, f"was killed by {signal.Signals(-code).name}")
-    else:
-        _send(report, f"has ended with status {code}")
+        name = f"signal {-code}"
+        with contextlib.suppress(ValueError):  # real-time signals have no name
+            name = signal.Signals(-code).name
+        text = f"was killed by {name}"
+    _send(report, text)
 
 
 def _send(report, text):
@@ -484,7 +491,7 @@ async def start_version(fork_server: ForkServer) -> VersionConnection:
 
     Raises:
         OSError: no descriptor is left.
-        UserError: the fork server has ended.
+        ForkServerEndedError: the fork server has ended.
     """
     fork = fork_server.fork()
     fork.report.setblocking(False)

@@ -15,6 +15,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import glob
 import itertools
 import math
 import pathlib
@@ -201,6 +202,7 @@ class Versions:
         self._crashed = asyncio.Event()  # one more time
         self._last_crash = -math.inf  # by the event loop's clock
         self._closing = False
+        self.watching: asyncio.Task | None = None  # of start_watching()
 
     async def start(self) -> None:
         """Load the newest version.
@@ -216,12 +218,17 @@ class Versions:
                 "it again, or remove that folder."
             )
 
-    async def watch(self, poll_secs: float) -> None:
-        """Serve the newest version of the folder, and recover it, without end.
+    def start_watching(self, poll_secs: float) -> asyncio.Task:
+        """Serve the newest version of the folder from now on, and recover it.
 
         That is an older version if the one in service has been removed. If its
-        process has ended, it is loaded again, also during another load.
+        process has ended, it is loaded again, also during another load. The
+        task `watching` ends with the error after which no version is loaded.
         """
+        self.watching = asyncio.create_task(self._watch(poll_secs))
+        return self.watching
+
+    async def _watch(self, poll_secs):
         await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
 
     async def _follow(self, poll_secs):
@@ -234,11 +241,13 @@ class Versions:
                 )
             except OSError:
                 continue  # an unmounted folder may come back
-            for gone in set(self._statuses) - set(present):
+            # One in service that has crashed may come back.
+            current = self._current().version
+            for gone in set(self._statuses) - {*present, current}:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             for version in present[-1:]:
-                is_other = version != self._current().version
+                is_other = version != current
                 if is_other and await self._may_load(version):
                     await self._load(version)
 
@@ -246,7 +255,9 @@ class Versions:
         """Load the version in service again whenever it has crashed."""
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._crashed.wait(), poll_secs)
+                await asyncio.wait_for(
+                    self._crashed.wait(), self._secs_to_look(poll_secs)
+                )
             self._crashed.clear()
             version = self._current().version
             status = self._statuses.get(version)
@@ -255,6 +266,14 @@ class Versions:
             has_ended = not status or status.state == State.END
             if has_ended and await self._may_load(version):
                 await self._load(version)
+
+    def _secs_to_look(self, poll_secs):
+        """Return the time to the next attempt to load, or to the next poll."""
+        status = self._statuses.get(self._current().version)
+        if not status or status.state != State.END:
+            return poll_secs
+        wait = status.next_attempt - asyncio.get_running_loop().time()
+        return min(wait, poll_secs) if wait > 0 else poll_secs
 
     def is_answering(self) -> bool:
         """Return whether there is a version in service that has not crashed."""
@@ -367,7 +386,9 @@ class Versions:
                 self._metrics,
                 self.is_answering(),
             )
-        except Exception as error:  # of any type: `watch` must go on
+        except version_process.ForkServerEndedError:
+            raise
+        except Exception as error:  # of any type: a later load may succeed
             same = before and before.files == present
             attempts = before.attempts + 1 if same else 1
             next_attempt = loop.time() + self._retries.interval_secs
@@ -435,8 +456,10 @@ def _files_of(folder):
     """Return paths, sizes and times of files; skip those that disappear."""
     stats = set()
     with contextlib.suppress(OSError):  # a folder has disappeared
-        for path in itertools.islice(folder.rglob("*"), _MAX_FILES):
+        # Unlike rglob(), it looks into linked folders.
+        names = glob.iglob("**", root_dir=folder, recursive=True)
+        for name in itertools.islice(names, _MAX_FILES):
             with contextlib.suppress(OSError):
-                stat = path.stat()
-                stats.add((str(path), stat.st_size, stat.st_mtime_ns))
+                stat = (folder / name).stat()
+                stats.add((name, stat.st_size, stat.st_mtime_ns))
     return frozenset(stats)

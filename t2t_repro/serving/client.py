@@ -355,8 +355,13 @@ class ExportedModel(SignatureTranslator):
 
 
 def _decoded(outputs):
-    """Convert the bytes of text outputs to strings."""
-    decode = np.vectorize(bytes.decode, otypes=[object])
+    """Convert the bytes of text outputs to strings.
+
+    Those of a SavedModel of another program may be no UTF-8.
+    """
+    decode = np.vectorize(
+        lambda text: text.decode("utf-8", "replace"), otypes=[object]
+    )
     return {
         name: decode(array) if array.dtype == object else array
         for name, array in outputs.items()

@@ -211,7 +211,7 @@ def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
     """Read a file with one token a line.
 
     Raises:
-        UserError: it cannot be read, or has none.
+        UserError: it cannot be read, has none, or one with a space.
     """
     try:
         text = pathlib.Path(path).expanduser().read_text("ascii")
@@ -219,7 +219,13 @@ def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:
         raise errors.UserError(
             f"Cannot read the tokens in {path}: {error}."
         ) from error
-    tokens = tuple(text.split())
+    lines = (line.strip() for line in text.splitlines())
+    tokens = tuple(filter(None, lines))
+    if any(len(token.split()) > 1 for token in tokens):
+        raise errors.UserError(
+            f"A line of {path} has a space, which a token cannot have. Write "
+            "one token a line."
+        )
     if not tokens:
         raise errors.UserError(
             f"{path} has no token. Write one a line, for example with "

@@ -200,12 +200,12 @@ def read_verified_card(folder: pathlib.Path) -> dict:
             "it, too, or export the model again."
         )
     card = files.read_json(path, {"files": {str: str}})
-    expected, actual = card["files"], checksums(folder)
-    for name in expected:
-        if actual.get(name) != expected[name]:
+    for name, expected in card["files"].items():
+        path = files.inside(folder, name)
+        actual = files.sha256(path) if path.is_file() else "no file"
+        if actual != expected:
             raise errors.UserError(
-                f"{files.inside(folder, name)} is damaged: sha256 is "
-                f"{actual.get(name, 'no file')} instead of {expected[name]}. "
+                f"{path} is damaged: sha256 is {actual} instead of {expected}. "
                 "Export the model again."
             )
     return card

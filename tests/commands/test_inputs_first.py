@@ -162,10 +162,12 @@ query
     --export_dir and --server; got neither
 serve --export_dir={here} --max_waiting=31
     --max_waiting=31 never has room
+serve --export_dir={here} --servable_name=
+    --servable_name is empty
 serve --export_dir={here} --port=8501
     --rest_port and --grpc_port (alias --port) are both 8501.
-query --export_dir={here}/export/1 --token_file={here}/one
-    --export_dir ignores --token_file={here}/one.
+query --export_dir={here}/export/1 --token_file={here}/token
+    --export_dir ignores --token_file={here}/token.
 {sweep} --seeds=1,b
     whole number below 2^31; got --seeds=b
 {sweep} --metric=blue
@@ -191,6 +193,7 @@ show --runs_dir={here} --hparams_set=small
 def answers(tmp_path_factory):
     """Return the folder of the inputs, and the errors of each command."""
     folder = tmp_path_factory.mktemp("inputs")
+    (folder / "token").write_text("a\n")
     (folder / "one").write_text("a b\n")
     (folder / "two").write_text("a b\nc\n")
     (folder / "latin").write_bytes(b"a\nb \xe4\n")

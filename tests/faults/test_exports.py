@@ -119,6 +119,15 @@ def files_of(version):
     return sorted(path for path in version.rglob("*") if path.is_file())
 
 
+def test_linked_folder_of_a_version_is_verified(copy, tmp_path):
+    (copy / "variables").rename(tmp_path / "variables")
+    (copy / "variables").symlink_to(tmp_path / "variables")
+    assert saved_model.read_verified_card(copy)["files"]
+    (tmp_path / "variables" / "variables.index").write_bytes(b"")
+    with pytest.raises(errors.UserError, match="variables.index is damaged"):
+        saved_model.read_verified_card(copy)
+
+
 def test_export_without_a_file_is_refused_by_client_and_server(copy):
     (copy / "fingerprint.pb").unlink()
     message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"

@@ -76,6 +76,9 @@ def test_file_of_tokens_is_read(tmp_path):
     path = tmp_path / "tokens"
     path.write_text("one\n\n two \n")
     assert connection.read_tokens(path) == ("one", "two")
+    path.write_text("one\ntwo words\n")
+    with pytest.raises(errors.UserError, match="A line of .* has a space"):
+        connection.read_tokens(path)
     path.write_text("\n")
     with pytest.raises(errors.UserError, match="has no token"):
         connection.read_tokens(path)

@@ -19,6 +19,13 @@ def echo(inputs):
     return {"outputs": texts, "batch_size": np.full(len(texts), len(texts))}
 
 
+def test_foreign_models_may_have_numbers_or_no_inputs():
+    inputs = {"inputs": [1, 2]}
+    assert batching.with_tags(inputs, {}) == inputs
+    with pytest.raises(request_errors.RequestError, match="has no inputs"):
+        batching.check_inputs({}, requests.Limits())
+
+
 class BlockedModel:
     """A model that blocks until `go` is set, and records its batches."""
 

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 import types
@@ -14,7 +15,13 @@ import pytest
 from exported_models import wait_for
 
 from t2t_repro import errors
-from t2t_repro.server import monitoring, version_process
+from t2t_repro.server import (
+    monitoring,
+    server,
+    server_settings,
+    service,
+    version_process,
+)
 from t2t_repro.server.versions import (
     LoadedVersion,
     Retries,
@@ -106,19 +113,94 @@ def test_stopped_version_is_killed_and_not_healthy(serve, monkeypatch):
 def test_crash_that_is_not_noted_yet_starts_no_load():
     """Its note may delay the load; a poll may come between the two."""
 
-    async def poll(status, seconds):
-        ended = asyncio.get_running_loop().create_future()
-        ended.set_result("was killed")
-        found = Versions("", "t2t", None, None, Retries(), None)
-        found._model = types.SimpleNamespace(version=1, ended=ended)
-        found._statuses[1] = status
+    async def poll(status, seconds, poll_secs=0.001):
+        found = crashed("", status)
         found._load = lambda version: pytest.fail(f"{version} is loaded")
-        await asyncio.wait_for(found._recover(0.001), seconds)
+        await asyncio.wait_for(found._recover(poll_secs), seconds)
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(poll(Status(State.AVAILABLE), 0.1))
+    killed = Status(State.END, "was killed")
     with pytest.raises(pytest.fail.Exception, match="1 is loaded"):
-        asyncio.run(poll(Status(State.END, "was killed"), 60))
+        asyncio.run(poll(killed, 60))
+    # The next attempt does not wait for the next look at the folder.
+    soon = killed._replace(next_attempt=time.monotonic() + 0.1)
+    with pytest.raises(pytest.fail.Exception, match="1 is loaded"):
+        asyncio.run(poll(soon, 60, poll_secs=1e6))
+
+
+def crashed(folder, status, forks=None):
+    """Return Versions, in a loop, whose version 1 has crashed."""
+    ended = asyncio.get_running_loop().create_future()
+    ended.set_result("was killed")
+    found = Versions(folder, "t2t", None, forks, Retries(), requests.Limits())
+    found._model = types.SimpleNamespace(version=1, ended=ended)
+    found._statuses[1] = status
+    return found
+
+
+def test_removed_version_that_has_crashed_keeps_its_status(tmp_path):
+    """Its attempts are counted there."""
+
+    async def follow(status):
+        found = crashed(tmp_path, status)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(found._follow(0.001), 0.1)
+        return found._statuses
+
+    status = Status(State.END, "was killed", attempts=2)
+    assert asyncio.run(follow(status)) == {1: status}
+
+
+def test_server_ends_if_it_can_load_no_version_any_more(tmp_path):
+    """Its fork server was killed, and then the version."""
+    control, its_control = socket.socketpair()
+    its_control.close()
+
+    async def serve():
+        forks = version_process.ForkServer(control)
+        found = crashed(tmp_path, Status(State.END, "was killed"), forks)
+        watching = found.start_watching(0.001)
+        await server._until(asyncio.Event(), watching)
+
+    with control, pytest.raises(errors.UserError, match="no version any more"):
+        asyncio.run(serve())
+
+
+def test_port_that_is_taken_during_the_load_is_user_error(
+    export_dir, versions_fork_server
+):
+    """By another server, which had bound it without listening."""
+    limits = requests.Limits()
+    served = service.Service(export_dir, "t2t", limits, versions_fork_server)
+
+    async def run(port):
+        settings = server_settings.Settings(
+            ports=server_settings.Ports(port, 0)
+        )
+        async with server.running(served, settings):
+            pytest.fail("both listen")
+
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+
+        async def load():
+            other.listen()
+
+        served.versions.start = load
+        with pytest.raises(errors.UserError, match="Cannot listen on 127.0.0"):
+            asyncio.run(run(other.getsockname()[1]))
+
+
+def test_end_by_a_signal_without_a_name_is_reported():
+    process = subprocess.Popen(["sleep", "600"])
+    receiver, report = socket.socketpair()
+    process.send_signal(signal.SIGRTMIN + 1)
+    with receiver:
+        version_process._report(process.pid, report)
+        assert receiver.recv(100) == b"was killed by signal 35"
+    process.returncode = -35  # it has been waited for
 
 
 def test_crashed_version_is_loaded_again_beside_a_load_without_end(

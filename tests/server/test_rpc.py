@@ -239,3 +239,5 @@ def test_options_of_grpc_override_ours(serve):
         assert found.startswith("RESOURCE_EXHAUSTED")
     with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
         server_settings.parse_grpc_options(["grpc.x"])
+    with pytest.raises(errors.UserError, match="at most 2147483647; got 'x=2"):
+        server_settings.parse_grpc_options(["x=2147483648"])

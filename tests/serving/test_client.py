@@ -105,6 +105,11 @@ def test_server_error_reaches_the_user(server, protocol, suffix, lines, words):
         remote.translate(lines)
 
 
+def test_text_of_a_foreign_model_may_be_no_utf8():
+    outputs = {"outputs": np.array([b"a\xff", b"\xc3\xa4"], object)}
+    assert client._decoded(outputs)["outputs"].tolist() == ["a\ufffd", "ä"]
+
+
 def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
     monkeypatch.setattr(client.time, "sleep", None)  # of the retries
     for url, words in (
