@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
+from t2t_repro.runs import checkpoint_files
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
@@ -44,7 +45,15 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
     averaged = checkpoints.average(paths, run.averaged_folder)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
-    common_flags.print_next("evaluate", "--split=test")
+    if run.hparams.ema_decay:
+        print(
+            "Note: these are the weights of the steps, not the moving averages "
+            "of ema_decay, which validations measure."
+        )
+    flags = ["--split=test"]
+    if checkpoint_files.list_checkpoints(run.averaged_folder)[-1] != averaged:
+        flags.append(f"--checkpoint_path={averaged}")
+    common_flags.print_next("evaluate", *flags)
 
 
 def _choose():

@@ -166,6 +166,13 @@ def bind(
     """
     values = parse(target, text, setting, num_given=num_given)
     _require_all(target, values, setting, num_given)
+    try:
+        inspect.signature(target).bind(*[None] * num_given, **values)
+    except TypeError as error:
+        raise errors.UserError(
+            f"{target.__name__} must take {num_given} arguments beside those "
+            f"of {setting}: {error}. Correct its parameters."
+        ) from error
     return functools.partial(target, **values)
 
 

@@ -91,7 +91,7 @@ class ByteNet(seq2seq.EmbeddingSeq2Seq):
         d, k = hparams.hidden_size // 2, hparams.kernel_width
         # Convolutions of a block: 2d -> d, k d -> d, d -> 2d.
         stack = len(hparams.dilations) * (2 + k + 2) * d * d
-        columns = hparams.target_ratio * source_length + hparams.target_offset
+        columns = mean_columns(source_length, hparams)
         softmax = target_length * hparams.hidden_size * self.vocab_size
         return 2.0 * ((columns + target_length) * stack + softmax)
 
@@ -264,7 +264,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
     def flops(self, source_length: float, target_length: float) -> float:
         hparams = self.hparams
         maps, taps = hparams.hidden_size, hparams.kernel_length
-        columns = hparams.target_ratio * source_length + hparams.target_offset
+        columns = mean_columns(source_length, hparams)
         steps = (hparams.encoder_steps or columns) + target_length
         # Gates and candidate: 3 m filters that see taps, rows and m maps.
         cell = taps * hparams.kernel_width * maps * 3 * maps
@@ -311,6 +311,12 @@ def column_counts(lengths: Tensor, hparams: Any) -> Tensor:
     counts = (thousandths + 999) // 1000 + hparams.target_offset
     larger = max if isinstance(counts, int) else ops.maximum
     return larger(counts, lengths)
+
+
+def mean_columns(length: float, hparams: Any) -> float:
+    """Return column_counts() of a mean length, without rounding."""
+    columns = hparams.target_ratio * length + hparams.target_offset
+    return max(columns, length)
 
 
 def visible_columns(inputs: Tensor, hparams: Any) -> Tensor:

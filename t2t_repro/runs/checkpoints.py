@@ -514,7 +514,7 @@ def average(
     """Write the mean of the weights of `paths` (section 6.1).
 
     Returns:
-        folder/ckpt-STEP, with the last step of `paths`. The file
+        folder/ckpt-STEP, with the highest step of `paths`. The file
         ckpt-STEP.json beside it names the checkpoints.
 
     Raises:
@@ -530,7 +530,7 @@ def average(
         )
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
-    average_path = folder / f"ckpt-{checkpoint_files.step_of(paths[-1])}"
+    average_path = folder / f"ckpt-{max(map(checkpoint_files.step_of, paths))}"
     # One variable at a time: memory holds all means but only one sum.
     means = {
         name: tf.Variable(_mean(readers, name))

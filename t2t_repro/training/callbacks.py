@@ -147,7 +147,8 @@ class Callbacks:
 
     def _epoch(self, step):
         """Return the epoch of the first pair of a step, both from 1."""
-        return 1 + int((step - 1) / self._steps_per_epoch)
+        # A quotient of two rounded numbers may be just below a whole one.
+        return 1 + int((step - 1) / self._steps_per_epoch + 1e-9)
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks; log their errors."""

@@ -20,7 +20,13 @@ from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.runtime import devices, keras_compat
-from t2t_repro.training import losses, model_check, optimizer, train_loop
+from t2t_repro.training import (
+    losses,
+    model_check,
+    optimizer,
+    schedules,
+    train_loop,
+)
 from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options, Task
@@ -81,7 +87,7 @@ def train(
             folder,
             task.vocabularies,
             task.plan.rows_per_batch,
-        ) | {"options": _options_of_steps(options, run_folder, stored)}
+        ) | {"options": _options_of_steps(options, hparams, run_folder, stored)}
         if not options.dry_run:
             _write_run_json(
                 worker, run_folder, settings, task, options, strategy
@@ -198,10 +204,11 @@ def _continue_options(options, stored):
     return dataclasses.replace(options, keep_best_checkpoints=number)
 
 
-def _options_of_steps(options, folder, stored):
+def _options_of_steps(options, hparams, folder, stored):
     """Return options for run.json: those of the last session with a step."""
     saved = checkpoint_files.saved(folder) if stored else []
-    if saved and checkpoint_files.step_of(saved[-1]) >= options.train_steps:
+    last = options.resolved(hparams).train_steps
+    if saved and checkpoint_files.step_of(saved[-1]) >= last:
         return stored.get("options", options.given())
     return options.given()
 
@@ -228,7 +235,7 @@ def _check(problem, hparams, options):
 
 def _check_by_running(problem, hparams, options):
     """Run an update of a small matrix, and a small model of a user."""
-    optimizer.check(hparams)
+    optimizer.check(hparams, options.train_steps)
     model = registry.models[hparams.model].value
     if not model.__module__.startswith("t2t_repro."):  # tests check ours
         model_check.check(
@@ -346,13 +353,12 @@ def notes_on_settings(
             f"keeps {kept}. To average {averaged}, keep as many."
         )
     steps = options.train_steps or hparams.train_steps
-    is_own = hparam.is_own_schedule(hparams.learning_rate_schedule)
-    if steps != hparams.train_steps and not is_own:
+    if steps != hparams.train_steps and schedules.has_end(hparams):
         yield (
             f"--train_steps={steps} does not change the schedule "
             f"{hparams.learning_rate_schedule}, which is for "
-            f"{hparams.train_steps:,} steps by default. --hparams=train_steps="
-            f"{steps} changes both."
+            f"{hparams.train_steps:,} steps by default. In a new run, "
+            f"--hparams=train_steps={steps} changes both."
         )
 
 

@@ -34,9 +34,12 @@ from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
 CROSS_ENTROPY = "cross_entropy"
 _SETTING = "hparam loss"
 _GIVEN = 4  # arguments of a loss: batch, states, output layer, rng
-# Figures of training and of validations, which terms must not replace.
+# Figures of training and of validations, which losses must not replace.
 _FIGURES = frozenset(
-    "loss perplexity accuracy padding gradient_norm learning_rate".split()
+    "step loss loss_minus_smoothing_constant perplexity accuracy padding "
+    "gradient_norm learning_rate updates_left_out tokens_per_second "
+    "steps_per_second share_of_peak host_memory_gb device_memory_gb "
+    "compilations".split()
 )
 # Takes a batch's row features with "cross_attention", the attention weights
 # [B, H, T, L] of each decoder layer; states [B, T, E], the model's output layer
@@ -144,8 +147,8 @@ def _terms(returned, batch):
             AuxiliaryLoss(name, _sum(value, batch), per)
             for name, (value, per) in returned.items()
         ]
-        if not found or _FIGURES & returned.keys():
-            raise ValueError(f"names must not be in {sorted(_FIGURES)}")
+        if not found:
+            raise ValueError("no loss")
         return found
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.UserError(
@@ -175,10 +178,16 @@ def divided(
     """Return {name: [] float32}, sums divided by the counts of a whole batch.
 
     Raises:
-        UserError: a loss names another denominator.
+        UserError: a loss names another denominator, or has the name of
+            another figure.
     """
-    result = {}
+    result: dict[str, tf.Tensor] = {}
     for loss in losses:
+        if loss.name in _FIGURES or loss.name in registry.metrics:
+            raise errors.UserError(
+                f"A loss must not have the name {loss.name!r}, which is that "
+                "of another figure. Rename it."
+            )
         if loss.per not in counts:
             raise errors.UserError(
                 f"The loss {loss.name!r} must be per one of {tuple(counts)}; "

@@ -114,18 +114,19 @@ class Adam(keras.optimizers.Adam):
         )
 
 
-def check(hparams: hparam.HParams) -> None:
+def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
     """Refuse an optimizer, a schedule or arguments that Keras does not accept.
 
     Commands call it before any work. hparam.py cannot check this: it reads
     settings without importing Keras. One update of a small matrix reveals
-    arguments that a constructor accepts and an update does not.
+    arguments that a constructor accepts and an update does not. `train_steps`
+    is that of schedules.check().
 
     Raises:
         UserError: names the setting, what was given and what is known.
     """
     cls = look_up(hparams.optimizer)
-    schedules.check(hparams)
+    schedules.check(hparams, train_steps)
     with keras.name_scope("layer"):
         weight = keras.Variable(ops.eye(2), name="kernel")
     built = build(hparams, [weight])

@@ -101,8 +101,8 @@ class FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
-class PeakRate(NamedTuple):
-    """Highest learning rate of a training run."""
+class Extreme(NamedTuple):
+    """Highest or lowest learning rate of a training run."""
 
     rate: float
     step: int  # first update with this rate, counted from 1
@@ -151,8 +151,19 @@ def build(
     return arguments.construct(cls, values, _ARGUMENTS)
 
 
-def check(hparams: hparam.HParams) -> None:
-    """Refuse a schedule that cannot be computed, or has no rate above 0.
+def has_end(hparams: hparam.HParams) -> bool:
+    """Return whether a schedule may depend on hparams.train_steps."""
+    built = build(hparams)
+    other = build(dataclasses.replace(hparams, train_steps=1 << 30))
+    is_function = isinstance(built, FunctionSchedule)
+    return is_function or built.get_config() != other.get_config()
+
+
+def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
+    """Refuse a schedule that cannot be computed, or has wrong rates.
+
+    The highest must be above 0, and none below, in a training of `train_steps`;
+    None: as many as hparams say.
 
     Raises:
         UserError: names the setting, what was given and what is known.
@@ -165,7 +176,8 @@ def check(hparams: hparam.HParams) -> None:
         rate = learning_rate(hparams, 1)  # errors are shorter than in peak()
         if rate.shape != ():
             raise ValueError(f"a rate is one number, not of {rate.shape}")
-        highest = peak(hparams).rate
+        highest = peak(hparams, train_steps).rate
+        lowest = _lowest(hparams, train_steps)
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if not (math.isfinite(highest) and highest > 0):
@@ -174,6 +186,12 @@ def check(hparams: hparam.HParams) -> None:
             f"highest is {highest}. Correct {_ARGUMENTS}="
             f"{hparams.learning_rate_schedule_arguments}."
         )
+    if lowest.rate < 0:
+        raise errors.UserError(
+            f"Learning rates of {cls.__name__} must not be below 0; that of "
+            f"step {lowest.step:,} is {lowest.rate:.3g}. Correct the schedule "
+            "or its arguments, or train fewer steps."
+        )
 
 
 def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
@@ -181,7 +199,7 @@ def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
     return ops.cast(build(hparams)(step - 1), "float32")
 
 
-def peak(hparams: hparam.HParams, train_steps: int | None = None) -> PeakRate:
+def peak(hparams: hparam.HParams, train_steps: int | None = None) -> Extreme:
     """Return the highest learning rate of a training run of `train_steps`.
 
     None: as many as the warm-up needs, or hparams.train_steps for a schedule of
@@ -194,16 +212,29 @@ def peak(hparams: hparam.HParams, train_steps: int | None = None) -> PeakRate:
         last = train_steps or warmup + 1
         steps = sorted({min(step, last) for step in (1, warmup, warmup + 1)})
         rates = [float(learning_rate(hparams, step)) for step in steps]
-        return PeakRate(max(rates), steps[rates.index(max(rates))])
+        return Extreme(max(rates), steps[rates.index(max(rates))])
+    return _highest(build(hparams), train_steps or hparams.train_steps)
+
+
+def _lowest(hparams, train_steps):
+    if hparam.is_own_schedule(hparams.learning_rate_schedule):
+        return Extreme(0.0, 1)  # a bound
     schedule, last = build(hparams), train_steps or hparams.train_steps
-    stride = -(-last // _MAX_STEPS)
-    best, _ = _highest(schedule, np.arange(0, last, stride))
-    nearby = np.arange(max(best - stride, 0), min(best + stride + 1, last))
-    best, rate = _highest(schedule, nearby)
-    return PeakRate(rate, best + 1)
+    found = _highest(lambda iteration: -schedule(iteration), last)
+    return found._replace(rate=-found.rate)
 
 
-def _highest(schedule, iterations):
+def _highest(schedule, train_steps):
+    """Return the highest rate of so many steps, and the first with it."""
+    stride = -(-train_steps // _MAX_STEPS)
+    best, _ = _highest_of(schedule, np.arange(0, train_steps, stride))
+    end = min(best + stride + 1, train_steps)
+    nearby = np.arange(max(best - stride, 0), end)
+    best, rate = _highest_of(schedule, nearby)
+    return Extreme(rate, best + 1)
+
+
+def _highest_of(schedule, iterations):
     """Return the first iteration with the highest rate, and that rate."""
     rates = ops.convert_to_numpy(
         ops.vectorized_map(

@@ -193,8 +193,8 @@ def batch_loss(
             cross-entropy is computed.
 
     Raises:
-        UserError: a loss names another denominator, or is not as
-            training.losses says.
+        UserError: a loss names another denominator or has the name of another
+            figure, or is not as training.losses says.
     """
     hidden = model.hidden_states(batch, rng)
     sums = losses.cross_entropy(
@@ -219,6 +219,11 @@ def batch_loss(
         rng,
     )
     shares = losses.divided(terms, counts)
+    if same := shares.keys() & auxiliary.keys():
+        raise errors.UserError(
+            f"Both the model and the hparam loss have a loss {min(same)!r}. "
+            "Rename one of the two."
+        )
     return sums._replace(
         smoothed=sum(shares.values()) * counts["target_tokens"],
         auxiliary=auxiliary,

@@ -75,6 +75,9 @@ def test_flops_of_bytenet_are_those_of_the_matrix_products(build):
     model = build("bytenet", target_offset=1)
     blocks = 2 * 7 * 16
     assert model.flops(5, 6) == 2.0 * ((7 + 6) * blocks + 6 * 8 * V)
+    # No fewer columns than subwords.
+    model = build("bytenet", target_ratio=0.5)
+    assert model.flops(5, 6) == 2.0 * ((5 + 6) * blocks + 6 * 8 * V)
 
 
 def test_outputs_have_at_most_as_many_subwords_as_columns(build):

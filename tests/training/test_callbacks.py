@@ -85,6 +85,8 @@ def test_epochs_begin_with_their_first_whole_step():
         ("epoch", 3, 6),
         ("epoch end", 3, 8),
     ]
+    # 35 steps are 15 epochs, but 35 / (392 / 168) < 15.
+    assert observed(steps_per_epoch=392 / 168)._epoch(36) == 16
 
 
 def test_loop_calls_callbacks_in_order_with_values_of_the_step(

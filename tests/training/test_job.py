@@ -166,5 +166,8 @@ def test_run_without_its_run_json_has_the_given_options(run):
     save(run, 8)
     given = options.Options(train_steps=8)
     stored = {"options": {"train_steps": 9}}
-    assert job._options_of_steps(given, run, None) == given.given()
-    assert job._options_of_steps(given, run, stored) == stored["options"]
+    assert job._options_of_steps(given, BASE, run, None) == given.given()
+    assert job._options_of_steps(given, BASE, run, stored) == stored["options"]
+    # By default, base has more steps than 8.
+    default = options.Options()
+    assert job._options_of_steps(default, BASE, run, stored) == {}

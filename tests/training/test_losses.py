@@ -14,7 +14,7 @@ from t2t_repro.data import batches, corpus
 from t2t_repro.data.corpus import ALIGNMENTS
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building
-from t2t_repro.models.seq2seq import HiddenStates
+from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
 from t2t_repro.training import losses, step
 
 pytestmark = pytest.mark.usefixtures("toys")
@@ -86,7 +86,8 @@ def test_terms_have_denominators_of_their_own(model):
     [
         ("returned:kind=number", "A loss must return {name: "),
         ("returned:kind=empty", "A loss must return"),
-        ("returned:kind=figure", r"names must not be in \['accuracy', "),
+        ("returned:kind=figure", "must not have the name 'perplexity'"),
+        ("too_few", "must take 4 arguments .* too many positional arguments"),
         ("returned:kind=denominator", "'other' must be per one of .*'words'"),
         ("returned:kind=states", r"the shape \(3, 4, 5\)"),
         ("returned:kind=columns", r"\(3, 1\) and \(3, 4\) are incompatible"),
@@ -95,6 +96,16 @@ def test_terms_have_denominators_of_their_own(model):
 def test_wrong_losses_are_refused(model, text, message):
     with pytest.raises(errors.UserError, match=message):
         _loss(model, text)
+
+
+def test_loss_named_as_one_of_the_model_is_refused(model):
+    load = AuxiliaryLoss("cross_entropy", tf.constant(1.0), "sentences")
+    hidden = HiddenStates(tf.constant(model.states), (load,))
+    own = types.SimpleNamespace(
+        **vars(model) | {"hidden_states": lambda batch, rng: hidden}
+    )
+    with pytest.raises(errors.UserError, match="Both the model and the hparam"):
+        _loss(own, "cross_entropy+focal")
 
 
 GUIDED = "cross_entropy+guided_alignment:weight=0.5:layer=1:head=2"

@@ -212,3 +212,23 @@ def test_rate_of_several_numbers_is_refused(base):
     registry.schedules.register("pair")(lambda done, hparams: [done, done])
     with pytest.raises(errors.UserError, match="a rate is one number, not of"):
         schedules.check(_with(base, "pair"))
+
+
+def test_negative_rate_of_a_training_is_refused_with_its_step(base, registries):
+    registries.schedules.register("falling")(lambda done, hparams: 8.0 - done)
+    schedules.check(_with(base, "falling"), 9)
+    with pytest.raises(errors.UserError, match=r"of step 12 is -3\. .*fewer"):
+        schedules.check(_with(base, "falling"), 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("noam", "", False),
+        ("cosine_decay", "", True),
+        ("cosine_decay", "decay_steps=100", False),
+        ("piecewise_constant_decay", "boundaries=5:values=1/0.5", False),
+    ],
+)
+def test_schedules_that_end_with_the_training(base, name, arguments, expected):
+    assert schedules.has_end(_with(base, name, arguments)) == expected

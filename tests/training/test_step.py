@@ -46,7 +46,7 @@ class TinyModel:
         is_real = tf.cast(batch["targets_segment"] > 0, tf.float32)
         squares = tf.reduce_sum(states**2, -1) * is_real
         auxiliary = AuxiliaryLoss(
-            "squares", tf.reduce_sum(squares), "target_tokens"
+            "norms", tf.reduce_sum(squares), "target_tokens"
         )
         return HiddenStates(states, (auxiliary,))
 
