@@ -13,7 +13,8 @@ number; `pooled` says that its figures are about as noisy as each other.
 Results are in scripts/results/claims: a folder with a file for each row and
 seed, or a JSON file with {figure: [value for each seed]}, or one value if it is
 exact, and perhaps a "table" in Markdown. Without them, a claim is "not run". An
-experiment with a picture names it and its caption.
+experiment with a picture names it and its caption; that of rows has their
+curves.
 """
 
 import functools
@@ -25,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import pyplot
 from scipy import stats
 
 from scripts.paper import verdicts
@@ -557,8 +559,33 @@ def _needed(judged):
     return text
 
 
+def plot_curves(rows: Mapping[str, Sequence[dict]], path: pathlib.Path) -> None:
+    """Plot the perplexity of all validations of {row: its seeds} over FLOPs."""
+    figure, axis = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    for color, (name, seeds) in enumerate(rows.items()):
+        for number, seed in enumerate(seeds):
+            curve = seed["figures"]["curve"]
+            flops = seed["figures"]["training_flops"] / curve[-1]["step"]
+            axis.loglog(
+                [flops * entry["step"] for entry in curve],
+                [entry["perplexity"] for entry in curve],
+                f"C{color}",
+                label=None if number else name,
+            )
+    axis.set(xlabel="FLOPs", ylabel="perplexity", xlim=(1e12, None))
+    axis.grid(which="both", alpha=0.3)
+    axis.legend()
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
+
+
 def main():
     judged = {each: judge(each, RESULTS) for each in read_list()[1]}
+    for experiment in judged:
+        folder = RESULTS / experiment.results
+        if experiment.picture and folder.is_dir():
+            rows = _read_rows(experiment, folder)
+            plot_curves(rows, PAGE.parent / experiment.picture[1])
     files.write_text(PAGE, lay_out(judged, RESULTS))
     print(f"{PAGE} is written.")
 

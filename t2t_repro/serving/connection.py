@@ -46,17 +46,18 @@ def parse(server: str) -> tuple[str, int]:
     Raises:
         UserError: `server` does not have this form.
     """
-    host, _, port = server.rpartition(":")
-    host = host.strip("[]")
+    name, _, port = server.rpartition(":")
+    host = name.strip("[]")
     if (
         not host
         or "/" in host
+        or (":" in host and name != f"[{host}]")
         or not _PORT.fullmatch(port)
         or int(port) > 65_535
     ):
         raise errors.UserError(
-            "A server is HOST:PORT, such as 127.0.0.1:8500, without http://, "
-            f"and PORT is at most 65535; got {server!r}."
+            "A server is HOST:PORT, such as 127.0.0.1:8500 or [::1]:8500, "
+            f"without http://, and PORT is at most 65535; got {server!r}."
         )
     return host, int(port)
 

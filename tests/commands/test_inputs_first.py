@@ -156,7 +156,7 @@ evaluate --output_dir={run} --verbose=maybe
 evaluate --output_dir={run} --data_dir={here}
     There is no data in {here}
 query --server=http://127.0.0.1:8501 --inputs=a
-    such as 127.0.0.1:8500, without http://, and PORT is at most 65535; got
+    or [::1]:8500, without http://, and PORT is at most 65535; got
     'http://127.0.0.1:8501'.
 query
     --export_dir and --server; got neither

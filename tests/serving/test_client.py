@@ -65,6 +65,7 @@ def test_url_names_protocol_server_model_and_version(url, address):
         ("grpc://h:1/m/versions/x", "/versions/NUMBER or /labels/LABEL"),
         ("grpc://h/m", "A server is HOST:PORT.* got 'h'"),
         ("http://h:99999", "A server is HOST:PORT.* got 'h:99999'"),
+        ("grpc://::1:1", "A server is HOST:PORT.* got '::1:1'"),
     ],
 )
 def test_other_url_is_an_error(url, message):
