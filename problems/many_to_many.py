@@ -173,6 +173,8 @@ class ManyToMany(Problem):
     ) -> "ManyToMany":
         source, _, target = target_language.rpartition("-")  # perhaps "en-de"
         given = source_language or source, target
+        if source not in ("", given[0]):
+            given = source_language, target_language  # unknown
         known = (*self._trained, *self._untrained)
         if not any(matches_direction(pair, given) for pair in known):
             raise errors.UserError(

@@ -83,6 +83,13 @@ class Model(translation.Translator):
         """
         lines = translation.require_lines(lines)
         source, target = self._normalizers(target_language)
+        if "return_beams" in search:
+            raise errors.UserError(
+                "return_beams follows from n_best; got return_beams="
+                f"{search['return_beams']!r}. Give n_best=…, the number of "
+                "translations."
+            )
+        search["return_beams"] = bool(n_best != 1)
         hparams = self._search(search, n_best)
         translator = self._translator_of(hparams, len(self.keras_models))
         starts = [""] * len(lines)
@@ -127,7 +134,7 @@ class Model(translation.Translator):
         """
         source, _ = self._normalizers(target_language)
         (line,) = translation.require_lines([line])
-        hparams = self._search(search)
+        hparams = self._search(search | {"return_beams": False})
         return self._translator_of(hparams, 1).attention(source(line))
 
     def evaluate(
@@ -179,14 +186,7 @@ class Model(translation.Translator):
         return self._translator(hparams, num_models, (*definitions, *versions))
 
     def _search(self, changes, n_best=1):
-        if "return_beams" in changes:
-            raise errors.UserError(
-                "return_beams follows from n_best; got return_beams="
-                f"{changes['return_beams']!r}. Give n_best=…, the number of "
-                "translations."
-            )
-        several = {"return_beams": bool(n_best != 1)}
-        hparams = self.run.search.override(changes | several)
+        hparams = self.run.search.override(changes)
         translation.require_beams(n_best, hparams.beam_size)
         return hparams
 

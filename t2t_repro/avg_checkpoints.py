@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
+from t2t_repro.io import storage
 from t2t_repro.runs import checkpoint_files
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def main(chosen: tuple["Run", list[pathlib.Path]]) -> None:
         )
     flags = ["--split=test"]
     if checkpoint_files.list_checkpoints(run.averaged_folder)[-1] != averaged:
-        flags.append(f"--checkpoint_path={averaged}")
+        flags.append(f"--checkpoint_path={storage.name_of(averaged)}")
     common_flags.print_next("evaluate", *flags)
 
 

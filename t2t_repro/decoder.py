@@ -58,7 +58,7 @@ def _check():
     split = problem.line_splitter(
         run.vocabularies.source, options.split_sentences
     )
-    options.check_outputs(model.decode_hparams.paths.values())
+    options.check_outputs(model.decode_hparams.rule_files.values())
     total = options.count_lines(problem)
     return functools.partial(_decode, options, model, split, total)
 

@@ -150,7 +150,8 @@ def _read_texts() -> Texts:
         run = model.run
     elif flags.FLAGS.output_dir:
         run = common_flags.open_run()
-    options.check_output(model.decode_hparams.paths.values() if model else ())
+    search = model and model.decode_hparams
+    options.check_output(search.rule_files.values() if search else ())
     test_set: str | TestSet = options.split
     if options.references or options.sources:
         test_set = test_sets.from_files(options.references, options.sources)

@@ -402,14 +402,19 @@ class DecodeHParams(fields.Settings):
         return {n: path for n, path in found.items() if os.path.exists(path)}
 
     @property
+    def rule_files(self) -> dict[str, pathlib.Path]:
+        """Files that arguments of rules name.
+
+        Those of rerankers, such as language=de, may be files by chance.
+        """
+        named = dataclasses.replace(self, rerank="").paths
+        return {name: path for name, path in named.items() if path.is_file()}
+
+    @property
     def checksums(self) -> dict[str, str]:
         """{name: sha256} of the files that arguments of rules name."""
-        # Those of rerankers, such as language=de, may be files by chance.
-        rules_alone = dataclasses.replace(self, rerank="")
         return {
-            name: files.sha256(path)
-            for name, path in rules_alone.paths.items()
-            if path.is_file()
+            name: files.sha256(path) for name, path in self.rule_files.items()
         }
 
     @property

@@ -105,7 +105,7 @@ def _state(row, job, options):
         if not options.budget_flops:  # whose steps only the data tells
             rows.read_finished(path, job.settings(row))
     except errors.UserError:
-        return "  has a file of another training"
+        return "  has a file that does not fit"
     return "  finished"
 
 

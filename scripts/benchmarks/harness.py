@@ -14,7 +14,6 @@ import sys
 import time
 
 import numpy as np
-from absl import flags
 
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
@@ -33,8 +32,10 @@ _RESULTS = []
 _PROBE = "--probe"
 
 
-def define_sizes(*default: str) -> flags.FlagHolder:
+def define_sizes(*default):
     """Define --sizes, of which MODEL_SIZES has the names."""
+    from absl import flags  # which the peers' Pythons may lack
+
     names = ", ".join(MODEL_SIZES)
     holder = flags.DEFINE_list("sizes", list(default), f"Of {names}.")
     flags.register_validator(

@@ -152,7 +152,7 @@ class MinimumBayesRisk(Reranker):
             raise errors.UserError(
                 f"{metric} cannot compare any two outputs, so that it cannot "
                 f"rerank; got {_SETTING}=mbr:metric={metric}. Name another "
-                f"metric. It said: {error}"
+                "metric."
             ) from error
 
     @property

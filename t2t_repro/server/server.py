@@ -84,11 +84,11 @@ async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
     except BaseException:
         await web_side.close()
         raise
-    watching = service.versions.start_watching(settings.poll_secs)
+    service.versions.start_watching(settings.poll_secs)
     try:
         yield ports
     finally:
-        watching.cancel()
+        service.versions.watching.cancel()
         try:
             await asyncio.wait_for(
                 _finish(grpc_server, web_side, service, settings.grace_secs),

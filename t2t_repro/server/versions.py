@@ -202,7 +202,7 @@ class Versions:
         self._crashed = asyncio.Event()  # one more time
         self._last_crash = -math.inf  # by the event loop's clock
         self._closing = False
-        self.watching: asyncio.Task | None = None  # of start_watching()
+        self.watching: asyncio.Task  # of start_watching()
 
     async def start(self) -> None:
         """Load the newest version.
@@ -218,15 +218,14 @@ class Versions:
                 "it again, or remove that folder."
             )
 
-    def start_watching(self, poll_secs: float) -> asyncio.Task:
+    def start_watching(self, poll_secs: float) -> None:
         """Serve the newest version of the folder from now on, and recover it.
 
         That is an older version if the one in service has been removed. If its
         process has ended, it is loaded again, also during another load. The
-        task `watching` ends with the error after which no version is loaded.
+        task `watching` ends with an error if none can be loaded any more.
         """
         self.watching = asyncio.create_task(self._watch(poll_secs))
-        return self.watching
 
     async def _watch(self, poll_secs):
         await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
@@ -272,8 +271,10 @@ class Versions:
         status = self._statuses.get(self._current().version)
         if not status or status.state != State.END:
             return poll_secs
+        if status.attempts > self._retries.max_count:
+            return poll_secs
         wait = status.next_attempt - asyncio.get_running_loop().time()
-        return min(wait, poll_secs) if wait > 0 else poll_secs
+        return min(max(wait, 0.0), poll_secs)
 
     def is_answering(self) -> bool:
         """Return whether there is a version in service that has not crashed."""
@@ -386,9 +387,10 @@ class Versions:
                 self._metrics,
                 self.is_answering(),
             )
-        except version_process.ForkServerEndedError:
-            raise
         except Exception as error:  # of any type: a later load may succeed
+            is_lost = isinstance(error, version_process.ForkServerEndedError)
+            if is_lost and not self.is_answering():
+                raise
             same = before and before.files == present
             attempts = before.attempts + 1 if same else 1
             next_attempt = loop.time() + self._retries.interval_secs

@@ -365,7 +365,8 @@ def finished_rows(table: Table, job: Job) -> list[dict[str, Any]]:
 
 def _read(file):
     """Return the content of a row's file, with later hparams as before."""
-    return run_json.with_defaults(files.read_json(file))
+    stored = files.read_json(file, {"seed": int, "hparams": dict})
+    return run_json.with_defaults(stored)
 
 
 def _differences(stored, wanted):

@@ -27,6 +27,7 @@ from t2t_repro.data.corpus import ALIGNMENTS
 from t2t_repro.decoding.translation import layer_index
 from t2t_repro.io import arguments
 from t2t_repro.layers.randomness import Rng
+from t2t_repro.metrics.metric import RESERVED
 from t2t_repro.models.seq2seq import AuxiliaryLoss
 from t2t_repro.runtime.keras_compat import Tensor
 from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
@@ -35,12 +36,12 @@ CROSS_ENTROPY = "cross_entropy"
 _SETTING = "hparam loss"
 _GIVEN = 4  # arguments of a loss: batch, states, output layer, rng
 # Figures of training and of validations, which losses must not replace.
-_FIGURES = frozenset(
-    "step loss loss_minus_smoothing_constant perplexity accuracy padding "
-    "gradient_norm learning_rate updates_left_out tokens_per_second "
-    "steps_per_second share_of_peak host_memory_gb device_memory_gb "
-    "compilations".split()
-)
+_FIGURES = {
+    *RESERVED,
+    *"loss_name loss_minus_smoothing_constant padding gradient_norm "
+    "learning_rate updates_left_out tokens_per_second steps_per_second "
+    "share_of_peak host_memory_gb device_memory_gb compilations".split(),
+}
 # Takes a batch's row features with "cross_attention", the attention weights
 # [B, H, T, L] of each decoder layer; states [B, T, E], the model's output layer
 # and the state of random numbers (None in validations). It returns {name:
@@ -186,7 +187,7 @@ def divided(
         if loss.name in _FIGURES or loss.name in registry.metrics:
             raise errors.UserError(
                 f"A loss must not have the name {loss.name!r}, which is that "
-                "of another figure. Rename it."
+                "of a metric or another figure. Rename it."
             )
         if loss.per not in counts:
             raise errors.UserError(

@@ -116,21 +116,15 @@ def build(
     Raises:
         UserError: unknown schedule, or wrong arguments of one that is not ours.
     """
-    name = hparams.learning_rate_schedule
-    if hparam.is_own_schedule(name) and name not in registry.schedules:
+    cls, text = _look_up(hparams), hparams.learning_rate_schedule_arguments
+    if cls is Schedule:
         return Schedule(
-            name,
+            hparams.learning_rate_schedule,
             hparams.learning_rate_constant,
             hparams.learning_rate_warmup_steps,
             hparams.hidden_size,
             hparams.learning_rate_decay_steps,
         )
-    library = keras.optimizers.schedules
-    known = arguments.subclasses(library, library.LearningRateSchedule)
-    known |= dict.fromkeys(("noam", *hparam.SCHEDULE_FACTORS), Schedule)
-    own = {entry.name: entry.value for entry in registry.schedules}
-    cls = arguments.look_up("hparam learning_rate_schedule", name, known, own)
-    text = hparams.learning_rate_schedule_arguments
     if not isinstance(cls, type):
         function = arguments.bind(cls, text, _ARGUMENTS, num_given=2)
         return FunctionSchedule(function, hparams)
@@ -151,18 +145,33 @@ def build(
     return arguments.construct(cls, values, _ARGUMENTS)
 
 
+def _look_up(hparams):
+    """Return the class of a schedule, or a registered function."""
+    name = hparams.learning_rate_schedule
+    if hparam.is_own_schedule(name) and name not in registry.schedules:
+        return Schedule
+    library = keras.optimizers.schedules
+    known = arguments.subclasses(library, library.LearningRateSchedule)
+    known |= dict.fromkeys(("noam", *hparam.SCHEDULE_FACTORS), Schedule)
+    own = {entry.name: entry.value for entry in registry.schedules}
+    return arguments.look_up("hparam learning_rate_schedule", name, known, own)
+
+
 def has_end(hparams: hparam.HParams) -> bool:
     """Return whether a schedule may depend on hparams.train_steps."""
-    built = build(hparams)
-    other = build(dataclasses.replace(hparams, train_steps=1 << 30))
-    is_function = isinstance(built, FunctionSchedule)
-    return is_function or built.get_config() != other.get_config()
+    cls, text = _look_up(hparams), hparams.learning_rate_schedule_arguments
+    if not isinstance(cls, type):
+        return True  # a function of hparams
+    given = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
+    return cls is not Schedule and "decay_steps" in (
+        arguments.parameters(cls).keys() - given
+    )
 
 
 def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
     """Refuse a schedule that cannot be computed, or has wrong rates.
 
-    The highest must be above 0, and none below, in a training of `train_steps`;
+    The highest must be above 0, and none below in a training of `train_steps`;
     None: as many as hparams say.
 
     Raises:
@@ -176,7 +185,7 @@ def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
         rate = learning_rate(hparams, 1)  # errors are shorter than in peak()
         if rate.shape != ():
             raise ValueError(f"a rate is one number, not of {rate.shape}")
-        highest = peak(hparams, train_steps).rate
+        highest = peak(hparams).rate
         lowest = _lowest(hparams, train_steps)
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
@@ -213,33 +222,31 @@ def peak(hparams: hparam.HParams, train_steps: int | None = None) -> Extreme:
         steps = sorted({min(step, last) for step in (1, warmup, warmup + 1)})
         rates = [float(learning_rate(hparams, step)) for step in steps]
         return Extreme(max(rates), steps[rates.index(max(rates))])
-    return _highest(build(hparams), train_steps or hparams.train_steps)
+    return _extreme(hparams, train_steps, np.argmax)
 
 
 def _lowest(hparams, train_steps):
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
         return Extreme(0.0, 1)  # a bound
+    return _extreme(hparams, train_steps, np.argmin)
+
+
+def _extreme(hparams, train_steps, choose):
+    """Return the first of the rates that np.argmax or np.argmin chooses."""
     schedule, last = build(hparams), train_steps or hparams.train_steps
-    found = _highest(lambda iteration: -schedule(iteration), last)
-    return found._replace(rate=-found.rate)
-
-
-def _highest(schedule, train_steps):
-    """Return the highest rate of so many steps, and the first with it."""
-    stride = -(-train_steps // _MAX_STEPS)
-    best, _ = _highest_of(schedule, np.arange(0, train_steps, stride))
-    end = min(best + stride + 1, train_steps)
-    nearby = np.arange(max(best - stride, 0), end)
-    best, rate = _highest_of(schedule, nearby)
+    stride = -(-last // _MAX_STEPS)
+    best, _ = _chosen(schedule, np.arange(0, last, stride), choose)
+    nearby = np.arange(max(best - stride, 0), min(best + stride + 1, last))
+    best, rate = _chosen(schedule, nearby, choose)
     return Extreme(rate, best + 1)
 
 
-def _highest_of(schedule, iterations):
-    """Return the first iteration with the highest rate, and that rate."""
+def _chosen(schedule, iterations, choose):
+    """Return the iteration whose rate is chosen, and that rate."""
     rates = ops.convert_to_numpy(
         ops.vectorized_map(
             lambda iteration: ops.cast(schedule(iteration), "float32"),
             ops.convert_to_tensor(iterations),
         )
     )
-    return int(iterations[rates.argmax()]), float(rates.max())
+    return int(iterations[choose(rates)]), float(rates[choose(rates)])

@@ -30,7 +30,7 @@ def test_rows_of_a_file_are_listed_with_their_numbers(run, tmp_path):
         job.path(row).write_text(json.dumps(job.settings(row) | changes))
     lines = ok(run("sweep", f"--config={path}", "--list")).splitlines()
     assert lines == [
-        "   1  tiny, seed 7  has a file of another training",
+        "   1  tiny, seed 7  has a file that does not fit",
         "   2  small, seed 7  finished",
         "   3  tiny-heads_2, seed 7",
         "   4  small-heads_2, seed 7",

@@ -164,9 +164,9 @@ def test_scores_of_another_number_or_none_are_refused(values):
         ("mrb", "Unknown reranker 'mrb'. Did you mean 'mbr'"),
         ("mbr:metric=chrff", "Unknown metric 'chrff'"),
         ("mbr:metric=length_ratio", "cannot rerank"),
-        ("mbr:metric=bits_per_byte", "cannot rerank.*of the probabilities"),
+        ("mbr:metric=bits_per_byte", "cannot compare any two"),
         ("mbr:metric=bracketing_f1", "cannot rerank"),
-        ("mbr:metric=aer", "cannot rerank.*Pharaoh"),
+        ("mbr:metric=aer", "cannot compare any two"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings, complaint):

@@ -127,7 +127,7 @@ def test_direction_determines_languages_and_tags():
     assert problem.target_language == ""  # unchanged
     with pytest.raises(errors.UserError, match="language of the target"):
         problem.normalizers[0]("a")
-    for languages in (("fr", "de"), ("it", "")):
+    for languages in (("fr", "de"), ("it", ""), ("en-de", "fr")):
         with pytest.raises(errors.UserError, match="no direction with.*en-fr"):
             problem.toward(*languages)
     # One language may determine the other.
