@@ -160,8 +160,8 @@ def test_server_ends_if_it_can_load_no_version_any_more(tmp_path):
     async def serve():
         forks = version_process.ForkServer(control)
         found = crashed(tmp_path, Status(State.END, "was killed"), forks)
-        watching = found.start_watching(0.001)
-        await server._until(asyncio.Event(), watching)
+        found.start_watching(0.001)
+        await server._until(asyncio.Event(), found.watching)
 
     with control, pytest.raises(errors.UserError, match="no version any more"):
         asyncio.run(serve())
