@@ -162,9 +162,7 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
     path = folder / "run" / "checkpoints" / "ckpt-300"
     ensemble = t2t_repro.load(f"{path},{path}")
     np.testing.assert_allclose(
-        ensemble.score(SOURCES, TARGETS),
-        run.score(SOURCES, TARGETS),
-        rtol=1e-5,
+        ensemble.score(SOURCES, TARGETS), run.score(SOURCES, TARGETS), rtol=1e-5
     )
 
 
@@ -260,9 +258,7 @@ def test_long_line_is_refused_where_the_search_says_so(run):
         run.translate(["six", "nine " * 9], **settings)
 
 
-def test_models_are_loaded_from_urls(
-    folder, stored_export, run, machine, memory
-):
+def test_models_are_loaded_by_url(folder, stored_export, run, machine, memory):
     for path in (folder / "run", stored_export):
         memory.put(f"{path}/", f"/bucket/{path.name}/", recursive=True)
     (checkpoint,) = (folder / "run").glob("*/ckpt-*.index")

@@ -29,9 +29,7 @@ def toy(registries):
     ("name", "languages", "reverse"),
     [("toy", ("en", "de"), False), ("toy_rev", ("de", "en"), True)],
 )
-def test_problem_and_its_reversal_have_names_and_languages(
-    name, languages, reverse
-):
+def test_problems_both_ways_have_names_and_languages(name, languages, reverse):
     built = build_problem(name)
     assert (built.requested_name, built.registered_name) == (name, "toy")
     assert (built.data_name, built.full_name) == ("toy", name)
@@ -49,9 +47,7 @@ def test_problem_and_its_reversal_have_names_and_languages(
         ({"target_languages": ("de",)}, "own has several directions"),
     ],
 )
-def test_reversal_that_there_is_not_is_refused_with_its_reason(
-    toy, attributes, reason
-):
+def test_missing_reversal_is_refused_with_its_reason(toy, attributes, reason):
     registry.problems.register("own")(type("Own", (toy,), attributes))
     build_problem("own")
     with pytest.raises(errors.UserError, match=f"no own_rev: .*{reason}"):
@@ -81,9 +77,7 @@ def test_missing_argument_is_user_error(toy):
         build_problem("named", "max_length=40")
 
 
-def test_colon_separates_paths_of_separate_vocabularies_only(
-    monkeypatch, tmp_path
-):
+def test_colon_separates_paths_of_two_vocabularies_only(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     both = "separate_vocabularies=true,vocabulary=a.model:b.model"
     built = build_problem("toy", both)
@@ -155,9 +149,7 @@ def test_shared_embedding_of_separate_vocabularies_is_user_error(tiny_hparams):
         separate.check_hparams(tiny_hparams)
 
 
-def test_metrics_are_those_of_translations_or_of_the_direction(
-    monkeypatch, toy
-):
+def test_metrics_are_those_of_translations_or_of_direction(monkeypatch, toy):
     names = ("toy", "toy_rev")
     suites = [build_problem(name).suite for name in names]
     assert [suite.language for suite in suites] == ["de", "en"]
@@ -236,9 +228,7 @@ def test_wrong_pair_of_a_users_problem_is_named(toy, tmp_path, pair, shown):
         next(read)
 
 
-def test_pairs_that_return_nothing_and_normalized_numbers_are_named(
-    toy, tmp_path
-):
+def test_pairs_that_are_none_and_normalized_numbers_are_named(toy, tmp_path):
     class Wrong(toy):
         def pairs(self, split, raw_dir, download_dir):
             return None if split == "train" else [("a", "b")]

@@ -80,9 +80,7 @@ RUN = {
 @pytest.mark.parametrize(
     ("manifest_sha256", "data_dir"), [("ab", "data"), ("", "home")]
 )
-def test_run_is_repeated_with_its_data_if_it_has_any(
-    read, manifest_sha256, data_dir
-):
+def test_run_is_repeated_with_its_data_if_any(read, manifest_sha256, data_dir):
     run = RUN | {"manifest_sha256": manifest_sha256}
     known = read("run.json", json.dumps(run))
     assert (known.problem, known.hparams) == ("numbers", "a=1.5e-09")

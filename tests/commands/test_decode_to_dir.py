@@ -60,9 +60,7 @@ def test_translations_are_those_of_a_single_file(forked, expected, texts):
 
 
 @pytest.mark.slow
-def test_killed_job_continues_with_four_processes(
-    forked, texts, expected, tmp_path
-):
+def test_killed_job_continues_in_4_processes(forked, texts, expected, tmp_path):
     flags = f"--decode_from_file={texts}", f"--decode_to_dir={tmp_path}"
     to = RUN, *flags, *JSONL
     usr = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"

@@ -89,9 +89,7 @@ def test_decoder_reads_side_inputs(run, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_interrupted_translation_keeps_finished_lines(
-    run, tmp_path, name, code
-):
+def test_stopped_translation_keeps_finished_lines(run, tmp_path, name, code):
     lines = ["two", "two hundred", "", "two hundred thousand and one"]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "out").write_text("older\n")

@@ -55,9 +55,7 @@ def no_driver(monkeypatch, tmp_path):
         ),
     ],
 )
-def test_advice_names_the_reason_and_the_setting(
-    no_driver, section, change, words
-):
+def test_advice_names_reason_and_setting(no_driver, section, change, words):
     assert list(doctor.advice(facts())) == []
     (sentence,) = doctor.advice(facts(**{section: change}))
     assert re.search(words, sentence)

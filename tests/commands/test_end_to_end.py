@@ -56,9 +56,7 @@ def test_second_training_of_a_run_is_refused(trained, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_trainer_uses_replicas_bfloat16_and_accumulation(
-    trained, run, tmp_path
-):
+def test_trainer_uses_replicas_bfloat16_accumulation(trained, run, tmp_path):
     text = ok(
         run(
             "trainer",
@@ -181,9 +179,7 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
     assert "1-over-a-long-distance-1.svg" in names
 
 
-def test_report_without_events_counts_steps_by_checkpoints(
-    averaged, run, tmp_path
-):
+def test_report_without_events_counts_by_checkpoints(averaged, run, tmp_path):
     folder = tmp_path / "run"
     left_out = shutil.ignore_patterns("events*", "translations", "lock")
     shutil.copytree(averaged / "run", folder, ignore=left_out)

@@ -85,9 +85,7 @@ def test_imported_run_has_a_report(run, imported):
         ("tensor2tensor", "model_description.py", "opennmt_tf"),
     ],
 )
-def test_folder_of_another_system_is_known(
-    run, tmp_path, system, file, rightly
-):
+def test_folder_of_other_system_is_known(run, tmp_path, system, file, rightly):
     (tmp_path / file).touch()
     flags = f"--from={system}", f"--input={tmp_path}"
     message = error(run("importer", *flags, f"--output_dir={tmp_path}/run"))

@@ -105,9 +105,7 @@ def test_rival_is_trained_searched_exported_and_served(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["toy_gru", "bytenet_tiny"])
-def test_model_has_bucketed_batches_and_a_report_with_its_attention(
-    name, train_toy
-):
+def test_model_has_bucketed_batches_and_report_of_attention(name, train_toy):
     toy = train_toy(name)
     assert "bucketed shapes of rows x length" in toy.printed
     toy.run("report", "--sentence=a b c d e", "--pictures")

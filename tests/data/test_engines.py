@@ -84,9 +84,7 @@ def test_each_start_on_a_cluster_has_a_plugin_and_removes_it(monkeypatch):
     assert not client.plugins
 
 
-def test_lost_scheduler_is_user_error_unlike_the_callers_own_errors(
-    monkeypatch,
-):
+def test_lost_scheduler_is_user_error_unlike_the_callers_errors(monkeypatch):
     pytest.importorskip("distributed")
 
     def no_answer():
@@ -224,10 +222,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     """The --usr_dir also has a model."""
     load_definitions(no_fads=NO_FADS, variant=VARIANT)
     train = draw_pairs(600)
-    settings = {
-        "shard_pairs": 100,
-        "filters": "no_fads:unique",
-    }
+    settings = {"shard_pairs": 100, "filters": "no_fads:unique"}
     expected = generate_corpus(tmp_path / "local", train, **settings)
     workers = [cluster.start_worker() for _ in range(num_workers)]
     address = cluster.wait_for_workers(num_workers)

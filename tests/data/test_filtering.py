@@ -56,17 +56,13 @@ def test_corpus_and_vocabulary_are_those_of_the_kept_pairs(filtered, tmp_path):
         assert (filtered[0] / name).read_bytes() == expected
 
 
-def test_chunks_and_parts_do_not_change_the_files(
-    filtered, tmp_path, monkeypatch
-):
+def test_chunks_and_parts_do_not_change_files(filtered, tmp_path, monkeypatch):
     monkeypatch.setattr(filtering, "_PART", 5)
     actual = generate_corpus(tmp_path, DIRTY, filters=FILTERS, chunk_pairs=7)
     assert actual == filtered[1]
 
 
-def test_resumed_generation_does_not_filter_again(
-    filtered, tmp_path, monkeypatch
-):
+def test_resuming_does_not_filter_again(filtered, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "encode_split", None)
         with pytest.raises(TypeError):
@@ -87,9 +83,7 @@ def test_damaged_result_of_filters_is_user_error(tmp_path):
 
 
 @pytest.mark.parametrize("change", [-1, 1], ids=["fewer", "more"])
-def test_text_whose_length_changes_after_filtering_is_user_error(
-    tmp_path, change
-):
+def test_text_whose_length_changes_after_filters_is_an_error(tmp_path, change):
     other = [*DIRTY, *DIRTY][: len(DIRTY) + change]
     readings = iter([DIRTY, DIRTY, other])
     with pytest.raises(errors.UserError, match="no longer has 56 pairs"):

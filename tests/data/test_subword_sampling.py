@@ -146,9 +146,7 @@ def test_samples_change_with_step_seed_place_and_side(pairs):
     ],
 )
 @pytest.mark.parametrize("side", corpus.SIDES)
-def test_rows_take_samples_in_their_order_where_these_fit(
-    side, row_length, expected
-):
+def test_rows_take_samples_in_order_where_these_fit(side, row_length, expected):
     chosen = sampler(dropout=1.0)
     two, one = ([6, 6, 1], [9, 9, 9, 9, 1]), ([6, 1], [9, 9, 1])
     pairs = [two, two, one, one, one]

@@ -77,9 +77,7 @@ def expected_links(vocabulary, source, target, layer, seeds):
 
 @pytest.mark.parametrize(("layer", "index"), [(None, 1), (1, 0), (3, 2)])
 @pytest.mark.parametrize("seeds", [[0], [1, 2]])
-def test_alignment_is_that_of_loops(
-    vocabulary, vocabularies, seeds, layer, index
-):
+def test_alignment_equals_loops(vocabulary, vocabularies, seeds, layer, index):
     rows = [
         score.pad_rows(vocabulary.encode(side))
         for side in zip(*PAIRS, strict=True)
@@ -93,9 +91,7 @@ def test_alignment_is_that_of_loops(
     assert [each.target_words for each in found] == [6, 1, 3]
 
 
-def test_translator_aligns_split_lines_part_by_part(
-    echo, vocabulary, vocabularies
-):
+def test_translator_aligns_split_lines_by_part(echo, vocabulary, vocabularies):
     hparams = hparam.DecodeHParams(
         beam_size=2, return_beams=True, max_input_length=9
     )
@@ -142,9 +138,7 @@ def test_tag_is_no_word_of_an_alignment():
 
 
 @pytest.mark.parametrize(("layer", "is_guided"), [(None, True), (3, False)])
-def test_trained_head_aligns_unless_a_layer_is_named(
-    vocabularies, layer, is_guided
-):
+def test_trained_head_aligns_if_no_layer_is_set(vocabularies, layer, is_guided):
     loss = "cross_entropy+guided_alignment:layer=3:head=2"
     rows = tf.constant([[9, 8, 7, 6, 1]]), tf.constant([[5, 4, 3, 1]])
 

@@ -105,9 +105,7 @@ def best_outputs(table, limit, prefix, hparams, penalty):
 @hypothesis.example(2, 5, [], settings(5, 0), (0.6, 5))
 @hypothesis.example(3, 5, [3, 4, 3], settings(0, 0), (0.6, 5))
 @hypothesis.example(4, 5, [], settings(0, 0), (1.0, 0))
-def test_wide_beam_finds_best_allowed_outputs(
-    seed, limit, prefix, hparams, penalty
-):
+def test_wide_beam_finds_best_outputs(seed, limit, prefix, hparams, penalty):
     table = random_table(seed)
     expected = best_outputs(table, limit, tuple(prefix), hparams, penalty)
     found = outputs(

@@ -173,9 +173,7 @@ def test_diverse_translations_have_phrases_of_file_and_line(
             assert all(each in output for each in needed), output
 
 
-def test_phrases_that_cannot_be_met_are_refused(
-    translator_of, phrase_file, vocabulary
-):
+def test_impossible_phrases_are_refused(translator_of, phrase_file, vocabulary):
     class Unknown:
         unknown = 2
 

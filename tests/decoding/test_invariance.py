@@ -89,9 +89,7 @@ def assert_same(found, expected, name):
         pytest.param({"sampling_temp": 1.5}, marks=pytest.mark.slow),
     ],
 )
-def test_blocks_shards_order_and_padding_keep_result(
-    models, settings, monkeypatch
-):
+def test_blocks_shards_order_padding_keep_result(models, settings, monkeypatch):
     monkeypatch.setattr(devices, "MIN_SENTENCES", 5)  # 12 are two shards
     rows = many_inputs()
     settings = {"extra_length": 9, "return_beams": False} | settings

@@ -65,9 +65,7 @@ def of_lists(table, limit, width, groups, strength):
     strength=st.sampled_from([0.0, 0.5, 3.0]),
     block=st.sampled_from([None, 2]),
 )
-def test_outputs_of_groups_equal_those_of_lists(
-    seeds, limit, groups, strength, block
-):
+def test_outputs_of_groups_equal_lists(seeds, limit, groups, strength, block):
     groups, width = groups
     tables = [random_table(seed) for seed in seeds]
     found = beam_search.diverse_beam_search(
@@ -177,9 +175,7 @@ def generate(table, limit, width, alpha):
     width=st.integers(2, 4),
     alpha=st.sampled_from([0.0, 1.0, 2.0]),
 )
-def test_outputs_of_huggingface_equal_those_of_lists(
-    seeds, limit, block, width, alpha
-):
+def test_outputs_of_huggingface_equal_lists(seeds, limit, block, width, alpha):
     """A sentence that has ended is not changed by the others of its batch."""
     tables = [random_table(seed) for seed in seeds]
     found = beam_search.huggingface(

@@ -83,9 +83,7 @@ def test_scoring_computes_at_most_max_logits_at_once(
     np.testing.assert_allclose(traced(*pair), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_wide_beam_finds_the_best_of_all_outputs_of_a_model(
-    tiny_hparams, randomize
-):
+def test_wide_beam_finds_the_best_outputs_of_a_model(tiny_hparams, randomize):
     """Of at most three subwords; scores are those of the full pass."""
     model = building.build(tiny_hparams, 6)
     randomize(model)

@@ -151,9 +151,7 @@ def totals(translator, pairs):
     return [score_.total for score_ in translator.score(pairs)]
 
 
-def test_score_has_log_prob_of_each_subword(
-    translator, translator_of, vocabulary
-):
+def test_score_has_log_probs_of_subwords(translator, translator_of, vocabulary):
     sources, references = zip(*PAIRS, strict=True)
     sums = translator.log_probs(sources, references)
     for target, found, (total, count) in zip(
@@ -207,9 +205,7 @@ def test_scores_are_in_order_and_independent_of_batches(
     small = translator_of(batch_tokens=40)
     shapes, real = [], small._score
     monkeypatch.setattr(
-        small,
-        "_score",
-        lambda *ids: shapes.append(ids[1].shape) or real(*ids),
+        small, "_score", lambda *ids: shapes.append(ids[1].shape) or real(*ids)
     )
     assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
     assert len(shapes) > 1
@@ -362,9 +358,7 @@ def test_phrases_stay_beside_their_sentences(say, translator_of):
     assert long.text == "" and long.too_long > 40
 
 
-def test_side_inputs_are_given_if_and_only_if_a_rule_reads_them(
-    say, translator_of
-):
+def test_side_inputs_are_given_exactly_if_a_rule_reads_them(say, translator_of):
     reading = translator_of(rules="say")
     with pytest.raises(errors.UserError, match="none: Say. Give --decode_si"):
         reading.translate(SIDE_LINES)

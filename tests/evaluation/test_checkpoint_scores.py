@@ -199,9 +199,7 @@ def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):
     assert [entry["step"] for entry in stored.entries] == [2]
 
 
-def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
-    run, monkeypatch
-):
+def test_checkpoint_whose_data_left_the_store_is_skipped(run, monkeypatch):
     def fetch(path):
         if path.name == "ckpt-1":
             raise FileNotFoundError(path)
@@ -216,9 +214,7 @@ def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
         evaluation.evaluate_checkpoints(run, TEXT, samples=1)
 
 
-def test_run_without_checkpoints_and_text_without_sources_are_errors(
-    run, tmp_path
-):
+def test_no_checkpoints_and_text_without_sources_are_errors(run, tmp_path):
     with pytest.raises(errors.UserError, match="references without sources"):
         evaluation.evaluate_checkpoints(run, TEXT._replace(sources=None))
     empty = dataclasses.replace(run, output_dir=tmp_path / "empty")

@@ -67,8 +67,6 @@ def test_figures_of_a_set_are_those_of_the_paper(name, parameters, flops):
         ("wmt14_ende", "tiny", None),
     ],
 )
-def test_table_2_row_is_found_by_problem_and_hparams_set(
-    problem, hparams_set, bleu
-):
+def test_table_2_row_is_found_by_problem_and_set(problem, hparams_set, bleu):
     row = published.table_2_row(problem, hparams_set)
     assert (row and row.bleu) == bleu

@@ -90,9 +90,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     assert state.restore(folder) == folder / "ckpt-8"
 
 
-def test_damaged_checkpoint_is_only_reported_by_a_dry_run(
-    state, folder, capsys
-):
+def test_damaged_checkpoint_is_only_reported_by_dry_run(state, folder, capsys):
     _cut(folder / f"ckpt-8.{DATA}")
     files = sorted(folder.iterdir())
     newest = state.checkpoints(folder).restore_latest(rename=False)

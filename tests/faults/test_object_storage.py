@@ -114,9 +114,7 @@ def test_run_in_an_object_store_equals_a_local_one(
     assert answer == [decoded.strip()]
 
 
-def test_missing_bucket_and_credentials_are_explained(
-    server, tmp_path, monkeypatch
-):
+def test_missing_bucket_and_login_are_explained(server, tmp_path, monkeypatch):
     for name, value in server.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("T2T_CACHE", str(tmp_path))

@@ -47,8 +47,7 @@ def assert_full(result, path, disk):
     "name",
     [
         pytest.param(
-            name,
-            marks=[pytest.mark.slow] * (name != "avg_checkpoints"),
+            name, marks=[pytest.mark.slow] * (name != "avg_checkpoints")
         )
         for name in COMMANDS
     ],

@@ -95,9 +95,7 @@ def uninterrupted_run(train_pair, tmp_path_factory):
     return folder
 
 
-def test_two_workers_make_the_updates_of_one(
-    commands, uninterrupted_run, tmp_path
-):
+def test_two_workers_update_as_one(commands, uninterrupted_run, tmp_path):
     """Dropout is on, and only the first worker makes the data."""
     ok(commands.train(tmp_path, steps=STEPS))
     assert files_of(uninterrupted_run) == files_of(tmp_path)

@@ -46,9 +46,7 @@ def read_all(path):
 
 
 @given(edited_bytes(TEXT))
-def test_lines_end_at_line_feeds_and_the_first_bad_one_is_named(
-    folder, content
-):
+def test_lines_end_at_line_feeds_and_first_bad_one_is_named(folder, content):
     path, lines = folder / "text", []
     path.write_bytes(content)
     try:
@@ -257,9 +255,7 @@ def test_pairs_are_read_as_written(path, pairs):
 
 
 @given(edited_bytes(PAIRS), st.integers(0, 4))
-def test_prefix_file_has_a_line_for_each_input_or_is_refused(
-    path, content, total
-):
+def test_prefix_file_has_a_line_per_input_or_is_refused(path, content, total):
     sources = path.with_name("in")
     sources.write_text("a b\n" * total)
     options = decoder_flags.Options(

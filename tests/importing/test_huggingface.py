@@ -185,10 +185,7 @@ def test_outputs_equal_those_of_generate(family, model, name, beams):
     )
     translator = BatchTranslator([model], family.run.vocabularies, hparams)
     found = search.search(
-        [model],
-        score.pad_rows(family.sources),
-        hparams,
-        rule=translator._rule,
+        [model], score.pad_rows(family.sources), hparams, rule=translator._rule
     )
     rows = [[i for i in row if i] for row in found.ids[:, 0].numpy()]
     assert family.theirs(rows, 1) == family.expected[name]
@@ -340,9 +337,7 @@ SHARED = "model.shared.weight"
         (None, 9),  # of config.json, which is not read otherwise
     ],
 )
-def test_shortest_output_is_that_of_generation_config(
-    tmp_path, stored, shortest
-):
+def test_shortest_output_is_of_generation_config(tmp_path, stored, shortest):
     files = {"generation_config.json": stored}
     found = write_huggingface(tmp_path, {"min_length": 9}, files=files)()
     assert found.search["min_length"] == shortest

@@ -38,9 +38,7 @@ def test_new_file_and_folder_have_permissions_of_the_umask(tmp_path, mask):
     assert modes == [0o666 & ~mask, 0o777 & ~mask]
 
 
-def test_link_in_place_of_the_temporary_file_is_not_followed(
-    tmp_path, monkeypatch
-):
+def test_link_in_place_of_temporary_file_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0" * 16)
     (tmp_path / "mine").write_text("mine")
     link = tmp_path / f"a.{'0' * 16}.t2t.tmp"
@@ -244,9 +242,7 @@ def test_waiting_process_enters_when_the_other_ends(tmp_path, holder, printed):
     thread.join()
 
 
-def test_folder_that_was_removed_meanwhile_is_locked_anew(
-    tmp_path, holder, printed
-):
+def test_folder_that_was_removed_is_locked_anew(tmp_path, holder, printed):
     """Otherwise the next process would lock another file."""
     refused = threading.Event()
 

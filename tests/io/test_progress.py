@@ -207,9 +207,7 @@ def lines(folder):
     return [TIME.sub("", line) for line in text.splitlines()]
 
 
-def test_messages_are_shown_once_and_appended_with_their_level(
-    tmp_path, capsys
-):
+def test_messages_are_shown_once_and_appended_with_level(tmp_path, capsys):
     for text in ("first", "50% spät"):
         with progress.logging_to(tmp_path):
             progress.show(text)

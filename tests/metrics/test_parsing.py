@@ -61,9 +61,7 @@ def test_malformed_reference_is_user_error(line):
         ([REFERENCES] * 2, SENTENCES, "2 references and sentences"),
     ],
 )
-def test_missing_sentences_or_second_reference_is_user_error(
-    references, sentences, got
-):
+def test_no_sentences_or_second_reference_is_error(references, sentences, got):
     with pytest.raises(errors.UserError, match=f"got {got}.*--sources"):
         scores.score(SUITE, REFERENCES, references, sentences)
 

@@ -7,12 +7,7 @@ import pytest
 
 from t2t_repro import errors, registry
 from t2t_repro.metrics import metric, scores
-from t2t_repro.metrics.metric import (
-    ALIGNMENT,
-    LANGUAGE_MODEL,
-    Metric,
-    Suite,
-)
+from t2t_repro.metrics.metric import ALIGNMENT, LANGUAGE_MODEL, Metric, Suite
 
 
 @pytest.mark.parametrize(

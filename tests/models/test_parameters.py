@@ -106,9 +106,7 @@ RECURRENT = {  # name: an hparams set, and changes of it
 
 
 @pytest.mark.parametrize("variant", RECURRENT)
-def test_flops_of_recurrent_models_are_those_of_matrix_products(
-    build_small, variant
-):
+def test_flops_of_recurrent_models_are_of_matrix_products(build_small, variant):
     """Weights outside the attention's products serve each position once."""
     model = build_small(*RECURRENT[variant])
     h = model.hparams

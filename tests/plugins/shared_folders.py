@@ -6,10 +6,7 @@ Their session fixtures train or export a model; each worker would build its own.
 import pytest
 
 # Each row is run by one worker.
-SHARED_FOLDERS = [
-    ("tests/commands/",),
-    ("tests/serving/", "tests/server/"),
-]
+SHARED_FOLDERS = [("tests/commands/",), ("tests/serving/", "tests/server/")]
 
 
 @pytest.hookimpl(optionalhook=True)

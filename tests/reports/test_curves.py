@@ -98,8 +98,7 @@ def test_plot_of_one_run_has_both_splits_in_legend():
 
 
 @pytest.mark.parametrize(
-    ("last", "label"),
-    [(3.5, "10,000"), (15_000.0, "15,200")],
+    ("last", "label"), [(3.5, "10,000"), (15_000.0, "15,200")]
 )
 def test_labels_of_logarithmic_scale_are_numbers(last, label):
     curve = [(1, 16_000.0), (5, last)]

@@ -66,7 +66,7 @@ RUN = page.RunSummary(
     samples={
         "test": reporting.rank_samples(
             ["<b>in</b>"], ["the cat"], ["the dog"], Suite()
-        ),
+        )
     },
     drawings={
         "test": [page.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]

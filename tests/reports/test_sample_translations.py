@@ -79,12 +79,7 @@ def test_parses_are_ranked_by_bracketing():
 def test_diff_words_marks_both_sides():
     ours, theirs = reporting.diff_words("a b b c d", "a x c d e")
     assert ours == [("a ", False), ("b b ", True), ("c d", False)]
-    assert theirs == [
-        ("a ", False),
-        ("x ", True),
-        ("c d ", False),
-        ("e", True),
-    ]
+    assert theirs == [("a ", False), ("x ", True), ("c d ", False), ("e", True)]
     ours, _ = reporting.diff_words("我们去 ok", "我去 ok")
     assert ours == [("我", False), ("们", True), ("去 ok", False)]
 

@@ -65,9 +65,7 @@ def test_user_setting_of_threads_takes_precedence(monkeypatch, threads):
 
 
 @pytest.mark.parametrize(("num_weights", "count"), [(8e6, 1), (63e6, 0)])
-def test_single_sentences_of_small_models_have_one_thread(
-    threads, num_weights, count
-):
+def test_sentences_of_small_models_have_one_thread(threads, num_weights, count):
     devices.choose_threads_for_one_sentence(num_weights)
     assert threads == {"intra": count, "inter": count}
 
@@ -195,9 +193,7 @@ def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
     assert "pip" not in devices.summary(strategy, "float32", False)
 
 
-def test_hardware_summary_names_replicas_cpu_precision_and_xla(
-    machine, monkeypatch
-):
+def test_hardware_summary_has_replicas_cpu_precision_xla(machine, monkeypatch):
     features = {"avx2", "avx512f", "avx512_bf16"}
     monkeypatch.setattr(devices.cpu, "features", lambda: features)
     monkeypatch.setattr(devices, "operation_threads", lambda: 3)

@@ -10,9 +10,7 @@ from t2t_repro.runtime import keras_compat
 
 
 @pytest.mark.parametrize("floatx", ["float16", "float64"])
-def test_python_program_with_another_default_type_is_refused(
-    monkeypatch, floatx
-):
+def test_program_with_another_default_type_is_refused(monkeypatch, floatx):
     keras_compat.require_defaults()
     monkeypatch.setattr(keras.config, "floatx", lambda: floatx)
     message = f"floatx must be 'float32'; got '{floatx}', which keras.json"
@@ -91,9 +89,7 @@ def test_gradients_are_summed_over_replicas_unless_disabled(
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_loss_scale_recovers_after_any_number_of_overflows(
-    strategy_of, replicas
-):
+def test_loss_scale_recovers_after_many_overflows(strategy_of, replicas):
     strategy = strategy_of(replicas)
     with strategy.scope():
         weight = keras.Variable(np.ones(2, np.float32))

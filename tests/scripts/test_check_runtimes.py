@@ -47,9 +47,7 @@ def test_another_value_or_shape_differs(older, change):
     assert n_best["different"] == len(change) and not score["different"]
 
 
-def test_table_has_what_older_runtimes_lack(
-    older, tmp_path, monkeypatch, capsys
-):
+def test_table_has_what_old_runtimes_lack(older, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(saved_model, "TABLE", tmp_path / "table.json")
     probes = [older, REFERENCE]
     assert not check_runtimes.check_table(probes, write=True)

@@ -63,9 +63,7 @@ def test_claim_on_table_3_has_the_papers_difference_and_half_of_it_at_most():
         ("steps", 0.3, "cannot tell"),  # nothing was learned
     ],
 )
-def test_row_that_has_not_learned_cannot_be_judged(
-    tmp_path, ended_by, bleu, verdict
-):
+def test_row_without_learning_is_not_judged(tmp_path, ended_by, bleu, verdict):
     write_rows(tmp_path / "table3", {"base": [5.0, 5.01], "a_h1": [6.0, 6.01]})
     for path in (tmp_path / "table3").iterdir():
         result = files.read_json(path) | {"ended_by": ended_by}

@@ -59,9 +59,7 @@ def test_wrong_range_is_an_error(text, message):
         hparam_search.parse_ranges(SETTINGS, [text])
 
 
-def test_search_resumes_on_another_machine_from_the_results(
-    monkeypatch, tmp_path
-):
+def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
     """The journal has finished trials; their folders are not needed."""
     trained = []
 

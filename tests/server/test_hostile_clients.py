@@ -243,9 +243,7 @@ def test_taken_port_is_found_before_the_model_is_loaded(serve, monkeypatch):
     ],
     ids=["version", "tls", "http2", "header", "expect"],
 )
-def test_malformed_request_is_answered_in_json(
-    server, caplog, lines, status, message
-):
+def test_bad_request_is_refused_in_json(server, caplog, lines, status, message):
     with connected(server, lines) as opened:
         header, _, body = read_all(opened).partition(b"\r\n\r\n")
     assert header.split()[1] == str(status).encode()

@@ -32,9 +32,7 @@ def test_page_has_the_models_name(server):
 def test_page_escapes_the_models_name():
     handlers = rest.Handlers(
         types.SimpleNamespace(
-            name='"><b>',
-            limits=requests.Limits(),
-            metrics=monitoring.Metrics(),
+            name='"><b>', limits=requests.Limits(), metrics=monitoring.Metrics()
         )
     )
     page = asyncio.run(handlers.page(None)).text

@@ -56,9 +56,7 @@ def test_new_version_replaces_old_under_load(toy_exports, export_dir, serve):
         assert server.predict(BODY, path)[0] == 404
 
 
-def test_removed_version_is_replaced_by_the_previous(
-    toy_exports, tmp_path, embedded
-):
+def test_removed_version_is_replaced_by_older(toy_exports, tmp_path, embedded):
     folder = tmp_path / "export"
     shutil.copytree(toy_exports, folder)
     with embedded(folder) as server:

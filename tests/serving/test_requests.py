@@ -61,9 +61,7 @@ def test_request_is_translated_as_by_a_search_with_its_settings(
     )
 
 
-def test_export_is_as_ever_unless_requests_have_settings(
-    exported, build_exportable
-):
+def test_export_is_as_ever_without_request_settings(exported, build_exportable):
     model = served_model.ServedModel(*build_exportable(1), "bfloat16")
     plain = set(model.signatures())
     assert plain == {"serving_default", "n_best", "score", "attention"}
@@ -111,9 +109,7 @@ def test_servers_answer_requests_like_a_loaded_export(remote, loaded):
         ({"prefixes": []}, "needs one prefix; got 0 for 1 sources"),
     ],
 )
-def test_what_an_export_does_not_take_is_an_error(
-    loaded, remote, request_, message
-):
+def test_what_an_export_refuses_is_an_error(loaded, remote, request_, message):
     request = request_ | {"alpha": request_.get("alpha", 1.0)}
     for model in (loaded, remote):
         with pytest.raises(errors.UserError, match=message):

@@ -35,9 +35,7 @@ def test_newest_complete_version_is_copied(memory, machine):
     assert storage.name_of(version) == f"{URL}/2"
 
 
-def test_worker_without_a_copy_fetches_the_version(
-    memory, machine, monkeypatch
-):
+def test_worker_without_a_copy_fetches_version(memory, machine, monkeypatch):
     monkeypatch.setattr(bulk_decoding, "_configure_devices", lambda: None)
     version = machine("worker").with_name("export") / "2"
     memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")

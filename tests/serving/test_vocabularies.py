@@ -17,9 +17,7 @@ TARGETS = ["ZWEI VÖGEL", "DIE KATZE SAẞ"]
 
 
 @pytest.mark.parametrize("kind", ["characters", "whitespace_tokens"])
-def test_saved_graph_encodes_and_decodes_as_vocabularies(
-    registries, kind, tmp_path
-):
+def test_saved_graph_encodes_and_decodes_alike(registries, kind, tmp_path):
     """Those of a user's own class are among them."""
     registries.load_definitions(TOYS)
     learn, texts = registries.vocabularies[kind].value.learn, (LINES, TARGETS)
@@ -52,9 +50,7 @@ def test_saved_graph_encodes_and_decodes_as_vocabularies(
         ({"graph_class": "pathlib.Path"}, "vocabulary Mine.*'pathlib.Path'"),
     ],
 )
-def test_vocabulary_without_a_graph_class_is_refused_by_name(
-    attributes, message
-):
+def test_vocabulary_without_graph_class_is_refused_by_name(attributes, message):
     mine = type("Mine", (Vocabulary,), attributes)
     vocabularies = Vocabularies.shared(mine(b""))
     with pytest.raises(errors.UserError, match=message):

@@ -32,9 +32,7 @@ def test_failed_task_is_named_after_the_others_have_run():
     assert done == [2]
 
 
-def test_time_left_is_computed_from_the_tasks_that_have_ended(
-    monkeypatch, capsys
-):
+def test_time_left_is_computed_from_tasks_that_have_ended(monkeypatch, capsys):
     """Two of 10 minutes leave two of 10 minutes."""
     now = [0.0]
     monkeypatch.setattr(queue.time, "monotonic", lambda: 600.0 * now[0])

@@ -87,9 +87,7 @@ def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
     assert not trainer.commands
 
 
-def test_training_that_ends_early_by_itself_has_converged(
-    micro_table, run_base
-):
+def test_training_that_stops_by_itself_has_converged(micro_table, run_base):
     assert run_base(6, early_stopping_evals=2)[:2] == ("patience", True)
     (micro_table[1].results_dir / "base-seed1.json").unlink()
     assert run_base(10, early_stopping_evals=2)[:2] == ("steps", False)
@@ -97,9 +95,7 @@ def test_training_that_ends_early_by_itself_has_converged(
         run_base(10)
 
 
-def test_average_and_last_checkpoint_are_not_taken_for_each_other(
-    micro_table, trainer
-):
+def test_average_and_last_checkpoint_are_not_mixed_up(micro_table, trainer):
     table, job = micro_table
     row, trainer.step = table.row("base", 1), 10
     folder = job.training_folder(row)
@@ -199,9 +195,7 @@ def test_parses_are_compared_with_their_sentences(tmp_path):
     assert tests["flat"][0]["difference"] == pytest.approx(-50)
 
 
-def test_absent_translations_keep_their_test_and_say_how_to_make_them(
-    tmp_path, capsys
-):
+def test_absent_translations_keep_tests_and_name_a_command(tmp_path, capsys):
     first = {"seed": 1, "difference": 0.5, "p_value": 0.1}
     second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
     rows.write_paired_tests(tmp_path, {"one": [second]})

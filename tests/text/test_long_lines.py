@@ -23,9 +23,7 @@ from t2t_repro.text import languages, long_lines
         ("  ", 1, []),
     ],
 )
-def test_split_prefers_ends_of_sentences_then_clauses_then_words(
-    text, length, expected
-):
+def test_split_prefers_sentences_to_clauses_to_words(text, length, expected):
     found = long_lines.split(text, lambda fragment: len(fragment) <= length)
     assert found == expected
 

@@ -65,9 +65,7 @@ def test_special_ids_and_order(mapped, vocabulary, tokens):
     assert vocabulary.unknown == names.index("<unk>")
 
 
-def test_ids_are_those_of_the_pieces_in_the_list(
-    model, tokens, mapped, vocabulary
-):
+def test_ids_are_those_of_pieces_in_the_list(model, tokens, mapped, vocabulary):
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = {token: i for i, token in enumerate(tokens)}
     for line, row in zip(LINES, vocabulary.encode(LINES), strict=True):

@@ -75,9 +75,7 @@ def test_dataset_with_code_of_others_is_refused(monkeypatch, tmp_path, name):
         ("train[3:5]", ("de", "en"), TRAIN[3:5]),
     ],
 )
-def test_pairs_are_read_in_order_with_unchanged_text(
-    data_dir, split, languages, pairs
-):
+def test_pairs_are_read_in_order_unchanged(data_dir, split, languages, pairs):
     assert list(read(str(data_dir), split, languages)) == pairs
 
 
@@ -221,9 +219,7 @@ def statmt(tmp_path, monkeypatch):
     return lines
 
 
-def test_cleaned_wmt14_has_the_pairs_of_fairseqs_example(
-    tmp_path, official, statmt
-):
+def test_cleaned_wmt14_has_the_pairs_of_fairseq(tmp_path, official, statmt):
     built = build_problem("wmt14_ende_fairseq")
     pairs = list(built.pairs("train", None, tmp_path))
     kept = [line for i, line in enumerate(statmt, 1) if i % 100]
@@ -267,9 +263,7 @@ def test_failed_download_is_user_error_that_suggests_raw_dir(
         ("train", ("de", "fr"), "no feature fr; it has de, en"),
     ],
 )
-def test_missing_split_or_language_is_user_error(
-    data_dir, split, languages, message
-):
+def test_absent_split_or_language_is_error(data_dir, split, languages, message):
     with pytest.raises(errors.UserError, match=message):
         next(read(data_dir, split, languages))
 

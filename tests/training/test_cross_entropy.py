@@ -147,12 +147,7 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype, xla):
         with tf.GradientTape() as tape:
             tape.watch((cast_x, weight))
             sums = cross_entropy.smoothed_cross_entropy(
-                cast_x,
-                [weight],
-                targets,
-                tf.ones_like(targets),
-                0.1,
-                xla=xla,
+                cast_x, [weight], targets, tf.ones_like(targets), 0.1, xla=xla
             )
         gradients = tape.gradient(sums.smoothed, (cast_x, weight))
         assert [g.dtype for g in gradients] == [cast_x.dtype, tf.float32]

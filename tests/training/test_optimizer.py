@@ -205,9 +205,7 @@ def _copies(variable):
         ("float32", {"optimizer": "adamw", "weight_decay": 0.1}),
     ],
 )
-def test_compiled_updates_equal_the_others(
-    hparams, strategy_of, policy, changes
-):
+def test_compiled_updates_equal_others(hparams, strategy_of, policy, changes):
     """In float16 the second overflows."""
     hparams = dataclasses.replace(hparams, **changes)
     gradients = _gradients()
@@ -239,9 +237,7 @@ def test_clipping_is_by_the_norm_of_the_whole_gradient(
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_moving_average_begins_with_the_first_update(
-    hparams, strategy_of, replicas
-):
+def test_moving_average_begins_at_first_update(hparams, strategy_of, replicas):
     gradients, weights = _gradients(), []
     for number in range(1, UPDATES + 1):
         variables, _ = _train(hparams, strategy_of(1), gradients[:number])

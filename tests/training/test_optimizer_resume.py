@@ -159,9 +159,7 @@ def test_precision_may_change_between_sessions(training_of, tmp_path):
         ("nadam", "ema momentum velocity", "optimizer/u_product"),
     ],
 )
-def test_checkpoint_names_slots_by_kind_and_path(
-    training_of, name, slots, others
-):
+def test_slots_are_named_by_kind_and_path(training_of, name, slots, others):
     training = training_of(optimizer=name, ema_decay=0.5)
     state = checkpoints.training_state(training, training.optimizer)
     assert {name for name in state if "dense/kernel" in name} == {

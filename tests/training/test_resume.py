@@ -40,9 +40,7 @@ def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):
     assert rate == pytest.approx(0.02 / math.sqrt(23), rel=1e-5)
 
 
-def test_resume_after_sigterm_is_bit_identical(
-    uninterrupted_run, runs, tmp_path
-):
+def test_resume_after_sigterm_has_same_bits(uninterrupted_run, runs, tmp_path):
     assert runs.train(tmp_path, callbacks=[Interruption()])[0] == 143
     assert runs.saved_steps(tmp_path) == [4, STOPPED_AT]
     assert runs.saved(tmp_path, STOPPED_AT)["step"] == STOPPED_AT

@@ -216,9 +216,7 @@ MOE = TRANSFORMER | {"expert_filter_size": 8, "num_experts": 4}
         ),
     ],
 )
-def test_update_of_models_does_not_depend_on_distribution(
-    trial_of, name, settings
-):
+def test_model_updates_do_not_depend_on_distribution(trial_of, name, settings):
     trial = trial_of(name=name, **settings)
     expected = trial.run()
     assert_same_update(trial.run(microbatches=2), expected)
@@ -253,10 +251,7 @@ def test_update_does_not_depend_on_packing(trial_of):
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        "mixed_bfloat16",
-        pytest.param("mixed_float16", marks=pytest.mark.slow),
-    ],
+    ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)],
 )
 def test_gradients_in_16_bits_have_the_direction_of_float32(trial_of, policy):
     """The norm in float16 is that of the gradient without the loss scale."""

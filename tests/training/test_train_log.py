@@ -190,9 +190,7 @@ def test_extra_checks_and_pauses_change_no_mean(tmp_path, clock, read_events):
     assert events["train/steps_per_second"] == {5: 4 / 2}
 
 
-def test_updates_that_overflow_in_float16_are_counted(
-    tmp_path, clock, read_events
-):
+def test_overflows_of_float16_are_counted(tmp_path, clock, read_events):
     norms = (1.0, 2.0, math.inf, 4.0, math.nan)
     outcomes = [_outcome(1, 1, 1, 1, norm=norm) for norm in norms]
     _train(tmp_path, clock, outcomes, policy="mixed_float16")
@@ -226,9 +224,7 @@ def test_settings_and_translations_are_texts(tmp_path, clock):
     }
 
 
-def test_log_without_terminal_prints_lines(
-    tmp_path, clock, capsys, monkeypatch
-):
+def test_log_without_terminal_is_lines(tmp_path, clock, capsys, monkeypatch):
     """With a known GPU they have its memory and the share of its peak."""
     monkeypatch.setattr(train_log, "peak_device_memory", lambda: 5 * 10**8)
     outcomes = [_outcome(1, 1, 1, 1)] * 3

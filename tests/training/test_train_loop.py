@@ -22,9 +22,7 @@ from t2t_repro.training.options import Options
 KEEP_BEST = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
 
 
-def test_summary_describes_the_training(
-    runs, tmp_path, monkeypatch, reused_state
-):
+def test_summary_describes_training(runs, tmp_path, monkeypatch, reused_state):
     monkeypatch.setattr(train_session, "_build_state", reused_state)
     # On a machine of one core, and where an operation may have but one thread.
     monkeypatch.setattr(train_session.devices.cpu, "usable_cores", lambda: 2)
@@ -99,9 +97,7 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
     assert train_loop._forecast(session) == {}
 
 
-def test_summary_compares_checkpoints_with_the_free_space(
-    tmp_path, monkeypatch
-):
+def test_summary_compares_checkpoints_with_free_space(tmp_path, monkeypatch):
     session = types.SimpleNamespace(
         options=Options(
             keep_checkpoint_max=3,

@@ -47,9 +47,7 @@ def gpus(monkeypatch):
         ([], "float32", 1, None),
     ],
 )
-def test_peak_flops_are_those_of_all_replicas(
-    gpus, names, policy, replicas, peak
-):
+def test_peak_flops_are_of_all_replicas(gpus, names, policy, replicas, peak):
     gpus(*names)
     assert train_log.peak_flops(policy, replicas) == peak
 

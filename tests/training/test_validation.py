@@ -70,13 +70,7 @@ def validate(model_on, one_layer, corpus, strategy_of):
     ],
 )
 def test_validation_equals_the_loss_of_unpacked_pairs(
-    validate,
-    model_on,
-    corpus,
-    max_tokens,
-    max_length,
-    max_pairs,
-    replicas,
+    validate, model_on, corpus, max_tokens, max_length, max_pairs, replicas
 ):
     """With at most 8 subwords a side, some pairs are dropped."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
@@ -151,9 +145,7 @@ def test_registered_loss_and_auxiliary_losses_are_validated(
     assert validate().measure()["twice"] == pytest.approx(2.0)
 
 
-def test_error_if_no_pair_is_short_enough(
-    model_on, one_layer, tmp_path, vocab_size
-):
+def test_error_if_all_pairs_are_long(model_on, one_layer, tmp_path, vocab_size):
     path = write_ids(tmp_path / "long.arrow", [([5] * 33, [5, 1])], vocab_size)
     task = Task(one_layer, None, None, {"validation": Corpus([path])})
     message = "of 1 pairs none.*max_length=32"

@@ -111,9 +111,7 @@ def test_metrics_receive_the_sources(echo, corpus_of, one_layer):
     assert len(sample.summary(scores).splitlines()) == 2
 
 
-def test_sentences_are_evenly_spaced_and_short_enough(
-    echo, corpus_of, one_layer
-):
+def test_sentences_are_evenly_spaced_and_short(echo, corpus_of, one_layer):
     """So are those that are shown."""
     inputs = [f"{LONG if n == 4 else n}" for n in range(10)]
     corpus = corpus_of("spaced", inputs)
@@ -129,11 +127,7 @@ def test_sentences_are_evenly_spaced_and_short_enough(
     sample.measure()
     shown = sample.shown_translations()
     assert [row["source"] for row in shown] == list("02579")
-    assert shown[0] == {
-        "source": "0",
-        "translation": "0",
-        "reference": TARGET,
-    }
+    assert shown[0] == {"source": "0", "translation": "0", "reference": TARGET}
 
 
 @pytest.mark.slow

@@ -51,9 +51,7 @@ def test_error_names_the_fault_of_tf_config(text, message, monkeypatch):
 @pytest.mark.parametrize(
     "text", ["", " ", "{}", '{"environment": "cloud"}', '{"cluster": {}}']
 )
-def test_tf_config_without_a_task_is_that_of_a_single_machine(
-    text, monkeypatch
-):
+def test_tf_config_without_a_task_is_of_a_single_machine(text, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
     assert not devices.is_multi_worker("auto")
     assert devices.is_multi_worker("multi_worker")
