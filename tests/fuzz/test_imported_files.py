@@ -44,7 +44,6 @@ FILES = {
 
 
 def write_ctranslate2(folder):
-    pytest.importorskip("ctranslate2")
     import ctranslate2_specs
 
     ctranslate2_specs.save(ctranslate2_specs.build(layers=1), folder, "int8")

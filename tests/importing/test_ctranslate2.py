@@ -7,6 +7,14 @@ import struct
 import imported_models
 import numpy as np
 import pytest
+from ctranslate2_specs import (
+    SIZE,
+    TOKENS,
+    assert_same_outputs,
+    build,
+    save,
+    specs,
+)
 from imported_models import log_probs
 from transformer_variants import VARIANTS
 
@@ -16,18 +24,6 @@ from t2t_repro.importing.ctranslate2 import read
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
-
-pytest.importorskip(
-    "ctranslate2", reason="the extra ctranslate2 is not installed"
-)
-from ctranslate2_specs import (  # noqa: E402
-    SIZE,
-    TOKENS,
-    assert_same_outputs,
-    build,
-    save,
-    specs,
-)
 
 SOURCES = ["a b c d", "b", "e d c b a a b c d", "x a"]
 TARGETS = ["d c b a", "e", "a a b", "b x c"]
@@ -126,9 +122,7 @@ def compare(folder, source_end=()):
 
 
 @pytest.mark.parametrize("name", imported_models.few(CASES))
-def test_log_probabilities_and_greedy_outputs_equal_ctranslate2s(
-    name, tmp_path
-):
+def test_log_probs_and_greedy_outputs_equal_ctranslate2s(name, tmp_path):
     settings, change = CASES[name]
     folder = save(build(change, **settings), tmp_path / "model")
     found = compare(folder, source_end=["</s>"] if name == "bart" else ())
@@ -166,9 +160,7 @@ def test_forward_pass_is_compared_with_ctranslate2s(starts_with_eos, tmp_path):
         run_writer.compare(found, hparams, variables)
 
 
-def test_own_export_is_imported_with_its_vocabulary(
-    export_to_ctranslate2, vocabulary
-):
+def test_own_export_keeps_its_vocabulary(export_to_ctranslate2, vocabulary):
     """With sizes of attention that the converters of CTranslate2 lack."""
     card = {"problem_arguments": {"vocabulary_type": "bpe"}}
     pair = Vocabularies.shared(vocabulary)
@@ -188,9 +180,7 @@ def test_own_export_is_imported_with_its_vocabulary(
     )
 
 
-def test_own_export_with_separate_vocabularies(
-    export_to_ctranslate2, vocabulary
-):
+def test_own_export_of_two_vocabularies(export_to_ctranslate2, vocabulary):
     pair = Vocabularies(vocabulary, Bpe.learn(["ein Vogel singt"] * 5, 270))
     changes = {"shared_embedding_and_softmax_weights": False}
     _, folder = export_to_ctranslate2(pair, **changes)
@@ -380,9 +370,8 @@ def scaled(count):
 )
 def test_damaged_file_is_refused(version, variables, message, tmp_path):
     write(tmp_path / "model.bin", version, variables=variables)
-    with pytest.raises(
-        errors.UserError, match=f"as a model of CTranslate2: {message}"
-    ):
+    message = f"as a model of CTranslate2: {message}"
+    with pytest.raises(errors.UserError, match=message):
         ctranslate2_files.read_model(tmp_path / "model.bin")
 
 

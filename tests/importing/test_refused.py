@@ -20,9 +20,6 @@ HERE = pathlib.Path(__file__).parent
 def write_ctranslate2(
     folder, settings, arrays=(), files=(), config=(), token="g"
 ):
-    pytest.importorskip(
-        "ctranslate2", reason="the extra ctranslate2 is not installed"
-    )
     import ctranslate2_specs as specs
 
     sides = [settings.pop(side, {}) for side in ("encoder", "decoder")]

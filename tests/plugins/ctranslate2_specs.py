@@ -1,11 +1,14 @@
 """Small Transformers of CTranslate2 with random weights, for tests."""
 
-import ctranslate2
 import numpy as np
+import pytest
 from imported_models import log_probs
 
 from t2t_repro.text.vocabulary import EOS, PAD
 
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="the extra ctranslate2 is not installed"
+)
 specs = ctranslate2.specs
 TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "e", "\u2581f", "g"]
 SIZE, HEADS, WIDTH = 16, 2, 24

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from ctranslate2_specs import assert_same_outputs
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors
@@ -10,11 +11,6 @@ from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import PAD, Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
-
-pytest.importorskip(
-    "ctranslate2", reason="the extra ctranslate2 is not installed"
-)
-from ctranslate2_specs import assert_same_outputs  # noqa: E402
 
 SMALL_VALUES = {"attention_key_channels": 20, "attention_value_channels": 6}
 # All supported options, several at a time.
@@ -143,9 +139,7 @@ def test_ensemble_is_refused(shared, tmp_path):
         exporting.export_ctranslate2([None, None], shared, None, tmp_path, {})
 
 
-def test_folder_is_complete_and_never_overwritten(
-    export_to_ctranslate2, shared
-):
+def test_folder_is_whole_and_never_overwritten(export_to_ctranslate2, shared):
     _, folder = export_to_ctranslate2(shared, {"run": 1})
     assert (folder / "vocab.model").read_bytes() == shared.source.model
     card = json.loads((folder / "model_card.json").read_text())
