@@ -115,16 +115,15 @@ def read_events():
     from t2t_repro.reports import curves
 
     def read(folder):
-        return {
-            name: dict(curve) for name, curve in curves.read(folder).items()
-        }
+        found = curves.read(folder).items()
+        return {name: dict(curve) for name, curve in found}
 
     return read
 
 
 @pytest.fixture(scope="session")
-def read_checkpoint():
-    """Return a function that reads a checkpoint: {name: value}."""
+def assert_same_checkpoint():
+    """Return a function that asserts that two checkpoints are identical."""
     import tensorflow as tf
 
     def read(path):
@@ -135,16 +134,9 @@ def read_checkpoint():
             if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
         }
 
-    return read
-
-
-@pytest.fixture(scope="session")
-def assert_same_checkpoint(read_checkpoint):
-    """Return a function that asserts that two checkpoints are identical."""
-
     def check(actual, expected):
-        state = read_checkpoint(actual)
-        for name, value in read_checkpoint(expected).items():
+        state = read(actual)
+        for name, value in read(expected).items():
             np.testing.assert_array_equal(
                 state.pop(name), value, err_msg=f"{actual} {name}"
             )

@@ -273,11 +273,9 @@ def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
 
 def test_readme_of_scripts_lists_every_program_in_its_folder():
     text = (ROOT / "scripts" / "README.md").read_text("utf-8")
-    sections = dict(
-        re.findall(r"^## (\w+):(.*?)(?=^## |\Z)", text, re.M | re.S)
-    )
+    parts = dict(re.findall(r"^## (\w+):(.*?)(?=^## |\Z)", text, re.M | re.S))
     for folder in "benchmarks paper release reproduce serving".split():
-        listed = set(re.findall(r"`([\w.]+)`", sections[folder]))
+        listed = set(re.findall(r"`([\w.]+)`", parts[folder]))
         files = {
             path.name.removesuffix(".py")
             for path in (ROOT / "scripts" / folder).iterdir()
@@ -312,10 +310,7 @@ def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
         "PYTHONPATH": str(ROOT),
     }
     result = run_program(
-        *("bash", "-c", script),
-        cwd=tmp_path,
-        env=env,
-        stdin=subprocess.DEVNULL,
+        *("bash", "-c", script), cwd=tmp_path, env=env, stdin=subprocess.DEVNULL
     )
     assert result.returncode == 0, result.stderr[-3000:]
     if page.stem == "tutorial":

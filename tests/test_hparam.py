@@ -38,9 +38,8 @@ def test_override_replaces_values_and_checks_them():
     "max_relative_position max_length".split(),
 )
 def test_absurd_size_of_a_stored_model_is_refused(name):
-    with pytest.raises(
-        errors.UserError, match=f"hparam {name} must be at most .*10{'0' * 8}"
-    ):
+    message = f"hparam {name} must be at most .*10{'0' * 8}"
+    with pytest.raises(errors.UserError, match=message):
         fields.from_dict(TransformerHParams, BASE | {name: 10**9})
 
 

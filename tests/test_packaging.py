@@ -117,14 +117,14 @@ def test_wheel_requires_what_is_used_and_nothing_else(wheel):
 
 def test_page_lists_every_package_and_extra(wheel):
     text = (ROOT / "docs" / "packages.md").read_text("utf-8")
-    base, extras = text.split("## Extras")
-    listed = [
-        re.findall(r"^\| `(.+?)` \|", part, re.M) for part in (base, extras)
-    ]
+    base, extras = (
+        re.findall(r"^\| `(.+?)` \|", part, re.M)
+        for part in text.split("## Extras")
+    )
     data = metadata(wheel)
     required = map(requirements.Requirement, data.get_all("Requires-Dist"))
-    assert listed[0] == [one.name for one in required if one.marker is None]
-    assert sorted(listed[1]) == sorted(data.get_all("Provides-Extra"))
+    assert base == [one.name for one in required if one.marker is None]
+    assert sorted(extras) == sorted(data.get_all("Provides-Extra"))
 
 
 def test_wheel_has_a_script_for_every_command(wheel):

@@ -60,9 +60,7 @@ def prepared(tmp_path_factory):
         ),
     ],
 )
-def test_vocabulary_that_cannot_be_learned_is_user_error(
-    tmp_path, raw, more, message
-):
+def test_unlearnable_vocabulary_is_user_error(tmp_path, raw, more, message):
     arguments = ARGUMENTS.removesuffix(",vocab_size=300")
     built = build_problem("parallel_text", f"{arguments}{more}")
     with pytest.raises(errors.UserError, match=message):
@@ -83,9 +81,7 @@ def test_manifest_has_problem_arguments_and_origin_of_text(prepared):
     assert source["raw_dir"].endswith("raw")
 
 
-def test_manifest_without_later_arguments_has_their_defaults(
-    prepared, tmp_path
-):
+def test_manifest_without_later_arguments_has_defaults(prepared, tmp_path):
     """The manifest is not rewritten."""
     data_dir, contents = prepared
     shutil.copytree(data_dir / FOLDER, tmp_path / FOLDER)
@@ -118,9 +114,7 @@ def test_existing_data_is_not_written_again(prepared, capsys):
     assert {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")} == times
 
 
-def test_changed_definition_of_a_problem_is_noted(
-    tmp_path, raw, registries, capsys
-):
+def test_changed_problem_definition_is_noted(tmp_path, raw, registries, capsys):
     """The bases of its class are part of it; other modules are not."""
     usr_dir = tmp_path / "usr"
     usr_dir.mkdir()
@@ -214,9 +208,8 @@ def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
 
 def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "wait_until", lambda condition: condition())
-    with pytest.raises(
-        errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
-    ):
+    message = f"no data in {tmp_path}.*the same --data_dir"
+    with pytest.raises(errors.UserError, match=message):
         prepare.wait_for_data(build(), tmp_path)
 
 
@@ -264,9 +257,8 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
     assert prepare.wait_for_data(build(), settings[0]).is_dir()
     capsys.readouterr()
     folder = prepare.prepare(build(), settings[0], verify=True)
-    assert f"The data is there: {settings[0]}/{FOLDER}." in (
-        capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert f"The data is there: {settings[0]}/{FOLDER}." in printed
     assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]
 
 
@@ -300,9 +292,7 @@ def test_data_made_again_of_the_same_text_is_that_of_the_run(
 
 @pytest.mark.parametrize("filters", ["", ",filters=max_words=9"])
 @pytest.mark.parametrize("split", SPLITS)
-def test_existing_data_of_other_text_than_the_given_is_refused(
-    tmp_path, split, filters
-):
+def test_existing_data_of_other_text_is_refused(tmp_path, split, filters):
     write_raw(tmp_path / "mine")
     write_raw(tmp_path / "other")
     path = tmp_path / "other" / f"{split}.xx"
@@ -369,9 +359,8 @@ def test_data_of_one_file_needs_no_folder_and_notes_its_change(
     built = build_problem("parallel_text", arguments)
     folder = prepare.prepare(built, tmp_path / "data")
     contents = manifest.require(folder)
-    assert folder.name == FOLDER and contents["raw_bytes"].keys() == {
-        "mine.tsv"
-    }
+    assert folder.name == FOLDER
+    assert contents["raw_bytes"].keys() == {"mine.tsv"}
     assert contents["splits"]["test"]["read"] == 5
     prepare.archive(built, tmp_path / "data", None, tmp_path / "a.zip")
     (tmp_path / "mine.tsv").write_text("")

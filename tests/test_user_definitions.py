@@ -138,9 +138,8 @@ def test_definitions_of_others_are_not_loaded(known, archive, open_run, folder):
     """Not even if this computer has used the same modules elsewhere."""
     folder = folder.format(archive.parent / "code")
     edit(archive, usr_dir=known | {"folder": folder})
-    with pytest.raises(
-        errors.UserError, match="no training on this computer .*--usr_dir"
-    ):
+    message = "no training on this computer .*--usr_dir"
+    with pytest.raises(errors.UserError, match=message):
         open_run(archive)
     assert not is_loaded()
 
@@ -192,9 +191,7 @@ def test_what_was_read_is_what_is_imported(usr_dir):
 
 
 @pytest.mark.parametrize("home", ["", "/proc/none", "relative"])
-def test_list_that_cannot_be_written_is_a_note(
-    usr_dir, monkeypatch, capsys, home
-):
+def test_unwritable_list_is_a_note(usr_dir, monkeypatch, capsys, home):
     """A relative folder would be one of whoever chose the current one."""
     monkeypatch.chdir(usr_dir)
     monkeypatch.setenv("XDG_DATA_HOME", "relative" if home else "/proc/none")
@@ -302,9 +299,8 @@ def test_installed_packages_are_loaded(monkeypatch):
         raise ImportError("no module of mine")
 
     point.load = fail
-    with pytest.raises(
-        errors.UserError, match="mine-package .*no module of mine"
-    ):
+    message = "mine-package .*no module of mine"
+    with pytest.raises(errors.UserError, match=message):
         registry.load_definitions()
 
 

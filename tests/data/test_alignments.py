@@ -104,9 +104,8 @@ def test_problem_reads_alignments_beside_its_text(tmp_path):
     aligned = {name: entry.get("aligned") for name, entry in splits.items()}
     assert aligned == {"train": 1, "validation": 1, "test": None}
     (tmp_path / "train.align").write_text("\n" * 40 + "0-0\n")
-    with pytest.raises(
-        errors.UserError, match="is not that of the data.*train"
-    ):
+    message = "is not that of the data.*train"
+    with pytest.raises(errors.UserError, match=message):
         prepare.prepare(problem, tmp_path / "data", tmp_path)
     with pytest.raises(errors.UserError, match="instead of corpora"):
         dataclasses.replace(problem, corpora="a")

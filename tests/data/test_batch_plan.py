@@ -78,9 +78,7 @@ def test_usable_pairs_have_no_longer_side():
 @FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
 @hypothesis.example(pairs=[(9, 9)] * 150, tokens=1)  # many batches
-def test_epoch_and_single_pass_contain_every_usable_pair_once(
-    batching, pairs, tokens
-):
+def test_epoch_and_pass_have_each_usable_pair_once(batching, pairs, tokens):
     usable = [i for i, pair in enumerate(pairs) if max(pair) <= MAX_LENGTH]
     hypothesis.assume(usable)
     plan = build(as_lengths(pairs), batching, tokens)
@@ -95,9 +93,7 @@ def test_epoch_and_single_pass_contain_every_usable_pair_once(
 @every_kind
 @FEW
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
-def test_rows_do_not_overflow_and_each_length_has_one_shape(
-    batching, pairs, tokens
-):
+def test_no_row_overflows_and_lengths_have_one_shape(batching, pairs, tokens):
     hypothesis.assume(any(max(pair) <= MAX_LENGTH for pair in pairs))
     plan = build(as_lengths(pairs), batching, tokens)
     shapes = set()
@@ -313,9 +309,7 @@ def test_build_without_usable_pairs_is_user_error(batching, pairs):
         build(as_lengths(pairs), batching)
 
 
-PAIRS = st.lists(
-    st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=150
-)
+PAIRS = st.lists(st.tuples(*[st.integers(1, 40)] * 2), max_size=150)
 
 
 def pack_pair_by_pair(pairs, row_lengths):

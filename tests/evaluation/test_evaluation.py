@@ -66,9 +66,7 @@ def test_text_is_scored_in_the_metrics_of_its_problem(captions):
         (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],
 )
-def test_missing_or_wrong_input_is_an_error(
-    captions, test_set, translations, complaint
-):
+def test_wrong_input_is_an_error(captions, test_set, translations, complaint):
     with pytest.raises(errors.UserError, match=complaint):
         evaluation.evaluate(captions, test_set, translations)
 
@@ -112,9 +110,8 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
 @pytest.mark.parametrize("folder", ["", "/parent/of/the/run"])
 def test_split_of_an_imported_model_needs_text(folder):
     settings = {"data_dir": folder, "manifest_sha256": ""}
-    run = Run(
-        pathlib.Path("run"), settings, build_problem("multi30k_ende"), None
-    )
+    problem = build_problem("multi30k_ende")
+    run = Run(pathlib.Path("run"), settings, problem, None)
     message = "run has none: .*--sources and --references"
     with pytest.raises(errors.UserError, match=message):
         evaluation.evaluate(run, "test")

@@ -77,10 +77,8 @@ def _damage(path, seed, count):
 
     Of three damages two flip a bit, and one cuts off the end.
     """
-    whole, random_numbers = (
-        path.read_bytes(),
-        random.Random(f"{path.name} {seed}"),
-    )
+    whole = path.read_bytes()
+    random_numbers = random.Random(f"{path.name} {seed}")
     try:
         for number in range(count):
             content = bytearray(whole)
@@ -188,10 +186,8 @@ class Commands:
 
     def start(self, output_dir, *flags, env=None, **settings):
         """Start the trainer in a fork; return the Command."""
-        arguments, faults = self.command(output_dir, *flags, **settings)
-        return self.forked.start(
-            "trainer", *arguments, env=faults | (env or {})
-        )
+        given, faults = self.command(output_dir, *flags, **settings)
+        return self.forked.start("trainer", *given, env=faults | (env or {}))
 
     def train(self, output_dir, *flags, **settings):
         """Run the trainer in a fork; return its result."""

@@ -73,9 +73,8 @@ def test_average_killed_before_a_rename_is_made_again(
 
     def contents():
         """Return {path: bytes} of the files of the checkpoints."""
-        return {
-            path: path.read_bytes() for path in run.glob("checkpoints/ckpt*")
-        }
+        files = run.glob("checkpoints/ckpt*")
+        return {path: path.read_bytes() for path in files}
 
     ok(average())
     expected = folder.rename(tmp_path / "expected")

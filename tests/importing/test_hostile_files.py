@@ -140,9 +140,8 @@ def test_file_outside_of_the_model_is_not_read(outside, name):
     folder, name = outside.parent / "model", name.format(outside)
     data = folder / "data.yml"
     config = {"data": {"source_vocabulary": name, "target_vocabulary": name}}
-    with pytest.raises(
-        errors.UserError, match="There is no .*/model/"
-    ) as error:
+    message = "There is no .*/model/"
+    with pytest.raises(errors.UserError, match=message) as error:
         opennmt_tf.read_vocabularies(config, data)
     assert "TOKEN" not in str(error.value)
     (folder / "model.npz").touch()

@@ -28,10 +28,7 @@ def parse(text, target=toy):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("RMSprop", "rmsprop"),
-        ("ScheduleFreeAdamW", "schedule_free_adamw"),
-    ],
+    [("RMSprop", "rmsprop"), ("ScheduleFreeAdamW", "schedule_free_adamw")],
 )
 def test_snake_case_separates_words_of_class_name(name, expected):
     assert arguments.snake_case(name) == expected
@@ -66,9 +63,8 @@ def test_path_is_an_annotation(kind):
     def read(words): ...
 
     read.__annotations__["words"] = kind
-    assert arguments.parse(read, "words=7", "rules") == {
-        "words": pathlib.Path("7")
-    }
+    found = arguments.parse(read, "words=7", "rules")
+    assert found == {"words": pathlib.Path("7")}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,7 @@ from t2t_repro.runtime import cpu
 def test_rows_that_would_share_sets_get_more_columns(
     monkeypatch, instructions, columns
 ):
-    monkeypatch.setattr(
-        cpu, "onednn_instruction_set", lambda *args: instructions
-    )
+    monkeypatch.setattr(cpu, "onednn_instruction_set", lambda *_: instructions)
     assert dense.pad_columns(normal(1, 512)).shape[1] == columns
 
 
@@ -31,9 +29,7 @@ def test_rows_that_would_share_sets_get_more_columns(
 def test_output_and_gradients_equal_keras(
     monkeypatch, rows, columns, policy, instructions
 ):
-    monkeypatch.setattr(
-        cpu, "onednn_instruction_set", lambda *args: instructions
-    )
+    monkeypatch.setattr(cpu, "onednn_instruction_set", lambda *_: instructions)
     x = tf.constant(normal(2, 3, rows))
     outputs, weights = [], None
     for layer_class in (keras.layers.Dense, dense.Dense):

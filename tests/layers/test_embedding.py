@@ -22,9 +22,8 @@ def test_looked_up_vectors_are_rows_and_last_row_beyond_the_table():
     layer = embedding.LookupTable(11, 4)
     layer(IDS)
     table = layer.table.numpy()
-    np.testing.assert_array_equal(
-        layer(IDS + 9), table[np.minimum(IDS + 9, 10)]
-    )
+    rows = np.minimum(IDS + 9, 10)
+    np.testing.assert_array_equal(layer(IDS + 9), table[rows])
     np.testing.assert_array_equal(layer(np.int32(7)), table[7])
 
 

@@ -30,9 +30,8 @@ def test_states_are_float32_in_16_bits(cell_type):
     layer = _layer(cell_type, dtype="mixed_bfloat16")
     states = layer.cell.initial_states((B,))
     output, states = layer.step(ops.cast(X[:, 0], "bfloat16"), states)
-    assert {keras.backend.standardize_dtype(s.dtype) for s in states} == {
-        "float32"
-    }
+    dtypes = {keras.backend.standardize_dtype(s.dtype) for s in states}
+    assert dtypes == {"float32"}
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
 
 

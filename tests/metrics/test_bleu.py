@@ -45,13 +45,11 @@ def test_keys_are_those_of_evaluate_in_order():
 def test_only_sacrebleu_conventions_smooth():
     # As above without the other line: no 4-gram of 4 matches. Smoothing
     # takes half a match; multi-bleu gives 0.
-    result = values(
-        ["the cat the cat on the mat"], [["the cat sat on the mat"]]
-    )
+    found = values(["the cat the cat on the mat"], [["the cat sat on the mat"]])
     expected = bleu_by_hand((5, 3, 1, 0.5), (7, 6, 5, 4))
     for key in ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc"):
-        assert result[key] == pytest.approx(expected), key
-    assert result["bleu_tok"] == result["bleu_compound_split"] == 0
+        assert found[key] == pytest.approx(expected), key
+    assert found["bleu_tok"] == found["bleu_compound_split"] == 0
 
 
 def test_case_matters_except_in_lowercased_metrics():
@@ -88,17 +86,14 @@ def test_only_compound_split_and_intl_split_hyphens():
         ([], [[]], "0 and 0"),
     ],
 )
-def test_differing_or_zero_line_counts_are_user_error(
-    hypotheses, references, counts
-):
+def test_different_or_zero_lines_are_errors(hypotheses, references, counts):
     with pytest.raises(errors.UserError, match=f"same number.*got {counts}"):
         values(hypotheses, references)
 
 
 def test_signature_of_each_metric_has_its_settings():
-    result = scores.score(
-        Suite(language="de"), ["so it is ."], [["so it is ."]]
-    )
+    lines = ["so it is ."]
+    result = scores.score(Suite(language="de"), lines, [lines])
     starts = {
         "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
         "bleu_intl_lc": "nrefs:1|case:lc|eff:no|tok:intl|smooth:exp|version:",
@@ -126,13 +121,10 @@ def test_tokens_of_moses_are_those_of_the_language_whatever_its_code(language):
 
 def test_tokenized_text_is_not_tokenized_again():
     # Tokenized anew, "&apos;s" would be three tokens and "Nr." two.
-    hypotheses, references = (
-        ["it &apos;s Nr. 1-2 ok"],
-        ["it &apos;s Nr. 1-3 ok"],
-    )
-    result = scores.score(
-        Suite(language="de", tokenized=True), hypotheses, [references]
-    )
+    hypotheses = ["it &apos;s Nr. 1-2 ok"]
+    references = ["it &apos;s Nr. 1-3 ok"]
+    suite = Suite(language="de", tokenized=True)
+    result = scores.score(suite, hypotheses, [references])
     assert result["bleu_tok"].value == 0  # of 2 runs of four, none matches
     assert result["bleu_tok"].signature.endswith("|text:tokenized")
     # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4

@@ -90,9 +90,8 @@ def test_encoder_has_as_many_steps_as_columns_unless_set(build):
     images = np.asarray(build("neural_gpu").encode(INPUTS))
     assert images.shape == (2, 7, 2, 4)
     for row, steps in enumerate((7, 4)):
-        fixed = np.asarray(
-            build("neural_gpu", encoder_steps=steps).encode(INPUTS)
-        )
+        model = build("neural_gpu", encoder_steps=steps)
+        fixed = np.asarray(model.encode(INPUTS))
         np.testing.assert_allclose(images[row], fixed[row], atol=1e-6)
         assert not np.allclose(images[1 - row], fixed[1 - row], atol=1e-3)
 

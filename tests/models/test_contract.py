@@ -149,10 +149,7 @@ def test_empty_batch_is_decoded(build, name):
 
 def _first_step(model, inputs):
     state = model.start_decoding(
-        inputs,
-        num_beams=2,
-        capacity=2,
-        constants=model.decoding_constants(),
+        inputs, num_beams=2, capacity=2, constants=model.decoding_constants()
     )
     ids = ops.zeros((len(inputs), 2), "int32")
     return model.decode_step(ids, ops.convert_to_tensor(0, "int32"), state)
@@ -202,10 +199,8 @@ def test_16_bit_logits_are_near_float32(
     build, build_transformer, transformer_of, name, dtype
 ):
     if name in VARIANTS:
-        exact, model = (
-            transformer_of(name),
-            build_transformer(VARIANTS[name], dtype),
-        )
+        exact = transformer_of(name)
+        model = build_transformer(VARIANTS[name], dtype)
     else:
         exact, model = build(name), build(name, dtype)
     expected, logits = _logits(exact), _logits(model)
@@ -331,9 +326,7 @@ class _Pair(keras.layers.Layer):
         ),
     ],
 )
-def test_layer_that_violates_a_rule_is_named(
-    register_model, broken_layer, message
-):
+def test_layer_violating_a_rule_is_named(register_model, broken_layer, message):
     class Broken(transformer.Transformer):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -393,9 +386,7 @@ class _OneVocabulary(transformer.Transformer):
         (_OneVocabulary, "does not take source_vocab_size.*[*][*]kwargs"),
     ],
 )
-def test_mistake_that_keras_does_not_explain_is_explained(
-    register_model, cls, message
-):
+def test_mistake_obscured_by_keras_is_explained(register_model, cls, message):
     with pytest.raises(errors.UserError, match=f"(?s){message}"):
         building.build(register_model(cls), V, source_vocab_size=SOURCE_V)
 

@@ -66,8 +66,7 @@ def test_graph_of_any_batch_needs_no_xla():
     for seed, weight in enumerate(layer.weights):
         weight.assign(normal(*weight.shape, seed=seed))
     compute = tf.function(
-        lambda x: layer(x)[0],
-        input_signature=[tf.TensorSpec([None, None, D])],
+        lambda x: layer(x)[0], input_signature=[tf.TensorSpec([None, None, D])]
     )
     np.testing.assert_allclose(compute(X), layer(X)[0], rtol=1e-5)
     assert compute(X[:0]).shape == (0, *X.shape[1:])
@@ -104,9 +103,7 @@ def test_every_assignment_has_a_slot_in_a_block_of_its_expert(choices):
 
 @pytest.mark.parametrize("num_experts", [1, 8, 32, 2048])
 @pytest.mark.parametrize("num_assignments", [1, 8, 256, 8192, 100_000])
-def test_rows_grow_with_assignments_not_with_experts(
-    num_assignments, num_experts
-):
+def test_rows_grow_with_assignments_not_experts(num_assignments, num_experts):
     """At most half of the rows again, and a row or two of each expert."""
     count, size = moe.num_blocks_and_size(num_assignments, num_experts)
     assert count * size >= num_assignments
@@ -148,9 +145,8 @@ def test_losses_are_weighted_per_target_token(build_small):
 
 
 def test_padding_does_not_change_losses_of_gnmt(build_small):
-    model = build_small(
-        "moe_tiny", {"num_experts": 4, "expert_filter_size": 6}, V
-    )
+    sizes = {"num_experts": 4, "expert_filter_size": 6}
+    model = build_small("moe_tiny", sizes, V)
     wider = (np.pad(ids, ((0, 0), (0, 3))) for ids in (INPUTS, TARGETS))
     expected = _losses(model, features())
     assert expected.min() > 0

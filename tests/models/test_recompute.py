@@ -46,9 +46,8 @@ def _gradients(model, rows, xla=False):
         rng = randomness.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
             sums = step.batch_loss(model, rows, rng, step.Objective(0.1))
-        gradients = tape.gradient(
-            sums.smoothed, [w.value for w in model.weights]
-        )
+        weights = [weight.value for weight in model.weights]
+        gradients = tape.gradient(sums.smoothed, weights)
         return sums.smoothed, [tf.convert_to_tensor(g) for g in gradients]
 
     # A graph for XLA; eager otherwise, which is faster for a single step.

@@ -63,13 +63,11 @@ def test_keys_of_decoder_are_shifted():
         decoder=np.zeros((1, 1, 3, 3)),
         cross=np.zeros((1, 1, 3, 2)),
     )
-    kinds = attention_maps.attentions(
-        ["x", "</s>"], ["a", "b", "</s>"], weights
-    )
-    assert kinds["decoder"].queries == ["a", "b", "</s>"]
+    source, target = ["x", "</s>"], ["a", "b", "</s>"]
+    kinds = attention_maps.attentions(source, target, weights)
+    assert kinds["decoder"].queries == kinds["cross"].queries == target
     assert kinds["decoder"].keys == ["<s>", "a", "b"]
-    assert kinds["cross"].queries == ["a", "b", "</s>"]
-    assert kinds["cross"].keys == ["x", "</s>"]
+    assert kinds["cross"].keys == source
     for kind in kinds.values():
         shape = (len(kind.queries), len(kind.keys))
         assert kind.weights.shape[2:] == shape
@@ -82,9 +80,8 @@ def test_punctuation_and_special_pieces_are_no_words():
 
 def test_long_distance_selects_layer_with_distant_attention():
     far = at(0, 0, 0, 0, 0, 0, 0)
-    found = attention_maps.long_distance(
-        encoder([offset(-1), END], [EVEN, far])
-    )
+    layers = [offset(-1), END], [EVEN, far]
+    found = attention_maps.long_distance(encoder(*layers))
     # "fish", the last word, attends to the first, 4 pieces away.
     assert (found.layer, found.heads, found.queries) == (1, [0, 1], [4])
 
@@ -128,9 +125,8 @@ def test_alignment_selects_head_that_covers_every_word():
     one_word = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 0]])
     in_turn = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0, 1]])
     even = np.full((3, 3), 1 / 3)
-    found = attention_maps.alignment(
-        cross([even, one_word], [one_word, in_turn])
-    )
+    layers = [even, one_word], [one_word, in_turn]
+    found = attention_maps.alignment(cross(*layers))
     assert (found.layer, found.heads) == (1, [1])
 
 

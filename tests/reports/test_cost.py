@@ -62,9 +62,8 @@ def _counted(model, rows, source_length, target_length):
 
 @functools.cache
 def _parameters(name):
-    return building.build_abstract(
-        registry.build_hparams(name), V
-    ).count_params()
+    hparams = registry.build_hparams(name)
+    return building.build_abstract(hparams, V).count_params()
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -74,9 +74,8 @@ def test_newest_checkpoints_and_best_of_each_ranking_are_kept(tmp_path):
         listed = checkpoint_files.list_checkpoints(tmp_path)
         return [checkpoint_files.step_of(path) for path in listed]
 
-    others = [
-        tmp_path / f"ckpt-{name}.index" for name in ("4-backup", "best-4")
-    ]
+    names = "ckpt-4-backup.index", "ckpt-best-4.index"
+    others = [tmp_path / name for name in names]
     for path in others:
         path.touch()
     manager = state.checkpoints(tmp_path, max_to_keep=2)
@@ -97,9 +96,6 @@ def test_list_is_sorted_by_step_not_by_name(saved, tmp_path):
     listed = checkpoint_files.list_checkpoints(saved[0])
     names = ["ckpt-100", "ckpt-200", "ckpt-1000"]
     assert listed == [saved[0] / name for name in names]
-    # Without its index, a checkpoint is not complete.
-    (tmp_path / "ckpt-5.data-00000-of-00001").touch()
-    assert checkpoint_files.list_checkpoints(tmp_path) == []
     assert checkpoint_files.list_checkpoints(tmp_path / "absent") == []
 
 
@@ -110,9 +106,7 @@ def test_step_of_path_is_its_last_number():
             checkpoint_files.step_of(path)
 
 
-def test_frozen_weight_has_no_slots_and_others_are_moving_averages(
-    target, tmp_path
-):
+def test_frozen_weight_has_no_slots_and_others_are_averages(target, tmp_path):
     state = State(bias_is_frozen=True)
     state.save(tmp_path, 1)
     reader = checkpoints.CheckpointReader(tmp_path / "ckpt-1")
@@ -139,10 +133,8 @@ def test_average_equals_the_mean_of_the_weights(saved, target, tmp_path):
         # Rounded once, by half a step; float32 sums would be less exact.
         np.testing.assert_allclose(weight, mean, rtol=2**-24)
     reader = checkpoints.CheckpointReader(written)
-    assert reader.weights.keys() == {
-        "weights/layer/kernel",
-        "weights/layer/bias",
-    }
+    names = "kernel", "bias"
+    assert reader.weights.keys() == {f"weights/layer/{name}" for name in names}
     others = ("momentum/", "velocity/", "ema/")
     assert not [name for name in reader.shapes if name.startswith(others)]
     names = json.loads((tmp_path / "ckpt-1000.json").read_text())
@@ -172,9 +164,8 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
         restore_weights(target, path, "cd" * 32)
     target.assert_is(before)
-    foreign = CheckpointManager(
-        target, target.adam, tmp_path, 1, "cd" * 32
-    ).save(100)
+    manager = CheckpointManager(target, target.adam, tmp_path, 1, "cd" * 32)
+    foreign = manager.save(100)
     with pytest.raises(errors.UserError, match="different vocabulary.*cdcd"):
         checkpoints.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
@@ -237,8 +228,6 @@ def test_names_are_those_of_a_checkpoint_of_an_earlier_version():
     } | {"step", "vocabulary_sha256"}
     path = folder / "checkpoints" / "ckpt-300"
     stored = dict(tf.train.list_variables(str(path))).keys()
-    assert stored == {
-        f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names
-    } | {
-        "_CHECKPOINTABLE_OBJECT_GRAPH"  # TensorFlow's own
-    }
+    expected = {f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in names}
+    # The last is TensorFlow's own.
+    assert stored == expected | {"_CHECKPOINTABLE_OBJECT_GRAPH"}

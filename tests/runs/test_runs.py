@@ -218,22 +218,16 @@ def test_run_with_a_setting_that_is_gone_is_refused(started):
         start(started, settings=SETTINGS | {"hparams": {"model": "m"}})
 
 
-def test_run_of_the_reversal_has_swapped_vocabularies(
-    tmp_path, tiny_hparams, vocabulary
-):
+def test_reversal_has_swapped_vocabularies(tmp_path, tiny_hparams, vocabulary):
     other = Bpe.learn(["eins zwei", "drei"] * 9, 275)
     vocabularies = Vocabularies(vocabulary, other)
-    problem = build_problem(
-        "number_words_ende_rev", "separate_vocabularies=true"
-    )
+    built = build_problem("number_words_ende_rev", "separate_vocabularies=true")
     settings = run_json.settings(
-        problem, "tiny", tiny_hparams, 1, None, vocabularies, 8
+        built, "tiny", tiny_hparams, 1, None, vocabularies, 8
     )
     run_json.start(tmp_path / "run", settings, vocabularies, "one CPU")
     opened = Run.open(tmp_path / "run").vocabularies
-    assert [item.model for item in opened] == [
-        item.model for item in vocabularies
-    ]
+    assert [each.model for each in opened] == [vocabulary.model, other.model]
     path = tmp_path / "run" / "vocab.targets.model"
     path.write_bytes(vocabulary.model)
     message = "not trained with .*vocab.inputs.model and .*Restore both files"
@@ -265,9 +259,7 @@ def test_best_checkpoints_are_chosen_by_the_validations(validated, capsys):
     ("number", "wanted", "there"),
     [(3, "ckpt-1, ckpt-5, ckpt-2", 2), (9, "ckpt-1.*ckpt-3", 4)],
 )
-def test_best_checkpoint_that_was_removed_is_an_error(
-    validated, number, wanted, there
-):
+def test_removed_best_checkpoint_is_an_error(validated, number, wanted, there):
     message = f"are {wanted}; .*/checkpoints has {there} of them.*={number}"
     with pytest.raises(errors.UserError, match=message):
         validated.best_checkpoints(number)
@@ -302,9 +294,7 @@ def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
         run.last_checkpoints(4)
 
 
-def test_checkpoint_of_another_run_has_its_hparams(
-    tmp_path, tiny_hparams, monkeypatch
-):
+def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
     """An ensemble may have models of several runs."""
     other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     for name, hparams in (("run", tiny_hparams), ("other", other)):

@@ -19,9 +19,8 @@ def test_ratio_is_the_geometric_mean_of_turns():
     assert comparison.ratio == pytest.approx(2)
     # log2 ratios 1, 0 and 2: Student's t of two degrees of freedom is 4.3027.
     half = 4.302653 / math.sqrt(3)
-    assert comparison.interval == pytest.approx(
-        (2 ** (1 - half), 2 ** (1 + half))
-    )
+    interval = 2 ** (1 - half), 2 ** (1 + half)
+    assert comparison.interval == pytest.approx(interval)
     assert comparison.verdict == "no difference found"
 
 

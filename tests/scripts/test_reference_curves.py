@@ -68,9 +68,7 @@ def test_median_shows_a_small_difference_of_level():
     )
     assert none == []
     _, found = reference_curves.compare_curves(curve(1.56), {"seeds": seeds})
-    assert {deviation.metric for deviation in found} == {
-        reference_curves.MEDIAN
-    }
+    assert {each.metric for each in found} == {reference_curves.MEDIAN}
     assert found[0].step == 250  # the first median of five
     # Two seeds say too little about the noise.
     _, none = reference_curves.compare_curves(curve(1.56), {"seeds": seeds[:2]})
@@ -121,9 +119,7 @@ def test_training_within_bands_agrees(values):
         ),
     ],
 )
-def test_deviation_has_step_metric_and_usual_cause(
-    values, bleu, deviation, cause
-):
+def test_deviation_has_step_metric_and_cause(values, bleu, deviation, cause):
     status, text = compare(training(values, bleu=bleu))
     assert status == reference_curves.DEVIATES
     assert f"First, {deviation}" in text

@@ -272,9 +272,8 @@ def test_names_that_clash_are_refused(tmp_path, names, message):
 def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "c.en").write_text("mine")
-    with pytest.raises(
-        errors.UserError, match="c.en exists, and is not a trans"
-    ):
+    message = "c.en exists, and is not a trans"
+    with pytest.raises(errors.UserError, match=message):
         run()
     assert (tmp_path / "out" / "c.en").read_text() == "mine"
 

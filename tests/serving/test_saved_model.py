@@ -95,9 +95,7 @@ def test_any_bytes_have_a_row_in_every_output(local, signature):
     assert cut.tolist() == [False, False, False, False, True]
 
 
-def test_input_is_truncated_beyond_max_input_length(
-    local, separate_vocabularies
-):
+def test_input_is_cut_beyond_max_input_length(local, separate_vocabularies):
     """max_input_length is 40, EOS included; each Z is a piece of one byte."""
     lines = ["Z" * count for count in (37, 38, 39)]
     ids = separate_vocabularies.source.encode(lines)
@@ -157,15 +155,12 @@ def test_16_bit_export_scores_as_rounded_weights(rounded_translator, local):
 
 
 def test_weight_beyond_float16_is_an_error(build_exportable, tmp_path):
-    (model,), vocabularies, search = build_exportable(2)
-    weight = model.weights[0]
+    models, *others = build_exportable(2)
+    weight = models[0].weights[0]
     weight.assign(weight + 1e5)
-    with pytest.raises(
-        errors.UserError, match=f"float16 cannot hold {weight.path}.*1e\\+05"
-    ):
-        saved_model.export(
-            [model], vocabularies, search, tmp_path, {}, "float16"
-        )
+    message = f"float16 cannot hold {weight.path}.*1e\\+05"
+    with pytest.raises(errors.UserError, match=message):
+        saved_model.export(models, *others, tmp_path, {}, "float16")
     assert not any(tmp_path.iterdir())
 
 
@@ -176,9 +171,7 @@ def test_weight_beyond_float16_is_an_error(build_exportable, tmp_path):
         ({"../../secret": "0"}, "'../../secret' leads out of"),
     ],
 )
-def test_model_card_with_other_files_is_refused(
-    exported, tmp_path, listed, damage
-):
+def test_card_with_other_files_is_refused(exported, tmp_path, listed, damage):
     copy = shutil.copytree(exported / "2", tmp_path / "2")
     files.write_json(copy / saved_model.MODEL_CARD, {"files": listed})
     with pytest.raises(errors.UserError, match=damage):
@@ -211,10 +204,8 @@ def test_two_exports_into_one_folder_become_two_versions(tmp_path, monkeypatch):
         list(exports)  # raises what they raised
     assert f"which writes to {tmp_path}" in message
     assert version_folders.list_versions(tmp_path) == [1, 2]
-    contents = {
-        (tmp_path / v / version_folders.GRAPH).read_text() for v in "12"
-    }
-    assert contents == {"a", "b"}
+    paths = [tmp_path / number / version_folders.GRAPH for number in "12"]
+    assert {path.read_text() for path in paths} == {"a", "b"}
 
 
 def test_warm_up_has_a_request_for_each_bucket(vocabularies, tmp_path):
@@ -228,9 +219,8 @@ def test_warm_up_has_a_request_for_each_bucket(vocabularies, tmp_path):
         length = int(compiled.padded_length(len(ids)))
         shapes[request.model_spec.signature_name, len(lines), length] += 1
     names = ("n_best", "serving_default")
-    assert shapes == dict.fromkeys(
-        itertools.product(names, (1, 8), (16, 32)), 1
-    )
+    expected = itertools.product(names, *buckets.values())
+    assert shapes == dict.fromkeys(expected, 1)
 
 
 @pytest.mark.slow

@@ -13,9 +13,8 @@ def test_rows_are_selected_by_name(micro_table):
     both = [("base", 2), ("big", 2), ("base", 1), ("big", 1)]
     assert [(row.name, row.seed) for row in table.rows([], [2, 1])] == both
     assert table.rows(["big"], [3]) == [table.row("big", 3)]
-    with pytest.raises(
-        errors.UserError, match="Unknown rows bas; known: base, big. Did you"
-    ):
+    message = "Unknown rows bas; known: base, big. Did you"
+    with pytest.raises(errors.UserError, match=message):
         table.rows(["bas"], [1])
 
 

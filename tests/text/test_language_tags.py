@@ -60,7 +60,6 @@ def test_tagger_adds_its_tag_to_lines_without_one():
     ("language", "line"), [("", "A dog"), ("", "<2it> A"), ("it", "A dog")]
 )
 def test_tagger_refuses_a_line_without_a_known_tag(language, line):
-    with pytest.raises(
-        errors.UserError, match="target must be one .* has de, fr"
-    ):
+    message = "target must be one .* has de, fr"
+    with pytest.raises(errors.UserError, match=message):
         Tagger(LANGUAGES, language)(line)

@@ -124,9 +124,8 @@ def test_splits_share_no_sentence_and_each_pair_is_counted(tmp_path):
         assert len(set.union(*sentences)) == sum(map(len, sentences))
     assert (counts["empty_side"], counts["repeated"]) == (2, 9)
     assert counts["read"] == len(dirty) == sum(counts.values()) - counts["read"]
-    again, _ = divide(
-        tmp_path / "b", random.Random(1).sample(dirty, len(dirty)), 7
-    )
+    mixed = random.Random(1).sample(dirty, len(dirty))
+    again, _ = divide(tmp_path / "b", mixed, 7)
     assert {key: set(part) for key, part in again.items()} == {
         key: set(part) for key, part in splits.items()
     }
@@ -208,9 +207,7 @@ def test_text_of_parquet_may_have_other_types(tmp_path, columns):
         ({"both": [{"en": "a"}]}, r"both \(struct<en: string>\)"),
     ],
 )
-def test_parquet_without_columns_of_text_is_user_error(
-    tmp_path, columns, found
-):
+def test_parquet_without_columns_of_text_is_an_error(tmp_path, columns, found):
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table(columns), path)
     message = f"text named en and de, or a column .*; got {found}"

@@ -29,10 +29,7 @@ def test_zst_is_read_like_plain_text(tmp_path):
     assert parallel_files.find("a", tmp_path) == path
 
 
-@pytest.mark.parametrize(
-    ("inputs", "targets"),
-    [(3, 2), (0, 4), (1234, 3)],
-)
+@pytest.mark.parametrize(("inputs", "targets"), [(3, 2), (0, 4), (1234, 3)])
 def test_files_of_different_lengths_are_user_error_with_counts(
     tmp_path, inputs, targets
 ):
@@ -228,9 +225,7 @@ def test_part_of_a_file_without_checksum_is_not_continued(server, tmp_path):
     [(CONTENT, True), (CONTENT + b"x", True), (b"x" * 300, False)],
     ids=["complete", "too long", "of a server without ranges"],
 )
-def test_any_partial_file_becomes_the_whole_one(
-    server, tmp_path, sha256, part, ranges
-):
+def test_any_partial_file_becomes_whole(server, tmp_path, sha256, part, ranges):
     server.ranges = ranges
     write(tmp_path / "train.en.gz.part", part)
     path = parallel_files.download(file_at(server, sha256), tmp_path)
@@ -274,9 +269,7 @@ def test_same_text_is_read_from_an_unpacked_archive(archive, tmp_path):
     assert (folder / "vocab.model").read_bytes() == bytes(range(256))
 
 
-def test_same_files_make_the_same_archive_which_is_unpacked_once(
-    archive, tmp_path
-):
+def test_same_files_make_equal_archives_unpacked_once(archive, tmp_path):
     again = tmp_path / "again.zip"
     parallel_files.pack(tmp_path / "files", again)
     assert again.read_bytes() == archive.read_bytes()
@@ -311,9 +304,8 @@ def test_damaged_archive_is_refused_and_leaves_nothing(archive, tmp_path, cut):
     content = archive.read_bytes()
     assert content.count(b"TUVW") == 1  # of the vocabulary
     archive.write_bytes(content.replace(b"TUVW", b"TUVV")[:cut])
-    with pytest.raises(
-        errors.UserError, match="damaged: .*(CRC|not a zip|has)"
-    ):
+    message = "damaged: .*(CRC|not a zip|has)"
+    with pytest.raises(errors.UserError, match=message):
         parallel_files.unpack(archive, tmp_path / "downloads")
     left = (tmp_path / "downloads").rglob("*")
     assert {path.suffix for path in left if path.is_file()} <= {".lock"}

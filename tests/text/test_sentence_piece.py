@@ -21,13 +21,12 @@ from t2t_repro.serving.graph_vocabularies import SentencePieceGraph
 from t2t_repro.text.sentence_piece import Bpe, Characters, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD
 
+LETTERS = "abcdefghij klmno"
+
 
 def words(count, seed=0):
-    choices = random.Random(seed)
-    letters = "abcdefghij klmno"
-    return [
-        "".join(choices.choices(letters, k=30)).strip() for _ in range(count)
-    ]
+    draw = random.Random(seed).choices
+    return ["".join(draw(LETTERS, k=30)).strip() for _ in range(count)]
 
 
 @pytest.fixture(scope="module", params=[Bpe, Unigram, Characters])
@@ -111,9 +110,7 @@ SPECIAL = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
         (SPECIAL, "pieces for bytes.*none of these 100 .*--byte_fallback=true"),
     ],
 )
-def test_model_without_special_ids_or_bytes_is_user_error(
-    tmp_path, settings, message
-):
+def test_model_without_our_ids_or_bytes_is_error(tmp_path, settings, message):
     settings = {"model_type": "bpe", "vocab_size": 100} | settings
     path = tmp_path / "vocab.model"
     path.write_bytes(sentence_pieces.learn(words(300), **settings))
@@ -149,9 +146,7 @@ def test_characters_are_learned_by_frequency():
     ("split", "size", "pieces"),
     [(True, 267, ["▁(", "NP", "▁)", "NP"]), (False, 269, ["▁(NP", "▁)NP"])],
 )
-def test_split_by_unicode_script_separates_letters_and_signs(
-    split, size, pieces
-):
+def test_split_by_script_separates_letters_and_signs(split, size, pieces):
     learned = Bpe.learn(["(NP )NP"] * 50, size, split)
     (ids,) = learned.encode(["(NP )NP"])
     assert learned.pieces(ids) == [*pieces, "</s>"]

@@ -80,9 +80,8 @@ def test_pattern_of_a_held_out_split_is_user_error(raw):
     (raw / "test.en.gz").write_bytes(gzip.compress(b"t\n"))
     (raw / "crawl" / "test.en").write_text("t\n")
     (raw / "crawl" / "test.de").write_text("-t\n")
-    with pytest.raises(
-        errors.UserError, match="'\\*' of corpora matches test.en"
-    ):
+    message = "'\\*' of corpora matches test.en"
+    with pytest.raises(errors.UserError, match=message):
         read_corpora("*", raw)
     assert ("t", "-t") in read_corpora("a:crawl/*", raw)
 

@@ -177,9 +177,8 @@ def test_registered_callbacks_are_built_by_name(registries):
     )
     assert (one.method, one.at, one.patience) == ("on_step_end", 3, 2.0)
     assert isinstance(other, Recorder) and isinstance(third, Recorder)
-    with pytest.raises(
-        errors.UserError, match="Add method=VALUE to --callbacks="
-    ):
+    message = "Add method=VALUE to --callbacks="
+    with pytest.raises(errors.UserError, match=message):
         callbacks.build("stopping:at=3")
 
 
@@ -257,9 +256,7 @@ def test_wandb_gets_settings_and_values_and_continues_its_run(run, monkeypatch):
     assert sent == [*logged, mock.call.finish()] * 2
 
 
-def test_mlflow_gets_settings_and_values_and_continues_its_run(
-    run, monkeypatch
-):
+def test_mlflow_gets_settings_and_values_and_continues(run, monkeypatch):
     client = mock.MagicMock()
     client.start_run.return_value.info.run_id = "new"
     monkeypatch.setitem(sys.modules, "mlflow", client)

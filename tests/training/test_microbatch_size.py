@@ -73,11 +73,7 @@ def search(runs, trained, strategy_of, monkeypatch):
         return ["GPU"] if device_type == "GPU" else found
 
     def find(
-        plan=runs.plan,
-        xla=False,
-        aligned=False,
-        trained=trained,
-        strategy=None,
+        plan=runs.plan, xla=False, aligned=False, trained=trained, strategy=None
     ):
         strategy = strategy or strategy_of(1)
         with monkeypatch.context() as patch:
@@ -190,9 +186,7 @@ def test_search_counts_slots_of_the_longer_rows(
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_search_has_alignments_only_where_batches_have(
-    search, fake_memory, aligned
-):
+def test_search_has_alignments_where_batches_have(search, fake_memory, aligned):
     fake_memory(lambda batch, _: ("alignments" in batch) == aligned)
     assert search(aligned=aligned).trials == 1
 
@@ -200,9 +194,7 @@ def test_search_has_alignments_only_where_batches_have(
 def test_workers_agree_on_the_smallest_result(search, fake_memory, monkeypatch):
     fake_memory(fewer_slots(256))
     others = types.SimpleNamespace(gather=lambda number: [number, 96])
-    monkeypatch.setattr(
-        train_session.devices, "Worker", lambda strategy: others
-    )
+    monkeypatch.setattr(train_session.devices, "Worker", lambda _: others)
     assert search().slots == 96
 
 
