@@ -217,6 +217,8 @@ def explain(error: Exception) -> str | None:
             f"{error.strerror}: {error.filename}. Name another "
             "path, or correct this one."
         )
+    if isinstance(error, FileNotFoundError) and not os.path.exists("."):
+        return "the working directory was removed. Change to another one."
     return None
 
 

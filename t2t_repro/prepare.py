@@ -140,7 +140,8 @@ def archive(
     """Write the raw text and vocabularies of prepared data to an archive.
 
     Raises:
-        UserError: an archive cannot have the text of this problem.
+        UserError: an archive cannot have the text of this problem, or the text
+            has changed since.
     """
     folder = data_folder(data_dir, problem)
     contents = manifest.require(folder)
@@ -162,6 +163,13 @@ def archive(
         except errors.UserError:
             changed = ["all"]
         if changed:
+            splits = _splits(problem, text)
+            if changed := generate.changed_splits(folder, splits, contents):
+                raise errors.UserError(
+                    f"The text has changed since the data in {folder} was "
+                    f"made: {', '.join(changed)}. Restore it, or make the "
+                    "data again with another --data_dir."
+                )
             raise errors.UserError(
                 f"The text of {problem.requested_name} is not in two files for "
                 "each split, so that an archive cannot have it. Copy "

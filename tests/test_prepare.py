@@ -363,9 +363,11 @@ def test_data_of_one_file_needs_no_folder_and_notes_its_change(
     assert contents["raw_bytes"].keys() == {"mine.tsv"}
     assert contents["splits"]["test"]["read"] == 5
     prepare.archive(built, tmp_path / "data", None, tmp_path / "a.zip")
-    (tmp_path / "mine.tsv").write_text("")
+    (tmp_path / "mine.tsv").write_text("".join(lines[1:]))
     prepare.prepare(built, tmp_path / "data")
     assert "Note: mine.tsv in" in capsys.readouterr().err
+    with pytest.raises(errors.UserError, match="text has changed .*train"):
+        prepare.archive(built, tmp_path / "data", None, tmp_path / "b.zip")
     (tmp_path / "other").mkdir()  # a project with a file of the same name
     (tmp_path / "other" / "mine.tsv").write_text("".join(lines[::-1]))
     monkeypatch.chdir(tmp_path / "other")

@@ -418,13 +418,13 @@ def _open_by_name(
                     "sacreBLEU (--split=wmt14/full), or --data_dir."
                 )
         folder = prepare.data_folder(data_dir, problem, name)
+        split = _open_split(problem, folder, name)  # or there is no data
         if run and run.data_dir and not run.has_split(folder, name):
             print(
                 f"The {name} split in {folder} is not that of the data which "
                 "this run was trained on: the scores are of the present text.",
                 file=sys.stderr,
             )
-        split = _open_split(problem, folder, name)
         if not split.directions:
             return split
         return split.toward(problem.target_language, problem.source_language)

@@ -225,6 +225,7 @@ def _check(problem, hparams, options):
     problem.check_hparams(hparams)
     building.check_model(hparams, options.recompute_grad)
     losses.build(hparams.loss)
+    registry.of_search(problem.search)  # of validations
     history.require_stopping_metric(
         options.early_stopping_metric,
         options.early_stopping_evals,

@@ -21,6 +21,9 @@ importer --output_dir={here}/run --from=marian --input=Some/opus-mt-en-de
 trainer --problem=number_words_ende --hparams_set=tiny \
 --problem_args=separate_vocabularies=true --data_dir={here}/data
     separate_vocabularies=true and shared_embedding
+trainer --problem=parallel_text --hparams_set=tiny --output_dir={here}/run \
+--problem_args=name=a,languages=en-de,decode_hparams=beam_search=nope
+    Unknown beam search 'nope'
 avg_checkpoints --output_dir={run} --checkpoints=a,b --num_last_checkpoints=2
     --checkpoints ignores --num_last_checkpoints=2
 report --output_dir={run},{run}

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from forked import ok
+from forked import error, ok
 from made_up_words import problem_flags
 from processes import run_python
 
@@ -85,6 +85,8 @@ def test_data_of_other_text_gives_a_warning(trained, run, tmp_path):
     files.write_json(manifest, changed, with_checksum=True)
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told in result.stderr
+    manifest.unlink()  # no text, of which scores could be
+    assert told not in error(run("evaluate", *flags))
 
 
 def test_source_files_are_normalized_as_the_problem_does(calm, run, tmp_path):
