@@ -62,6 +62,16 @@ def test_denied_access_is_explained(tmp_path):
     assert errors.explain(ValueError("a")) is None
 
 
+def test_removed_working_directory_is_explained(tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(FileNotFoundError) as raised:
+        os.getcwd()
+    assert "directory was removed. Change" in errors.explain(raised.value)
+
+
 REQUIREMENTS = [
     "numpy<3,>=2.1",
     'aiohttp<4,>=3.11; extra == "serve"',
