@@ -217,8 +217,11 @@ def explain(error: Exception) -> str | None:
             f"{error.strerror}: {error.filename}. Name another "
             "path, or correct this one."
         )
-    if isinstance(error, FileNotFoundError) and not os.path.exists("."):
-        return "the working directory was removed. Change to another one."
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return "the working directory was removed. Change to another one."
     return None
 
 
