@@ -65,9 +65,6 @@ def build_server(
         "grpc.max_allowed_incoming_connections": max_connections,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.max_concurrent_streams": _MAX_STREAMS,
-        # It would lose calls of a client that are beyond these: their places
-        # are free only when Python has finished with those before.
-        "grpc.http.overload_protection": 0,
         "grpc.max_connection_idle_ms": _IDLE_MS,
         "grpc.max_receive_message_length": min(
             service.limits.max_request_bytes, server_settings.MAX_INTEGER

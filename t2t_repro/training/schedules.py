@@ -160,12 +160,12 @@ def _look_up(hparams):
 def has_end(hparams: hparam.HParams) -> bool:
     """Return whether a schedule may depend on hparams.train_steps."""
     cls, text = _look_up(hparams), hparams.learning_rate_schedule_arguments
+    if cls is Schedule:
+        return False
     if not isinstance(cls, type):
         return True  # a function of hparams
     given = arguments.parse(cls, text, _ARGUMENTS, _ELSEWHERE)
-    return cls is not Schedule and "decay_steps" in (
-        arguments.parameters(cls).keys() - given
-    )
+    return "decay_steps" in arguments.parameters(cls).keys() - given
 
 
 def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:

@@ -47,8 +47,9 @@ def folder(tmp_path_factory):
         (f"exporter --checkpoint_path={CKPT}", NAMED),
         # It counts the steps that are done, too.
         ("report --sentence=forty-two", (*OWN, OWN[1])),
-        ("avg_checkpoints --num_last_checkpoints=1", OWN[1:]),
-        (f"avg_checkpoints --checkpoints={CKPT}", NAMED),
+        # It looks for a newer average, too.
+        ("avg_checkpoints --num_last_checkpoints=1", OWN),
+        (f"avg_checkpoints --checkpoints={CKPT}", (*NAMED, OWN[0])),
     ],
 )
 def test_command_opens_its_run_once(forked, folder, command, lookups):

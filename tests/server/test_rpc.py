@@ -241,14 +241,3 @@ def test_options_of_grpc_override_ours(serve):
         server_settings.parse_grpc_options(["grpc.x"])
     with pytest.raises(errors.UserError, match="at most 2147483647; got 'x=2"):
         server_settings.parse_grpc_options(["x=2147483648"])
-
-
-def test_calls_beyond_those_of_a_connection_wait_for_others(serve):
-    """None is lost, though the server frees their places late."""
-    with serve(max_waiting=400) as server, server.channel() as channel:
-        predict, request = stub_of(channel).Predict, predict_request([b"a"])
-        for count in (1, 200, 200, 200):
-            calls = [
-                predict.future(request, timeout=SECONDS) for _ in range(count)
-            ]
-            assert all(call.result() for call in calls)
