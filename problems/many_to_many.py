@@ -19,6 +19,7 @@ from t2t_repro.text import weighted_corpora
 from t2t_repro.text.languages import (
     Direction,
     Tagger,
+    chosen_direction,
     join_tag,
     matches_direction,
     only_direction,
@@ -171,10 +172,7 @@ class ManyToMany(Problem):
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ManyToMany":
-        source, _, target = target_language.rpartition("-")  # perhaps "en-de"
-        given = source_language or source, target
-        if source not in ("", given[0]):
-            given = source_language, target_language  # unknown
+        given = chosen_direction(target_language, source_language)
         known = (*self._trained, *self._untrained)
         if not any(matches_direction(pair, given) for pair in known):
             raise errors.UserError(

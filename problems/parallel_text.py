@@ -18,6 +18,7 @@ from t2t_repro.text.languages import (
     Tagger,
     check_direction,
     check_language,
+    chosen_direction,
     tag_of,
 )
 from t2t_repro.text.parallel_files import (
@@ -336,21 +337,15 @@ class ParallelTextMultilingual(ParallelTextMany):
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ParallelTextMultilingual":
-        """Return the problem of a direction.
-
-        Args:
-            target_language: language, or "en-de" for both; "": any.
-            source_language: language; "": `source`.
-        """
-        source, _, target = target_language.rpartition("-")
-        direction = source_language or source, target
+        """Return the problem of a direction, as of chosen_direction()."""
+        direction = chosen_direction(target_language, source_language)
         chosen = self.changed(_chosen=direction)
         known = self.target_languages
         if any(direction) and self.reads_source:
             pair = chosen.source_language, chosen.target_language
             check_direction(pair, known)
-        elif target:
-            check_language("target", target, known)
+        elif direction[1]:
+            check_language("target", direction[1], known)
         return chosen
 
     @property

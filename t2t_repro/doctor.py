@@ -310,16 +310,13 @@ def _memory() -> dict[str, Any]:
 
 def _gpus() -> dict[str, Any]:
     """Return {device: its name and compute capability} as TensorFlow has it."""
-    import tensorflow as tf
+    from t2t_repro.runtime import devices
 
     return {
-        gpu.name.rpartition("device:")[2]: {
-            name.replace("device_", ""): value
-            for name, value in tf.config.experimental.get_device_details(
-                gpu
-            ).items()
+        f"GPU:{index}": {
+            name.replace("device_", ""): value for name, value in gpu.items()
         }
-        for gpu in tf.config.list_physical_devices("GPU")
+        for index, gpu in enumerate(devices.gpu_details())
     }
 
 

@@ -29,7 +29,7 @@ from t2t_repro.io import files
 from t2t_repro.metrics import scores
 from t2t_repro.runs import checkpoints
 from t2t_repro.runs.run import Run
-from t2t_repro.sweeps import running, tables
+from t2t_repro.sweeps import rows, running, tables
 from t2t_repro.text.test_sets import TestSet
 
 SPLIT = "test"  # of rows
@@ -112,7 +112,7 @@ def main():
         write = {"search": search_figures, "heads": head_figures}
         write[values.figures](folders, results / f"{values.figures}.json")
         return
-    variants = {n: table_rows.Variant(None, v) for n, v in VARIANTS.items()}
+    variants = {n: rows.Variant("", v) for n, v in VARIANTS.items()}
     table = table_rows.table(variants, BASE)
     job = table_rows.job(SPLIT, averaged=False)
     compared = tables.Comparison(

@@ -34,7 +34,7 @@ from t2t_repro import errors, registry
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.io import fields, files
 from t2t_repro.runs import history, run_json
-from t2t_repro.sweeps import queue, running, tables
+from t2t_repro.sweeps import queue, rows, running, tables
 
 PERPLEXITY = "perplexity"
 JOURNAL = "hparam_search.jsonl"  # trials of all rows, beside the results
@@ -63,7 +63,7 @@ def main():
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
     ranges = parse_ranges(settings, common_flags.required("range"))
-    variants = {name: table_rows.Variant(name) for name in values.rows}
+    variants = {name: rows.Variant(name) for name in values.rows}
     if len(values.seed) > 1:
         raise errors.UserError(
             f"A search has one seed; got {len(values.seed)}. Train the best "

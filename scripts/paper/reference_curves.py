@@ -58,13 +58,7 @@ def main():
 def compare(settings: dict, training: dict, known: dict) -> tuple[int, str]:
     """Compare a training with the reference that has the nearest settings.
 
-    Args:
-        settings: run.json.
-        training: of read_training().
-        known: {name: reference}.
-
-    Returns:
-        The exit status, and a text.
+    `known` is {name: reference}. The result is an exit status and a text.
     """
     choice = choose(settings, known)
     if not choice:

@@ -219,7 +219,7 @@ def table(steps: dict[str, int], rates: dict[str, float]) -> rows.Table:
         }
         if name in rates:
             changes[_RATE] = rates[name]
-        variants[name] = table_rows.Variant(system.hparams_set, changes)
+        variants[name] = rows.Variant(system.hparams_set, changes)
     return table_rows.table(variants, TRANSFORMER, independent=True)
 
 

@@ -21,11 +21,11 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 from scripts.paper import table_rows, verdicts
 from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
-from t2t_repro.sweeps import tables
+from t2t_repro.sweeps import rows, tables
 
 
 def main():
-    variants = {n: table_rows.Variant(f"table3_{n}") for n in TABLE_3}
+    variants = {n: rows.Variant(f"table3_{n}") for n in TABLE_3}
     table = table_rows.table(variants, "base")
     job = table_rows.job(split="validation", averaged=False)
     compared = Table3(job.results_dir, job.score, "base", verdicts.MARGIN)

@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from absl import flags
 
@@ -56,20 +55,16 @@ def define_flags():
     flags.adopt_module_key_flags(common_flags)
 
 
-class Variant(NamedTuple):
-    """Differences of a row from the flags."""
-
-    hparams_set: str | None = None  # None: --hparams_set
-    changes: dict = {}  # hparams, not reduced
-
-
 def table(
-    variants: Mapping[str, Variant], base_row: str, independent: bool = False
+    variants: Mapping[str, rows.Variant],
+    base_row: str,
+    independent: bool = False,
 ) -> rows.Table:
     """Return rows in the size that the flags set.
 
     Args:
-        variants: by name of the row, in the table's order.
+        variants: by name of the row, in the table's order, not reduced; the
+            set "" is that of --hparams_set.
         base_row: name of the row that the others vary.
         independent: rows are models of their own, which --hparams changes
             alike. Others keep what they vary, relative to the base row.
@@ -81,7 +76,7 @@ def table(
             given.
     """
     values, known = flags.FLAGS, {}
-    have_sets = variants[base_row].hparams_set is not None
+    have_sets = variants[base_row].hparams_set
     if have_sets and values.hparams_set:
         raise errors.UserError(
             "Each row has an hparams set of its own; got --hparams_set="
@@ -118,8 +113,7 @@ def changes(
     Args:
         hparams_set: of the row.
         base: the set that the row varies.
-        widths: divisor of WIDTHS.
-        layers: divisor of num_hidden_layers.
+        widths, layers: divisors of WIDTHS and of num_hidden_layers.
         overrides: hparams of all rows, except for those that the row varies.
 
     Raises:

@@ -3,23 +3,14 @@
 A claim is a difference between two rows of a table: "one head is 0.9 BLEU worse
 than base". Each row is trained with several seeds. The rule:
 
-1. The standard deviation between seeds is pooled over all rows of the table,
-   since a few seeds of one row estimate it badly.
-2. The 95% confidence interval of a difference of means is Student's, with the
-   degrees of freedom of the pooled deviation. With several claims in one table
-   its level is raised by Bonferroni's correction. Where both rows are the same
-   trainings with another search, it is that of the mean of the seeds'
-   differences.
-3. The margin of a claim is the smallest difference of interest.
+1. The difference has the 95% confidence interval of sweeps/tables.py.
+2. The margin of a claim is the smallest difference of interest.
    Where the paper has a difference: "contradicts" if the interval excludes a
    difference of the margin on the paper's side of 0, otherwise "agrees" if it
    lies on that side of 0. Without a margin: on the other side of 0.
    Where the paper has none: "agrees" if the interval lies within the margin
    around 0, "contradicts" if it lies outside the margin.
-4. In every other case, and where a row has not converged: "cannot tell".
-
-The power calculation says what the rule can see: the smallest difference that
-it finds with a probability of 80%, and the seeds that a claim would need.
+3. In every other case, and where a row has not converged: "cannot tell".
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,15 +95,7 @@ def judge_one(
     noise: Noise,
     level: float = LEVEL,
 ) -> Verdict:
-    """Judge one claim.
-
-    Args:
-        row: scores, or differences of the same seeds.
-        base: scores of the row to compare with; None: `row` has differences.
-        expected: the claim.
-        noise: standard deviation between seeds, and its degrees of freedom.
-        level: probability of a false alarm.
-    """
+    """Judge one claim; the other arguments are those of tables.compare()."""
     found = tables.compare(row, base, noise, level)
     converged = row.converged and (base is None or base.converged)
     return Verdict(

@@ -84,9 +84,8 @@ class Version:
 
         Args:
             name: "old" or "new".
-            code: folder of t2t_repro/.
-            shared: folder of data and run, which both versions read.
-            steps: steps of each training.
+            code, shared: folders of t2t_repro/, and of data and run.
+            steps: of each training.
             lines: sentences for each search and each server.
         """
         self.name, self.steps, self.lines = name, steps, lines

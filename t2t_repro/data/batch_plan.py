@@ -321,6 +321,11 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
+def mean_tokens(plan: Plan) -> tuple[float, ...]:
+    """Return the mean number of tokens of a pair's inputs and targets."""
+    return tuple(count / plan.num_pairs for count in plan.tokens.values())
+
+
 def target_tokens(plan: Plan) -> float:
     """Return the mean number of target tokens of a step, without padding."""
     return plan.tokens["targets"] / plan.steps_per_epoch

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import hparam
+from t2t_repro.data import batch_plan
 from t2t_repro.data.batch_plan import Lengths, PlannedBatch
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -402,15 +403,16 @@ class SubwordSampler:
         return both[concatenate_ranges(starts, lengths)], lengths
 
 
-def training_lengths(
+def training_plan(
     hparams: hparam.HParams,
     vocabularies: Vocabularies,
     seed: int,
     corpus: Corpus,
-) -> Lengths:
-    """Return planned_lengths() of a training with these settings."""
+) -> batch_plan.Plan:
+    """Return the plan of a training with these settings."""
     sampler = build(hparams, vocabularies, seed)
-    return planned_lengths(sampler, corpus, hparams.max_length)
+    lengths = planned_lengths(sampler, corpus, hparams.max_length)
+    return batch_plan.build(lengths, hparams, seed)
 
 
 def planned_lengths(

@@ -351,8 +351,7 @@ def open_test_set(
     It is checked here, before hours of translation.
 
     Args:
-        run: the run that translates it, if any.
-        problem: its problem, or that of existing translations.
+        run, problem: the run, or None and the problem of the translations.
         test_set: "validation", "test", sacreBLEU's name of a test set, or text.
         data_dir: folder of generated data; None: the run's.
         others: further [lines], which must be as many.
@@ -418,7 +417,7 @@ def _open_by_name(
                     "sacreBLEU (--split=wmt14/full), or --data_dir."
                 )
         folder = prepare.data_folder(data_dir, problem, name)
-        split = _open_split(problem, folder, name)  # or there is no data
+        split = open_split(problem, folder, name)  # or there is no data
         if run and run.data_dir and not run.has_split(folder, name):
             print(
                 f"The {name} split in {folder} is not that of the data which "
@@ -432,7 +431,7 @@ def _open_by_name(
     return _of_direction(test_sets.from_sacrebleu(name, languages), problem)
 
 
-def _open_split(problem, folder, name):
+def open_split(problem: Problem, folder: pathlib.Path, name: str) -> TestSet:
     """Return a split of a folder of data, whose text is normalized."""
     corpus = manifest.open_corpus(folder, name, problem.reverse)
     return TestSet(
@@ -461,7 +460,7 @@ def open_scored(
     split, _, ends = name.partition(".")
     if split not in manifest.require(folder)["splits"]:
         return None
-    whole = _open_split(run.problem, folder, split)
+    whole = open_split(run.problem, folder, split)
     pairs = {("", "")}
     for direction in whole.directions:
         source, target = direction.split("-")

@@ -274,9 +274,7 @@ def notes_of(cls: type[Seq2Seq]) -> tuple[str, ...]:
 def one_sentence_per_row(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Return the features of a batch with one sentence per row.
 
-    Args:
-        inputs: [B, L] int32, ids with PAD after.
-        targets: [B, T] int32, the same.
+    `inputs` [B, L] and `targets` [B, T] are int32 ids with PAD after.
 
     Returns:
         data.batches.ROW_FEATURES: ids, segments and positions of both sides.

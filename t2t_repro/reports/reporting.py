@@ -161,16 +161,12 @@ def _open_data(run, data_dir):
 def _flops(run, data, model, steps):
     """Return the FLOPs of the target tokens of so many steps of training."""
     hparams, seed = run.hparams, run.settings["random_seed"]
-    lengths = subword_sampling.training_lengths(
-        hparams,
-        run.vocabularies,
-        seed,
-        manifest.open_corpus(data, "train", run.problem.reverse),
+    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
+    plan = subword_sampling.training_plan(
+        hparams, run.vocabularies, seed, corpus
     )
-    plan = batch_plan.build(lengths, hparams, seed)
-    means = batch_plan.mean_lengths(lengths, hparams.max_length)
     tokens = batch_plan.target_tokens(plan) * steps
-    return seq2seq.training_flops(model, tokens, *means)
+    return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))
 
 
 def _cost(run, data, read, options):

@@ -178,10 +178,7 @@ def choose_threads(distribution: str, xla: str) -> None:
 
     Operations that share the cores wait for one another. With a microbatch for
     each core, steps of small and base are 1.04 to 1.17 times as fast (2 cores,
-    scripts/benchmarks/bench_train.py).
-
-    TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
-    TensorFlow has run an operation in this process.
+    scripts/benchmarks/bench_train.py). See set_threads().
     """
     if (
         cpu.usable_cores() <= _MAX_PARALLEL
@@ -198,10 +195,7 @@ def choose_threads_for_one_sentence(num_weights: int) -> None:
     Operations of a small model are so short that waking a thread for each takes
     longer: those of `small` (8 million weights) are 1.6 times as fast with one
     thread as with two. With two, `base` (63 million) is 1.1 times as fast
-    (scripts/benchmarks/bench_decode.py, 2 cores).
-
-    TF_NUM_INTRAOP_THREADS and TF_NUM_INTEROP_THREADS take precedence. The
-    function has no effect once TensorFlow has run an operation in this process.
+    (scripts/benchmarks/bench_decode.py, 2 cores). See set_threads().
     """
     if num_weights < MIN_WEIGHTS_FOR_THREADS:
         tensorflow_import.set_threads(tf.config, "intra", 1)
@@ -209,11 +203,7 @@ def choose_threads_for_one_sentence(num_weights: int) -> None:
 
 
 def use_one_thread_per_operation() -> None:
-    """Give each operation one thread, so that shards run in parallel.
-
-    TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
-    TensorFlow has run an operation in this process.
-    """
+    """Give each operation one thread, so that shards run in parallel."""
     tensorflow_import.set_threads(tf.config, "intra", 1)
 
 

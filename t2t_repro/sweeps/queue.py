@@ -31,10 +31,6 @@ def run(tasks: Mapping[str, Callable[[], None]], processes: int) -> None:
     processes of the others. (Ctrl-C reaches them by itself, since they belong
     to the same terminal.)
 
-    Args:
-        tasks: {name: function}.
-        processes: tasks at a time.
-
     Raises:
         UserError: tasks failed; names each with its error.
     """
@@ -174,12 +170,7 @@ class Commands(NamedTuple):
     def run(
         self, command: str, *arguments: str, budget: Budget | None = None
     ) -> None:
-        """Run a command.
-
-        Args:
-            command: its name.
-            arguments: its flags.
-            budget: minutes that it may take; None: no limit.
+        """Run a command with flags, in a budget of minutes if there is one.
 
         Raises:
             CommandError: it failed.

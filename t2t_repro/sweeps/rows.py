@@ -330,10 +330,6 @@ def read_finished(
 ) -> dict[str, Any] | None:
     """Return the content of a row's file, or None if there is none.
 
-    Args:
-        file: path of the file.
-        wanted: settings that the row must have.
-
     Raises:
         UserError: the row was trained with other settings.
     """

@@ -15,6 +15,7 @@ from typing import Any
 from t2t_repro import errors, hparam, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.data.corpus import Corpus
+from t2t_repro.evaluation import evaluation
 from t2t_repro.io import fields, files
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
@@ -120,11 +121,9 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
     tokens and padding, of both sides.
     """
     hparams, seed = run.hparams, run.settings["random_seed"]
-    lengths = subword_sampling.training_lengths(
+    plan = subword_sampling.training_plan(
         hparams, run.vocabularies, seed, open_corpus(run, "train")
     )
-    means = batch_plan.mean_lengths(lengths, hparams.max_length)
-    plan = batch_plan.build(lengths, hparams, seed)
     model = building.build_abstract(hparams, **run.vocabularies.sizes)
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
@@ -138,7 +137,9 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
         "signatures": stored["signatures"],
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
-        "training_flops": seq2seq.training_flops(model, tokens, *means),
+        "training_flops": seq2seq.training_flops(
+            model, tokens, *batch_plan.mean_tokens(plan)
+        ),
         "padding": batch_plan.padding(plan),
         "curve": curve,
     }
@@ -221,7 +222,7 @@ def run_rows(
         rows: the trainings to run.
         job: settings that all rows share.
         measure: of run_row().
-        after_each: a function that is called after each row, one at a time.
+        after_each: called after each row, one at a time.
 
     Raises:
         UserError: a row saves fewer checkpoints than it averages, or failed.
@@ -263,27 +264,16 @@ def run_all(
     The table has all finished rows, including those that are not in `rows`.
     paired_tests.json has bootstrap tests between rows and base.
 
-    Args:
-        rows: the trainings to run.
-        table: all of its rows.
-        job: settings that all rows share.
-        write: a function of the results that writes the table's files and
-            returns its text.
-        measure: of run_row().
+    `write` writes the table's files, and returns its text.
     """
     run_rows(rows, job, measure, lambda: write(finished_rows(table, job)))
     results = finished_rows(table, job)
-    corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests = compare_with_base(
         results,
         table.base_row,
         job.problem.suite,
         job.score,
-        TestSet(
-            corpus.text("inputs"),
-            [corpus.text("targets")],
-            directions=manifest.directions(job.data, job.split),
-        ),
+        evaluation.open_split(job.problem, job.data, job.split),
         job.results_dir,
     )
     write_paired_tests(job.results_dir, tests)

@@ -189,6 +189,25 @@ def tagger_of(
     return Tagger(known, target_language, source or data.get(SOURCE, ""))
 
 
+def chosen_direction(target: str, source: str = "") -> Direction:
+    """Return the languages of a source and a target, "" where none is chosen.
+
+    Args:
+        target: a language, or "en-de" for both; "": any.
+        source: a language; "": that of `target`, or any.
+
+    Raises:
+        UserError: both name a source, and not the same.
+    """
+    named, _, target = target.rpartition("-")
+    if named and source and named != source:
+        raise errors.UserError(
+            f"The language of the source must be one; got {source!r}, and "
+            f"{named!r} in {named}-{target}. Name it once."
+        )
+    return source or named, target
+
+
 def check_direction(direction: Direction, languages: Sequence[str]) -> None:
     """Check the languages of a source and of its translation.
 

@@ -135,7 +135,7 @@ def check(
     Args:
         hparams: settings of the model.
         dtype: Keras dtype policy of the run.
-        separate: whether the two sides have vocabularies of their own.
+        separate: whether each side has a vocabulary of its own.
 
     Raises:
         UserError: the model breaks a rule of docs/models.md. The message has

@@ -110,9 +110,8 @@ class Session:
     @property
     def flops_per_token(self) -> float:
         """Multiplications and additions of training on a target token."""
-        plan = self.task.plan
-        lengths = [n / plan.num_pairs for n in plan.tokens.values()]
-        return seq2seq.training_flops(self.state.model, 1, *lengths)
+        means = batch_plan.mean_tokens(self.task.plan)
+        return seq2seq.training_flops(self.state.model, 1, *means)
 
     @property
     def validation_pairs(self) -> np.ndarray:

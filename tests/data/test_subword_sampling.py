@@ -218,11 +218,11 @@ def test_hparams_choose_the_sides(tiny_hparams, pairs, sides):
     assert tuple(built.methods) == (
         corpus.SIDES if sides == "both" else (sides,)
     )
-    lengths = subword_sampling.training_lengths(hparams, pair, 1, pairs)
+    plan = subword_sampling.training_plan(hparams, pair, 1, pairs)
     assert [*built.methods] == [
         side
         for side in corpus.SIDES
-        if lengths[side].sum() > pairs.lengths[side].sum()
+        if plan.tokens[side] > pairs.lengths[side].sum()
     ]
 
 

@@ -152,7 +152,7 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
 def test_stored_scores_belong_to_their_text_and_directions(run, monkeypatch):
     whole = _many()[1]
     monkeypatch.setattr(manifest, "require", lambda _: {"splits": ["test"]})
-    monkeypatch.setattr(evaluation, "_open_split", lambda *_: whole)
+    monkeypatch.setattr(evaluation, "open_split", lambda *_: whole)
     for part in (whole, whole.toward("de"), whole.toward("en", "de")):
         stored = {"text_sha256": files.json_checksum(part.texts)}
         for known in (stored, {}):  # those of earlier versions

@@ -127,9 +127,11 @@ def test_direction_determines_languages_and_tags():
     assert problem.target_language == ""  # unchanged
     with pytest.raises(errors.UserError, match="language of the target"):
         problem.normalizers[0]("a")
-    for languages in (("fr", "de"), ("it", ""), ("en-de", "fr")):
+    for languages in (("fr", "de"), ("it", "")):
         with pytest.raises(errors.UserError, match="no direction with.*en-fr"):
             problem.toward(*languages)
+    with pytest.raises(errors.UserError, match="got 'fr', and 'en' in en-de"):
+        problem.toward("en-de", "fr")
     # One language may determine the other.
     both = build("en-de:de-en:en-fr", zero_shot="de-fr")
     assert both.toward("fr").source_language == ""  # en or de

@@ -24,6 +24,7 @@ from t2t_repro.evaluation import published
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import PARSING
 from t2t_repro.problem import build_problem
+from t2t_repro.sweeps import rows
 from t2t_repro.text import trees
 
 SPLIT = "bleu_compound_split"
@@ -232,7 +233,7 @@ def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
     assert rates == pytest.approx(grid)
 
 
-OWN_SETS = {name: table_rows.Variant(name) for name in ("base", "big")}
+OWN_SETS = {name: rows.Variant(name) for name in ("base", "big")}
 
 
 @pytest.mark.slow
@@ -276,8 +277,8 @@ def test_row_of_table_3_from_raw_text_to_the_table(tmp_path):
 def test_variants_of_one_set_have_their_own_hparams(values):
     changed = {"batching": "bucketed"}
     variants = {
-        "same": table_rows.Variant(),
-        "other": table_rows.Variant(None, changed),
+        "same": rows.Variant(""),
+        "other": rows.Variant("", changed),
     }
     values.hparams = "train_steps=10,save_checkpoints_steps=2"
     with pytest.raises(errors.UserError, match="--hparams_set="):
