@@ -169,7 +169,10 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda model: model.translate("two"), "list of lines; got the string"),
+        (
+            lambda model: model.translate("two"),
+            "list of lines; got the str 'two'",
+        ),
         (
             lambda model: model.translate(["two"], n_best=9),
             "n_best must be from 1 to beam_size=.; got 9",
@@ -179,6 +182,7 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             "n_best must be from 1 to beam_size=.; got '2'",
         ),
         (lambda model: model.translate([None]), "line 1 is None"),
+        (lambda model: model.translate(None), "got the NoneType None"),
         (lambda model: model.attention(""), "Attention is shown"),
         (lambda model: model.attention("two " * 1_000), "Attention is shown"),
         (
@@ -186,7 +190,7 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             r"line 2 is '\\ud83d",
         ),
         (lambda model: model.attention("\ud83d"), r"line 1 is '\\ud83d"),
-        (lambda model: model.score("two", "zwei"), "got the string 'two'"),
+        (lambda model: model.score("two", "zwei"), "got the str 'two'"),
         (
             lambda model: model.score(["two"], ["zwei", "drei"]),
             "needs one target; got 2 for 1 sources",

@@ -188,10 +188,10 @@ def require_beams(n_best: int, beam_size: int) -> None:
 
 def require_lines(lines: Iterable[str]) -> list[str]:
     """Return lines as a list; refuse one string, and what is no string."""
-    if isinstance(lines, str):
+    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
         raise errors.UserError(
-            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
-            "it as a list of one line."
+            f"Expected a list of lines; got the {type(lines).__name__} "
+            f"{lines!r:.80}. Write a single line as a list of one."
         )
     found = list(lines)
     parallel_files.require_text(found)

@@ -97,6 +97,10 @@ class Command:
         self._process.start()
         self.pid = self._process.pid
 
+    def is_running(self) -> bool:
+        """Return whether the command has not ended."""
+        return self._process.is_alive()
+
     def printed(self) -> str:
         """Return the output so far."""
         return self._output.read_text("utf-8")
@@ -127,6 +131,7 @@ class Server:
         self.command = command
         end = time.monotonic() + LIMIT
         while not (found := PORTS.search(command.printed())):
+            assert command.is_running(), command.wait().stderr
             assert time.monotonic() < end
             time.sleep(0.05)
         self.rest, self.grpc = map(int, found.groups())
