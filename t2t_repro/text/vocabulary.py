@@ -20,7 +20,7 @@ import math
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn
 
 from t2t_repro import errors
 from t2t_repro.text import languages
@@ -191,7 +191,7 @@ class Imported(Vocabulary):
     """Base class of vocabularies that only importers make."""
 
     @classmethod
-    def learn(cls, *arguments: Any, **settings: Any) -> Self:
+    def learn(cls, *arguments: Any, **settings: Any) -> NoReturn:
         raise errors.UserError(
             f"{cls.__name__} cannot be learned: its ids are those of another "
             "program. Import a model, and name its vocabulary file: "
