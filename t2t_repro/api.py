@@ -116,7 +116,8 @@ class Model(translation.Translator):
         target_language: str = "",
     ) -> list[float]:
         source, target = self._normalizers(target_language)
-        sources, targets = translation.require_pairs(sources, targets)
+        sources = translation.require_lines(sources)
+        targets = translation.require_beside(sources, targets, "target")
         pairs = zip(map(source, sources), map(target, targets), strict=True)
         translator = self._translator_of(
             self.run.search, len(self.keras_models)

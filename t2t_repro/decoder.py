@@ -64,6 +64,7 @@ def _check():
 
 
 def _check_bulk(options):
+    from t2t_repro.data import engines
     from t2t_repro.serving import bulk_decoding, translation_folder
 
     folder = files.expand_path(options.decode_to_dir)
@@ -84,7 +85,9 @@ def _check_bulk(options):
         model,
         sources,
         folder,
-        bulk_decoding.create_engine(options.engine, options.num_workers),
+        engines.create(
+            options.engine, options.num_workers, bulk_decoding.local_engine
+        ),
         options.output_format,
         options.shard_lines or translation_folder.SHARD_LINES,
     )

@@ -114,40 +114,19 @@ def cross_attention(
     return model.attention_weights(one_sentence_per_row(inputs, targets)).cross
 
 
-def mean_attention(
+def attention_of_models(
     models: Sequence[Seq2Seq],
     inputs: tf.Tensor,
     targets: tf.Tensor,
     leads_outputs: bool = False,
+    by_head: bool = False,
 ) -> tf.Tensor:
-    """Return the mean of cross_attention() over heads and models.
+    """Return cross_attention() of all models: their heads, or the mean.
 
     The arguments are those of cross_attention().
 
-    Returns:
-        [B, layers, T, L] float32, 0 at padding of T or L. If models differ in
-        their number of layers, there is one layer, the mean of all.
-    """
-    weights = [
-        tf.reduce_mean(
-            cross_attention(model, inputs, targets, leads_outputs), 2
-        )
-        for model in models
-    ]  # [layers, B, T, L]
-    weights = _common_layers(weights)
-    mean = tf.transpose(tf.add_n(weights) / len(weights), (1, 0, 2, 3))
-    return tf.where(_is_real(inputs, targets)[:, None], mean, 0.0)
-
-
-def attention_by_head(
-    models: Sequence[Seq2Seq],
-    inputs: tf.Tensor,
-    targets: tf.Tensor,
-    leads_outputs: bool = False,
-) -> tf.Tensor:
-    """Return cross_attention() of all models, whose heads are side by side.
-
-    The arguments are those of cross_attention().
+    Args:
+        by_head: whether the heads of all models are side by side; else H is 1.
 
     Returns:
         [B, layers, H, T, L] float32, 0 at padding of T or L. If models differ
@@ -157,21 +136,16 @@ def attention_by_head(
         cross_attention(model, inputs, targets, leads_outputs)
         for model in models
     ]
-    weights = _common_layers(weights)
-    heads = tf.transpose(tf.concat(weights, 2), (1, 0, 2, 3, 4))
-    return tf.where(_is_real(inputs, targets)[:, None, None], heads, 0.0)
-
-
-def _common_layers(weights):
-    """Return weights [layers, …], or the mean layer of each if they differ."""
-    if len({w.shape[0] for w in weights}) > 1:
-        weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
-    return weights
-
-
-def _is_real(inputs, targets):
-    """Return [B, T, L], True where neither subword is PAD."""
-    return (targets != PAD)[:, :, None] & (inputs != PAD)[:, None]
+    if not by_head:
+        weights = [tf.reduce_mean(each, 2, keepdims=True) for each in weights]
+    if len({each.shape[0] for each in weights}) > 1:
+        weights = [tf.reduce_mean(each, 0, keepdims=True) for each in weights]
+    heads = (
+        tf.concat(weights, 2) if by_head else tf.add_n(weights) / len(weights)
+    )
+    is_real = (targets != PAD)[:, :, None] & (inputs != PAD)[:, None]
+    heads = tf.transpose(heads, (1, 0, 2, 3, 4))
+    return tf.where(is_real[:, None, None], heads, 0.0)
 
 
 # Rows of ids, and batches of rows of similar length.

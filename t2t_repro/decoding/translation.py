@@ -198,14 +198,6 @@ def require_lines(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def require_pairs(
-    sources: Iterable[str], targets: Iterable[str]
-) -> tuple[list[str], list[str]]:
-    """Return sources and targets as lists; refuse other numbers of targets."""
-    sources = require_lines(sources)
-    return sources, require_beside(sources, targets, "target")
-
-
 def require_beside(
     sources: Sequence[str], others: Iterable[str], noun: str
 ) -> list[str]:

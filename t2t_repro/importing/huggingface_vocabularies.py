@@ -33,16 +33,13 @@ from t2t_repro.importing.imported import FoundVocabularies, Side
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.io import files
 from t2t_repro.text import byte_pair_encoding, sentence_piece
-from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL, ByteLevel
+from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL
 from t2t_repro.text.languages import tag_of
 from t2t_repro.text.sentence_piece import (
     LANGUAGE,
     SPACE,
-    MappedSentencePiece,
-    MultilingualPieces,
 )
 from t2t_repro.text.vocabulary import SpecialTokens
-from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
 _REPLACED = ["<unk>", "<s>", "</s>"]  # of SentencePiece, by them
@@ -200,13 +197,12 @@ def read_languages(tokenizer: Tokenizer) -> FoundVocabularies:
     )
     source, target = tokenizer.languages("src_lang", "tgt_lang")
     forced = _forced_language(tokenizer.config, tokens, codes)
-    return FoundVocabularies(
-        Vocabularies.shared(MultilingualPieces(mapped.model)),
-        [mapped.order] * 2,
-        [listing, model],
+    return FoundVocabularies.of_type(
         "multilingual_pieces",
+        [mapped] * 2,
+        [listing, model],
         (source, forced or target),
-        tuple(codes),
+        codes,
     )
 
 
@@ -315,12 +311,8 @@ def read_bart(tokenizer: Tokenizer) -> FoundVocabularies:
         )
         for count in starts
     ]
-    return FoundVocabularies(
-        Vocabularies.of(*(ByteLevel(side.model) for side in mapped)),
-        [side.order for side in mapped],
-        sources,
-        "byte_level",
-        imported.SIDES,
+    return FoundVocabularies.of_type(
+        "byte_level", mapped, sources, imported.SIDES
     )
 
 
@@ -494,12 +486,8 @@ def _map_pieces(tokenizer, model, tokens, special, words=()):
         {*tokens} - {*model.pieces, *words},
         words,
     )
-    return FoundVocabularies(
-        Vocabularies.shared(MappedSentencePiece(mapped.model)),
-        [mapped.order] * 2,
-        [model.file],
-        "mapped_sentence_piece",
-        imported.SIDES,
+    return FoundVocabularies.of_type(
+        "mapped_sentence_piece", [mapped] * 2, [model.file], imported.SIDES
     )
 
 

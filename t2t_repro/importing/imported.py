@@ -1,5 +1,6 @@
 """Transformers of other systems in our terms: what a reader returns."""
 
+import functools
 import itertools
 import pathlib
 import re
@@ -16,14 +17,15 @@ from t2t_repro.text import (
     parallel_files,
     sentence_piece,
     vocabulary,
+    vocabulary_pair,
 )
-from t2t_repro.text.byte_pair_encoding import BpeCodes, ByteLevel
+from t2t_repro.text.byte_pair_encoding import ByteLevel
 from t2t_repro.text.sentence_piece import (
     MappedModel,
     MappedSentencePiece,
     SentencePiece,
 )
-from t2t_repro.text.vocabulary import SpecialTokens, WhitespaceTokens
+from t2t_repro.text.vocabulary import SpecialTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
@@ -158,6 +160,22 @@ class FoundVocabularies(NamedTuple):
     languages: tuple[str, str] = ("", "")  # as of Imported
     codes: tuple[str, ...] = ()  # the same
 
+    @classmethod
+    def of_type(
+        cls,
+        kind: str,
+        mapped: Sequence[tuple[bytes, list[int]]],
+        used: Iterable[pathlib.Path],
+        languages: tuple[str, str] = ("", ""),
+        codes: Iterable[str] = (),
+    ) -> "FoundVocabularies":
+        """Return vocabularies of a type, from their files and orders."""
+        build = functools.cache(vocabulary_pair.vocabulary_class(kind))
+        pair = Vocabularies.of(*(build(model) for model, _ in mapped))
+        orders = [order for _, order in mapped]
+        paths = [*dict.fromkeys(used)]
+        return cls(pair, orders, paths, kind, languages, tuple(codes))
+
 
 class Side(NamedTuple):
     """Tokens of the inputs, or of the targets."""
@@ -173,11 +191,8 @@ def map_tokens(sides: Sequence[Side]) -> FoundVocabularies:
         named(str(side.file), vocabulary.map_ids, side.tokens, side.special)
         for side in sides
     ]
-    return FoundVocabularies(
-        Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped)),
-        [order for _, order in mapped],
-        [*dict.fromkeys(side.file for side in sides)],
-        "whitespace_tokens",
+    return FoundVocabularies.of_type(
+        "whitespace_tokens", mapped, (side.file for side in sides)
     )
 
 
@@ -204,7 +219,8 @@ def map_pieces(
         )
         for model, side in zip(models, sides, strict=True)
     ]
-    return pieces(mapped, [*(side.file for side in sides), *models])
+    used = [*(side.file for side in sides), *models]
+    return FoundVocabularies.of_type("mapped_sentence_piece", mapped, used)
 
 
 def map_codes(
@@ -236,11 +252,10 @@ def map_codes(
         )
         for side, order, language in zip(sides, orders, languages, strict=True)
     ]
-    return FoundVocabularies(
-        Vocabularies.of(*map(BpeCodes, models)),
-        orders,
-        [*(side.file for side in sides), codes_file],
+    return FoundVocabularies.of_type(
         "bpe_codes",
+        [*zip(models, orders, strict=True)],
+        [*(side.file for side in sides), codes_file],
     )
 
 
@@ -248,18 +263,6 @@ def keep_ids(model: pathlib.Path) -> MappedModel:
     """Call sentence_piece.keep_ids() on a file, named in errors."""
     content = files.read_bytes(model)
     return named(str(model), sentence_piece.keep_ids, content)
-
-
-def pieces(
-    mapped: Sequence[MappedModel], used: Iterable[pathlib.Path]
-) -> FoundVocabularies:
-    """Return the vocabularies of SentencePiece models, from their files."""
-    return FoundVocabularies(
-        Vocabularies.of(*(MappedSentencePiece(one.model) for one in mapped)),
-        [one.order for one in mapped],
-        [*dict.fromkeys(used)],
-        "mapped_sentence_piece",
-    )
 
 
 def named(names: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -594,7 +594,9 @@ def _read_vocabularies(
                 "If a .yml or .json file has the ids, name it, too: "
                 f"--vocabularies={file.name},vocab.yml."
             )
-    return imported.pieces(mapped, files.pieces)
+    return FoundVocabularies.of_type(
+        "mapped_sentence_piece", mapped, files.pieces
+    )
 
 
 def _tokens(file: pathlib.Path, size: int) -> list[str]:

@@ -160,19 +160,12 @@ def _start_tensorflow(folder):
         # Two versions share a GPU while the one replaces the other.
         tf.config.experimental.set_memory_growth(gpu, True)
     num_shards = 1
-    if _is_small(folder):
-        devices.use_one_thread_per_operation()
-        num_shards = devices.default_num_shards()
+    with contextlib.suppress(errors.UserError):  # loading says what is wrong
+        if saved_model.num_weights(folder) < devices.MIN_WEIGHTS_FOR_THREADS:
+            devices.use_one_thread_per_operation()
+            num_shards = devices.default_num_shards()
     tf.config.list_logical_devices()
     return num_shards
-
-
-def _is_small(folder):
-    try:
-        weights = saved_model.num_weights(folder)
-    except errors.UserError:
-        return False  # loading it will say what is wrong
-    return weights < devices.MIN_WEIGHTS_FOR_THREADS
 
 
 class _Answers:

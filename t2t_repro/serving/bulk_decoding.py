@@ -228,23 +228,11 @@ def _similar_lengths(lines):
     return length_sorted(range(len(lines)), sizes, _BATCH_BYTES)
 
 
-def create_engine(
-    name: str = "local", num_workers: int | None = None
-) -> engines.Engine:
-    """Return the engine of a name: processes of this machine, or a cluster.
+def local_engine(num_workers: int | None) -> engines.Engine:
+    """Return processes of this machine.
 
-    Args:
-        name: "local", or "dask:ADDRESS".
-        num_workers: processes on this machine; None: one for each GPU, or for
-            each core without.
-
-    Raises:
-        UserError: the name is unknown, or a cluster has a number of workers.
+    None: one for each GPU, or for each core without.
     """
-    return engines.create(name, num_workers, _local_engine)
-
-
-def _local_engine(num_workers):
     if num_workers is None:
         from t2t_repro.runtime import devices
 

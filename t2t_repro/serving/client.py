@@ -144,7 +144,8 @@ class SignatureTranslator(Translator):
         targets: Iterable[str],
         target_language: str = "",
     ) -> list[float]:
-        sources, targets = translation.require_pairs(sources, targets)
+        sources = translation.require_lines(sources)
+        targets = translation.require_beside(sources, targets, "target")
         sources = self.add_tags(sources, target_language)
         columns = {"inputs": sources, "targets": targets}
         found, num_cut = [0.0] * len(sources), 0

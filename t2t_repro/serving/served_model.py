@@ -116,7 +116,7 @@ class ServedModel(tf.Module):
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
-            self.attention = self._attention_of(score.mean_attention)
+            self.attention = self._attention_of(by_head=False)
         # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
         self._is_text = lambda ids: score.is_text(ids, source)
@@ -234,14 +234,14 @@ class ServedModel(tf.Module):
         languages = dict.fromkeys(tagger.names, ("string", ""))
         return with_optional(translate, ["inputs"], languages)
 
-    def _attention_of(self, weights_of):
-        """Return the function of a signature; weights_of() is of score.py."""
+    def _attention_of(self, by_head):
+        """Return the function of a signature."""
         return graph.function(
-            functools.partial(self._translate_with_attention, weights_of),
+            functools.partial(self._translate_with_attention, by_head),
             input_signature=[TEXT],
         )
 
-    def _translate_with_attention(self, weights_of, inputs):
+    def _translate_with_attention(self, by_head, inputs):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
         max_length = min(self._max_length, score.MAX_SUBWORDS)
@@ -253,6 +253,9 @@ class ServedModel(tf.Module):
         )
         target_ids = tf.where(blank[:, None], PAD, best[:, :longest])
         target_lengths = tf.reduce_sum(tf.cast(target_ids != PAD, tf.int32), 1)
+        weights = self._call(
+            score.attention_of_models, ids, target_ids, self._leads, by_head
+        )
         return {
             "outputs": self._decode(target_ids),
             "truncated": truncated,
@@ -262,7 +265,7 @@ class ServedModel(tf.Module):
                 self.target, target_ids, target_lengths
             ),
             "target_lengths": target_lengths,
-            "weights": self._call(weights_of, ids, target_ids, self._leads),
+            "weights": weights if by_head else weights[:, :, 0],
         }
 
 
@@ -346,9 +349,7 @@ class RequestModel(ServedModel):
 
         signatures = super().signatures()
         if self.attention:
-            signatures["attention_heads"] = self._attention_of(
-                score.attention_by_head
-            )
+            signatures["attention_heads"] = self._attention_of(by_head=True)
         return signatures | {
             "translate": self._signature(translate),
             "subwords": self._signature(subwords),

@@ -53,7 +53,7 @@ def test_mean_attention_of_models_with_different_numbers_of_layers(models):
     group = [models[0], building.build(hparams, 24)]
     inputs = np.array([[5, 9, 1], [4, 1, 0]], np.int32)
     targets = np.array([[7, 8, 6, 1], [3, 1, 0, 0]], np.int32)
-    mean = score.mean_attention(group, inputs, targets).numpy()
+    mean = score.attention_of_models(group, inputs, targets).numpy()[:, :, 0]
     expected = np.mean(
         [
             score.cross_attention(member, inputs, targets).numpy().mean((0, 2))
