@@ -18,13 +18,13 @@ from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import weighted_corpora
 from t2t_repro.text.languages import (
     Direction,
-    Tagger,
     chosen_direction,
     join_tag,
     matches_direction,
     only_direction,
     parse_direction,
     tag_of,
+    tagger_of,
 )
 from t2t_repro.text.parallel_files import (
     Pair,
@@ -185,10 +185,7 @@ class ManyToMany(Problem):
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
         """Functions that add the tag to a source, and change no target."""
-        return (
-            Tagger(self.target_languages, self.target_language),
-            functools.partial(self.normalize, language=self.target_language),
-        )
+        return tagger_of(self.card) or str, str
 
     def raw_file(self, split: str, language: str) -> RawFile:
         """Return the file of a language: train.en."""

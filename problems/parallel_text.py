@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from t2t_repro import errors
@@ -15,7 +15,6 @@ from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import pair_files, weighted_corpora
 from t2t_repro.text.languages import (
-    Tagger,
     check_direction,
     check_language,
     chosen_direction,
@@ -347,16 +346,6 @@ class ParallelTextMultilingual(ParallelTextMany):
         elif direction[1]:
             check_language("target", direction[1], known)
         return chosen
-
-    @property
-    def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
-        """Functions that add the tag to a source, and change no target."""
-        if not self.reads_source:
-            return super().normalizers
-        tagger = Tagger(
-            self.target_languages, self.target_language, self.source_language
-        )
-        return tagger, str
 
     def _tag(self, languages):
         if not self.reads_source:

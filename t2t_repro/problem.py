@@ -392,8 +392,8 @@ def build_problem(
     Raises:
         UserError: the name or an argument is unknown, or one is missing.
     """
-    registered, reverse = _registered(name)
-    cls = registry.problems[registered].value
+    stem, reverse = registered(name)
+    cls = registry.problems[stem].value
     arguments = fields.parse(cls, arguments)
     missing = [
         field.name
@@ -408,8 +408,8 @@ def build_problem(
     problem = cls(**arguments)
     if reverse and problem.target_languages:
         raise errors.UserError(
-            f"There is no {name}: {registered} has several directions. Use "
-            f"{registered}, whose arguments name them."
+            f"There is no {name}: {stem} has several directions. Use "
+            f"{stem}, whose arguments name them."
         )
     if reverse and (problem.allow_empty_source or not problem.reversible):
         reason = (
@@ -417,9 +417,7 @@ def build_problem(
             if problem.allow_empty_source
             else f"{cls.__qualname__} has reversible = False"
         )
-        raise errors.UserError(
-            f"There is no {name}: {reason}. Use {registered}."
-        )
+        raise errors.UserError(f"There is no {name}: {reason}. Use {stem}.")
     if problem.pipeline_tag not in ("", *PIPELINE_TAGS):
         raise errors.UserError(
             f"pipeline_tag of the problem {name!r} must be one of "
@@ -427,23 +425,11 @@ def build_problem(
         )
     for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
         Suite(names).check(name)
-    return problem.named(registered, reverse)
+    return problem.named(stem, reverse)
 
 
-def arguments_with_defaults(
-    name: str, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Add to stored arguments the defaults of those that were added later.
-
-    Arguments of an unknown problem are returned unchanged.
-    """
-    registered, _ = _registered(name)
-    if registered not in registry.problems:
-        return arguments
-    return fields.with_defaults(registry.problems[registered].value, arguments)
-
-
-def _registered(name: str) -> tuple[str, bool]:
+def registered(name: str) -> tuple[str, bool]:
+    """Return the registered name X of X or X_rev, and whether it is X_rev."""
     stem = name.removesuffix(REVERSED)
     reverse = name not in registry.problems and stem in registry.problems
     return (stem if reverse else name), reverse

@@ -63,7 +63,7 @@ class Entry:
     parent: str | None = None  # the hparams set that this one is a diff of
     # Numbers of training pairs that an hparams set suits.
     corpus_pairs: range | None = None
-    hparams: type | None = None  # dataclass of a model's settings
+    hparams: Any = None  # dataclass of a model's settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Declared:
 
     name: str
     target: str  # "package.module.Name"
-    hparams: type | None = None  # dataclass of a model's settings
+    hparams: Any = None  # dataclass of a model's settings
     parent = corpus_pairs = None
 
     @property
@@ -211,9 +211,6 @@ class Registry:
 class HParamsSets(Registry):
     """Registry of hparams sets, some of which suit corpora of a size."""
 
-    def __init__(self) -> None:
-        super().__init__("hparams set")
-
     def register(
         self,
         name: str,
@@ -250,9 +247,6 @@ class HParamsSets(Registry):
 class Models(Registry):
     """Registry of models, each with the dataclass of its settings."""
 
-    def __init__(self) -> None:
-        super().__init__("model")
-
     def register(
         self, name: str, hparams: type | None = None
     ) -> Callable[[Definition], Definition]:
@@ -269,14 +263,6 @@ class Models(Registry):
         return lambda cls: self._enter(
             name, cls, hparams=hparams or self._inherited(name, cls)
         )
-
-    def hparams_class(self, name: str) -> type[Any]:
-        """Return the dataclass of a model's settings, without the model.
-
-        Raises:
-            UserError: unknown name.
-        """
-        return cast(type, self[name].hparams)
 
     def _inherited(self, name, cls):
         known = {
@@ -347,14 +333,7 @@ def read(*paths: str | os.PathLike) -> Definitions:
     Raises:
         UserError: one is no folder, or two have a module of the same name.
     """
-    names = [
-        name
-        for path in paths
-        for name in (
-            [path] if isinstance(path, os.PathLike) else files.split_paths(path)
-        )
-        if str(name)
-    ]
+    names = [n for path in paths for n in files.split_paths(str(path)) if n]
     definitions: Definitions = ()
     for path in dict.fromkeys(files.expand_path(n).absolute() for n in names):
         if not path.is_dir():
@@ -709,8 +688,8 @@ def _module_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 problems = Registry("problem")
-hparams_sets = HParamsSets()
-models = Models()
+hparams_sets = HParamsSets("hparams set")
+models = Models("model")
 metrics = Registry("metric")
 # Functions with the arguments of decoding.beam_search.beam_search, and others.
 searches = Registry("beam search")

@@ -95,9 +95,7 @@ def is_valid(cls, settings):
 
 @pages
 def test_settings_in_flags_are_valid(page):
-    classes = {
-        registry.models.hparams_class(model.name) for model in registry.models
-    }
+    classes = {model.hparams for model in registry.models}
     for settings in settings_in(page, "hparams"):
         assert any(is_valid(cls, settings) for cls in classes), settings
     for settings in settings_in(page, "decode_hparams"):

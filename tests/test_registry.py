@@ -69,7 +69,7 @@ def test_unknown_name_suggests_near_names_and_lists_all():
 
 
 def test_hparams_set_is_built_from_its_parent(monkeypatch):
-    sets = registry.HParamsSets()
+    sets = registry.HParamsSets("hparams set")
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("root")(lambda: "root")
     sets.register("child", parent="root")(lambda parent: parent + " child")
@@ -82,7 +82,7 @@ def test_hparams_set_is_built_from_its_parent(monkeypatch):
 
 
 def test_set_for_the_size_of_a_corpus_is_found():
-    sets = registry.HParamsSets()
+    sets = registry.HParamsSets("hparams set")
     for name, sizes in (
         ("few", range(100)),
         ("many", range(1_000, 10_000)),

@@ -233,12 +233,9 @@ def _program(path):
 def page(
     description: str, groups: Mapping[str, Iterable[str]], program: str
 ) -> str:
-    """Return the help of a command.
+    """Return the help of a command, whose module has the `description`.
 
-    Args:
-        description: docstring of the command's module.
-        groups: {title: names of flags}, which come first.
-        program: name of the main module for absl, sys.argv[0].
+    The flags of `groups` come first, as of run(); absl has those of `program`.
     """
     shown = [name for names in groups.values() for name in names]
     rest = [
@@ -284,8 +281,12 @@ def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:
         yield "hparams", title, hparam.HParams, set()
         known = _names(hparam.HParams)
         for model in registry.models:
-            cls = registry.models.hparams_class(model.name)
-            yield "hparams", f" for the model {model.name}", cls, known
+            yield (
+                "hparams",
+                f" for the model {model.name}",
+                model.hparams,
+                known,
+            )
 
 
 def _names(cls):

@@ -15,7 +15,7 @@ import os
 import pathlib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,14 +39,7 @@ class LineSample:
     """
 
     def __init__(self, size: int, longest: float = math.inf, seed: int = 0):
-        """Create an empty sample.
-
-        Args:
-            size: maximum number of lines to keep.
-            longest: maximum number of bytes of a line in UTF-8; longer lines
-                are ignored.
-            seed: seed of the random numbers.
-        """
+        """Create an empty sample; ignore lines of more than `longest` bytes."""
         self.lines: list[str] = []
         self.num_seen = 0  # without those that are ignored
         self.num_ignored = 0
@@ -81,31 +74,16 @@ class LineSample:
 SAMPLE_LINES = 4_000_000
 
 
-class _SideSample(NamedTuple):
-    """The lines that a vocabulary of one side or of both is learned from."""
-
-    sides: tuple[int, ...]  # sides of a pair: 0 inputs, 1 targets
-    vocab_size: int
-    sample: LineSample
-
-    def add(self, pairs: Iterable[Pair]) -> None:
-        self.sample.add(
-            [pair[side] for pair in pairs for side in self.sides if pair[side]]
-        )
+# By the sides of a pair: 0 inputs, 1 targets.
+_Samples: TypeAlias = Mapping[tuple[int, ...], LineSample]
 
 
 def _side_samples(settings, cls):
     if settings.vocabulary_paths:
-        return []
-    sizes = {(0, 1): settings.vocab_size}
-    if settings.separate_vocabularies:
-        source = settings.source_vocab_size or settings.vocab_size
-        sizes = {(0,): source, (1,): settings.vocab_size}
-    lines = SAMPLE_LINES // len(sizes)
-    return [
-        _SideSample(sides, size, LineSample(lines, cls.max_line_length))
-        for sides, size in sizes.items()
-    ]
+        return {}
+    sides = [(0,), (1,)] if settings.separate_vocabularies else [(0, 1)]
+    lines = SAMPLE_LINES // len(sides)
+    return {each: LineSample(lines, cls.max_line_length) for each in sides}
 
 
 def _build_vocabularies(cls, samples, settings):
@@ -114,7 +92,7 @@ def _build_vocabularies(cls, samples, settings):
             settings.vocabulary_type, settings.vocabulary_paths
         )
     else:
-        learned = [_learn(cls, sample, settings) for sample in samples]
+        learned = [_learn(cls, *each, settings) for each in samples.items()]
         vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
     _require_tags(vocabularies.source, settings.source_tags)
     return vocabularies
@@ -136,8 +114,10 @@ def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
         )
 
 
-def _learn(cls, side_sample, settings):
-    sides, vocab_size, sample = side_sample
+def _learn(cls, sides, sample, settings):
+    vocab_size = settings.vocab_size
+    if sides == (0,):
+        vocab_size = settings.source_vocab_size or vocab_size
     if not sample.lines and not sample.num_ignored:
         raise errors.UserError(
             "There is nothing to train on: the training text is empty."
@@ -326,7 +306,7 @@ def changed_splits(
     return [
         split
         for split in _train_last(splits)
-        if _read_text(split, splits[split](), [])["text_sha256"]
+        if _read_text(split, splits[split](), {})["text_sha256"]
         != stored.get(split, {}).get("text_sha256")
     ]
 
@@ -362,13 +342,13 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(settings.vocabulary_type)
     samples = _side_samples(settings, cls)
-    of_pairs = [] if vocabulary_lines else samples
+    of_pairs = {} if vocabulary_lines else samples
     checks = _TextChecks(settings)
     texts = {
         split: _read_text(
             split,
             checks.watch(split, splits[split]()),
-            of_pairs if split == "train" else [],
+            of_pairs if split == "train" else {},
         )
         for split in _train_last(splits)
     }
@@ -377,7 +357,7 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
         texts[split] |= found
     if vocabulary_lines and samples:
         for chunk in engines.in_chunks(vocabulary_lines()):
-            samples[0].sample.add([line for line in chunk if line])
+            samples[0, 1].add([line for line in chunk if line])
     try:
         vocabularies = _build_vocabularies(cls, samples, settings)
     except errors.UserError as error:
@@ -412,7 +392,7 @@ def _dropped(filtered):
 
 
 def _read_text(
-    split: str, pairs: Iterable[Pair], samples: Iterable[_SideSample]
+    split: str, pairs: Iterable[Pair], samples: _Samples
 ) -> dict[str, Any]:
     """Count the pairs of a split, compute checksums, and fill samples."""
     checksums, num_pairs = corpus.Checksums(), 0
@@ -421,8 +401,9 @@ def _read_text(
             checksums.update(chunk)
             num_pairs += len(chunk)
             bar.update(len(chunk))
-            for side_sample in samples:
-                side_sample.add(chunk)
+            for sides, sample in samples.items():
+                lines = (pair[side] for pair in chunk for side in sides)
+                sample.add([line for line in lines if line])
     if not num_pairs and split == "validation":
         raise errors.UserError(
             "There is nothing to validate on: the text of the split "

@@ -108,7 +108,7 @@ def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
             class, or lacks a requested feature.
     """
     cls = models.subclass(hparams.model, Seq2Seq)
-    expected = models.hparams_class(hparams.model)
+    expected = models[hparams.model].hparams
     # A subclass has fields that a run of the model could not be read with.
     if type(hparams) is not expected:
         raise errors.UserError(

@@ -10,7 +10,7 @@ from typing import Any
 from t2t_repro import errors, hparam, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import fields, files, storage
-from t2t_repro.problem import Problem, arguments_with_defaults
+from t2t_repro.problem import Problem, registered
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -249,19 +249,21 @@ def with_defaults(stored: dict) -> dict:
     settings = dict(stored)
     arguments, hparams = stored.get("problem_arguments"), stored.get("hparams")
     if isinstance(arguments, dict):
-        settings["problem_arguments"] = arguments_with_defaults(
-            str(stored.get("problem")), arguments
-        )
+        name, _ = registered(str(stored.get("problem")))
+        if name in registry.problems:
+            settings["problem_arguments"] = fields.with_defaults(
+                registry.problems[name].value, arguments
+            )
     if isinstance(hparams, dict):
         model = str(hparams.get("model"))
         if model in registry.models:
             settings["hparams"] = fields.with_defaults(
-                registry.models.hparams_class(model), hparams
+                registry.models[model].hparams, hparams
             )
     return settings
 
 
 def hparams_of(stored: dict[str, Any]) -> hparam.HParams:
     """Build the settings of a run.json by the dataclass of its model."""
-    cls = registry.models.hparams_class(str(stored.get("model")))
+    cls = registry.models[str(stored.get("model"))].hparams
     return fields.from_dict(cls, stored)

@@ -263,7 +263,7 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
         path = folder / file.name
         if not path.exists():
             archive = folder / url_path.name
-            download_url(file.url, archive, file.sha256)
+            _download(file.url, archive, file.sha256)
             _extract(archive, file.member, path)
         return path
     # Not the name in the URL, which two files may share.
@@ -275,7 +275,7 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
         )
     suffix = url_path.suffix if url_path.suffix in _OPEN_COMPRESSED else ""
     path = folder / f"{file.name}{suffix}"
-    download_url(file.url, path, file.sha256)
+    _download(file.url, path, file.sha256)
     return path
 
 
@@ -296,45 +296,36 @@ def _extract(archive, member, path):
         ) from error
 
 
-def download_url(
-    url: str, path: pathlib.Path, sha256: str | None = None
-) -> None:
-    """Download a file, unless it is there, and compare its checksum if given.
-
-    Raises:
-        UserError: the file cannot be downloaded or has another checksum.
-    """
+def _download(url, path, sha256):
+    """Download a file, unless it is there, and compare a given checksum."""
     if path.exists():
         return
-    with files.locked(path.parent, wait=True):  # problems share files
-        if not path.exists():
-            _download(url, path, sha256)
-
-
-def _download(url, path, sha256):
     part = path.with_name(f"{path.name}.part")
-    try:
-        with files.path_in_errors(part):
-            if sha256 is None:  # it could be a part of another file
-                part.unlink(missing_ok=True)
-            _fetch(url, part)
-    except (OSError, http.client.HTTPException) as error:
-        if errors.disk_code(error):
-            raise
-        raise errors.UnavailableError(
-            f"Cannot download {url}: {error}",
-            f"Run again{' to continue' if sha256 else ''}, or fetch it by "
-            f"other means and put it at {path}.",
-        ) from error
-    received = files.sha256(part)
-    if sha256 is not None and received != sha256:
-        part.unlink()
-        raise errors.UserError(
-            f"{url} has sha256 {received} instead of {sha256}: the "
-            "file was changed or damaged. It was removed; run again, or put "
-            f"a good copy at {path}."
-        )
-    os.replace(part, path)
+    with files.locked(path.parent, wait=True):  # problems share files
+        if path.exists():
+            return
+        try:
+            with files.path_in_errors(part):
+                if sha256 is None:  # it could be a part of another file
+                    part.unlink(missing_ok=True)
+                _fetch(url, part)
+        except (OSError, http.client.HTTPException) as error:
+            if errors.disk_code(error):
+                raise
+            raise errors.UnavailableError(
+                f"Cannot download {url}: {error}",
+                f"Run again{' to continue' if sha256 else ''}, or fetch it by "
+                f"other means and put it at {path}.",
+            ) from error
+        received = files.sha256(part)
+        if sha256 is not None and received != sha256:
+            part.unlink()
+            raise errors.UserError(
+                f"{url} has sha256 {received} instead of {sha256}: the "
+                "file was changed or damaged. It was removed; run again, or "
+                f"put a good copy at {path}."
+            )
+        os.replace(part, path)
 
 
 def _fetch(url, part):

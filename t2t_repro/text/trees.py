@@ -272,9 +272,14 @@ def draw(tree: Tree) -> str:
         An <svg> element for a page, whose title is the sentence.
     """
     parents = _parents(tree)
-    columns, width = _columns(tree.words)
+    columns, width = [], _GAP
+    for word in tree.words:
+        columns.append(width + text_width(word) / 2)
+        width += text_width(word) + _GAP
     xs = _middles(parents, columns)
-    levels = _levels(parents)
+    levels: list[int] = []  # constituents around each span, and each word
+    for parent in parents:  # parents before children
+        levels.append(0 if parent is None else levels[parent] + 1)
     bottom = max(levels, default=0) * _LEVEL + _TEXT
     ys = [level * _LEVEL + _TEXT for level in levels[: len(tree.spans)]]
     ys += [bottom] * len(columns)
@@ -334,15 +339,6 @@ def _parents(tree: Tree) -> list[int | None]:
     return span_parents + word_parents
 
 
-def _columns(words: Sequence[str]) -> tuple[list[float], float]:
-    columns, right = [], _GAP
-    for word in words:
-        width = text_width(word)
-        columns.append(right + width / 2)
-        right += width + _GAP
-    return columns, right
-
-
 def _middles(
     parents: Sequence[int | None], columns: Sequence[float]
 ) -> list[float]:
@@ -356,11 +352,3 @@ def _middles(
         if (parent := parents[child]) is not None:
             children[parent].append(xs[child])
     return xs
-
-
-def _levels(parents: Sequence[int | None]) -> list[int]:
-    """Count the constituents around each span and then around each word."""
-    levels: list[int] = []
-    for parent in parents:  # parents before children
-        levels.append(0 if parent is None else levels[parent] + 1)
-    return levels

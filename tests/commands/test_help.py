@@ -60,10 +60,7 @@ def settings_of(flag):
             problem.Problem,
             *(entry.value for entry in registry.problems),
         ],
-        "hparams": [
-            registry.models.hparams_class(model.name)
-            for model in registry.models
-        ],
+        "hparams": [model.hparams for model in registry.models],
     }
     return {f.name for cls in classes[flag] for f in dataclasses.fields(cls)}
 

@@ -167,7 +167,7 @@ COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
     """Its settings are those of this version."""
     name, reference = path.stem, files.read_json(path)
-    cls = registry.models.hparams_class(reference["hparams"]["model"])
+    cls = registry.models[reference["hparams"]["model"]].hparams
     fields.from_dict(cls, reference["hparams"])
     for key in ("command", "machine", "date"):
         assert reference[key]
