@@ -277,12 +277,12 @@ class Encoder:
         reasons = np.zeros(len(pairs), int)  # index in _REASONS + 1; 0: kept
         if self.max_length is not None:
             shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-            ratio = self.max_length_ratio or np.inf  # of subwords without EOS
+            ratio = self.max_length_ratio  # of subwords without EOS; 0: any
             has_source, has_target = has_text
             conditions = [
                 ~(has_target & (has_source | self.allow_empty_source)),
                 longer > self.max_length,
-                has_source & (longer - 1 > ratio * (shorter - 1)),
+                bool(ratio) & has_source & (longer - 1 > ratio * (shorter - 1)),
             ]
             reasons = np.select(conditions, [1, 2, 3])  # the first that is true
         keep = reasons == 0
