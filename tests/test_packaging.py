@@ -34,7 +34,8 @@ MODULES = {
     "grpcio-health-checking": "grpc_health",
     "absl-py": "absl",
     "tensorflow-serving-api": "tensorflow_serving",
-    "importlib-resources": None,  # TFDS imports it
+    "importlib-resources": None,  # TFDS imports them
+    "tensorflow-metadata": None,
     "s3fs": None,  # io.storage imports them by names in a table
     "gcsfs": None,
 }
