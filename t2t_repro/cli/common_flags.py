@@ -26,15 +26,7 @@ from t2t_repro.problem import Problem, build_problem
 from t2t_repro.text import parallel_files
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-
     from t2t_repro.runs.run import Run
-else:
-
-    def dataclass_transform(**_settings: Any) -> Callable:
-        """Return a decorator without effect: typing has it from 3.11 on."""
-        return lambda function: function
-
 
 # Types of flags: settings dataclasses, lists, finite numbers, UTF-8 text.
 
@@ -83,9 +75,6 @@ def flag(
     return fields.setting(*constraints, default=default, help=help)
 
 
-@dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(flag,)
-)
 def options(cls: type[_Settings]) -> type[_Settings]:
     """Make a class a frozen dataclass, each field of which is a flag."""
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
