@@ -93,7 +93,7 @@ def test_table_3_is_that_of_the_stored_rows_with_verdicts():
 
 
 def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
-    folder = RESULTS / "table2_rivals"
+    folder = RESULTS / "claims" / "rivals"
     table = table2_rivals.Table2(folder, SPLIT, "transformer", 0.5, "ende")
     rows, text = compare_with_stored(table, folder, table2_rivals.SYSTEMS)
     assert "| -2.14 | contradicts |" in text
