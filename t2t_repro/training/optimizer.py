@@ -150,8 +150,15 @@ def look_up(name: str) -> Callable:
     Names are Keras's, such as "adam" and "rmsprop", and registered ones.
 
     Raises:
-        UserError: unknown name, with near and known names.
+        UserError: unknown name, with near and known names, or Keras is too old.
     """
+    # Its Muon asks variables of TensorFlow for a path, which they lack.
+    if name == "muon" and keras.__version__.startswith("3.12."):
+        raise errors.UserError(
+            "hparam optimizer=muon needs Keras 3.13 or later, and so Python "
+            f"3.11; this is Keras {keras.__version__}. Choose another "
+            "optimizer, or a later Python."
+        )
     library = keras.optimizers
     found = arguments.subclasses(library, library.Optimizer)
     # Classes without a rate wrap other optimizers.

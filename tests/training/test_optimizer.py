@@ -128,6 +128,12 @@ def test_betas_and_epsilon_are_those_of_the_hparams(
         assert config.get(key) == value
 
 
+def test_muon_of_old_keras_is_refused(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.12.4")
+    with pytest.raises(errors.UserError, match="needs Keras 3.13.*is Keras 3"):
+        optimizer.look_up("muon")
+
+
 def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
     hparams = dataclasses.replace(
         tiny_hparams,
