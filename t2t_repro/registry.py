@@ -121,8 +121,10 @@ class Registry:
         """
         if name not in self._entries:
             hint = errors.hint(name, self._entries, repr)
-            known = f"Known: {', '.join(sorted(self._entries)) or 'none'}."
-            if hint and len(self._entries) > _MANY:
+            known = f"Known: {', '.join(sorted(self._entries))}."
+            if not self._entries:
+                known = "None is known before registry.load_definitions()."
+            elif hint and len(self._entries) > _MANY:
                 known = f"--registry_help lists all {len(self._entries)}."
             raise errors.UserError(
                 f"Unknown {self.kind} {name!r}.{hint} {known} If it is your "

@@ -56,7 +56,7 @@ def test_what_is_no_subclass_is_refused():
 
 def test_unknown_name_suggests_near_names_and_lists_all():
     things = registry.Registry("thing")
-    with pytest.raises(errors.UserError, match="Unknown thing 'a'. Known: non"):
+    with pytest.raises(errors.UserError, match="'a'. None is known before"):
         things["a"]
     for name in ("base", "big"):
         things.register(name)(first)
