@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
@@ -84,7 +84,7 @@ def _model():
 
 def _check_model(found, hparams, separate):
     """Add to a diagnosis whether the model follows the rules of models."""
-    from t2t_repro.models import seq2seq
+    from t2t_repro.models import building
     from t2t_repro.training import model_check
 
     result = found.facts["model"] = {"name": hparams.model}
@@ -98,8 +98,7 @@ def _check_model(found, hparams, separate):
         except errors.UserError as error:
             result[name] = "breaks a rule"
             found.problems.append(f"In {name}: {error}")
-    cls = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
-    found.advice.extend(seq2seq.notes_of(cls))
+    found.advice.extend(building.notes_of(hparams.model))
 
 
 def _lines(found):

@@ -63,7 +63,7 @@ def main() -> None:
         print(_table(run.table_rows(options.runs_dir)))
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
-    from t2t_repro.models import seq2seq
+    from t2t_repro.models import building
     from t2t_repro.training import optimizer
 
     optimizer.check(hparams)
@@ -73,13 +73,12 @@ def main() -> None:
     if options.shapes:
         print(_layers_table(hparams, options.vocab_size))
         return
-    model = registry.models.subclass(hparams.model, seq2seq.Seq2Seq)
     for line in (
         *_differences(name, hparams),
         json.dumps(dataclasses.asdict(hparams), indent=2),
         *_schedule(hparams),
         *_cost(name, hparams),
-        *(f"note: {note}" for note in seq2seq.notes_of(model)),
+        *(f"note: {note}" for note in building.notes_of(hparams.model)),
     ):
         print(line)
 

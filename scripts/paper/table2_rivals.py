@@ -239,10 +239,7 @@ def step_flops(job) -> dict[str, float]:
     """Return {system: FLOPs of a training step}; the data must exist."""
     return {
         name: running.step_flops(
-            registry.build_hparams(system.hparams_set).override(
-                overrides(name)
-            ),
-            job,
+            rows.Variant(system.hparams_set, overrides(name)), job
         )
         for name, system in SYSTEMS.items()
     }

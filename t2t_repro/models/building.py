@@ -100,6 +100,27 @@ def layer_shapes(hparams: HParams, vocab_size: int) -> list[LayerShape]:
     ]
 
 
+def notes_of(model: str) -> tuple[str, ...]:
+    """Return the notes of a model, and one on FLOPs of another arithmetic.
+
+    Raises:
+        UserError: the name is unknown, or not that of a model.
+    """
+    cls = models.subclass(model, Seq2Seq)
+    changed = {"hidden_states", "decode_step"}
+    for base in cls.__mro__:
+        if "flops" in vars(base):
+            break
+        if found := sorted(changed & {*vars(base)}):
+            return (
+                *cls.notes,
+                f"{base.__name__} has its own {' and '.join(found)}, but "
+                "inherits flops(): if its arithmetic differs, counted FLOPs "
+                "are wrong. Define flops(), too.",
+            )
+    return cls.notes
+
+
 def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
     """Check that the model supports its settings, without building it.
 

@@ -255,22 +255,6 @@ class Seq2Seq(dense.Parent, keras.Model):
         )
 
 
-def notes_of(cls: type[Seq2Seq]) -> tuple[str, ...]:
-    """Return the notes of a model, and one on FLOPs of another arithmetic."""
-    changed = {"hidden_states", "decode_step"}
-    for base in cls.__mro__:
-        if "flops" in vars(base):
-            break
-        if found := sorted(changed & {*vars(base)}):
-            return (
-                *cls.notes,
-                f"{base.__name__} has its own {' and '.join(found)}, but "
-                "inherits flops(): if its arithmetic differs, counted FLOPs "
-                "are wrong. Define flops(), too.",
-            )
-    return cls.notes
-
-
 def one_sentence_per_row(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Return the features of a batch with one sentence per row.
 

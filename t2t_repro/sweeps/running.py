@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from t2t_repro import errors, hparam, prepare, registry
+from t2t_repro import errors, prepare, registry
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.evaluation import evaluation
@@ -28,6 +28,7 @@ from t2t_repro.sweeps.rows import (
     Row,
     Table,
     Tests,
+    Variant,
     finished_rows,
     read_finished,
     this_machine,
@@ -189,8 +190,10 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     files.write_json(path, result)
 
 
-def step_flops(hparams: hparam.HParams, job: Job) -> float:
+def step_flops(variant: Variant, job: Job) -> float:
     """Return the FLOPs of a training step; the data must exist."""
+    hparams = registry.build_hparams(variant.hparams_set)
+    hparams = hparams.override(variant.changes)
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
     sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
     means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
@@ -202,9 +205,7 @@ def with_flops(table: Table, job: Job, flops: float) -> Table:
     """Return the table with as many steps in each row as take these FLOPs."""
     variants = {}
     for name, variant in table.variants.items():
-        hparams = registry.build_hparams(variant.hparams_set)
-        hparams = hparams.override(variant.changes)
-        steps = max(round(flops / step_flops(hparams, job)), 1)
+        steps = max(round(flops / step_flops(variant, job)), 1)
         changes = variant.changes | {"train_steps": steps}
         variants[name] = variant._replace(changes=changes)
     return table._replace(variants=variants)

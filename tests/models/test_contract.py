@@ -402,20 +402,24 @@ def test_other_errors_of_a_model_stay_as_they_are(register_model):
         building.build(register_model(Wrong), V)
 
 
-def test_flops_of_another_arithmetic_are_noted(toys):
+def test_flops_of_another_arithmetic_are_noted(register_model):
     class Mine(transformer.Transformer):
         notes = ("first",)
 
         def decode_step(self, *args):
             return super().decode_step(*args)
 
-    first, second = seq2seq.notes_of(Mine)
+    name = register_model(Mine).model
+    first, second = building.notes_of(name)
     assert first == "first"
     assert "Mine has its own decode_step, but inherits flops()" in second
     Mine.flops = lambda *lengths: 1.0
-    assert seq2seq.notes_of(Mine) == ("first",)
+    assert building.notes_of(name) == ("first",)
+
+
+def test_flops_of_registered_models_are_of_their_arithmetic(toys):
     for entry in registry.models:
-        assert seq2seq.notes_of(entry.value) == entry.value.notes
+        assert building.notes_of(entry.name) == entry.value.notes
 
 
 def test_missing_method_is_named(tiny_hparams):
