@@ -104,6 +104,11 @@ class ParallelText(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not (self.name or self.file):
+            raise errors.UserError(
+                "Problem 'parallel_text' needs --problem_args with name=…, a "
+                "name for the files in --raw_dir, or with file=…, one file."
+            )
         check_name(self.data_label)
         self._check_file()
         if not re.fullmatch(r"\w*", self.alignments) or (

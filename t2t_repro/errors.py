@@ -141,7 +141,7 @@ def requirements(package: str, extra: str = "") -> list[str]:
 # Names of tensor2tensor that have another one here.
 T2T_COMMANDS = {
     "avg_all": "avg_checkpoints",
-    "bleu": "evaluate",
+    "bleu": "evaluate --language=LANGUAGE",
     "eval": "evaluate",
     "query_server": "query",
     "translate_all": "evaluate --all_checkpoints",
@@ -168,6 +168,12 @@ T2T_NAMES = {
     "source": "sources",
     "translation": "translations",
 }
+T2T_UNITS = {  # names whose values differ, too
+    "batch_size": "batch_tokens counts the tokens of a whole batch, not of a "
+    "GPU, nor sentences",
+    "learning_rate": "for noam, learning_rate_constant is 10 times "
+    "tensor2tensor's learning_rate",
+}
 T2T_WMT14 = re.compile(
     r"translate_(ende|enfr)_wmt(?:8k|32k|_bpe32k|_clean32k|_characters)"
     r"(?:_packed)?(_rev)?"
@@ -189,8 +195,8 @@ def hint(
 ) -> str:
     """Return " Did you mean a or b?" with names near `name`; "" for none.
 
-    A name of tensor2tensor has another one here. `form` formats a name, such
-    as repr.
+    A name of tensor2tensor has another one here, and its value may differ.
+    `form` formats a name, such as repr.
     """
     known = list(known)
     near = [
@@ -198,8 +204,10 @@ def hint(
         for new in names_here(name)
         if new.removesuffix("_rev") in known  # each problem X has an X_rev
     ]
+    unit = f" Note: {T2T_UNITS[name]}." if near and name in T2T_UNITS else ""
     near = near or difflib.get_close_matches(name, known, n=3)
-    return f" Did you mean {' or '.join(map(form, near))}?" if near else ""
+    meant = f" Did you mean {' or '.join(map(form, near))}?" if near else ""
+    return meant + unit
 
 
 def explain(error: Exception) -> str | None:

@@ -53,8 +53,8 @@ def is_own_schedule(name: str) -> bool:
 
 
 def factors(schedule: str) -> list[str]:
-    """Return the names of a product; tensor2tensor has spaces in some."""
-    return [name.strip() for name in schedule.split("*")]
+    """Return the names of a product; tensor2tensor ends some with " *"."""
+    return [name.strip() for name in schedule.strip("* ").split("*")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

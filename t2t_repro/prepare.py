@@ -319,6 +319,8 @@ def summary(contents: Mapping[str, Any]) -> str:
 
 def _check_lines(split, counts):
     """Return a line for each thing that checks of the text found."""
+    if not counts["read"]:
+        yield "  it is empty: there is nothing to score"
     if found := counts.get("in_training"):
         yield (
             f"  {found['inputs']:,} inputs and {found['targets']:,} targets "

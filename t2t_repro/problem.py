@@ -393,7 +393,13 @@ def build_problem(
         UserError: the name or an argument is unknown, or one is missing.
     """
     stem, reverse = registered(name)
-    cls = registry.problems[stem].value
+    cls = registry.problems.subclass(stem, Problem)
+    for field in dataclasses.fields(cls):
+        if isinstance(getattr(cls, field.name, None), property):
+            raise errors.UserError(
+                f"{field.name} of {cls.__module__}.{cls.__qualname__} is a "
+                f"property. Write {field.name} = VALUE in the class instead."
+            )
     arguments = fields.parse(cls, arguments)
     missing = [
         field.name

@@ -135,6 +135,7 @@ class Registry:
 
     def register(self, name: str) -> Callable[[Definition], Definition]:
         """Return a decorator that enters a class or function under `name`."""
+        self._require_name(name)
         return lambda value: self._enter(name, value)
 
     def declare(
@@ -160,6 +161,14 @@ class Registry:
                 f"of {base.__module__}.{base.__qualname__}; got {cls!r}."
             )
         return cls
+
+    def _require_name(self, name):
+        """Refuse @register without parentheses, as tensor2tensor has it."""
+        if not isinstance(name, str):
+            raise TypeError(
+                f'a {self.kind} has a name: write register("NAME") above '
+                f"{getattr(name, '__qualname__', name)}"
+            )
 
     def _enter(self, name: str, value: Any, **attributes: Any) -> Any:
         """Enter a class or function; refuse another one of the same name."""
@@ -227,6 +236,7 @@ class HParamsSets(Registry):
             corpus_pairs: numbers of training pairs that the set suits, apart
                 from those of other sets; None: it is not for a size.
         """
+        self._require_name(name)
         return lambda function: self._enter(
             name, function, parent=parent, corpus_pairs=corpus_pairs
         )
@@ -262,6 +272,7 @@ class Models(Registry):
         Raises:
             UserError: neither the class nor one that it subclasses has one.
         """
+        self._require_name(name)
         return lambda cls: self._enter(
             name, cls, hparams=hparams or self._inherited(name, cls)
         )
@@ -631,7 +642,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Run a file, if it was read, as the module."""
         module.__file__ = str(file)
         source = self._sources.get(file, b"")
-        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+        try:
+            exec(compile(source, file, "exec", dont_inherit=True), vars(module))
+        except SystemExit as error:
+            raise ImportError(
+                f"{file} ends the program, which definitions must not do"
+            ) from error
 
 
 def _replacing(definitions, others):
@@ -676,9 +692,24 @@ def _import(definitions):
             continue
         finder.run(package, folder.path / "__init__.py")
         for name in _by_module(folder.sources):
-            if not {*"/."} & {*name}:
+            # setup.py, which tensor2tensor had beside definitions, builds them.
+            if name != "setup" and not {*"/."} & {*name}:
                 importlib.import_module(f"{PACKAGE}.{name}")
+        _require_eager_execution(folder.path)
     _imported = definitions
+
+
+def _require_eager_execution(folder):
+    """Refuse definitions with tf.disable_v2_behavior() or the like."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    if not tensorflow.compat.v1.executing_eagerly_outside_functions():
+        raise errors.UserError(
+            f"The definitions in {folder} turn off eager execution, which is "
+            "needed here. Remove tf.disable_v2_behavior(), or what does this.",
+            see=_HELP,
+        )
 
 
 def _module_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -781,11 +812,29 @@ def of_search(decode_hparams: Any) -> list[Entry | Declared]:
 
 
 def build_hparams(name: str) -> Any:
-    """Build the HParams of a set: its function, applied to its parent's."""
+    """Build the HParams of a set: its function, applied to its parent's.
+
+    Raises:
+        UserError: the name is unknown, or the function changes what it is given
+            or returns nothing.
+    """
     entry = hparams_sets[name]
-    if entry.parent is None:
-        return entry.value()
-    return entry.value(build_hparams(entry.parent))
+    parent = () if entry.parent is None else (build_hparams(entry.parent),)
+    try:
+        hparams = entry.value(*parent)
+    except dataclasses.FrozenInstanceError as error:
+        raise errors.UserError(
+            f"The hparams set {name!r} of {entry.file}: {error}. Return "
+            "dataclasses.replace(parent, NAME=VALUE).",
+            see=_HELP,
+        ) from error
+    if hparams is None:
+        raise errors.UserError(
+            f"The hparams set {name!r} of {entry.file} returns nothing. End it "
+            "with return dataclasses.replace(parent, NAME=VALUE).",
+            see=_HELP,
+        )
+    return hparams
 
 
 def load_definitions(

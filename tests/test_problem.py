@@ -67,6 +67,20 @@ def test_task_follows_the_problem(monkeypatch, toy):
         build_problem("toy")
 
 
+def test_property_in_place_of_an_argument_is_user_error(toy):
+    wrong = type("Own", (toy,), {"vocab_size": property(lambda self: 300)})
+    registry.problems.register("own")(wrong)
+    message = "vocab_size of .*Own is a property. Write vocab_size = VALUE in"
+    with pytest.raises(errors.UserError, match=message):
+        build_problem("own")
+
+
+def test_what_is_no_problem_is_user_error(toy):
+    registry.problems.register("own")(object)
+    with pytest.raises(errors.UserError, match="be a subclass of .*Problem; g"):
+        build_problem("own")
+
+
 def test_missing_argument_is_user_error(toy):
     @registry.problems.register("named")
     class Named(toy):

@@ -79,6 +79,32 @@ def test_hparams_set_is_built_from_its_parent(monkeypatch):
     sets.register("orphan", parent="rot")(lambda parent: parent)
     with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):
         registry.build_hparams("orphan")
+    sets.register("forgetful", parent="root")(lambda parent: None)
+    with pytest.raises(errors.UserError, match="'forgetful' .* returns noth"):
+        registry.build_hparams("forgetful")
+
+
+def test_hparams_set_that_changes_its_parent_is_refused(monkeypatch):
+    sets = registry.HParamsSets("hparams set")
+    sets.register("base")(registry.hparams_sets["base"].value)
+    monkeypatch.setattr(registry, "hparams_sets", sets)
+    message = "'wide' of .*test_registry.py: cannot assign .*'num_heads'. Ret"
+
+    @sets.register("wide", parent="base")
+    def wide(parent):
+        parent.num_heads = 16
+        return parent
+
+    with pytest.raises(errors.UserError, match=message):
+        registry.build_hparams("wide")
+
+
+@pytest.mark.parametrize(
+    "kind", [registry.problems, registry.hparams_sets, registry.models]
+)
+def test_decorator_without_a_name_is_refused(kind):
+    with pytest.raises(TypeError, match=r'register\("NAME"\) above first'):
+        kind.register(first)
 
 
 def test_set_for_the_size_of_a_corpus_is_found():

@@ -322,6 +322,22 @@ def test_error_at_import_is_explained_by_the_users_frames(usr_dir):
     assert registry.explain_import_error(ZeroDivisionError()) is None
 
 
+def test_definitions_that_end_the_program_are_refused(usr_dir):
+    (usr_dir / "mine.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(ImportError, match=f"{usr_dir}/mine.py ends the prog"):
+        registry.load_definitions(usr_dir)
+
+
+def test_definitions_without_eager_execution_are_refused(usr_dir):
+    (usr_dir / "setup.py").write_text("raise ValueError('not a definition')\n")
+    (usr_dir / "mine.py").write_text(
+        "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
+    )
+    result = run_python("-m", "t2t_repro.show", f"--usr_dir={usr_dir}")
+    assert result.returncode == 1
+    assert f"The definitions in {usr_dir} turn off eager" in result.stderr
+
+
 def test_command_shows_no_frames_of_importlib(usr_dir):
     (usr_dir / "mine.py").write_text("x = (\n")
     result = run_python("-m", "t2t_repro.show", f"--usr_dir={usr_dir}")

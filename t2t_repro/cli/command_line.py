@@ -366,10 +366,10 @@ def _entry(label, text, notes=()):
 # utils/learning_rate.py, serving/query.py and serving/export.py.
 
 _REASONS = {  # why flags are not needed here: their names
-    "the hparams set names the model": "model",
+    "the hparams set names the model; --registry_help lists both": "model",
     "trainer trains and validates, evaluate scores": "schedule",
-    "all visible GPUs are used; CUDA_VISIBLE_DEVICES selects some": ""
-    "gpu_order worker_gpu",
+    "all visible GPUs are used, CUDA_VISIBLE_DEVICES selects some; the batch, "
+    "that of 8 in most sets, is the same": "gpu_order worker_gpu",
     "downloads are in --data_dir; --raw_dir names raw text of yours": "tmp_dir",
     "missing data is always generated": "generate_data",
     "--registry_help lists the problems": "exclude_problems only_list",
@@ -429,15 +429,15 @@ _OF_COMMAND = {
         name: f"--{name}" for name in ("data_dir", "hparams_set", "problem")
     },
     "translate_all": {
-        "alpha": "see --decode_hparams=alpha=0.6",
-        "beam_size": "see --decode_hparams=beam_size=4",
+        "alpha": "--decode_hparams=alpha",
+        "beam_size": "--decode_hparams=beam_size",
         "model_dir": "--output_dir",
         "source": "see --split",
     },
 }
 _HPARAMS = {
-    "learning_rate": "see learning_rate_constant; for noam it is 10 times "
-    "tensor2tensor's learning_rate",
+    "learning_rate": "see learning_rate_constant; "
+    + errors.T2T_UNITS["learning_rate"],
     "learning_rate_decay_scheme": "see learning_rate_schedule",
 }
 
@@ -473,8 +473,9 @@ def explain_tensor2tensor(
     notes, line = [], [f"t2t {errors.T2T_COMMANDS.get(command, command)}"]
     for name, value in given:
         typed = _typed(name, value)
-        if name in foreign and (note := table.get(name)):
-            is_flag = bool(re.fullmatch(r"--\w+", note))
+        note = table.get(name) or table.get(name.removeprefix("no"))
+        if name in foreign and note:
+            is_flag = bool(re.fullmatch(r"--\w+(=\w+)?", note))
             notes.append(f"{typed}: {'here ' * is_flag}{note}")
             if is_flag:
                 line.append(_typed(note[2:], value))
@@ -519,7 +520,7 @@ def _value(name, value, gpus):
     if name != "hparams" or not value:
         return value, []
     items, notes = [], []
-    for item in re.split(r",(?=\w+=)", value):
+    for item in re.split(r",\s*(?=\w+=)", value.strip()):
         hparam, _, number = item.partition("=")
         if hparam == "batch_size" and (number + gpus).isdigit():
             tokens = int(number) * int(gpus)

@@ -418,6 +418,11 @@ def _open_by_name(
                 )
         folder = prepare.data_folder(data_dir, problem, name)
         split = open_split(problem, folder, name)  # or there is no data
+        if not split.references[0]:
+            raise errors.UserError(
+                f"There is nothing to score: the {name} split in {folder} is "
+                "empty. Add text to it, or name another --split."
+            )
         if run and run.data_dir and not run.has_split(folder, name):
             print(
                 f"The {name} split in {folder} is not that of the data which "

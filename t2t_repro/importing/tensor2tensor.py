@@ -163,7 +163,9 @@ def read_settings(
         UserError: it cannot be read, or a setting cannot be represented.
     """
     found = model_files.read_json(file, dict)
-    settings, hparams = model_files.read_settings(found, _SETTINGS, file)
+    # null is the None of transformer_relative.
+    pos = {"pos": found.get("pos", _SETTINGS["pos"].default) or "none"}
+    settings, hparams = model_files.read_settings(found | pos, _SETTINGS, file)
     model_files.require_fixed(file, found, _FIXED)
     norms = [settings[f"layer_{x}process_sequence"] for x in ("pre", "post")]
     rule = "'dan' after 'none' (post-norm) or 'da' after 'n' (pre-norm)"
@@ -314,6 +316,7 @@ def _problem_languages(
     if problem is None:
         return ("", ""), (file,)
     first, second = problem[2], problem[3]
-    if "_rev" in problem[1]:
+    # registry.parse_problem_name: the suffixes may follow each other.
+    if problem[1].removesuffix("_copy").endswith("_rev"):
         first, second = second, first
     return (first, second), (file,)

@@ -215,7 +215,8 @@ def items(text: str | None) -> dict[str, str]:
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if not equals:
             raise errors.UserError(
-                f"Expected key=value,key=value; got {item!r} in {text!r}."
+                f"Expected key=value,key=value; got {item!r} in {text!r}. A "
+                'value with a comma is a string of JSON: key="a,b".'
             )
         if key in values:
             raise errors.UserError(f"{key} is given twice in {text!r}.")

@@ -20,7 +20,7 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
             "trainer --model=transformer --problem=translate_ende_wmt32k "
             "--schedule=train_and_evaluate --worker_gpu=8 --generate_data "
             "--tmp_dir=/tmp/t2t --hparams_set=transformer_base "
-            "--hparams='batch_size=4096,num_heads=4' --output_dir='my run'",
+            "--hparams='batch_size=4096, num_heads=4' --output_dir='my run'",
             TRAINER,
             ["names the model", "visible GPUs", "always generated", "8 GPUs"],
             "t2t trainer --problem=wmt14_ende --hparams_set=transformer_base "
@@ -29,9 +29,9 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
         ),
         (  # values after spaces; a flag that nobody has
             "trainer --model transformer --problem translate_enfr_wmt32k_rev "
-            "--modle=x --tfdbg --eval_freq 5 --hparams=learning_rate=0.1",
+            "--modle=x --notfdbg --eval_freq 5 --hparams=learning_rate=0.1",
             TRAINER,
-            ["--modle=x: there is no such flag", "learning_rate_constant"],
+            ["--modle=x: there is no such flag", "for noam", "traces steps"],
             "t2t trainer --problem=wmt14_enfr_rev --eval_every=5",
         ),
         (
@@ -44,7 +44,8 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
             "bleu --translation=out --reference=ref",
             (),
             ["--reference=ref: here --references"],
-            "t2t evaluate --translations=out --references=ref",
+            "t2t evaluate --language=LANGUAGE --translations=out "
+            "--references=ref",
         ),
         (
             "query_server --server=host:9000 --servable_name=m --data_dir=d",
@@ -53,10 +54,12 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
             "t2t query --server=host:9000 --servable_name=m",
         ),
         (
-            "translate_all --model_dir=run --source=in --wait_minutes=3",
+            "translate_all --model_dir=run --source=in --wait_minutes=3 "
+            "--alpha=1.0 --beam_size=8",
             (),
             ["do not wait"],
-            "t2t evaluate --all_checkpoints --output_dir=run",
+            "t2t evaluate --all_checkpoints --output_dir=run "
+            "--decode_hparams=alpha=1.0 --decode_hparams=beam_size=8",
         ),
     ],
 )
@@ -102,7 +105,7 @@ def test_problem_of_tensor2tensor_suggests_ours(name, expected):
     [
         ("learning_rate_schedule=exp_decay", "mean exponential_decay?"),
         ("learning_rate_schedule=constant*legacy", "in place of tensor2tensor"),
-        ("batch_size=3", "mean batch_tokens?"),
+        ("batch_size=3", "mean batch_tokens? Note: batch_tokens counts"),
     ],
 )
 def test_hparam_of_tensor2tensor_suggests_ours(name, expected):

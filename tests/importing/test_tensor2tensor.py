@@ -20,7 +20,7 @@ VARIANTS = {
         **APART, shared_embedding=True
     ),
     "learned_positions": models.settings(pos="emb", max_length=6),
-    "no_positions": models.settings(pos="none", num_encoder_layers=1),
+    "no_positions": models.settings(pos=None, num_encoder_layers=1),
     "sizes": models.settings(
         attention_key_channels=4, attention_value_channels=12
     ),
@@ -55,14 +55,20 @@ def test_logits_equal_tensor2tensors_formulas(name, tmp_path):
     assert _difference(found, hparams, tensors, (V, V)) < 1e-4
 
 
-@pytest.mark.parametrize("other", [OTHER, VOCABULARY.replace(b"dog", b"got")])
-def test_two_vocabularies_follow_the_languages_of_flags(other, tmp_path):
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        (OTHER, "translate_ende_wmt32k_rev"),
+        (VOCABULARY.replace(b"dog", b"got"), "translate_deen_reviews"),
+    ],
+)
+def test_two_vocabularies_follow_the_languages_of_flags(
+    other, problem, tmp_path
+):
     sizes = T2TSubwords(other).size, V
     hparams = models.settings()
     tensors = models.arrays(hparams, sizes)
-    (tmp_path / "flags.txt").write_text(
-        "--a=b\n--problem=translate_ende_wmt32k_rev\n"
-    )
+    (tmp_path / "flags.txt").write_text(f"--a=b\n--problem={problem}\n")
     found = _convert(hparams, tensors, tmp_path, en=VOCABULARY, de=other)
     assert found.languages == ("de", "en")
     assert _difference(found, hparams, tensors, sizes) < 1e-4
