@@ -11,6 +11,7 @@ from small_corpora import draw_pairs
 
 from t2t_repro import errors, prepare
 from t2t_repro.data import manifest
+from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, storage
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.runs.run import Run
@@ -315,11 +316,18 @@ def test_existing_data_of_other_text_is_refused(tmp_path, split, filters):
     assert manifest.sha256(tmp_path / "data" / FOLDER) == made
 
 
-def test_empty_validation_is_user_error(tmp_path, raw):
+def test_empty_split_is_noted_or_refused(tmp_path, raw, capsys):
+    for language in ("en", "xx"):
+        (raw / f"test.{language}").write_text("")
+    prepare.prepare(build(), tmp_path / "data", raw)
+    assert "  it is empty: there is nothing to score" in capsys.readouterr().out
+    message = f"the test split in {tmp_path}.* is empty"
+    with pytest.raises(errors.UserError, match=message):
+        evaluation.open_test_set(None, build(), "test", tmp_path / "data")
     for language in ("en", "xx"):
         (raw / f"validation.{language}").write_text("")
     with pytest.raises(errors.UserError, match="nothing to validate on"):
-        prepare.prepare(build(), tmp_path / "data", raw)
+        prepare.prepare(build(), tmp_path / "other", raw)
 
 
 @pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])
