@@ -442,21 +442,23 @@ class _Diverse(BeamSearch):
         return super().result(state._replace(finished=finished))
 
     def _penalized(self, logits, penalty, step, state):
-        """Return candidates by log-probabilities without a penalty [B, V]."""
+        """Return candidates whose priorities have lost a penalty [B, V]."""
         if penalty is None:
             return self._of_group.candidates(logits, step, state)
         penalized = logits - penalty[:, None]
         found = self._of_group.candidates(penalized, step, state)
-        # The penalty has changed the normalizer, too.
+        # What the penalty takes from some subwords is not given to others: the
+        # normalizers are those of the model.
         change = decode_loop.log_normalizers(logits)
         change -= decode_loop.log_normalizers(penalized)
+        totals = found.totals - change[..., None]
+        found = self._of_group.prioritized(found.subwords, totals, step, state)
         at_subwords = tf.gather(
             tf.broadcast_to(penalty[:, None], tf.shape(logits)),
             found.subwords,
             batch_dims=2,
         )
-        totals = found.totals + at_subwords - change[..., None]
-        return found._replace(totals=totals)
+        return found._replace(totals=totals + at_subwords)
 
 
 def _group(state, beams):

@@ -200,7 +200,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     skipped and the scale halved, to 1e-4 at the lowest; after 2,000 steps
     without overflow it doubles (Micikevicius et al. 2017, arXiv 1710.03740,
     section 3.2). A skipped update counts as a step, since batches and learning
-    rates follow the count.
+    rates follow the count, and Adam's correction of young moments, too.
     """
 
     def _stateful_handle_non_finite_grads(self):

@@ -65,6 +65,9 @@ def of_lists(table, limit, width, groups, strength):
     strength=st.sampled_from([0.0, 0.5, 3.0]),
     block=st.sampled_from([None, 2]),
 )
+# Hypotheses whose mass is on subwords of an earlier group.
+@hypothesis.example([17, 38, 50], 4, (2, 2), 3.0, None)
+@hypothesis.example([54, 57], 6, (2, 2), 0.5, 2)
 def test_outputs_of_groups_equal_lists(seeds, limit, groups, strength, block):
     groups, width = groups
     tables = [random_table(seed) for seed in seeds]

@@ -26,7 +26,8 @@ def separate_vocabularies(vocabulary):
     from t2t_repro.text.sentence_piece import Unigram
     from t2t_repro.text.vocabulary_pair import Vocabularies
 
-    vocabularies = Vocabularies(vocabulary, Unigram.learn(TARGETS * 5, 277))
+    lines = [*TARGETS, "DIE ZWEI DIE"] * 5
+    vocabularies = Vocabularies(vocabulary, Unigram.learn(lines, 277))
     assert len(set(vocabularies.sizes.values())) == 2
     return vocabularies
 
