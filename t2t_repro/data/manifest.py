@@ -19,7 +19,8 @@ MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"  # the manifest until the shards are complete
 _SIDES = {side: str for side in corpus.SIDES}
 _SPLIT = {"read": int, "text_sha256": _SIDES}
-_UNFINISHED_SHAPE: dict[str, Any] = {"splits": {str: _SPLIT}}
+_SPLITS: Any = ("train", str)  # there may be others
+_UNFINISHED_SHAPE: dict[str, Any] = {"splits": dict.fromkeys(_SPLITS, _SPLIT)}
 _SHARED = {"vocabulary": {"size": int, "sha256": str}}
 _SEPARATE = {"vocabularies": {side: _SHARED["vocabulary"] for side in _SIDES}}
 _COUNTS = {
@@ -28,7 +29,7 @@ _COUNTS = {
     "tokens": dict.fromkeys(corpus.SIDES, int),
     "shards": [{"file": str, "sha256": str, "pairs": int}],
 }
-_SHAPE = _UNFINISHED_SHAPE | {"splits": {str: _SPLIT | _COUNTS}}
+_SHAPE = {"splits": dict.fromkeys(_SPLITS, _SPLIT | _COUNTS)}
 
 
 def read(folder: pathlib.Path) -> dict[str, Any] | None:

@@ -379,8 +379,8 @@ def read_json(
     Args:
         path: path of the file.
         shape: required shape of the value: a type; [shape] for a list;
-            {str: shape} for a dict; or {"key": shape, …} for a dict with at
-            least these keys.
+            {"key": shape, …} for a dict with at least these keys; {str: shape}
+            for a dict with any keys, or any beside those with a shape.
         remedy: what to do with a file of another content, for errors.
 
     Raises:
@@ -439,10 +439,13 @@ def json_difference(value: Any, shape: Any, path: str = "it") -> str | None:
     parts: Any = value
     if kind is list:
         items = [(i, item, shape[0]) for i, item in enumerate(parts)]
-    elif str in shape:
-        items = [(key, item, shape[str]) for key, item in parts.items()]
-    elif missing := shape.keys() - parts.keys():
+    elif missing := shape.keys() - {str} - parts.keys():
         return f"{path} lacks {', '.join(sorted(missing))}"
+    elif str in shape:
+        items = [
+            (key, item, shape.get(key, shape[str]))
+            for key, item in parts.items()
+        ]
     else:
         items = [(key, parts[key], expected) for key, expected in shape.items()]
     differences = (

@@ -186,7 +186,10 @@ def _reason(cls, message):
             "if each side has a vocabulary. Take **kwargs, and pass them to "
             "super().__init__()."
         )
-    found = re.search(r"property '(\w+)' of|`Model\.(\w+)` attribute", message)
+    found = re.search(
+        r"property '(\w+)' of|set attribute '(\w+)'|`Model\.(\w+)` attribute",
+        message,  # the second is of Python 3.10
+    )
     names = {name for name in found.groups() if name} if found else set()
     for base in () if found else cls.__mro__[: cls.__mro__.index(Seq2Seq)]:
         if not base.__module__.startswith("t2t_repro."):

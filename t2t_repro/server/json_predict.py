@@ -11,6 +11,7 @@ is only one output, a row is its value, and the outputs are its column.
 """
 
 import base64
+import binascii
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -261,7 +262,9 @@ def _text(label, value):
             case {"b64": str(encoded)} if len(value) == 1:
                 padding = "=" * (-len(encoded) % 4)  # may be left out
                 return base64.b64decode(encoded + padding, validate=True)
-    except ValueError as error:  # half a surrogate pair, or not base64
+    except binascii.Error as error:
+        raise request_errors.invalid(f"{label} is not base64.") from error
+    except ValueError as error:  # half a surrogate pair
         raise request_errors.invalid(
             f"{label} is not text: {error}."
         ) from error

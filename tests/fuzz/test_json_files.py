@@ -196,7 +196,15 @@ def run(vocabularies, tmp_path_factory):
     """Return a folder with run.json and a vocabulary, as the trainer does."""
     folder = tmp_path_factory.mktemp("run")
     vocabulary = {"size": 300, "sha256": vocabularies.sha256}
-    contents = {"splits": {}, "vocabulary": vocabulary}
+    train = {
+        "read": 0,
+        "text_sha256": {"inputs": "", "targets": ""},
+        "kept": 0,
+        "dropped": {},
+        "tokens": {"inputs": 0, "targets": 0},
+        "shards": [],
+    }
+    contents = {"splits": {"train": train}, "vocabulary": vocabulary}
     files.write_json(folder / "manifest.json", contents)
     small_corpora.start_run(folder, folder, vocabularies)
     return folder

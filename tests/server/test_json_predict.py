@@ -18,7 +18,7 @@ REFUSED = read_cases("""
 {"instances": "a"}
     'instances' must be a list.
 {"instances": [{"b64": "?"}]}
-    inputs[0] is not text: Only base64 data is allowed.
+    inputs[0] is not base64.
 {}
     Missing 'inputs' or 'instances' key
 {"inputs": ["a"], "instances": ["a"]}
