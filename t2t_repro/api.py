@@ -38,12 +38,7 @@ class Model(translation.Translator):
     """
 
     def __init__(self, run: Run, checkpoint_path: Checkpoints = None):
-        """Load the weights.
-
-        Args:
-            run: result of Run.open().
-            checkpoint_path: argument of Run.checkpoints().
-        """
+        """Load the weights of Run.checkpoints(checkpoint_path)."""
         # The working directory may change.
         output_dir = run.output_dir.absolute()
         self.run = run = dataclasses.replace(run, output_dir=output_dir)

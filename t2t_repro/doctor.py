@@ -185,10 +185,8 @@ class Diagnosis(NamedTuple):
 def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
     """Check packages, CPU, memory, GPUs, and the disks of folders.
 
-    Short products of matrices are measured, which takes half a second.
-
-    Args:
-        folders: folders, or future ones, whose disks are examined.
+    Short products of matrices are measured, which takes half a second. The
+    folders may be future ones.
     """
     problems = [
         f"{name} is not installed. Install t2t_repro again."

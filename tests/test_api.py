@@ -166,40 +166,32 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
     )
 
 
+BEAMS = "n_best must be from 1 to beam_size=.;"
+
+
 @pytest.mark.parametrize(
-    "call, message",
+    ("method", "arguments", "message"),
     [
+        ("translate", ["two"], "list of lines; got the str 'two'"),
+        ("translate", [["two"], 9], f"{BEAMS} got 9"),
+        ("translate", [["two"], "2"], f"{BEAMS} got '2'"),
+        ("translate", [[None]], "line 1 is None"),
+        ("translate", [None], "got the NoneType None"),
+        ("translate", [["ok", "\ud83d"]], r"line 2 is '\\ud83d"),
+        ("attention", [""], "Attention is shown"),
+        ("attention", ["two " * 1_000], "Attention is shown"),
+        ("attention", ["\ud83d"], r"line 1 is '\\ud83d"),
+        ("score", ["two", "zwei"], "got the str 'two'"),
         (
-            lambda model: model.translate("two"),
-            "list of lines; got the str 'two'",
-        ),
-        (
-            lambda model: model.translate(["two"], n_best=9),
-            "n_best must be from 1 to beam_size=.; got 9",
-        ),
-        (
-            lambda model: model.translate(["two"], n_best="2"),
-            "n_best must be from 1 to beam_size=.; got '2'",
-        ),
-        (lambda model: model.translate([None]), "line 1 is None"),
-        (lambda model: model.translate(None), "got the NoneType None"),
-        (lambda model: model.attention(""), "Attention is shown"),
-        (lambda model: model.attention("two " * 1_000), "Attention is shown"),
-        (
-            lambda model: model.translate(["ok", "\ud83d"]),
-            r"line 2 is '\\ud83d",
-        ),
-        (lambda model: model.attention("\ud83d"), r"line 1 is '\\ud83d"),
-        (lambda model: model.score("two", "zwei"), "got the str 'two'"),
-        (
-            lambda model: model.score(["two"], ["zwei", "drei"]),
+            "score",
+            [["two"], ["a", "b"]],
             "needs one target; got 2 for 1 sources",
         ),
     ],
 )
-def test_mistakes(model, call, message):
+def test_mistakes(model, method, arguments, message):
     with pytest.raises(errors.UserError, match=message):
-        call(model)
+        getattr(model, method)(*arguments)
 
 
 def test_model_remains_when_the_working_directory_changes(

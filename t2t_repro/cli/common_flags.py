@@ -60,12 +60,7 @@ def flag(
 ) -> Any:
     """Declare a field of a class of options(), which is a flag of its name.
 
-    Args:
-        default: value if the flag is absent.
-        help: sentences that --help prints.
-        at_least: lower bound of a number.
-        at_most: upper bound of a number.
-        choices: all values of a text; (): any.
+    Numbers may have bounds, and texts choices. --help prints `help`.
     """
     constraints = [
         *([fields.at_least(at_least)] if at_least is not None else ()),
@@ -202,10 +197,7 @@ SOURCE_LANGUAGE = (
 
 
 def direction(options: Any) -> str:
-    """Return the languages that --target_language and --source_language name.
-
-    Returns:
-        "en-de", "de" without a source, or "".
+    """Return --source_language and --target_language: "en-de", "de" or "".
 
     Raises:
         UserError: there is a source alone.
@@ -412,14 +404,10 @@ def trained_model() -> TrainedModel:
 
 
 def print_next(command: str, *more: str, of_run: bool = True) -> None:
-    """Print the command that usually follows a finished one.
+    """Print the command, with its flags, that usually follows a finished one.
 
-    With T2T_NEXT=0 in the environment, it is not printed.
-
-    Args:
-        command: its name.
-        more: its flags.
-        of_run: whether the flags that name the run, or its data, come first.
+    With T2T_NEXT=0 in the environment, it is not printed. The flags that name
+    the run, or its data, come first, unless `of_run` is false.
     """
     if os.environ.get("T2T_NEXT") == "0":
         return
@@ -443,10 +431,7 @@ def given(*names: str) -> list[str]:
 
 
 def refuse_ignored(ignored: Mapping[str, Iterable[str]]) -> None:
-    """Refuse flags that another one ignores, if it is given.
-
-    Args:
-        ignored: {flag: the flags that it ignores}.
+    """Refuse flags that another one ignores, {flag: flags}, if it is given.
 
     Raises:
         UserError: one of them has another value than its default.

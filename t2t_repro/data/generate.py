@@ -228,7 +228,7 @@ def generate(
     shard_pairs: int = SHARD_PAIRS,
     vocabulary_lines: Callable[[], Iterable[str]] | None = None,
 ) -> dict[str, Any]:
-    """Generate the missing files of a corpus.
+    """Generate the missing files of a corpus, and return its manifest.
 
     Args:
         folder: created where it is missing. The caller has locked it. If it
@@ -242,9 +242,6 @@ def generate(
         shard_pairs: pairs of raw text of each shard.
         vocabulary_lines: function that starts reading the lines that a shared
             vocabulary is learned from; None: both sides of the training pairs.
-
-    Returns:
-        The manifest.
 
     Raises:
         UserError: no training pair is left, a pair of another split has an

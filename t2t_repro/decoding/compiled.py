@@ -56,10 +56,8 @@ def padded_length(length: tf.Tensor | int) -> tf.Tensor:
 def in_buckets(find: Callable) -> Callable:
     """Return a function for graphs that pads a batch, and runs `find` compiled.
 
-    Args:
-        find: function of ids [B, …, L] int32 of one or more kinds, PAD after,
-            and of a nest of tensors without sentences. It returns a nest of
-            tensors [B, …].
+    `find` takes ids [B, …, L] int32 of one or more kinds, PAD after, and a nest
+    of tensors without sentences. It returns a nest of tensors [B, …].
     """
 
     def find_in_bucket(*arguments):
@@ -109,13 +107,10 @@ class Search:
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
-        Args:
-            models: one, or an ensemble.
-            decode_hparams: settings of the search.
-            rule: result of search.build_rules().
-            num_shards: argument of devices.map_shards(). With 1, outputs are a
-                function of the batch: xla=auto compiles all or nothing.
-            one_sentence: argument of search.decoding_constants().
+        The rule is a result of search.build_rules(). `num_shards` is that of
+        devices.map_shards(): with 1, outputs are a function of the batch, and
+        xla=auto compiles all or nothing. `one_sentence` is that of
+        search.decoding_constants().
         """
         self._models, self._hparams, self._rule = models, decode_hparams, rule
         self._num_shards, self._one_sentence = num_shards, one_sentence

@@ -41,11 +41,8 @@ def sample(*arguments: Any) -> decode_loop.Hypotheses:
     """Sample W outputs of every sentence, one subword after another.
 
     The arguments are those of beam_search(). W is num_samples(), and the random
-    numbers are functions of sentences.inputs.
-
-    Returns:
-        Hypotheses, best first, scored at temperature 1 without truncation of
-        the distribution.
+    numbers are functions of sentences.inputs. Hypotheses are best first, scored
+    at temperature 1 without truncation of the distribution.
     """
     return _Sampling(*arguments).run()
 

@@ -109,12 +109,8 @@ def decoding_constants(
     """Return the tensors of each model that many searches share.
 
     For `base` the copy of the embedding takes 20 ms on a CPU, 5% of the search
-    of one sentence.
-
-    Args:
-        models: one, or an ensemble.
-        one_sentence: whether most searches are for a single sentence, for which
-            kernels have another form: see layers/dense.py.
+    of one sentence. If most searches are for a single sentence, kernels have
+    another form: see layers/dense.py.
     """
     constants = [model.decoding_constants() for model in models]
     return dense.in_blocks(constants) if one_sentence else constants
@@ -163,10 +159,6 @@ def require_attention(
     models: Sequence[Seq2Seq], rule: rules.CombinedRule
 ) -> None:
     """Check that models have the attention that rules need.
-
-    Args:
-        models: one, or several.
-        rule: result of build_rules().
 
     Raises:
         UserError: a model has none; names it and the rules.

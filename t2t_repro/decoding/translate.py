@@ -103,10 +103,8 @@ class Aligner:
     def align(self, inputs: tf.Tensor, outputs: tf.Tensor) -> list[Alignment]:
         """Return the alignment of each sentence.
 
-        Args:
-            inputs: [B, L] int32, ids with EOS, PAD after.
-            outputs: [B, T] int32, translations, the same. Without text on
-                both sides there are no links.
+        `inputs` [B, L] and `outputs` [B, T] are int32 ids with EOS, PAD after.
+        Without text on both sides there are no links.
         """
         traced = self._best_sources.get_concrete_function()
         best = devices.map_shards(traced, (inputs, outputs)).numpy()

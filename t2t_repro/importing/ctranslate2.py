@@ -103,7 +103,12 @@ def read(folder: pathlib.Path) -> Imported:
     """Read a model in the folder of these files."""
     file = model_files.find_file(folder, "model.bin")
     model = ctranslate2_files.read_model(file)
-    _check_spec(model)
+    if model.spec not in _SPECS:
+        known = "a Transformer with encoder and decoder, TransformerSpec"
+        raise model.refuse("its specification", known, model.spec)
+    if model.revision > _MAX_REVISION:
+        name = "the revision of its specification"
+        raise model.refuse(name, f"at most {_MAX_REVISION}", model.revision)
     tokens = ctranslate2_files.read_tokens(folder, model)
     hparams = _read_hparams(model, tokens)
     found = ctranslate2_files.find_vocabularies(folder, tokens)
@@ -155,16 +160,6 @@ def _reference(
         return list(result.log_probs)
 
     return Reference("CTranslate2", [*ids[0], EOS], [*ids[1], EOS], log_probs)
-
-
-def _check_spec(model: ModelFile) -> None:
-    """Refuse models that are no Transformers of encoder and decoder."""
-    if model.spec not in _SPECS:
-        known = "a Transformer with encoder and decoder, TransformerSpec"
-        raise model.refuse("its specification", known, model.spec)
-    if model.revision > _MAX_REVISION:
-        name = "the revision of its specification"
-        raise model.refuse(name, f"at most {_MAX_REVISION}", model.revision)
 
 
 def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:

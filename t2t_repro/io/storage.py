@@ -106,15 +106,12 @@ def names(folder: pathlib.Path) -> list[str]:
 def download(
     folder: pathlib.Path, choose: Callable[[list[str]], Iterable[str]] = list
 ) -> pathlib.Path:
-    """Copy the objects that are missing here or have changed.
+    """Copy objects that are missing here or have changed; return the folder.
 
     Files that were copied and whose objects are gone are removed; objects stay
     whose files are gone, and are copied again. If another process here works
     in the copy, as a trainer does, it stays as it is. `choose` returns those of
     all names that are copied. Nothing is copied to other folders.
-
-    Returns:
-        The folder.
 
     Raises:
         UserError: the objects cannot be read.

@@ -200,7 +200,6 @@ class MultiHeadAttention(dense.Composite):
             attention_type: a key of COMPATIBILITIES.
             dropout_rate: share of the attention weights that is dropped.
             use_bias: whether the projections have biases.
-            **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
         self.hidden_size = hidden_size

@@ -244,11 +244,7 @@ class DilatedStack(dense.Composite):
     def step(
         self, x: Tensor, rings: Sequence[Tensor], step: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run the blocks on x [B, W, 2d], one position of each hypothesis.
-
-        Returns:
-            states [B, W, 2d], the rings with this position.
-        """
+        """Return states [B, W, 2d] of x [B, W, 2d], and the rings with it."""
         written = []
         for block, ring in zip(self.blocks, rings, strict=True):
             x, ring = block.step(x, ring, step)

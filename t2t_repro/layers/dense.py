@@ -149,11 +149,9 @@ class Projection(NamedTuple):
 
 
 def join_kernels(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
-    """Join the kernels of layers with the same input.
+    """Join the kernels of layers with the same input, all with a bias or none.
 
-    Args:
-        *layers: all with a bias, or all without.
-        rows: minimum number of rows: the input may end in zeros.
+    There are at least `rows` rows: the input may end in zeros.
     """
     dtype = layers[0].compute_dtype
     kernel = _joined([layer.kernel for layer in layers], dtype)

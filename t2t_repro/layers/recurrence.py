@@ -317,7 +317,6 @@ class SourceAttention(dense.Parent, keras.layers.Layer):
             size: A, the size of the projections of queries and keys.
             attention_type: a key of attention.COMPATIBILITIES.
             hops: number of hops; several need queries as wide as the memory.
-            **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
         self.size = size

@@ -281,11 +281,7 @@ class Encoder(_Stack):
     def call(
         self, ids: Tensor, real: Tensor, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Encode ids [B, L] with real [B, L].
-
-        Returns:
-            states and values of a Source, [B, L, D].
-        """
+        """Return states and values [B, L, D] of ids [B, L] with real [B, L]."""
         embedded, x = self.begin(self.embedding(ids), rng)
         for layer in self.layers:
             x = layer(x, real, rng=rng)
@@ -311,11 +307,7 @@ class Decoder(_Stack):
     def call(
         self, ids: Tensor, source: Source, rng: Rng | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Decode given ids [B, T].
-
-        Returns:
-            states [B, T, D], attention weights [B, T, L] of each layer.
-        """
+        """Return states [B, T, D] of ids [B, T]; weights [B, T, L] by layer."""
         embedded = seq2seq.shift_right(self.embedding(ids))
         embedded, x = self.begin(embedded, rng)
         weights = []

@@ -256,12 +256,9 @@ class Seq2Seq(dense.Parent, keras.Model):
 
 
 def one_sentence_per_row(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Return the features of a batch with one sentence per row.
+    """Return a batch with one sentence per row: data.batches.ROW_FEATURES.
 
     `inputs` [B, L] and `targets` [B, T] are int32 ids with PAD after.
-
-    Returns:
-        data.batches.ROW_FEATURES: ids, segments and positions of both sides.
     """
     features = {}
     for side, ids in (("inputs", inputs), ("targets", targets)):

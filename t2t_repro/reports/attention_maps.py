@@ -336,10 +336,11 @@ def draw_lines(attention: Attention, choice: HeadChoice) -> Drawing:
         head: (number, curves.COLORS[number % len(curves.COLORS)])
         for number, head in enumerate(choice.heads)
     }
+    distance = min(2.0, 12 / len(heads))  # so that no lines coincide
     lines = []
     for stroke in strokes(attention, choice):
         number, color = heads[stroke.head]
-        shift = _shift(number, len(heads))
+        shift = round(distance * (number - (len(heads) - 1) / 2), 2)
         lines.append(
             {
                 "y1": _middle(stroke.query) + shift,
@@ -406,11 +407,6 @@ def _widest(texts):
 
 def _middle(row):
     return _ROW * (row + 1.5)
-
-
-def _shift(number, heads):
-    """Return a vertical shift, so that lines of two heads do not coincide."""
-    return round(min(2.0, 12 / heads) * (number - (heads - 1) / 2), 2)
 
 
 def _title(attention, choice):

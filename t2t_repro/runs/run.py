@@ -205,10 +205,8 @@ class Run:
         """Return the paths of the last checkpoints, oldest first.
 
         Older ones that the trainer keeps as the best are not among them.
-
-        Args:
-            number: how many; None: as many as the hparams set says or, after a
-                short training, as there are, of which a note is printed.
+        None: as many as the hparams set says or, after a short training, as
+        there are, of which a note is printed.
 
         Raises:
             UserError: the run does not have so many, or none.
@@ -239,8 +237,7 @@ class Run:
     def best_checkpoints(self, number: int | None = None) -> list[pathlib.Path]:
         """Return the paths of the best checkpoints, oldest first; print values.
 
-        Args:
-            number: how many; None: as many as the hparams set says.
+        None: as many as the hparams set says.
 
         Raises:
             UserError: the run has fewer validations, or not their checkpoints.
@@ -271,13 +268,10 @@ class Run:
     # Models, which import TensorFlow.
 
     def models(self, checkpoint_path: Checkpoints = None) -> list["Seq2Seq"]:
-        """Load a model with its weights, or several of an ensemble.
+        """Load the models of checkpoints(), one or several of an ensemble.
 
         A path may lie in another run with the same vocabularies; its model then
         has that run's hparams.
-
-        Args:
-            checkpoint_path: argument of checkpoints().
 
         Raises:
             UserError: there is no such checkpoint, or it does not fit.

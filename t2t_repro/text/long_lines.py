@@ -32,16 +32,12 @@ NUM_SHOWN = 10  # lines that a message names
 
 
 def split(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Split text into the longest fragments that fit, in order.
+    """Split a line into the longest fragments that fit, in order.
 
     Fragments end where sentences end. A sentence that is too long is split at
-    the ends of clauses, a clause between words, and a word anywhere. Only white
-    space around fragments is removed.
-
-    Args:
-        text: one line.
-        fits: function that says whether a fragment is short enough. A single
-            character is a fragment even if it does not fit.
+    the ends of clauses, a clause between words, and a word anywhere: a single
+    character is a fragment even if it does not fit. Only white space around
+    fragments is removed.
     """
     return _split(text, fits, _ENDS)
 

@@ -340,10 +340,8 @@ class Division:
     ) -> dict[str, int]:
         """Write the splits of a text to a folder, in the order of the text.
 
-        In memory are about 70 bytes for each pair, and the held-out pairs.
-
-        Returns:
-            Pairs that were read, dropped for each reason, and in each split.
+        In memory are about 70 bytes for each pair, and the held-out pairs. The
+        result counts pairs: read, dropped for each reason, and of each split.
 
         Raises:
             UserError: the text is too small to hold out as many pairs.

@@ -262,14 +262,11 @@ def read_line(text: str, words: Sequence[str]) -> LineReading:
 
 
 def draw(tree: Tree) -> str:
-    """Draw a tree above the line of its words.
+    """Draw a tree above its line of words: <svg>, titled by the sentence.
 
     The children of a constituent are one level below it, between the words
     that it spans. A word hangs from its level straight down to the line of
     words. Therefore no two lines cross.
-
-    Returns:
-        An <svg> element for a page, whose title is the sentence.
     """
     parents = _parents(tree)
     columns, width = [], _GAP

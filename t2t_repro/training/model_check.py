@@ -132,10 +132,8 @@ def check(
 ) -> None:
     """Check a model's rules in about a second, on the CPU.
 
-    Args:
-        hparams: settings of the model.
-        dtype: Keras dtype policy of the run.
-        separate: whether each side has a vocabulary of its own.
+    `dtype` is the Keras dtype policy of the run. If `separate`, each side has a
+    vocabulary of its own.
 
     Raises:
         UserError: the model breaks a rule of docs/models.md. The message has

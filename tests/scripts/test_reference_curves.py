@@ -1,8 +1,7 @@
 """Reference curves: bands, comparisons of runs with them, and their choice."""
 
-import math
-
 import pytest
+from cases import read_cases
 
 from scripts.paper import reference_curves
 from t2t_repro import registry
@@ -82,44 +81,29 @@ def test_training_within_bands_agrees(values):
     assert "compared with number, seeds 1, 2, none outside" in text
 
 
-@pytest.mark.parametrize(
-    ("values", "bleu", "deviation", "cause"),
-    [
-        (
-            [60.0, 8.0, 4.0],
-            30.0,
-            # 24 · (24 / 4.4)^0.15 earlier; times 24 / 20 and e^0.1: 41.05.
-            "at step 50, perplexity is 60.00, 46% above",
-            "Worse from the start",
-        ),
-        (
-            [22.0, 4.2, 4.0],
-            30.0,
-            "at step 150, perplexity is 4.00, 27% above the band from 1.81 "
-            "to 3.15",
-            "at first, then worse",
-        ),
-        (
-            [22.0, 4.2, 1.5],
-            30.0,
-            "at step 150, perplexity is 1.50, 17% below",
-            "validation sentences in the training data",
-        ),
-        (
-            [22.0, 4.2, 2.0],
-            25.0,
-            "at the end, test bleu is 25.00, 4.0 below the band from 29.00",
-            "the search or the scoring",
-        ),
-        (
-            [22.0, math.nan, math.nan],
-            30.0,
-            "at step 100, perplexity is nan",
-            "NaN",
-        ),
-    ],
-)
-def test_deviation_has_step_metric_and_cause(values, bleu, deviation, cause):
+# Perplexities and BLEU of a training; the deviation, and its cause.
+DEVIATIONS = read_cases("""
+60.0 8.0 4.0 30.0
+    at step 50, perplexity is 60.00, 46% above | Worse from the start
+22.0 4.2 4.0 30.0
+    at step 150, perplexity is 4.00, 27% above the band from 1.81 to 3.15
+    | at first, then worse
+22.0 4.2 1.5 30.0
+    at step 150, perplexity is 1.50, 17% below
+    | validation sentences in the training data
+22.0 4.2 2.0 25.0
+    at the end, test bleu is 25.00, 4.0 below the band from 29.00
+    | the search or the scoring
+22.0 nan nan 30.0
+    at step 100, perplexity is nan | NaN
+""")
+
+
+@pytest.mark.parametrize("case", DEVIATIONS)
+def test_deviation_has_step_metric_and_cause(case):
+    # The first: 24 · (24 / 4.4)^0.15 earlier; times 24 / 20 and e^0.1: 41.05.
+    *values, bleu = map(float, case.split())
+    deviation, cause = DEVIATIONS[case].split(" | ")
     status, text = compare(training(values, bleu=bleu))
     assert status == reference_curves.DEVIATES
     assert f"First, {deviation}" in text

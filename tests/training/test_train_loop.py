@@ -12,8 +12,10 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import read_cases
 
 from t2t_repro import errors
+from t2t_repro.io import fields
 from t2t_repro.models import building
 from t2t_repro.training import train_loop, train_session
 from t2t_repro.training.callbacks import Callback
@@ -137,32 +139,23 @@ def test_best_checkpoints_are_kept_until_better_ones_replace_them(
         done = steps
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"keep_best_checkpoints": 1, "save_checkpoints_steps": 5},
-            "needs a checkpoint; got --eval_every=8 and --save_checkpoints_st",
-        ),
-        (
-            {"keep_best_checkpoints": 1, "save_checkpoints_secs": 60},
-            "needs a checkpoint; got --eval_every=8 and .*_checkpoints_secs=60",
-        ),
-        (
-            {"keep_best_checkpoints": 2, "eval_every": 0},
-            "--keep_best_checkpoints=2 needs validations; got --eval_every=0",
-        ),
-        (
-            {"early_stopping_evals": 3, "eval_every": 0},
-            "--early_stopping_evals=3 needs validations; got --eval_every=0",
-        ),
-    ],
-)
-def test_options_that_lack_validations_or_checkpoints_are_refused(
-    runs, settings, message
-):
-    with pytest.raises(errors.UserError, match=message):
-        Options(**{"eval_every": 8} | settings).resolved(runs.hparams)
+UNFIT_OPTIONS = read_cases("""
+keep_best_checkpoints=1,save_checkpoints_steps=5
+    needs a checkpoint; got --eval_every=8 and --save_checkpoints_st
+keep_best_checkpoints=1,save_checkpoints_secs=60
+    needs a checkpoint; got --eval_every=8 and .*_checkpoints_secs=60
+keep_best_checkpoints=2,eval_every=0
+    --keep_best_checkpoints=2 needs validations; got --eval_every=0
+early_stopping_evals=3,eval_every=0
+    --early_stopping_evals=3 needs validations; got --eval_every=0
+""")
+
+
+@pytest.mark.parametrize("text", UNFIT_OPTIONS)
+def test_options_that_lack_validations_or_checkpoints_are_refused(runs, text):
+    settings = {"eval_every": 8} | fields.parse(Options, text)
+    with pytest.raises(errors.UserError, match=UNFIT_OPTIONS[text]):
+        Options(**settings).resolved(runs.hparams)
 
 
 def test_save_checkpoints_secs_saves_at_first_step_after_interval(
