@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import types
+from unittest import mock
 
 import pytest
 from absl import flags
@@ -328,14 +329,15 @@ def test_definitions_that_end_the_program_are_refused(usr_dir):
         registry.load_definitions(usr_dir)
 
 
-def test_definitions_without_eager_execution_are_refused(usr_dir):
+def test_definitions_without_eager_execution_are_refused(usr_dir, monkeypatch):
     (usr_dir / "setup.py").write_text("raise ValueError('not a definition')\n")
-    (usr_dir / "mine.py").write_text(
-        "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
-    )
-    result = run_python("-m", "t2t_repro.show", f"--usr_dir={usr_dir}")
-    assert result.returncode == 1
-    assert f"The definitions in {usr_dir} turn off eager" in result.stderr
+    tensorflow = mock.Mock()  # after tf.disable_v2_behavior()
+    v1 = tensorflow.compat.v1
+    v1.executing_eagerly_outside_functions.return_value = False
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    message = f"The definitions in {usr_dir} turn off eager execution"
+    with pytest.raises(errors.UserError, match=message):
+        registry.load_definitions(usr_dir)
 
 
 def test_command_shows_no_frames_of_importlib(usr_dir):

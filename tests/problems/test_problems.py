@@ -77,7 +77,7 @@ def test_parallel_text_follows_its_arguments():
     ("arguments", "message"),
     [
         ("name=a/b,languages=en-de", "name must consist of letters.*'a/b'"),
-        ("name=,languages=en-de", "name must consist.*got ''"),
+        ("name=,languages=en-de", "with name=…, a name .* or with file=…"),
         ("name=a,languages=ende", "languages must be.*en-de; got 'ende'"),
         ("name=a,languages=en-../x", "languages must be.*got 'en-../x'"),
         ("name=a,languages=-de", "languages must be.*got '-de'"),
