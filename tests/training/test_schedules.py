@@ -89,7 +89,7 @@ def test_schedule_factors_multiply_and_count_from_0(base):
         ("rsqrt_hidden_size", 512**-0.5, 512**-0.5, 512**-0.5),
         ("constant*linear_warmup*rsqrt_decay", 0.0, 0.075, 0.15),
         ("rsqrt_normalized_decay", 1.0, 1.0, 0.5),
-        ("linear_warmup * constant * cosdecay", 0.0, 0.75, 1.5),
+        ("linear_warmup * constant * cosdecay *", 0.0, 0.75, 1.5),
     ):
         hparams = dataclasses.replace(
             base,
