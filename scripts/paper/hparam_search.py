@@ -73,9 +73,9 @@ def main():
     objective = Objective(values.objective, job.problem)
     job.datagen()
     table = table_rows.table(variants, values.rows[0])
-    rows = table.rows(values.rows, values.seed)
+    trained = table.rows(values.rows, values.seed)
     studies = {
-        row.name: open_study(row, job, ranges, objective) for row in rows
+        row.name: open_study(row, job, ranges, objective) for row in trained
     }
     tasks = {
         row.name: functools.partial(
@@ -85,7 +85,7 @@ def main():
             ranges,
             functools.partial(run_trial, row, job, objective),
         )
-        for row in rows
+        for row in trained
     }
     queue.run(tasks, job.options.processes)
     path = job.results_dir / "hparam_search.json"

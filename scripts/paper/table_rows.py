@@ -73,7 +73,7 @@ def table(
         UserError: --rows has an unknown one, a size of a row of --rows is no
             multiple of its divisor (of all rows without the flag),
             --hparams_set is given although rows have their own, or is not
-            given.
+            given; --tuned has neither a row's set nor that of the base row.
     """
     values, known = flags.FLAGS, {}
     have_sets = variants[base_row].hparams_set
@@ -87,18 +87,19 @@ def table(
             "Name the hparams set that all rows have: --hparams_set=…."
         )
     base = variants[base_row].hparams_set or values.hparams_set
-    wanted = rows.select(variants, values.rows)
+    wanted, tuned = rows.select(variants, values.rows), _tuned()
     for name, variant in variants.items():
-        hparams_set = variant.hparams_set or values.hparams_set
+        own = variant.hparams_set or values.hparams_set
+        varied = own if independent else base
+        if name in wanted:
+            _check_tuned(list(dict.fromkeys((own, varied))), tuned)
         try:
-            changed = _changes_of_flags(
-                hparams_set, hparams_set if independent else base
-            )
+            changed = _changes_of_flags(own, varied, tuned)
         except errors.UserError:
             if name in wanted:
                 raise
             continue  # its size is no multiple of the divisor
-        known[name] = rows.Variant(hparams_set, changed | variant.changes)
+        known[name] = rows.Variant(own, changed | variant.changes)
     return rows.Table(known, base_row)
 
 
@@ -142,16 +143,32 @@ def changes(
     return {k: v for k, v in changed.items() if v != values[k]}
 
 
-def _changes_of_flags(hparams_set, base):
-    values, searched = flags.FLAGS, {}
-    if values.tuned is not None:
-        found = files.read_json(pathlib.Path(values.tuned).expanduser())
-        searched = {name: row["params"] for name, row in found["rows"].items()}
+def _changes_of_flags(hparams_set, base, searched):
+    values = flags.FLAGS
     settings = type(registry.build_hparams(hparams_set))
     overrides = fields.parse(settings, values.hparams) | searched.get(base, {})
     sizes = values.divide_widths, values.divide_layers
     tuned = searched.get(hparams_set, {})
     return changes(hparams_set, base, *sizes, overrides) | tuned
+
+
+def _tuned():
+    """Return {hparams set: its best hparams} of --tuned."""
+    path = flags.FLAGS.tuned
+    if path is None:
+        return {}
+    found = files.read_json(pathlib.Path(path).expanduser())["rows"]
+    return {name: row["params"] for name, row in found.items()}
+
+
+def _check_tuned(sets, tuned):
+    """Raise UserError if --tuned has none of the `sets` of a row."""
+    if flags.FLAGS.tuned is not None and not tuned.keys() & sets:
+        raise errors.UserError(
+            f"--tuned={flags.FLAGS.tuned} has the hparams sets "
+            f"{', '.join(tuned)}, not {' or '.join(sets)}. Search it, too: "
+            f"hparam_search --rows={sets[-1]}."
+        )
 
 
 def job(split: str, averaged: bool) -> rows.Job:

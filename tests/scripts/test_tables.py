@@ -144,12 +144,22 @@ def test_tuned_rows_have_best_hparams_of_their_set_or_base(values, tmp_path):
     searched = {name: {"params": params} for name, params in best.items()}
     files.write_json(path, {"rows": searched})
     values.tuned = str(path)
-    changes = table_rows._changes_of_flags
+    names = "base", "a_h1", "d_dropout02", "big"
+    table = {name: rows.Variant(f"table3_{name}") for name in names}
+    changes = {
+        name: variant.changes
+        for name, variant in table_rows.table(table, "base").variants.items()
+    }
     rate = {"learning_rate_constant": 0.5}
-    assert changes("table3_a_h1", BASE) == best["table3_base"]
+    assert changes["a_h1"] == best["table3_base"]
     # The row's own variation stays, unless its own search replaces it.
-    assert changes("table3_d_dropout02", BASE) == rate
-    assert changes("table3_big", BASE) == rate | best["table3_big"]
+    assert changes["d_dropout02"] == rate
+    assert changes["big"] == rate | best["table3_big"]
+    files.write_json(path, {"rows": {"table3_big": searched["table3_big"]}})
+    values.rows = ["a_h1"]
+    message = "sets table3_big, not table3_a_h1 or table3_base"
+    with pytest.raises(errors.UserError, match=message):
+        table_rows.table(table, "base")
 
 
 def test_table_has_published_wsj_only_parsers_and_ours():
@@ -237,7 +247,7 @@ OWN_SETS = {name: rows.Variant(name) for name in ("base", "big")}
 
 
 @pytest.mark.slow
-def test_row_of_table_3_from_raw_text_to_the_table(tmp_path):
+def test_tuned_row_of_table_3_from_raw_text_to_the_table(tmp_path):
     words = "one two three four five six seven".split()
     pairs = [
         (" ".join(some), " ".join(reversed(some)).upper())
@@ -246,9 +256,7 @@ def test_row_of_table_3_from_raw_text_to_the_table(tmp_path):
     ]
     splits = {"train": pairs, "validation": pairs[:20], "test": pairs[20:30]}
     raw = raw_text.write(tmp_path / "raw", splits, ("en", "de"))
-    program = "-m", "scripts.paper.table3_variations"
     flags = (
-        "--rows=base",
         "--problem=parallel_text",
         "--problem_args=name=words,languages=en-de,vocab_size=300",
         f"--raw_dir={raw}",
@@ -261,11 +269,22 @@ def test_row_of_table_3_from_raw_text_to_the_table(tmp_path):
         "--trainer_flags=--eval_bleu_sentences=0",
         "--machine=this one",
     )
-    ok(run_python(*program, *flags))
+    search = (
+        "--rows=table3_base",
+        "--range=layer_prepostprocess_dropout=0.25|0.5",
+        "--trials=2",
+    )
+    ok(run_python("-m", "scripts.paper.hparam_search", *flags, *search))
     results = tmp_path / "rows" / "results"
+    tuned = results / "hparam_search.json"
+    found = files.read_json(tuned)["rows"]["table3_base"]
+    assert len(found["trials"]) == 2
+    program = "-m", "scripts.paper.table3_variations"
+    ok(run_python(*program, *flags, "--rows=base", f"--tuned={tuned}"))
     row = files.read_json(results / "base-seed1.json")
     assert row["hparams"]["hidden_size"] == 16
     assert row["hparams"]["num_hidden_layers"] == 1
+    assert found["params"].items() <= row["hparams"].items()
     assert row["machine"] == "this one"
     assert row["command"].startswith(f"python {' '.join(program)} --")
     assert "--divide_widths=32" in row["command"]
