@@ -1,5 +1,6 @@
 """Preparation of a problem's data: generated if missing, otherwise checked."""
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -211,7 +212,11 @@ def _with_archived_vocabularies(problem, raw):
         return problem
     print("The vocabulary is that of the archive.")
     paths = vocabulary_pair.paths(raw, problem.separate_vocabularies)
-    return dataclasses.replace(problem, vocabulary=":".join(map(str, paths)))
+    return dataclasses.replace(
+        problem,
+        vocabulary=":".join(map(str, paths)),
+        normalization="",  # the vocabulary has it
+    )
 
 
 def _text_folders(folder, raw_dir):
@@ -363,8 +368,19 @@ def _describe(problem, raw_dir, text):
         },
         **({"directions": directions} if problem.target_languages else {}),
         "raw_bytes": _raw_bytes(problem, raw_dir),
-        "definition": registry.checksums_of_class(type(problem)),
+        "definition": _definition(problem),
     }
+
+
+def _definition(problem):
+    """Return {file: sha256} of the user's classes that make the data."""
+    classes = [
+        type(problem),
+        vocabulary_pair.vocabulary_class(problem.vocabulary_type),
+        *(problem.pair_filters.classes if problem.filters else ()),
+    ]
+    checksums = map(registry.checksums_of_class, classes)
+    return dict(collections.ChainMap(*checksums))
 
 
 def _check_settings(contents, problem, folder):
@@ -400,14 +416,14 @@ def _check_settings(contents, problem, folder):
 
 
 def _note_changed_definition(contents, problem, folder):
-    """Print which modules of the problem's class have changed since."""
+    """Print which modules that make the data have changed since."""
     before = contents.get("definition")
-    now = registry.checksums_of_class(type(problem))
+    now = _definition(problem)
     if before and now and (names := registry.changed_definitions(before, now)):
         print(
             f"Note: {', '.join(names)} of --usr_dir changed after the data in "
             f"{storage.name_of(folder)} was made. If {problem.registered_name} "
-            "yields other text now, remove the folder.",
+            "yields other data now, remove the folder.",
             file=sys.stderr,
         )
 
@@ -429,7 +445,8 @@ def _note_changed_text(contents, problem, folder):
 def _is_unchanged(contents, problem, folder, raw_dir):
     """Return whether a folder of raw files is as it was when data was made.
 
-    The files are not read. Some may be gone, and a URL counts as unchanged.
+    The files are not read. Some may be gone, and a URL counts as unchanged. A
+    copy may have an old time of modification, but not of its change.
     """
     if _absolute(raw_dir) != _raw_dir(contents):
         return False
@@ -439,9 +456,9 @@ def _is_unchanged(contents, problem, folder, raw_dir):
     raw_files = files.expand_path(raw_dir)
     made = (folder / manifest.MANIFEST).stat().st_mtime_ns
     return bool(before) and all(
-        size == before.get(name)
-        and (raw_files / name).stat().st_mtime_ns < made
+        size == before.get(name) and max(s.st_mtime_ns, s.st_ctime_ns) < made
         for name, size in _raw_bytes(problem, raw_dir).items()
+        for s in [(raw_files / name).stat()]
     )
 
 

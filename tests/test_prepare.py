@@ -1,6 +1,7 @@
 """Preparation of a problem's data: once, and checks of existing data."""
 
 import gzip
+import os
 import pathlib
 import shutil
 from concurrent import futures
@@ -103,6 +104,22 @@ def test_manifest_without_later_arguments_has_defaults(prepared, tmp_path):
         prepare.prepare(build(",vocabulary_type=unigram"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "more", [",normalization=identity", ",separate_vocabularies=true"]
+)
+def test_data_made_of_an_archive_is_the_same(tmp_path, raw, more):
+    arguments = f"{ARGUMENTS}{more}".replace("300", "280")
+    built = build_problem("parallel_text", arguments)
+    folders = tmp_path / "first", tmp_path / "a:b"  # a colon joins vocabularies
+    archive = tmp_path / "mine.zip"
+    prepare.prepare(built, folders[0], raw)
+    prepare.archive(built, folders[0], raw, archive)
+    prepare.prepare(built, folders[1], archive)
+    first, second = (manifest.require(folder / FOLDER) for folder in folders)
+    changed = {name for name in first if first[name] != second[name]}
+    assert changed == {"sources", "raw_bytes"}
+
+
 def test_existing_data_is_not_written_again(prepared, capsys):
     """Nor for another search, which is no part of the data."""
     data_dir, _ = prepared
@@ -116,12 +133,19 @@ def test_existing_data_is_not_written_again(prepared, capsys):
 
 
 def test_changed_problem_definition_is_noted(tmp_path, raw, registries, capsys):
-    """The bases of its class are part of it; other modules are not."""
+    """Bases of its class are part of it, and filters; other modules are not."""
     usr_dir = tmp_path / "usr"
     usr_dir.mkdir()
     base = "from problems.parallel_text import ParallelText\n"
     (usr_dir / "base.py").write_text(f"{base}class Base(ParallelText): pass\n")
     (usr_dir / "other.py").write_text("")
+    (usr_dir / "sieve.py").write_text(
+        "from t2t_repro.text import pair_filters\n"
+        "from t2t_repro import registry\n"
+        "@registry.pair_filters.register('sieve')\n"
+        "class Sieve(pair_filters.PairFilter):\n"
+        "    def keep(self, pair): return True\n"
+    )
     (usr_dir / "mine.py").write_text(
         "from t2t_repro import registry\n"
         "from .base import Base\n"
@@ -131,16 +155,19 @@ def test_changed_problem_definition_is_noted(tmp_path, raw, registries, capsys):
 
     def make():
         registries.load_definitions(usr_dir)
-        prepare.prepare(build(name="mine"), tmp_path / "data", raw)
+        problem = build(",filters=sieve", name="mine")
+        prepare.prepare(problem, tmp_path / "data", raw)
         registries.load_definitions()
         return capsys.readouterr().err
 
     make()
     (usr_dir / "other.py").write_text("OTHER = 1\n")
     assert make() == ""
-    with (usr_dir / "base.py").open("a") as file:
-        file.write("# changed\n")
-    assert "Note: base.py of --usr_dir changed after the data in" in make()
+    for name in ("base.py", "sieve.py"):
+        with (usr_dir / name).open("a") as file:
+            file.write("# changed\n")
+    note = "Note: base.py, sieve.py of --usr_dir changed after the data in"
+    assert note in make()
 
 
 def test_second_process_waits_for_the_first(prepared, tmp_path, raw, capsys):
@@ -309,6 +336,7 @@ def test_existing_data_of_other_text_is_refused(tmp_path, split, filters):
     # A file of the known folder that was written since is read again.
     path = tmp_path / "mine" / path.name
     path.write_text(path.read_text().replace("e", "f"))
+    os.utime(path, (0, 0))  # as a copy has that keeps times
     with pytest.raises(errors.UserError, match=f"mine is not .* {split} diff"):
         prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
     shutil.rmtree(tmp_path / "mine")  # the text is not needed any more

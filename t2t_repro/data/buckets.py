@@ -223,7 +223,9 @@ def _distribute(lengths, counts, hparams):
     tokens = np.cumsum(counts * lengths[:, 1])
     if hparams.batch_unit == "slots":
         tokens = pairs * row_lengths[:, 1]
-    batches = np.maximum(1, np.rint(tokens / hparams.batch_tokens)).astype(int)
+    # No more than pairs: a batch has one that is longer than batch_tokens.
+    batches = np.clip(np.rint(tokens / hparams.batch_tokens), 1, pairs)
+    batches = batches.astype(int)
     rows = ROW_MULTIPLE * -(-pairs // (ROW_MULTIPLE * batches))
     share = tokens / (batches * hparams.batch_tokens)
     slots = batches * rows * row_lengths.sum(axis=1)

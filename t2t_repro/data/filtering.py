@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_repro import errors, registry
-from t2t_repro.data import engines
+from t2t_repro.data import corpus, engines
 from t2t_repro.io import files, progress
 from t2t_repro.text.pair_filters import Different, PairFilter, Unique
 from t2t_repro.text.parallel_files import Pair
@@ -73,6 +73,11 @@ class PairFilters:
     def names(self) -> list[str]:
         """Names of the filters, in order."""
         return list(self._filters)
+
+    @property
+    def classes(self) -> list[type[PairFilter]]:
+        """Classes of the filters, in order."""
+        return [*map(type, self._filters.values())]
 
     def apply(self, pairs: list[Pair]) -> FilteredChunk:
         """Apply all filters to consecutive pairs, without alignments."""
@@ -141,12 +146,17 @@ def filter_text(
 
     Returns:
         An entry for the manifest: pairs read, dropped by each filter with
-        examples, and the checksum of FILE.
+        examples, and the checksums of FILE and of the text that was read.
     """
-    reasons, hashes = bytearray(), bytearray()
-    tasks = ((len(chunk), chunk) for chunk in engines.in_chunks(read()))
+    reasons, hashes, checksums = bytearray(), bytearray(), corpus.Checksums()
+
+    def tasks():
+        for chunk in engines.in_chunks(read()):
+            checksums.update(chunk)
+            yield len(chunk), chunk
+
     with progress.bar(desc="filter train", unit="pair") as bar:
-        for size, chunk in engines.in_order(engine, filters.apply, tasks):
+        for size, chunk in engines.in_order(engine, filters.apply, tasks()):
             assert chunk is not None
             reasons += chunk.reasons
             hashes += chunk.hashes
@@ -167,6 +177,7 @@ def filter_text(
         },
         "examples": _examples(read, reasons, filters.names),
         "sha256": files.sha256(folder / FILE),
+        "text_sha256": checksums.hexdigests(),
     }
 
 
@@ -210,7 +221,8 @@ def kept_pairs(
     `entry` is the result of filter_text().
 
     Raises:
-        UserError: FILE is damaged, or the text has another length.
+        UserError: FILE is damaged or, at the end, the text is not that which
+            was filtered.
     """
     path = folder / FILE
     if not path.is_file() or files.sha256(path) != entry["sha256"]:
@@ -218,16 +230,16 @@ def kept_pairs(
             f"{path} is missing or damaged. Remove {folder} and run datagen "
             "again."
         )
-    numbers = np.load(path).tobytes()
-    for number, pair in itertools.zip_longest(numbers, read()):
-        if number is None or pair is None:
-            break
-        if number == 0:
-            yield pair
-    else:
-        return
-    raise errors.UserError(
-        f"The training text no longer has {entry['read']:,} pairs, as when it "
-        f"was filtered. Restore that text, or remove {folder}, and run datagen "
-        "again."
-    )
+    is_kept, checksums, end = np.load(path) == 0, corpus.Checksums(), 0
+    for chunk in engines.in_chunks(read()):
+        checksums.update(chunk)
+        start, end = end, end + len(chunk)
+        yield from itertools.compress(chunk, is_kept[start:end].tolist())
+    found = checksums.hexdigests()
+    # Entries of earlier versions have no checksum of the text.
+    if end != len(is_kept) or found != entry.get("text_sha256", found):
+        raise errors.UserError(
+            "The training text has changed since its "
+            f"{entry['read']:,} pairs were filtered. Restore it, or remove "
+            f"{folder}, and run datagen again."
+        )

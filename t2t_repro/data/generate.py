@@ -215,8 +215,15 @@ Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
 
 
 def _has_text(line):
-    """Return whether a line has more than spaces and marks of format (Cf)."""
-    return any(unicodedata.category(c) != "Cf" for c in line.strip())
+    """Return whether a line has more than spaces and invisible characters.
+
+    These are marks of format (Cf) and of control (Cc), and U+2581, which is
+    SentencePiece's sign of a space.
+    """
+    return any(
+        unicodedata.category(c) not in ("Cf", "Cc") and c != "\u2581"
+        for c in line.strip()
+    )
 
 
 def generate(
@@ -299,12 +306,17 @@ def changed_splits(
         UserError: the text cannot be read.
     """
     stored = contents["splits"]
-    splits = _without_dropped(folder, splits, stored["train"])
+    made_of = {split: entry["text_sha256"] for split, entry in stored.items()}
+    filtered = stored["train"].get("filters", {})
+    if "text_sha256" in filtered:
+        made_of["train"] = filtered["text_sha256"]
+    else:  # a manifest of an earlier version has that of the kept pairs
+        splits = _without_dropped(folder, splits, stored["train"])
     return [
         split
         for split in _train_last(splits)
         if _read_text(split, splits[split](), {})["text_sha256"]
-        != stored.get(split, {}).get("text_sha256")
+        != made_of.get(split)
     ]
 
 
@@ -354,7 +366,7 @@ def _start(folder, splits, settings, metadata, engine, vocabulary_lines):
         texts[split] |= found
     if vocabulary_lines and samples:
         for chunk in engines.in_chunks(vocabulary_lines()):
-            samples[0, 1].add([line for line in chunk if line])
+            samples[0, 1].add([line for line in chunk if line.strip()])
     try:
         vocabularies = _build_vocabularies(cls, samples, settings)
     except errors.UserError as error:
@@ -400,7 +412,7 @@ def _read_text(
             bar.update(len(chunk))
             for sides, sample in samples.items():
                 lines = (pair[side] for pair in chunk for side in sides)
-                sample.add([line for line in lines if line])
+                sample.add([line for line in lines if line.strip()])
     if not num_pairs and split == "validation":
         raise errors.UserError(
             "There is nothing to validate on: the text of the split "

@@ -138,8 +138,12 @@ def is_stream(path: pathlib.Path) -> bool:
 def _temporary(path):
     if not path.name:
         raise errors.UserError(f"'{path}' is not the name of a file or folder.")
-    # 50 characters: a name has at most 255 bytes, and a character up to 4.
-    return path.with_name(f"{path.name[:50]}.{secrets.token_hex(8)}.t2t.tmp")
+    return path.with_name(f"{_shortened(path)}.{secrets.token_hex(8)}.t2t.tmp")
+
+
+def _shortened(path):
+    """Return 50 characters: a name has 255 bytes, and a character up to 4."""
+    return path.name[:50]
 
 
 def remove_leftovers(
@@ -158,6 +162,11 @@ def remove_leftovers(
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def remove_leftovers_of(path: pathlib.Path) -> None:
+    """Remove what killed processes were to rename to `path`, with its lock."""
+    remove_leftovers(path.parent, _shortened(path).__eq__)
 
 
 def flush(path: pathlib.Path) -> None:

@@ -226,8 +226,8 @@ class CheckpointManager:
         reported without `rename`.
 
         Raises:
-            UserError: all checkpoints are damaged; or one is of another model
-                or optimizer.
+            UserError: all checkpoints are damaged; or one is of another model,
+                optimizer or vocabulary.
         """
         damaged = {}
         for path in reversed(checkpoint_files.list_checkpoints(self._folder)):
@@ -287,6 +287,7 @@ class CheckpointManager:
 
     def _assign(self, path: pathlib.Path) -> None:
         reader = CheckpointReader(path)
+        _require_vocabulary(reader, self._vocabulary)
         stored = {
             name: tuple(shape)
             for name, shape in reader.shapes.items()
@@ -342,13 +343,7 @@ def restore_weights(
             trained on another vocabulary.
     """
     reader = CheckpointReader(path)
-    if reader.vocabulary != vocabulary_sha256:
-        raise errors.UserError(
-            f"The checkpoint {path} was trained on another vocabulary: its "
-            f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} "
-            "here. Encode the text with that of its run: "
-            "--problem_args=vocabulary=RUN/vocab.model."
-        )
+    _require_vocabulary(reader, vocabulary_sha256)
     weights = {}
     for name, weight in building.by_path(model.weights).items():
         kind = "ema" if f"ema/{name}" in reader.shapes else "weights"
@@ -363,6 +358,16 @@ def restore_weights(
             )
     for name, weight in weights.items():
         weight.assign(reader.read(name))
+
+
+def _require_vocabulary(reader, vocabulary_sha256):
+    if reader.vocabulary != vocabulary_sha256:
+        raise errors.UserError(
+            f"The checkpoint {reader.path} was trained on another vocabulary: "
+            f"its sha256 is {reader.vocabulary} there and {vocabulary_sha256} "
+            "here. Encode the text with that of its run: "
+            "--problem_args=vocabulary=RUN/vocab.model."
+        )
 
 
 # Writing of one checkpoint by the names of its variables.

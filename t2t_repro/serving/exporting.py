@@ -172,7 +172,7 @@ def export_ctranslate2(
     card = card | {"weights_dtype": weights_dtype}
     with files.locked(folder, beside=True):
         # Others may be of commands that write beside it at this moment.
-        files.remove_leftovers(folder.parent, lambda name: name == folder.name)
+        files.remove_leftovers_of(folder)
         with files.atomic_folder(folder) as temporary:
             spec.save(str(temporary))
             vocabularies.write(temporary)

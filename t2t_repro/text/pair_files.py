@@ -313,17 +313,19 @@ class Division:
         if file.is_file():
             status = [file.stat().st_size, file.stat().st_mtime_ns]
         with files.locked(path, wait=True, beside=True):
+            files.remove_leftovers_of(path)
             if (path / _RECORD).is_file():
                 shape = {"settings": str, "status": list}
                 stored = files.read_json(path / _RECORD, shape)
                 is_same_file = status in ([], stored["status"])
                 if is_same_file and stored["settings"] == settings:
                     return path
-                shutil.rmtree(path)
             with files.atomic_folder(path) as temporary:
                 counts = self.divide(self.file.read(), temporary)
                 record = {"settings": settings, "status": status, **counts}
                 files.write_json(temporary / _RECORD, record)
+                if path.exists():  # text that was piped may be nowhere else
+                    shutil.rmtree(path)
         numbers = {name: f"{count:,}" for name, count in counts.items()}
         print(
             "Divided {read} pairs: {train} for training, {validation} for "

@@ -420,7 +420,7 @@ def unpack(path: pathlib.Path, parent: pathlib.Path) -> pathlib.Path:
             folder = parent / f"{path.stem}-{archive.comment.decode()}"
             with files.locked(folder, wait=True, beside=True):
                 if not folder.is_dir():
-                    files.remove_leftovers(parent, folder.name.startswith)
+                    files.remove_leftovers_of(folder)
                     print(f"Unpacking {path} to {folder}.")
                     with files.atomic_folder(folder) as temporary:
                         archive.extractall(temporary)

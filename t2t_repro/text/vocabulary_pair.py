@@ -6,6 +6,7 @@ and ``vocab.targets.model``.
 
 import dataclasses
 import hashlib
+import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -109,6 +110,23 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
     return registry.vocabularies.subclass(kind, Vocabulary)
 
 
+def _names_of_two(text):
+    """Return the names of INPUTS:TARGETS, whose folders may have colons."""
+    names = text.split(_SEPARATOR)
+    if len(names) <= 2:
+        return names
+    cuts = [
+        (_SEPARATOR.join(names[:i]), _SEPARATOR.join(names[i:]))
+        for i in range(1, len(names))
+    ]
+    existing = (
+        c for c in cuts if all(files.expand_path(n).is_file() for n in c)
+    )
+    # Those of settings are absolute; the files may have been removed.
+    absolute = (c for c in cuts if pathlib.Path(c[1]).is_absolute())
+    return next(itertools.chain(existing, absolute), names)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySettings:
     """The part of a problem's arguments that determines its vocabularies."""
@@ -202,7 +220,7 @@ class VocabularySettings:
     def vocabulary_paths(self) -> list[pathlib.Path]:
         """Files of `vocabulary`: none, a shared one, or two."""
         if self.separate_vocabularies:
-            names = self.vocabulary.split(_SEPARATOR)
+            names = _names_of_two(self.vocabulary)
         else:  # the name may have a colon
             names = [self.vocabulary]
         return [files.expand_path(name) for name in names if name]

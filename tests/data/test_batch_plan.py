@@ -83,6 +83,7 @@ def test_epoch_and_pass_have_each_usable_pair_once(batching, pairs, tokens):
     hypothesis.assume(usable)
     plan = build(as_lengths(pairs), batching, tokens)
     batches = [batch.pairs.tolist() for batch in plan.single_pass()]
+    assert all(batches)
     for units in (*first_epochs(plan, 3), batches):
         seen = [pair for unit in units for pair in unit]
         assert sorted(seen) == usable

@@ -188,7 +188,7 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(tmp_path):
     ("train", "message"),
     [
         ([], "training text is empty"),
-        ([("", "")] * 3, "training text is empty"),
+        ([("", " ")] * 3, "training text is empty"),
         # 4,193 bytes, but 1,398 characters.
         (
             [("好" * 1_398, "好" * 1_399)],

@@ -163,6 +163,10 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     before = target.values()
     with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
         restore_weights(target, path, "cd" * 32)
+    manager = CheckpointManager(target, target.adam, saved[0], 1, "cd" * 32)
+    for restore in (manager.restore_latest, lambda: manager.restore(100)):
+        with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and c"):
+            restore()
     target.assert_is(before)
     manager = CheckpointManager(target, target.adam, tmp_path, 1, "cd" * 32)
     foreign = manager.save(100)

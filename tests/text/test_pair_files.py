@@ -168,8 +168,12 @@ def test_text_is_divided_again_if_its_file_changes(tmp_path):
     assert count() == 37
     path.unlink()  # as standard input, which is read once
     assert count() == 37
+    killed = tmp_path / "a" / f"b.{'0' * 16}.t2t.tmp"
+    killed.mkdir()
     with pytest.raises(errors.UserError, match="pairs.tsv: it does not exist"):
         count(held_out=3)
+    assert not killed.exists()
+    assert count() == 37  # which would be lost if it was piped
 
 
 def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):
