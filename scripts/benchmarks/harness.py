@@ -173,9 +173,14 @@ def run_benchmark(main, measures=None, threading=None):
         return run_measurement(measures, threading)
     from absl import app  # which the peers' Pythons may lack
 
+    from t2t_repro import errors
+
     def print_results(_):
         print(machine())
-        status = main()
+        try:
+            status = main()
+        except errors.UserError as error:
+            status = f"Error: {error}"
         print(json.dumps(_RESULTS))
         return status
 

@@ -22,6 +22,7 @@ import numpy as np
 from absl import flags
 
 from scripts.paper import table_rows, verdicts
+from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
 from t2t_repro.decoding import translate
 from t2t_repro.evaluation import evaluation
@@ -104,8 +105,10 @@ def define_flags():
 def main():
     values = flags.FLAGS
     if values.figures:
-        folders = [pathlib.Path(name) for name in values.trainings]
+        names = common_flags.required("trainings")
+        folders = [pathlib.Path(name) for name in names]
         results = pathlib.Path(common_flags.required("results_dir"))
+        results.mkdir(parents=True, exist_ok=True)
         if values.figures == "greedy":
             add_greedy(folders, results / "table3")
             return
@@ -189,8 +192,17 @@ def search_figures(folders, path: pathlib.Path) -> None:
     """Write BLEU of averages, searches and ensembles, and their differences.
 
     What the file has is not computed again.
+
+    Raises:
+        UserError: the file has figures of trainings of other names.
     """
     stored = files.read_json(path) if path.exists() else {}
+    names = [folder.name for folder in folders]
+    if stored.setdefault("trainings", names) != names:
+        raise errors.UserError(
+            f"{path} has figures of {', '.join(stored['trainings'])}; got "
+            f"{', '.join(names)}. Name another --results_dir."
+        )
     found = stored.setdefault("BLEU", {})
     trainings = list(map(Run.open, folders))
     test_set = _test_set(trainings[0], "validation")

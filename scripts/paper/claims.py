@@ -303,7 +303,10 @@ def _plan(claim, experiment, base):
     measured = "perplexity", "BLEU", "greedy BLEU"
     if claim.quantity not in measured or not base:
         return Judged(claim, None)
-    noise = tables.pooled_deviation(_scores(claim.quantity, base))
+    try:
+        noise = tables.pooled_deviation(_scores(claim.quantity, base))
+    except errors.UserError:  # so far one seed
+        return Judged(claim, None)
     level = tables.LEVEL / len(experiment.claims)
     difference = claim.direction and claim.paper or claim.margin
     needed = tables.seeds_needed(noise.deviation, difference, level)

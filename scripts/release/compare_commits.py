@@ -341,7 +341,12 @@ def main() -> int:
     add("--training_steps", type=int, default=300)
     add("--lines", type=int, default=300)
     flags = parser.parse_args()
-    measures = [MEASURES[name] for name in flags.measures.split(",")]
+    names = flags.measures.split(",")
+    if unknown := [name for name in names if name not in MEASURES]:
+        parser.error(
+            f"--measures are {', '.join(MEASURES)}; got {', '.join(unknown)}."
+        )
+    measures = [MEASURES[name] for name in names]
     print(harness.machine())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -363,4 +368,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except errors.UserError as error:
+        sys.exit(f"Error: {error}")

@@ -191,10 +191,23 @@ def try_faults(faults, jobs, limit):
                 yield done.result()
 
 
+def expression(text):
+    """Compile a regular expression; argparse reports a ValueError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError from error
+
+
 def main():
     parser = harness.argument_parser(__doc__)
     add = parser.add_argument
-    add("--only", default="", help="regular expression of names and files")
+    add(
+        "--only",
+        type=expression,
+        default="",
+        help="regular expression of names and files",
+    )
     add("--jobs", type=int, default=1, help="test processes at a time")
     add("--limit", type=float, default=900, help="seconds of a test process")
     given = parser.parse_args()
@@ -204,8 +217,12 @@ def main():
     faults = [
         fault
         for fault in faults
-        if re.search(given.only, f"{fault.name} {fault.file}")
+        if given.only.search(f"{fault.name} {fault.file}")
     ]
+    if not faults:
+        parser.error(
+            f"No fault has {given.only.pattern!r} in its name or file."
+        )
     caught = 0
     results = try_faults(faults, given.jobs, given.limit)
     for number, result in enumerate(results, 1):

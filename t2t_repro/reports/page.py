@@ -503,11 +503,11 @@ def _group_seeds(runs: Iterable[RunSummary]) -> list[Group]:
     """Group runs of the same settings and steps, in order of appearance."""
     found: dict[str, list[RunSummary]] = {}
     for run in runs:
-        kept = {
-            name: value
-            for name, value in run.settings.items()
-            if name not in _CIRCUMSTANCES
+        options = run.settings.get("options", {})
+        kept = run.settings | {
+            "options": {k: v for k, v in options.items() if k != "random_seed"}
         }
+        kept = {k: v for k, v in kept.items() if k not in _CIRCUMSTANCES}
         key = repr((sorted(kept.items()), run.cost.steps))
         found.setdefault(key, []).append(run)
     names = list(map(_name, found.values()))

@@ -237,9 +237,12 @@ def _attention(run, data, options):
     with warnings.catch_warnings():
         # Of a softmax over one key, where a translation has one piece.
         warnings.filterwarnings("ignore", "You are using a softmax over axis")
-        traces = map(translator.attention, shown)
-        plots = [attention_maps.plot_sentence(*trace) for trace in traces]
-    return path.name, plots, ""
+        plots = [
+            attention_maps.plot_sentence(*trace)
+            for trace in map(translator.attention, shown)
+            if trace.target  # which weights that are no numbers leave empty
+        ]
+    return path.name, plots, "" if plots else "all translations are empty"
 
 
 def _validation_lines(run, data, count):

@@ -23,8 +23,11 @@ _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 _running: set[subprocess.Popen] = set()
 
 
-def run(tasks: Mapping[str, Callable[[], None]], processes: int) -> None:
+def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
     """Run named tasks in their order, `processes` at a time.
+
+    A task that returns False had nothing to do: its time is no measure of the
+    others'.
 
     A task that fails with a UserError does not stop the others. Ctrl-C and
     SIGTERM leave out those that have not begun; SIGTERM is passed to the
@@ -36,23 +39,27 @@ def run(tasks: Mapping[str, Callable[[], None]], processes: int) -> None:
     """
     failed: dict[str, errors.UserError] = {}
     terminated, lock = threading.Event(), threading.Lock()
-    began, ended = time.monotonic(), 0
+    began, ended, worked = time.monotonic(), 0, 0
 
     def run_one(name):
-        nonlocal ended
+        nonlocal ended, worked
         if terminated.is_set():
             return
         print(f"{name}: started.")
+        has_worked = True
         try:
-            tasks[name]()
+            has_worked = tasks[name]() is not False
         except errors.UserError as error:
             failed[name] = error
         with lock:
             ended += 1
-            left = (time.monotonic() - began) / ended * (len(tasks) - ended)
+            worked += has_worked
+            estimate, left = "", len(tasks) - ended
+            if worked:
+                seconds = (time.monotonic() - began) / worked * left
+                estimate = f", about {seconds / 60:.0f} min left"
             print(
-                f"{name}: ended. {ended} of {len(tasks)} have ended, about "
-                f"{left / 60:.0f} min left."
+                f"{name}: ended. {ended} of {len(tasks)} have ended{estimate}."
             )
 
     with (

@@ -402,6 +402,6 @@ def write_paired_tests(results_dir: pathlib.Path, tests: Tests) -> None:
 def is_of(test: dict[str, Any], **values: Any) -> bool:
     """Return whether a paired test has these values, or lacks them.
 
-    Those of earlier versions have neither base nor metric.
+    Those of earlier versions have neither base, metric nor checksums.
     """
     return all(test.get(name, value) == value for name, value in values.items())

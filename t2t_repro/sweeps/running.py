@@ -146,11 +146,14 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
+def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     """Train and score a row, and write its file, unless it exists.
 
     A row that its budget ended is continued if the budget has grown. `measure`
     is a function of the training's run and its stored scores.
+
+    Returns:
+        Whether the row was not finished before.
     """
     path, folder = job.path(row), job.training_folder(row)
     finished = read_finished(path, job.settings(row))
@@ -163,7 +166,7 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     )
     if finished and not has_time_left:
         print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
-        return
+        return False
     if options.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
@@ -188,6 +191,7 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> None:
     job.results_dir.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(translations, translations_path(job.results_dir, result))
     files.write_json(path, result)
+    return True
 
 
 def step_flops(variant: Variant, job: Job) -> float:
@@ -242,9 +246,10 @@ def run_rows(
             )
 
     def run_one(row):
-        run_row(row, job, measure)
+        has_worked = run_row(row, job, measure)
         with lock:
             after_each()
+        return has_worked
 
     tasks = {
         f"{row.name}, seed {row.seed}": functools.partial(run_one, row)
@@ -266,9 +271,23 @@ def run_all(
     paired_tests.json has bootstrap tests between rows and base.
 
     `write` writes the table's files, and returns its text.
+
+    Raises:
+        UserError: some rows failed, after the table of the others.
     """
-    run_rows(rows, job, measure, lambda: write(finished_rows(table, job)))
-    results = finished_rows(table, job)
+    failure = None
+    try:
+        run_rows(rows, job, measure, lambda: write(finished_rows(table, job)))
+    except errors.UserError as error:
+        failure = error
+    if results := finished_rows(table, job):
+        _report(results, table, job, write)
+    if failure:
+        raise failure
+
+
+def _report(results, table, job, write):
+    """Write the paired tests and the table, and print it."""
     tests = compare_with_base(
         results,
         table.base_row,
@@ -309,8 +328,9 @@ def compare_with_base(
 
     Returns:
         {row: [{"seed": …, "difference": …, "p_value": …, "base": …,
-        "metric": …}]}. Seeds without translations are left out, and how to make
-        them again is printed. {} where scores are means of several directions.
+        "metric": …, "translations_sha256": of both}]}. Seeds without
+        translations are left out, and how to make them again is printed. {}
+        where scores are means of several directions.
 
     Raises:
         UserError: translations are not those that a row was scored with.
@@ -320,13 +340,15 @@ def compare_with_base(
         return {}
     sources, references = test_set.sources, test_set.references
     counts = scores.resample(len(references[0]), SAMPLES)
-    counted = {}
+    counted, sha256 = {}, {}
     for result in results:
         path = translations_path(results_dir, result)
         if _has_translations(result, path):
             lines = list(parallel_files.read_lines(path))
             found = scores.count(scorer, lines, references, sources)
-            counted[result["row"], result["seed"]] = found[metric]
+            key = result["row"], result["seed"]
+            counted[key] = found[metric]
+            sha256[key] = result.get("translations_sha256")
     tests: Tests = {}
     for (row, seed), statistics in counted.items():
         if row == base or (base, seed) not in counted:
@@ -342,6 +364,7 @@ def compare_with_base(
                 "p_value": test.p_value,
                 "base": base,
                 "metric": metric,
+                "translations_sha256": [sha256[row, seed], sha256[base, seed]],
             }
         )
     return tests

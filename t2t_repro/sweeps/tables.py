@@ -235,9 +235,9 @@ def verdict(interval: tuple[float, float], margin: float) -> str:
     low, high = interval
     if -margin <= low and high <= margin:
         return EQUAL
-    if low <= 0 <= high:
-        return CANNOT_TELL
-    return BETTER if low > 0 else WORSE
+    if low > 0:
+        return BETTER
+    return WORSE if high < 0 else CANNOT_TELL  # also if they are no numbers
 
 
 def detectable(
@@ -258,9 +258,9 @@ def seeds_needed(
     """Return how many seeds of each of the rows would show a difference.
 
     Normal quantiles, as if the deviation were known. None where the difference
-    is 0: no number of seeds shows that.
+    is 0, or the deviation no number: no number of seeds shows that.
     """
-    if not difference:
+    if not difference or math.isnan(deviation):
         return None
     quantile = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(POWER)
     return math.ceil(rows * (quantile * deviation / difference) ** 2)
@@ -359,10 +359,17 @@ class Comparison:
             if name != self.base_row and self.base_row in rows:
                 entry |= self._difference(name, rows)
                 entry["differs_in"] = varied(ours, found[self.base_row])
+                pairs = _translated_pairs(ours, found[self.base_row])
                 entry["paired_tests"] = [
                     test
                     for test in tests.get(name, [])
-                    if is_of(test, base=self.base_row, metric=self.metric)
+                    if test["seed"] in pairs
+                    and is_of(
+                        test,
+                        base=self.base_row,
+                        metric=self.metric,
+                        translations_sha256=pairs[test["seed"]],
+                    )
                 ]
         return summary
 
@@ -415,6 +422,15 @@ class Comparison:
             f"{self.margin:g}. p: paired bootstrap test over sentences, "
             f"against {self.base_row} with the same seed."
         )
+
+
+def _translated_pairs(*rows):
+    """Return {seed of two rows: [sha256 of the translations of each]}."""
+    first, second = (
+        {each["seed"]: each.get("translations_sha256") for each in row}
+        for row in rows
+    )
+    return {n: [first[n], second[n]] for n in first.keys() & second.keys()}
 
 
 def _mean(row, metric):

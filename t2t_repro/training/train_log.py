@@ -281,6 +281,13 @@ def _summary(metrics, *names):
     )
 
 
+_SEE_NAN = "the-loss-is-nan-or-does-not-fall"
+
+
+class NotFiniteError(errors.UserError):
+    """A loss, a gradient or a weight that is not finite."""
+
+
 @dataclasses.dataclass
 class FiniteChecker:
     """Check that ends a run before non-finite numbers are saved."""
@@ -296,7 +303,7 @@ class FiniteChecker:
         """Check the numbers of a step. Call it for each step, in order.
 
         Raises:
-            UserError: the loss or the gradient is not finite. In float16 a
+            NotFiniteError: the loss or the gradient is not finite. In float16 a
                 gradient may overflow: loss scaling skips that update, but not
                 50 in a row.
         """
@@ -327,7 +334,7 @@ class FiniteChecker:
         """Check every variable that a checkpoint of `step` would store.
 
         Raises:
-            UserError: a value is not finite; names the first such variable.
+            NotFiniteError: a value is not finite; names the first variable.
         """
         floats = [v for v in variables if tf.as_dtype(v.dtype).is_floating]
         are_finite = tf.stack(
@@ -341,6 +348,33 @@ class FiniteChecker:
                     f"{variable.path} that are not finite",
                 )
 
+    def check_validation(self, step: int, loss: float) -> None:
+        """Check the loss of the validation that follows a step.
+
+        Raises:
+            NotFiniteError: it is not finite: weights may be too large to
+                compute with.
+        """
+        if not math.isfinite(loss):
+            raise NotFiniteError(
+                f"The validation loss after step {step:,} is {loss}, so that "
+                "its weights, which a checkpoint may have, are of no use. Try "
+                f"{self._remedies}",
+                see=_SEE_NAN,
+            )
+
+    @property
+    def _remedies(self) -> str:
+        precision = (
+            "" if self.policy == "float32" else "--mixed_precision=float32, "
+        )
+        return (
+            "a lower learning rate (learning_rate_constant), a longer warm-up "
+            f"(learning_rate_warmup_steps), {precision}or gradient clipping "
+            "(clip_grad_norm), in another --output_dir; --warm_start_from "
+            "starts from the weights of a checkpoint."
+        )
+
     def _stop(self, step: int, problem: str) -> NoReturn:
         before = (
             f"; the loss of the step before was {self._last_loss:.4g}"
@@ -353,17 +387,10 @@ class FiniteChecker:
             if newest
             else "there is no checkpoint yet"
         )
-        precision = (
-            "" if self.policy == "float32" else "--mixed_precision=float32, "
-        )
-        raise errors.UserError(
+        raise NotFiniteError(
             f"{problem}{before}. Its batch: {self.describe_batch(step)}. The "
-            f"step is not saved: {saved}. Try a lower learning rate "
-            "(learning_rate_constant), a longer warm-up "
-            f"(learning_rate_warmup_steps), {precision}or gradient clipping "
-            "(clip_grad_norm), in another --output_dir; --warm_start_from "
-            "starts from the weights of a checkpoint.",
-            see="the-loss-is-nan-or-does-not-fall",
+            f"step is not saved: {saved}. Try {self._remedies}",
+            see=_SEE_NAN,
         )
 
 

@@ -25,7 +25,7 @@ from t2t_repro.training import optimizer, schedules, train_log, train_session
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options, Task
 from t2t_repro.training.step import Outcome
-from t2t_repro.training.train_log import TrainLog
+from t2t_repro.training.train_log import NotFiniteError, TrainLog
 from t2t_repro.training.train_session import Session
 
 # Steps of a session that are profiled, after compilation. The trace of all
@@ -241,11 +241,16 @@ class _Loop:
         return code
 
     def _validate_unsaved(self, step: int) -> int | None:
-        """Validate, as _validate() does; save if training ends, or fails."""
+        """Validate, as _validate() does; save if training ends, or fails.
+
+        Weights with which the loss is not finite are not saved.
+        """
         self.log.check()
         self.finite_checker.check_weights(step, self.state.variables)
         try:
             code = self._validate(step)
+        except NotFiniteError:
+            raise
         except Exception:
             self._save(step, scheduled=False)
             raise
@@ -340,9 +345,11 @@ class _Loop:
 
         Raises:
             Stopped: a signal arrived; the next session measures again.
+            NotFiniteError: the loss is not finite.
         """
         assert self.validation, "--eval_every=0"
         results: dict[str, Any] = self.validation.measure(self._stop_signal)
+        self.finite_checker.check_validation(step, results["loss"])
         if not self.sample:
             self.log.validation_done(step, results)
             return results | self.validation.conditions

@@ -228,7 +228,12 @@ def test_several_runs_stand_side_by_side_with_equal_facts_once():
 def with_seed(seed, bleu):
     return RUN._replace(
         name=f"base_seed_{seed}",
-        settings=SETTINGS | {"random_seed": seed, "command_lines": []},
+        settings=SETTINGS
+        | {
+            "random_seed": seed,
+            "options": {"random_seed": seed, "eval_every": 5},
+            "command_lines": [],
+        },
         scores={"test": {"bleu": bleu, "chrf": 50.0, "sha256": "beef" * 16}},
     )
 

@@ -33,16 +33,17 @@ def test_failed_task_is_named_after_the_others_have_run():
 
 
 def test_time_left_is_computed_from_tasks_that_have_ended(monkeypatch, capsys):
-    """Two of 10 minutes leave two of 10 minutes."""
+    """Two of 10 minutes leave two of 10 minutes; one had nothing to do."""
     now = [0.0]
     monkeypatch.setattr(queue.time, "monotonic", lambda: 600.0 * now[0])
 
     def work():
         now[0] += 1
 
-    run(dict.fromkeys("abcd", work), 1)
-    line = "b: ended. 2 of 4 have ended, about 20 min left.\n"
-    assert line in capsys.readouterr().out
+    run({"done": lambda: False} | dict.fromkeys("abcd", work), 1)
+    shown = capsys.readouterr().out
+    assert "done: ended. 1 of 5 have ended.\n" in shown
+    assert "b: ended. 3 of 5 have ended, about 20 min left.\n" in shown
 
 
 def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from t2t_repro import errors, registry
+from t2t_repro.evaluation import evaluation
 from t2t_repro.io import fields, files
 from t2t_repro.metrics.metric import PARSING, Suite
 from t2t_repro.runs.run import Run
@@ -118,6 +119,24 @@ def test_average_and_last_checkpoint_are_not_mixed_up(micro_table, trainer):
     assert f"--checkpoint_path={checkpoints[0]}" in trainer.flags
 
 
+def test_table_is_written_although_a_row_failed(
+    micro_table, trainer, monkeypatch, capsys
+):
+    table, job = micro_table
+    trainer.step = 10
+    test_set = test_sets.TestSet(["a"], [["ein Satz"]])
+    monkeypatch.setattr(evaluation, "open_split", lambda *_: test_set)
+    with pytest.raises(errors.UserError, match="1 of 2 failed: big, seed 1"):
+        running.run_all(
+            table.rows(["base", "big"], [1]),
+            table,
+            job,
+            lambda results: f"table of {len(results)}",
+            lambda *_: {},
+        )
+    assert "table of 1" in capsys.readouterr().out
+
+
 def test_trainer_gets_the_hparams_of_a_row(micro_table):
     changes = {"loss": "own:words=a,b", "proportional_rows": False}
     row = rows.Row("own", "tiny", changes, seed=1)
@@ -173,6 +192,7 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
         if lines:
             path = tmp_path / f"{row}-seed{seed}.txt"
             path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+            results[-1]["translations_sha256"] = files.sha256(path)
     tests = compare(results, tmp_path, ("bleu", "chrf"))
     assert list(tests) == ["one"]
     first, second = tests["one"]
@@ -180,6 +200,8 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     assert first["difference"] < -20
     assert first["p_value"] == pytest.approx(1 / 1_001)
     assert (second["difference"], second["p_value"]) == (0, 1)
+    paths = (tmp_path / f"{name}-seed1.txt" for name in ("one", "base"))
+    assert first["translations_sha256"] == [*map(files.sha256, paths)]
     mixed = TEST_SET._replace(directions={"en-de": 20, "de-en": 20})
     assert not compare(results, tmp_path, test_set=mixed)
 

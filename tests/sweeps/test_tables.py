@@ -1,5 +1,7 @@
 """The table of a sweep, and differences against literal values and scipy."""
 
+import math
+
 import pytest
 from scipy import stats
 
@@ -54,7 +56,12 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     table, job = micro_table
     job.results_dir.mkdir()
     test = {"seed": 1, "difference": 1.0, "p_value": 0.0123}
-    others = [{"base": "other"}, {"base": "base", "metric": "chrf"}]
+    others = [
+        {"base": "other"},
+        {"base": "base", "metric": "chrf"},
+        {"seed": 3},  # whose row was removed
+        {"translations_sha256": ["of another", "training"]},
+    ]
     tests = {"big": [test, *(test | other for other in others)]}
     files.write_json(job.results_dir / "paired_tests.json", tests)
     compared = tables.Comparison(job.results_dir, "bleu", "base", 0.5)
@@ -100,6 +107,7 @@ def test_seeds_needed_equals_literal_value():
     """2 * ((1.960 + 0.842) * 0.5 / 0.9)^2 = 4.84."""
     assert tables.seeds_needed(0.5, -0.9) == 5
     assert tables.seeds_needed(0.5, 0) is None
+    assert tables.seeds_needed(math.nan, 0.5) is None
 
 
 @pytest.mark.parametrize(
@@ -110,6 +118,7 @@ def test_seeds_needed_equals_literal_value():
         ((-0.4, 2.0), "cannot tell"),
         ((-0.5, 0.5), "no difference"),
         ((0.1, 0.4), "no difference"),  # less than the margin
+        ((math.nan, math.nan), "cannot tell"),
     ],
 )
 def test_verdict_for_each_position_of_an_interval(interval, verdict):

@@ -305,6 +305,15 @@ def test_non_finite_weight_is_not_saved(runs, fake_steps, tmp_path):
     assert runs.saved_steps(tmp_path) == [4]
 
 
+def test_weights_without_a_validation_loss_are_not_saved(
+    runs, fake_steps, tmp_path
+):
+    fake_steps(losses=[1.0, math.nan])
+    with pytest.raises(errors.UserError, match="loss after step 6 is nan, so"):
+        runs.train(tmp_path, eval_every=3)
+    assert runs.saved_steps(tmp_path) == [4]
+
+
 def test_compilations_are_counted_and_retracing_is_reported(
     runs, fake_steps, tmp_path, read_events, capsys
 ):
