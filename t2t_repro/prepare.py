@@ -445,8 +445,10 @@ def _note_changed_text(contents, problem, folder):
 def _is_unchanged(contents, problem, folder, raw_dir):
     """Return whether a folder of raw files is as it was when data was made.
 
-    The files are not read. Some may be gone, and a URL counts as unchanged. A
-    copy may have an old time of modification, but not of its change.
+    The files are not read. Some may be gone, and a URL counts as unchanged.
+    What is copied in later may have an old time of modification, but has a new
+    one of its inode (st_ctime); where raw files and data are copied to another
+    machine, both have new ones.
     """
     if _absolute(raw_dir) != _raw_dir(contents):
         return False
@@ -454,11 +456,18 @@ def _is_unchanged(contents, problem, folder, raw_dir):
         return True
     before = contents.get("raw_bytes", {})
     raw_files = files.expand_path(raw_dir)
-    made = (folder / manifest.MANIFEST).stat().st_mtime_ns
+    made = (folder / manifest.MANIFEST).stat()
+
+    def is_older(path):
+        found = path.stat()
+        return (
+            found.st_mtime_ns < made.st_mtime_ns
+            and found.st_ctime_ns < made.st_ctime_ns
+        )
+
     return bool(before) and all(
-        size == before.get(name) and max(s.st_mtime_ns, s.st_ctime_ns) < made
+        size == before.get(name) and is_older(raw_files / name)
         for name, size in _raw_bytes(problem, raw_dir).items()
-        for s in [(raw_files / name).stat()]
     )
 
 
