@@ -136,16 +136,8 @@ class Bleu(SacreBleuMetric):
 
     def sentence_score(self, statistics: np.ndarray) -> float:
         """Return smoothed BLEU of the n-gram orders that a sentence has."""
-        orders = (len(statistics) - 2) // 2
-        score = BLEU.compute_bleu(
-            list(statistics[2 : 2 + orders]),
-            list(statistics[2 + orders :]),
-            int(statistics[0]),
-            int(statistics[1]),
-            smooth_method="exp",
-            effective_order=True,
-        )
-        return float(score.score)
+        bleu = BLEU(effective_order=True)
+        return float(bleu._compute_score_from_stats(list(statistics)).score)
 
 
 class BleuLc(Bleu):
