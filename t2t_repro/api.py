@@ -53,8 +53,9 @@ class Model(translation.Translator):
         )
 
     def __repr__(self) -> str:
-        names = ", ".join(checkpoint_files.names(self._checkpoints))
-        return f"<Model of {self.run.output_dir}: {names}>"
+        folder = self.run.output_dir
+        names = checkpoint_files.names(self._checkpoints, folder)
+        return f"<Model of {folder}: {', '.join(names)}>"
 
     def translate(
         self,

@@ -64,7 +64,9 @@ def _choose():
     )
     run = common_flags.open_run()
     if options.checkpoints:
-        return run, run.checkpoints(options.checkpoints)
+        paths = run.checkpoints(options.checkpoints)
+        run.require_same_model(paths)
+        return run, paths
     choose = run.best_checkpoints if options.best else run.last_checkpoints
     return run, choose(options.num_last_checkpoints)
 

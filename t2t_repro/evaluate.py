@@ -266,7 +266,8 @@ def main(texts: Texts) -> None:
         )
     print(json.dumps(result.scores))
     if model:
-        common_flags.print_next("exporter")
+        given = common_flags.given("checkpoint_path", "decode_hparams")
+        common_flags.print_next("exporter", *given)
 
 
 def _evaluate_checkpoints(run, test_set, options):

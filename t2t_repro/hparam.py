@@ -47,6 +47,17 @@ _ARGUMENTS = fields.Constraint(
 _OPEN_UNIT = fields.Constraint("in (0, 1)", lambda value: 0 < value < 1)
 
 
+def of_model(hparams: "HParams") -> dict[str, Any]:
+    """Return the hparams that trained weights are used with, {name: value}."""
+    of_training = {field.name for field in dataclasses.fields(HParams)}
+    of_training -= {"model", "hidden_size"}
+    return {
+        name: value
+        for name, value in dataclasses.asdict(hparams).items()
+        if name not in of_training and not name.endswith("dropout")
+    }
+
+
 def is_own_schedule(name: str) -> bool:
     """Return whether a learning_rate_schedule is not one of Keras's."""
     return name == "noam" or set(factors(name)) <= set(SCHEDULE_FACTORS)

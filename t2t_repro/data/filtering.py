@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_repro import errors, registry
-from t2t_repro.data import corpus, engines
+from t2t_repro.data import engines
 from t2t_repro.io import files, progress
 from t2t_repro.text.pair_filters import Different, PairFilter, Unique
 from t2t_repro.text.parallel_files import Pair
@@ -148,6 +148,8 @@ def filter_text(
         An entry for the manifest: pairs read, dropped by each filter with
         examples, and the checksums of FILE and of the text that was read.
     """
+    from t2t_repro.data import corpus  # with pyarrow, late
+
     reasons, hashes, checksums = bytearray(), bytearray(), corpus.Checksums()
 
     def tasks():
@@ -224,6 +226,8 @@ def kept_pairs(
         UserError: FILE is damaged or, at the end, the text is not that which
             was filtered.
     """
+    from t2t_repro.data import corpus
+
     path = folder / FILE
     if not path.is_file() or files.sha256(path) != entry["sha256"]:
         raise errors.UserError(

@@ -296,7 +296,7 @@ def _run_models(run, task, test_set, settings):
     models = run.models(paths)
     # Computed now, because training in progress may remove these files.
     details = {
-        "checkpoints": checkpoint_files.names(paths),
+        "checkpoints": checkpoint_files.names(paths, run.output_dir),
         "checkpoints_sha256": checkpoint_files.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         TEXT_SHA256: files.json_checksum(test_set.texts),

@@ -11,9 +11,21 @@ CHECKPOINTS = "checkpoints"
 AVERAGED = "averaged"
 
 
-def names(paths: list[pathlib.Path]) -> list[str]:
-    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
-    return ["/".join(path.parts[-2:]) for path in paths]
+def run_of(path: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the run of a checkpoint."""
+    return path.absolute().parent.parent
+
+
+def names(paths: list[pathlib.Path], run: pathlib.Path) -> list[str]:
+    """Return the names of checkpoints in the results of a run.
+
+    They are "averaged/ckpt-600", and "RUN/averaged/ckpt-600" of another run.
+    """
+    own = run.resolve()
+    return [
+        "/".join(path.absolute().parts[-2 - (run_of(path).resolve() != own) :])
+        for path in paths
+    ]
 
 
 def checksums(paths: list[pathlib.Path]) -> list[str]:
@@ -50,7 +62,8 @@ def require(name: pathlib.Path | str) -> pathlib.Path:
         open_folder(path.parent.parent)  # of its run
     if not pathlib.Path(f"{path}.index").is_file():
         # A user may name the run, or the folder of its checkpoints.
-        found = list_checkpoints(path / CHECKPOINTS) or list_checkpoints(path)
+        folders = path / CHECKPOINTS, path, path.parent
+        found = next(filter(None, map(list_checkpoints, folders)), [])
         example = found[-1] if found else "…/ckpt-1500"
         raise errors.UserError(
             f"There is no checkpoint {name}. Name one as {example}, without an "

@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import pathlib
+import re
 import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +44,8 @@ class DamagedCheckpointError(errors.UserError):
 
     def __init__(self, path: pathlib.Path, error: Exception):
         """Name the checkpoint, TensorFlow's error and the remedy."""
-        self.damage = f"The checkpoint {path} is damaged: {error}."
+        reason = re.sub(r"\{\{.*?\}\} | \[Op:.*?\]", "", str(error))
+        self.damage = f"The checkpoint {path} is damaged: {reason}."
         super().__init__(
             f"{self.damage} Name another one of the run, or copy it back from "
             "a backup."
@@ -339,8 +341,8 @@ def restore_weights(
     If the run kept a moving average of a weight (ema_decay), use it.
 
     Raises:
-        UserError: the checkpoint lacks a weight, or has another shape, or was
-            trained on another vocabulary.
+        UserError: the checkpoint lacks a weight, or has another shape or values
+            that are not finite, or was trained on another vocabulary.
     """
     reader = CheckpointReader(path)
     _require_vocabulary(reader, vocabulary_sha256)
@@ -357,7 +359,17 @@ def restore_weights(
                 f"{shape} there and {list(weight.shape)} here."
             )
     for name, weight in weights.items():
-        weight.assign(reader.read(name))
+        value = reader.read(name)
+        if not tf.reduce_all(tf.math.is_finite(value)):
+            raise _not_finite(path, name)
+        weight.assign(value)
+
+
+def _not_finite(path, name):
+    return errors.UserError(
+        f"The checkpoint {path} has values in {name.partition('/')[2]} that "
+        "are not finite, so that its model is of no use. Name another one."
+    )
 
 
 def _require_vocabulary(reader, vocabulary_sha256):
@@ -548,7 +560,7 @@ def average(
         write_checkpoint(means, average_path, readers[0].vocabulary)
         files.write_json(
             folder / f"{average_path.name}.json",
-            {"averaged": [p.name for p in paths]},
+            {"averaged": checkpoint_files.names([*paths], folder.parent)},
         )
     storage.upload(folder)
     return average_path
@@ -578,5 +590,8 @@ def _mean(readers, name):
     total = readers[0].tensor(name).astype(np.float64)
     for reader in readers[1:]:
         total += reader.tensor(name)
+    if not np.isfinite(total).all():
+        found = (r for r in readers if not np.isfinite(r.tensor(name)).all())
+        raise _not_finite(next(found, readers[-1]).path, name)
     total /= len(readers)
     return total.astype(np.float32)

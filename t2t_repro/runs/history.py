@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -190,7 +191,8 @@ _SCORES_SHAPE = {
 class CheckpointScores:
     """The file of a test set, written whole at each change.
 
-    Scores of removed checkpoints stay.
+    Scores of removed checkpoints stay. Those with other settings move to a file
+    TEST_SET.json.former, since they may be of checkpoints that are gone.
     """
 
     def __init__(
@@ -201,15 +203,20 @@ class CheckpointScores:
     ):
         """Read the scores of a test set that are stored in a run.
 
-        All depend on `settings`; those with other settings are discarded.
+        All depend on `settings`; those with other settings are left out.
         """
         self._path = output_dir / SCORES_FOLDER / f"{test_set}.json"
         self._settings = dict(settings)
-        self.entries: list[dict[str, Any]] = []
-        if self._path.exists():
-            stored = files.read_json(self._path, _SCORES_SHAPE)
-            if _complete(stored["settings"]) == _complete(self._settings):
-                self.entries = stored["checkpoints"]
+        self._former = self._path.with_name(f"{self._path.name}.former")
+        self.entries: list[dict[str, Any]] = self._read(self._path) or []
+
+    def _read(self, path):
+        """Return the entries of a file with the same settings."""
+        if not path.exists():
+            return None
+        stored = files.read_json(path, _SCORES_SHAPE)
+        is_same = _complete(stored["settings"]) == _complete(self._settings)
+        return stored["checkpoints"] if is_same else None
 
     def has(self, step: int, sha256: str) -> bool:
         """Return whether a checkpoint is scored."""
@@ -226,6 +233,9 @@ class CheckpointScores:
         added = {"step": step, "sha256": sha256, **results}
         self.entries = sorted([*others, added], key=lambda entry: entry["step"])
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._read(self._path) is None:
+            os.replace(self._path, self._former)
+            print(f"Scores with other settings are now in {self._former}.")
         files.write_json(
             self._path,
             {"settings": self._settings, "checkpoints": self.entries},

@@ -279,17 +279,44 @@ class Run:
         from t2t_repro.runs import checkpoints
         from t2t_repro.runtime import keras_compat
 
-        models, own = [], self.output_dir / run_json.RUN
+        models = []
         for path in self.checkpoints(checkpoint_path):
-            file, hparams = path.parent.parent / run_json.RUN, self.hparams
-            if file.exists() and not file.samefile(own):
-                settings = files.read_json(file, {"hparams": {"model": str}})
-                hparams = run_json.hparams_of(settings["hparams"])
             with keras_compat.without_random_values():
-                model = self.build_model(hparams)
+                model = self.build_model(self._hparams_of(path))
             checkpoints.restore_weights(model, path, self.vocabularies.sha256)
             models.append(model)
         return models
+
+    def settings_of(self, path: pathlib.Path) -> dict[str, Any]:
+        """Return the settings of the run that a checkpoint lies in."""
+        file = checkpoint_files.run_of(path) / run_json.RUN
+        if not file.exists() or file.samefile(self.output_dir / run_json.RUN):
+            return self.settings
+        return files.read_json(file, {"hparams": {"model": str}})
+
+    def _hparams_of(self, path):
+        settings = self.settings_of(path)
+        if settings is self.settings:
+            return self.hparams
+        return run_json.hparams_of(settings["hparams"])
+
+    def require_same_model(self, paths: Sequence[pathlib.Path]) -> None:
+        """Refuse checkpoints of runs whose model computes something else.
+
+        Weights of the same shapes would be averaged, and used with the hparams
+        of this run.
+
+        Raises:
+            UserError: the hparams of a model differ; names them.
+        """
+        here = hparam.of_model(self.hparams)
+        for path in paths:
+            there = hparam.of_model(self._hparams_of(path))
+            if found := list(fields.differences(there, here)):
+                raise errors.UserError(
+                    f"{path} is of a run with another model: "
+                    f"{'; '.join(found)}. Average checkpoints of one model."
+                )
 
     def build_model(self, hparams: hparam.HParams | None = None) -> "Seq2Seq":
         """Build a model with initial weights, by default as the run has it."""
@@ -380,7 +407,7 @@ class Run:
 
         Checksums are compared, too: an average may have been computed again.
         """
-        names = checkpoint_files.names(checkpoints)
+        names = checkpoint_files.names(checkpoints, self.output_dir)
         checksums = checkpoint_files.checksums(checkpoints)
         return {
             name: stored

@@ -65,7 +65,7 @@ class RunModel(NamedTuple):
         checksums = self.decode_hparams.checksums
         return {
             "model": "run",
-            "checkpoints": checkpoint_files.names(paths),
+            "checkpoints": checkpoint_files.names(paths, self.output_dir),
             "checkpoints_sha256": list(self.checkpoint_checksums),
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,

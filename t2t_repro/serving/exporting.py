@@ -231,9 +231,14 @@ FORMATS = {
 
 def _card(run, paths, hparams):
     """Return the model card: what an export is, and how it was made."""
-    card = run.settings | {
-        "run": run.output_dir.name,
-        "checkpoints": checkpoint_files.names(paths),
+    settings, folder = run.settings_of(paths[0]), run.output_dir
+    if any(run.settings_of(path) != settings for path in paths):
+        settings = run.settings  # the names of checkpoints say which are others
+    elif settings is not run.settings:
+        folder = checkpoint_files.run_of(paths[0])
+    card = settings | {
+        "run": folder.name,
+        "checkpoints": checkpoint_files.names(paths, run.output_dir),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": run.scores_of(paths, hparams),
         "exported_with": run_json.versions(),

@@ -63,7 +63,7 @@ def train(
     run_folder = _open_folder(output_dir, options)
     if stored := run_json.read_resumable(run_folder):
         hparams = _use_defaults_for_later_fields(hparams, stored["hparams"])
-        options = _continue_options(options, stored.get("options", {}))
+        options = _continue_options(options, stored, run_folder)
     problem = problem.with_metrics(options.metrics or ())
     _check(problem, hparams, options)
     observers = [*callbacks, *_build_observers(options, run_folder)]
@@ -189,10 +189,16 @@ def _use_defaults_for_later_fields(hparams, stored):
     return dataclasses.replace(hparams, **later)
 
 
-def _continue_options(options, stored):
-    """Keep metrics and number of best checkpoints, unless options say."""
+def _continue_options(options, run_settings, run_folder):
+    """Keep metrics and number of best checkpoints, unless options say.
+
+    What the run's first weights were stays, too.
+    """
+    stored = run_settings.get("options", {})
     metrics = options.metrics or stored.get("metrics")
     options = dataclasses.replace(options, metrics=metrics)
+    if checkpoint_files.saved(run_folder):
+        options = _keep_start(options, stored)
     name = "keep_best_checkpoints"
     number = stored.get(name)
     if options.keep_best_checkpoints is not None or not number:
@@ -202,6 +208,17 @@ def _continue_options(options, stored):
         f"checkpoints, say --{name}=0."
     )
     return dataclasses.replace(options, keep_best_checkpoints=number)
+
+
+def _keep_start(options, stored):
+    name = "warm_start_from"
+    start, given = stored.get(name), options.warm_start_from
+    if given is not None and str(given) != start:
+        progress.show(
+            f"The run continues from its own checkpoint: --{name}={given} has "
+            "no effect."
+        )
+    return dataclasses.replace(options, warm_start_from=start)
 
 
 def _options_of_steps(options, hparams, folder, stored):

@@ -10,6 +10,7 @@ from t2t_repro.decoding import translate
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.evaluation import evaluation
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.io import files
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.runs import checkpoint_files, checkpoints, history
@@ -37,6 +38,10 @@ def test_scores_are_stored_by_step_and_replaced(tmp_path):
     read = history.score_curves(tmp_path, "ter")
     assert read == {"a/b": [(4, 3.0), (9, 2.0)]}
     assert history.score_curves(tmp_path, "bleu") == {"a/b": []}
+    add(CheckpointScores(tmp_path, "a/b", {"x": 2}), 9, ter=4.0)
+    assert history.score_curves(tmp_path, "ter") == {"a/b": [(9, 4.0)]}
+    former = files.read_json(*tmp_path.rglob("b.json.former"))
+    assert [entry["step"] for entry in former["checkpoints"]] == [4, 9]
     assert history.score_curves(tmp_path / "absent", "ter") == {}
 
 
@@ -147,6 +152,7 @@ def usr_dir(tmp_path, registries):
 
 
 METRIC = """\
+from t2t_repro.io import files
 from t2t_repro.metrics.translation import ExactMatch
 from t2t_repro.registry import metrics
 

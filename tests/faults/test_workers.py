@@ -162,4 +162,5 @@ def test_both_workers_end_when_a_loss_is_not_finite(train_pair, tmp_path):
     assert codes == [1, 1]
     for text in printed:
         # Which of the two comes first depends on how the processor rounds.
-        assert re.search("Error: The (loss|update) of step [23] ", text)
+        found = "(loss of|update of|validation loss after) step [23] "
+        assert re.search(f"Error: The {found}", text)

@@ -137,8 +137,10 @@ def test_average_equals_the_mean_of_the_weights(saved, target, tmp_path):
     assert reader.weights.keys() == {f"weights/layer/{name}" for name in names}
     others = ("momentum/", "velocity/", "ema/")
     assert not [name for name in reader.shapes if name.startswith(others)]
-    names = json.loads((tmp_path / "ckpt-1000.json").read_text())
-    assert names == {"averaged": ["ckpt-100", "ckpt-1000", "ckpt-200"]}
+    stored = json.loads((tmp_path / "ckpt-1000.json").read_text())
+    names = "ckpt-100", "ckpt-1000", "ckpt-200"
+    averaged = [f"{folder.name}/{name}" for name in names]
+    assert stored == {"averaged": averaged}
 
 
 def test_average_names_the_missing_checkpoint(saved, tmp_path):
@@ -173,6 +175,20 @@ def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     with pytest.raises(errors.UserError, match="different vocabulary.*cdcd"):
         checkpoints.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
+
+
+def test_values_that_are_not_finite_are_refused_by_name(target, tmp_path):
+    path = tmp_path / "ckpt-3"
+    weights = {
+        f"weights/{name}": tf.Variable(np.full(weight.shape, np.nan, "f"))
+        for name, weight in building.by_path(target.weights).items()
+    }
+    checkpoints.write_checkpoint(weights, path, VOCABULARY)
+    message = f"{path} has values in layer/.* that are not finite"
+    with pytest.raises(errors.UserError, match=message):
+        restore_weights(target, path, VOCABULARY)
+    with pytest.raises(errors.UserError, match=message):
+        checkpoints.average([path], tmp_path / "averaged")
 
 
 def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):

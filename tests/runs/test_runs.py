@@ -114,7 +114,7 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
-    names = checkpoint_files.names([path])
+    names = checkpoint_files.names([path], tmp_path)
     sums = checkpoint_files.checksums([path])
     assert names == ["averaged/ckpt-9"]
     stored = {
@@ -320,3 +320,11 @@ def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
         mock.call(model, path, "")
         for model, path in zip(models, paths, strict=True)
     ]
+    monkeypatch.chdir(paths[1].parent)  # where a path is a name
+    named = run.checkpoints("ckpt-2")
+    assert run.models(named) == [other]
+    names = checkpoint_files.names([*named, paths[0]], run.output_dir)
+    assert names == ["other/checkpoints/ckpt-2", "averaged/ckpt-1"]
+    run.require_same_model(paths[::2])
+    with pytest.raises(errors.UserError, match="ckpt-2 is of .*num_hidden_la"):
+        run.require_same_model(named)

@@ -30,15 +30,29 @@ MANY = 5_000_000  # pairs
     ],
 )
 def test_resumed_run_keeps_its_best_checkpoints_unless_told(
-    capsys, stored, given, expected
+    capsys, tmp_path, stored, given, expected
 ):
     options = job._continue_options(
-        Options(keep_best_checkpoints=given), stored
+        Options(keep_best_checkpoints=given), {"options": stored}, tmp_path
     )
     assert options.keep_best_checkpoints == expected
     printed = capsys.readouterr().out
     continues = given is None and expected is not None
     assert ("continues with --keep_best_checkpoints=2" in printed) is continues
+
+
+def test_resumed_run_keeps_what_it_started_from(capsys, tmp_path):
+    stored = {"options": {"warm_start_from": "run/ckpt-1"}}
+    options = Options(warm_start_from="other/ckpt-2")
+    new = job._continue_options(options, {"options": {}}, tmp_path)
+    assert new.warm_start_from == "other/ckpt-2"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "ckpt-5.index").touch()
+    for given, is_noted in ((options, True), (Options(), False)):
+        resumed = job._continue_options(given, stored, tmp_path)
+        assert resumed.warm_start_from == "run/ckpt-1"
+        note = "--warm_start_from=other/ckpt-2 has no effect"
+        assert (note in capsys.readouterr().out) is is_noted
 
 
 def test_given_options_are_json(tmp_path):
