@@ -171,7 +171,9 @@ def test_logits_equal_those_of_transformers(model, family):
 
 
 @pytest.mark.parametrize(
-    "family", families(*FAMILIES, slow=(*SLOW, "t5")), indirect=True
+    "family",
+    families(*FAMILIES, slow=(*SLOW, "t5", "bart", "mbart50")),
+    indirect=True,
 )
 @pytest.mark.parametrize(
     ("name", "beams"),

@@ -34,7 +34,7 @@ OPTIONS = {
     },
 }
 # Some that differ from base in their parameters; the others are slow.
-FAST_ROWS = ("b_dk16", "c_n2", "e_learned_positions")
+FAST_ROWS = ("c_n2", "e_learned_positions")
 TABLE_3_ROWS = [
     pytest.param(row, marks=() if row in FAST_ROWS else pytest.mark.slow)
     for row in published.TABLE_3

@@ -54,6 +54,7 @@ def test_all_planted_faults_fit_this_project():
     assert plant_faults.find_misfits(faults, plant_faults.ROOT) == []
 
 
+@pytest.mark.slow
 def test_only_a_failed_test_catches_a_fault(project):
     copy = plant_faults.ProjectCopy(project, limit=300)
     before = (project / "a.py").read_text()

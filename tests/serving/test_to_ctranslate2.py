@@ -39,6 +39,7 @@ CASES = {
     "rotary_grouped_rms": VARIANTS["modern"]
     | {"ffn_activation": "relu", "restricted_attention": 0},
 }
+FAST = "default", "pre_norm_apart_gelu", "no_positions", "rotary_grouped_rms"
 # Some need more positions than the 8 that are learned.
 LINES = ["a b c d", "f", "e d c b a k l i", "l l k a b c d e f g h i j", "k"]
 TARGETS = ["D C B A", "A B C D E F G H I J K", "A", "B C", "F F F"]
@@ -59,7 +60,15 @@ def shared(vocabulary):
     return Vocabularies.shared(vocabulary)
 
 
-@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(
+            CASES[name], id=name, marks=() if name in FAST else pytest.mark.slow
+        )
+        for name in CASES
+    ],
+)
 def test_log_probabilities_and_greedy_outputs_equal_the_models(
     export_to_ctranslate2, shared, changes
 ):

@@ -135,6 +135,7 @@ def test_layer_whose_outputs_differ_is_named(toys, monkeypatch):
         model_check.check(registry.build_hparams("toy_gru"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registries")
 def test_sublayers_of_the_page_follow_the_rules_in_16_bits():
     page_definitions.register("parts")
