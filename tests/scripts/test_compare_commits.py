@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from scripts.benchmarks.harness import ROOT
 from scripts.release import compare_commits
 from scripts.release.compare_commits import Measured
 
@@ -36,21 +35,3 @@ def test_a_regression_lies_wholly_below_the_threshold():
     ]
     assert [each.verdict for each in found[::2]] == ["slower", "faster"]
     assert compare_commits.regressions(found, 0.97) == ["a"]
-
-
-def test_versions_take_turns_in_alternating_order(capsys):
-    order = []
-
-    def measure(version):
-        order.append(version.name)
-        return {"search": Measured(len(version.name) + len(order), "lines/s")}
-
-    versions = [
-        compare_commits.Version(name, ROOT, ROOT, 1, 1)
-        for name in ("old", "new")
-    ]
-    (found,) = compare_commits.take_turns(versions, [measure], 2)
-    assert order == ["old", "new", "new", "old"]
-    # old: 4 and 7, new: 5 and 6
-    assert found.ratio == pytest.approx(math.sqrt(5 / 4 * 6 / 7))
-    assert "turn 2 of 2, new, search: 6 lines/s" in capsys.readouterr().out

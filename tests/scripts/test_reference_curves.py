@@ -171,36 +171,3 @@ def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
             reference, seed | {"validations": worse}, {name: reference}
         )
         assert status == reference_curves.DEVIATES, text
-
-
-@pytest.mark.parametrize(
-    ("precision", "names", "chosen", "differing"),
-    [
-        ("bfloat16", ("single", "half", "wide"), "half", []),
-        ("float32", ("single", "half", "wide"), "single", []),
-        ("bfloat16", ("single", "wide"), "single", []),
-        ("float32", ("wide",), "wide", ["hidden_size is 128, not 256"]),
-        ("mixed_float16", ("half", "fp16"), "fp16", []),
-    ],
-)
-def test_nearest_settings_come_before_the_same_precision(
-    precision, names, chosen, differing
-):
-    """A reference records its precision, a run that of its last session."""
-
-    def changed(precision, **hparams):
-        return SETTINGS | {
-            "hparams": HPARAMS | hparams,
-            "hardware": ["1 replica, float32", f"1 replica, {precision}"],
-        }
-
-    known = {
-        "single": changed("") | {"mixed_precision": "float32"},
-        "half": changed("") | {"mixed_precision": "bfloat16"},
-        "fp16": changed("") | {"mixed_precision": "float16"},
-        "wide": changed("mixed_bfloat16", hidden_size=256),
-    }
-    choice = reference_curves.choose(
-        changed(precision), {name: known[name] for name in names}
-    )
-    assert (choice.name, choice.differing) == (chosen, differing)
