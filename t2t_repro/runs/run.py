@@ -173,7 +173,7 @@ class Run:
         if not names:
             return [self._own_checkpoint()]
         if isinstance(names, str):
-            names = files.split_paths(names)
+            names = [name for name in files.split_paths(names) if name]
         return [
             checkpoint_files.require(name)
             if isinstance(name, str)

@@ -313,7 +313,7 @@ def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
         path.parent.mkdir(parents=True)
         path.with_suffix(".index").touch()
     names = ",".join(map(str, paths))
-    assert run.checkpoints(names) == paths
+    assert run.checkpoints(names) == run.checkpoints(f"{names},") == paths
     models = [tiny_hparams, other, tiny_hparams]
     assert run.models(names) == models
     assert restored.call_args_list == [
