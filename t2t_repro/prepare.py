@@ -1,6 +1,5 @@
 """Preparation of a problem's data: generated if missing, otherwise checked."""
 
-import collections
 import dataclasses
 import functools
 import pathlib
@@ -380,7 +379,7 @@ def _definition(problem):
         *(problem.pair_filters.classes if problem.filters else ()),
     ]
     checksums = map(registry.checksums_of_class, classes)
-    return dict(collections.ChainMap(*checksums))
+    return {file: sha256 for each in checksums for file, sha256 in each.items()}
 
 
 def _check_settings(contents, problem, folder):

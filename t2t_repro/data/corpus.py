@@ -10,7 +10,6 @@ corpus loads nothing into memory. A split with word alignments has a column
 """
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import pathlib
@@ -24,11 +23,9 @@ from t2t_repro import errors
 from t2t_repro.data import engines
 from t2t_repro.io import files, progress
 from t2t_repro.text import word_alignment
-from t2t_repro.text.parallel_files import Pair
+from t2t_repro.text.parallel_files import ALIGNMENTS, SIDES, Checksums, Pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-SIDES = ("inputs", "targets")
-ALIGNMENTS = "alignments"
 _METADATA_KEY = b"t2t_repro"
 # A line with more is too long, whatever its subwords are. The rest of it is not
 # encoded: SentencePiece needs some 40 bytes of memory for each character.
@@ -349,28 +346,6 @@ class Encoder:
         if counts != [max(side, default=-1) + 1 for side in words]:
             return []
         return [*itertools.chain(*word_alignment.link_subwords(links, *words))]
-
-
-class Checksums:
-    """sha256 of each side of the text, with a line feed after every line.
-
-    The alignments of pairs that have them are a third side.
-    """
-
-    def __init__(self) -> None:
-        self._hashes = {side: hashlib.sha256() for side in SIDES}
-
-    def update(self, pairs: Sequence[Pair]) -> None:
-        """Add the next pairs."""
-        names = *SIDES, ALIGNMENTS
-        columns = zip(*pairs, strict=True)
-        for name, lines in zip(names, columns, strict=False):
-            digest = self._hashes.setdefault(name, hashlib.sha256())
-            digest.update("".join(f"{line}\n" for line in lines).encode())
-
-    def hexdigests(self) -> dict[str, str]:
-        """Return {"inputs": …, "targets": …}."""
-        return {side: each.hexdigest() for side, each in self._hashes.items()}
 
 
 def encode_split(

@@ -19,7 +19,7 @@ from t2t_repro import errors, registry
 from t2t_repro.data import engines
 from t2t_repro.io import files, progress
 from t2t_repro.text.pair_filters import Different, PairFilter, Unique
-from t2t_repro.text.parallel_files import Pair
+from t2t_repro.text.parallel_files import Checksums, Pair
 
 FILE = "train.filtered.npy"
 NUM_EXAMPLES = 3  # of pairs that a filter dropped, in the manifest
@@ -148,9 +148,7 @@ def filter_text(
         An entry for the manifest: pairs read, dropped by each filter with
         examples, and the checksums of FILE and of the text that was read.
     """
-    from t2t_repro.data import corpus  # with pyarrow, late
-
-    reasons, hashes, checksums = bytearray(), bytearray(), corpus.Checksums()
+    reasons, hashes, checksums = bytearray(), bytearray(), Checksums()
 
     def tasks():
         for chunk in engines.in_chunks(read()):
@@ -226,15 +224,13 @@ def kept_pairs(
         UserError: FILE is damaged or, at the end, the text is not that which
             was filtered.
     """
-    from t2t_repro.data import corpus
-
     path = folder / FILE
     if not path.is_file() or files.sha256(path) != entry["sha256"]:
         raise errors.UserError(
             f"{path} is missing or damaged. Remove {folder} and run datagen "
             "again."
         )
-    is_kept, checksums, end = np.load(path) == 0, corpus.Checksums(), 0
+    is_kept, checksums, end = np.load(path) == 0, Checksums(), 0
     for chunk in engines.in_chunks(read()):
         checksums.update(chunk)
         start, end = end, end + len(chunk)

@@ -26,7 +26,7 @@ from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files, progress
 from t2t_repro.text import vocabulary_pair
 from t2t_repro.text.pair_filters import Web
-from t2t_repro.text.parallel_files import Pair
+from t2t_repro.text.parallel_files import Checksums, Pair
 from t2t_repro.text.vocabulary import Vocabulary
 
 # A random sample of lines, drawn in one pass over text of any size.
@@ -404,7 +404,7 @@ def _read_text(
     split: str, pairs: Iterable[Pair], samples: _Samples
 ) -> dict[str, Any]:
     """Count the pairs of a split, compute checksums, and fill samples."""
-    checksums, num_pairs = corpus.Checksums(), 0
+    checksums, num_pairs = Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
         for chunk in engines.in_chunks(pairs):
             checksums.update(chunk)

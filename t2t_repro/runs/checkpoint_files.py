@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Iterable
 
 from t2t_repro import errors
 from t2t_repro.io import files, storage
@@ -16,16 +17,18 @@ def run_of(path: pathlib.Path) -> pathlib.Path:
     return path.absolute().parent.parent
 
 
-def names(paths: list[pathlib.Path], run: pathlib.Path) -> list[str]:
+def names(paths: Iterable[pathlib.Path], run: pathlib.Path) -> list[str]:
     """Return the names of checkpoints in the results of a run.
 
     They are "averaged/ckpt-600", and "RUN/averaged/ckpt-600" of another run.
     """
     own = run.resolve()
-    return [
-        "/".join(path.absolute().parts[-2 - (run_of(path).resolve() != own) :])
-        for path in paths
-    ]
+
+    def name(path):
+        length = 2 if run_of(path).resolve() == own else 3
+        return "/".join(path.absolute().parts[-length:])
+
+    return list(map(name, paths))
 
 
 def checksums(paths: list[pathlib.Path]) -> list[str]:

@@ -560,7 +560,7 @@ def average(
         write_checkpoint(means, average_path, readers[0].vocabulary)
         files.write_json(
             folder / f"{average_path.name}.json",
-            {"averaged": checkpoint_files.names([*paths], folder.parent)},
+            {"averaged": checkpoint_files.names(paths, folder.parent)},
         )
     storage.upload(folder)
     return average_path

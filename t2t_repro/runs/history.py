@@ -207,16 +207,14 @@ class CheckpointScores:
         """
         self._path = output_dir / SCORES_FOLDER / f"{test_set}.json"
         self._settings = dict(settings)
-        self._former = self._path.with_name(f"{self._path.name}.former")
-        self.entries: list[dict[str, Any]] = self._read(self._path) or []
-
-    def _read(self, path):
-        """Return the entries of a file with the same settings."""
-        if not path.exists():
-            return None
-        stored = files.read_json(path, _SCORES_SHAPE)
-        is_same = _complete(stored["settings"]) == _complete(self._settings)
-        return stored["checkpoints"] if is_same else None
+        self.entries: list[dict[str, Any]] = []
+        self._has_others = False  # whether the file's settings differ
+        if self._path.exists():
+            stored = files.read_json(self._path, _SCORES_SHAPE)
+            there, here = map(_complete, (stored["settings"], self._settings))
+            self._has_others = there != here
+            if not self._has_others:
+                self.entries = stored["checkpoints"]
 
     def has(self, step: int, sha256: str) -> bool:
         """Return whether a checkpoint is scored."""
@@ -233,9 +231,11 @@ class CheckpointScores:
         added = {"step": step, "sha256": sha256, **results}
         self.entries = sorted([*others, added], key=lambda entry: entry["step"])
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists() and self._read(self._path) is None:
-            os.replace(self._path, self._former)
-            print(f"Scores with other settings are now in {self._former}.")
+        if self._has_others:
+            former = self._path.with_name(f"{self._path.name}.former")
+            os.replace(self._path, former)
+            print(f"Scores with other settings are now in {former}.")
+            self._has_others = False
         files.write_json(
             self._path,
             {"settings": self._settings, "checkpoints": self.entries},

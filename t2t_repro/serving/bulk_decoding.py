@@ -60,7 +60,7 @@ class RunModel(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Checkpoints, and all that changes their outputs."""
-        paths = list(self.checkpoint_paths)
+        paths = self.checkpoint_paths
         reranker = reranking.build(self.decode_hparams)
         checksums = self.decode_hparams.checksums
         return {

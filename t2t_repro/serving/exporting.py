@@ -231,11 +231,11 @@ FORMATS = {
 
 def _card(run, paths, hparams):
     """Return the model card: what an export is, and how it was made."""
-    settings, folder = run.settings_of(paths[0]), run.output_dir
-    if any(run.settings_of(path) != settings for path in paths):
-        settings = run.settings  # the names of checkpoints say which are others
-    elif settings is not run.settings:
-        folder = checkpoint_files.run_of(paths[0])
+    # Of models of several runs, the names of checkpoints say which are others.
+    settings, folder = run.settings, run.output_dir
+    owners = [run.settings_of(path) for path in paths]
+    if owners[0] is not settings and owners.count(owners[0]) == len(owners):
+        settings, folder = owners[0], checkpoint_files.run_of(paths[0])
     card = settings | {
         "run": folder.name,
         "checkpoints": checkpoint_files.names(paths, run.output_dir),

@@ -18,7 +18,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from t2t_repro import errors
@@ -28,6 +28,8 @@ from t2t_repro.text.vocabulary import LINE_ENDS
 # (inputs, targets): a sentence and its translation; within data generation
 # perhaps with a third string, the alignment of their words.
 Pair = tuple[str, str]
+SIDES = ("inputs", "targets")
+ALIGNMENTS = "alignments"
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
 _UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 _TIMEOUT_SECONDS = 60  # of a server
@@ -191,6 +193,28 @@ def with_alignments(
     names = "The text", "the file of word alignments"
     for pair, line in _aligned(pairs, alignments, *names):
         yield *pair, line
+
+
+class Checksums:
+    """sha256 of each side of the text, with a line feed after every line.
+
+    The alignments of pairs that have them are a third side.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = {side: hashlib.sha256() for side in SIDES}
+
+    def update(self, pairs: Sequence[Pair]) -> None:
+        """Add the next pairs."""
+        names = *SIDES, ALIGNMENTS
+        columns = zip(*pairs, strict=True)
+        for name, lines in zip(names, columns, strict=False):
+            digest = self._hashes.setdefault(name, hashlib.sha256())
+            digest.update("".join(f"{line}\n" for line in lines).encode())
+
+    def hexdigests(self) -> dict[str, str]:
+        """Return {"inputs": …, "targets": …}."""
+        return {side: each.hexdigest() for side, each in self._hashes.items()}
 
 
 def write_pairs(
