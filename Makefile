@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 INSTALLED_DEMO := $(VENV)/installed-demo
 
+# Tests start some hundred processes: each reads the package as it was compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow coverage check format clean
 
 demo: $(INSTALLED_DEMO)

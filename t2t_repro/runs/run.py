@@ -474,8 +474,12 @@ def _summary(path):
         name = stored.get("headline")  # of earlier versions the first one
         if name not in values:
             name = next(iter(values), None)
-        if name:
-            scores.append(f"{test_set}: {name} {values[name]:.2f}")
+        if name:  # one of translations has no checkpoint
+            source = " + ".join(map(str, stored.get("checkpoints", ())))
+            scores.append(
+                f"{test_set}: {name} {values[name]:.2f}"
+                + (f" of {source}" if source else "")
+            )
     return (
         settings["problem"],
         settings["hparams_set"],

@@ -84,7 +84,7 @@ def assert_same(found, expected, name):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"min_length": 7, "no_repeat_ngram_size": 2},
+        {"min_length": 4, "no_repeat_ngram_size": 2},
         pytest.param({"beam_size": 1}, marks=pytest.mark.slow),
         pytest.param({"sampling_temp": 1.5}, marks=pytest.mark.slow),
     ],
@@ -92,7 +92,7 @@ def assert_same(found, expected, name):
 def test_blocks_shards_order_padding_keep_result(models, settings, monkeypatch):
     monkeypatch.setattr(devices, "MIN_SENTENCES", 5)  # 12 are two shards
     rows = many_inputs()
-    settings = {"extra_length": 9, "return_beams": False} | settings
+    settings = {"extra_length": 4, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
     assert expected.ids.shape[1] == 1

@@ -10,7 +10,7 @@ from t2t_repro import errors, hparam
 from t2t_repro.io import files
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.runs import checkpoint_files, checkpoints, history, run_json
-from t2t_repro.runs.run import Run
+from t2t_repro.runs.run import Run, table_rows
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -137,6 +137,11 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     assert run.scores_of([path], greedy) == {}
     path.with_suffix(".index").write_text("of a new average")
     assert run.scores_of([path], search) == {}
+    listed = {"data_dir": "", "hparams": {"model": "transformer"}}
+    start(tmp_path, SETTINGS | listed)
+    shown = table_rows(tmp_path)[1][-1].split(", ")
+    assert shown[0] == "test: bleu 30.00 of averaged/ckpt-9"
+    assert shown[1] == "validation: bleu 20.00 of checkpoints/ckpt-9"
 
 
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):

@@ -44,15 +44,15 @@ def test_resume_after_sigterm_has_same_bits(uninterrupted_run, runs, tmp_path):
     assert runs.train(tmp_path, callbacks=[Interruption()])[0] == 143
     assert runs.saved_steps(tmp_path) == [4, STOPPED_AT]
     assert runs.saved(tmp_path, STOPPED_AT)["step"] == STOPPED_AT
-    code, printed = runs.train(tmp_path)
+    code, printed = runs.train(tmp_path, train_steps=12)
     assert code == 0
     path = tmp_path / "checkpoints" / "ckpt-5"
     assert f"Continuing from {path}." in printed
     assert "epochs; 5 done\n" in printed
     # The checkpoint of the stop is gone.
-    assert runs.saved_steps(tmp_path) == [4, 8, 12, 16, 20, 24]
+    assert runs.saved_steps(tmp_path) == [4, 8, 12]
     assert_same_state(
-        runs.saved(tmp_path, 24), runs.saved(uninterrupted_run, 24)
+        runs.saved(tmp_path, 12), runs.saved(uninterrupted_run, 12)
     )
 
 
