@@ -219,7 +219,7 @@ def load(
         from t2t_repro.importing import hub  # with modules that few need
 
         path = hub.run_folder(hub.parse(str(path)))
-    several = files.split_paths(str(path))
+    several = files.split_paths(str(path)) or [""]
     at_urls = all(map(files.is_url, several))
     folder = storage.local_path(several[0] if at_urls else path)
     run_dir, checkpoint_path = folder, None

@@ -346,7 +346,7 @@ def read(*paths: str | os.PathLike) -> Definitions:
     Raises:
         UserError: one is no folder, or two have a module of the same name.
     """
-    names = [n for path in paths for n in files.split_paths(str(path)) if n]
+    names = [n for path in paths for n in files.split_paths(str(path))]
     definitions: Definitions = ()
     for path in dict.fromkeys(files.expand_path(n).absolute() for n in names):
         if not path.is_dir():

@@ -268,14 +268,15 @@ def nearest_existing(path: str | os.PathLike) -> pathlib.Path:
 def split_paths(text: str) -> list[str]:
     """Split paths at commas, except those in the name of an existing path.
 
-    A checkpoint RUN/checkpoints/ckpt-4 exists if its index does.
+    A checkpoint RUN/checkpoints/ckpt-4 exists if its index does. The list may
+    end in a comma.
     """
     parts, found = text.split(","), list[str]()
     while parts:
         joined = [",".join(parts[:n]) for n in range(len(parts), 0, -1)]
         found.append(next(filter(_exists, joined), parts[0]))
         del parts[: found[-1].count(",") + 1]
-    return found
+    return [name for name in found if name]
 
 
 def _exists(name):

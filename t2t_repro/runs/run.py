@@ -173,7 +173,7 @@ class Run:
         if not names:
             return [self._own_checkpoint()]
         if isinstance(names, str):
-            names = [name for name in files.split_paths(names) if name]
+            names = files.split_paths(names)
         return [
             checkpoint_files.require(name)
             if isinstance(name, str)

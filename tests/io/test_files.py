@@ -163,7 +163,7 @@ def test_damaged_json_is_refused(tmp_path, old, new):
         ("a,b,x", ["a,b", "x"]),
         ("a,b/ckpt-4,x", ["a,b/ckpt-4", "x"]),
         ("a,c", ["a", "c"]),
-        ("", [""]),
+        (",a,,c,", ["a", "c"]),
         ("s3://b/a,b", ["s3://b/a", "b"]),
     ],
 )
