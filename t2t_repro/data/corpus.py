@@ -27,8 +27,9 @@ from t2t_repro.text.parallel_files import ALIGNMENTS, SIDES, Checksums, Pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _METADATA_KEY = b"t2t_repro"
-# A line with more is too long, whatever its subwords are. The rest of it is not
-# encoded: SentencePiece needs some 40 bytes of memory for each character.
+# A line with more is too long, whatever its subwords are, and even if most of
+# it is white space. The rest of it is not encoded: SentencePiece needs some 40
+# bytes of memory for each character.
 _MAX_CHARACTERS_PER_SUBWORD = 1_000
 _REASONS = ("empty_side", "longer_than_max_length", "length_ratio")
 
@@ -45,6 +46,11 @@ class _Shard(NamedTuple):
     batch: pa.RecordBatch
     columns: dict[str, _Column]  # {stored side: its column}
     metadata: dict[str, Any]
+
+
+def _longer(lines, most):
+    """Return whether a side of each pair has more characters."""
+    return (np.array([list(map(len, side)) for side in lines]) > most).any(0)
 
 
 def id_dtype(vocab_size: int) -> type[np.integer]:
@@ -278,7 +284,7 @@ class Encoder:
             has_source, has_target = has_text
             conditions = [
                 ~(has_target & (has_source | self.allow_empty_source)),
-                longer > self.max_length,
+                (longer > self.max_length) | _longer(lines, most),
                 bool(ratio) & has_source & (longer - 1 > ratio * (shorter - 1)),
             ]
             reasons = np.select(conditions, [1, 2, 3])  # the first that is true

@@ -24,6 +24,7 @@ from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue
 
 PAIRED_TESTS = "paired_tests.json"  # in the folder of results
+BUDGET = "budget"  # what ended a training, in its row's file
 Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 _IDENTITY = "seed", "base", "metric"  # of a test
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files

@@ -7,6 +7,7 @@ checkpoint. Commands of the package train and score in their own processes.
 import datetime
 import functools
 import pathlib
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from t2t_repro.runs import checkpoint_files, history, run_json
 from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, tables
 from t2t_repro.sweeps.rows import (
+    BUDGET,
     Job,
     Row,
     Table,
@@ -37,7 +39,7 @@ from t2t_repro.sweeps.rows import (
 from t2t_repro.text import parallel_files
 from t2t_repro.text.test_sets import TestSet
 
-BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
+PATIENCE, STEPS = "patience", "steps"  # what ends a training, and BUDGET
 SAMPLES = 1_000  # of a paired test
 
 
@@ -50,6 +52,8 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
         _require_kept_checkpoints(row, job)
     if not budget.exhausted:
         commands.run("trainer", *_trainer_flags(row, job), budget=budget)
+    if budget.exhausted:
+        _validate_last(row, job, commands)
     steps = history.History(folder).steps
     if not steps:
         raise errors.UserError(
@@ -71,6 +75,16 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
         == (PATIENCE if options.early_stopping_evals else STEPS),
         "minutes": round(budget.used, 1),
     }
+
+
+def _validate_last(row, job, commands):
+    """Validate the checkpoint that is scored: a budget's end skips this."""
+    folder = job.training_folder(row)
+    for path in checkpoint_files.saved(folder)[-1:]:
+        step = checkpoint_files.step_of(path)
+        if step not in history.History(folder).steps:
+            flags = *_trainer_flags(row, job), f"--train_steps={step}"
+            commands.run("trainer", *flags)
 
 
 def _require_kept_checkpoints(row, job):
@@ -180,10 +194,12 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     commands.run("evaluate", *job.problem_flags, *where)
     run = Run.open(folder)
     translations = run.translations_file(job.split)
+    definitions = registry.definition_checksums(run.settings.get("usr_dir", []))
     result = job.settings(row) | {
         "figures": measure(run, run.stored_scores()[job.split]),
         "translations_sha256": files.sha256(translations),
         **ended,
+        **({"definitions": definitions} if definitions else {}),
         "command": job.command,
         "machine": options.machine or this_machine(),
         "date": str(datetime.date.today()),
@@ -233,6 +249,9 @@ def run_rows(
         UserError: a row saves fewer checkpoints than it averages, or failed.
     """
     lock = threading.Lock()
+    kept = re.search(
+        r"-keep_checkpoint_max[= ](\d+)", job.options.trainer_flags
+    )
     for row in rows if job.averaged else ():
         hparams = job.settings(row)["hparams"]
         steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
@@ -243,6 +262,12 @@ def run_rows(
                 f"{steps:,} steps with one every {every:,} make "
                 f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
                 "num_averaged_checkpoints=…."
+            )
+        if kept and int(kept[1]) < wanted:
+            raise errors.UserError(
+                f"{row.name} is an average of {wanted} checkpoints; got "
+                f"--trainer_flags={job.options.trainer_flags}. Omit "
+                "--keep_checkpoint_max."
             )
 
     def run_one(row):

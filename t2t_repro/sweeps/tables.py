@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import pathlib
 import statistics
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors, registry
 from t2t_repro.io import files, progress
-from t2t_repro.sweeps.rows import is_of, stored_paired_tests
+from t2t_repro.sweeps.rows import BUDGET, is_of, stored_paired_tests
 
 LEVEL, POWER = 0.05, 0.8
 BETTER, WORSE, EQUAL = "better", "worse", "no difference"
@@ -127,12 +128,21 @@ def provenance(results: Results, score: str) -> str:
     # Models other than the Transformer have other names for their layers.
     layers = hparams.get("num_hidden_layers")
     size = f"{layers} layers and " if layers else ""
+    is_cut = any(row.get("ended_by") == BUDGET for row in results)
+    versions = [row.get("definitions", {}) for row in results]
+    changed = {
+        name
+        for before, now in itertools.pairwise(versions)
+        for name in registry.changed_definitions(before, now)
+    }
+    different = f"different {', '.join(sorted(changed))}; " if changed else ""
     return (
         f"Ours: {first['problem']}, {first['split']} split, {score} "
         f"{first['figures']['signatures'][score]}; "
-        f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
+        f"{'up to ' * is_cut}{hparams['train_steps']:,} steps of "
+        f"{hparams['batch_tokens']:,} "
         f"tokens, {size}{hparams['hidden_size']} wide in the first row; "
-        f"{first['mixed_precision']}; mean ± standard deviation of seeds "
+        f"{first['mixed_precision']}; {different}mean ± standard deviation of seeds "
         f"{distinct(results, 'seed')}; {distinct(results, 'machine')}; "
         f"{distinct(results, 'date')}."
     )

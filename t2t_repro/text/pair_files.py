@@ -176,7 +176,10 @@ def _units(path):
                     element.tag = element.tag.rpartition("}")[2]
                     body = element if element.tag == "body" else body
                 elif element.tag == "tu":
-                    yield dict(map(_variant, reversed(element.findall("tuv"))))
+                    unit: dict[str, str] = {}
+                    for code, line in map(_variant, element.findall("tuv")):
+                        unit.setdefault(code, line)
+                    yield unit
                     (element if body is None else body).clear()
         except _XML_ERRORS as error:
             raise errors.UserError(

@@ -124,12 +124,12 @@ def paths(
     Raises:
         UserError: the pattern is wrong.
     """
-    ends = [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
-    return sorted(
-        path
-        for end in (*ends, _PARQUET)
-        for path in _glob(folder, pattern, end)
-    )
+    ends = (*_text_ends(languages), _PARQUET)
+    return sorted(p for end in ends for p in _glob(folder, pattern, end))
+
+
+def _text_ends(languages):
+    return [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
 
 
 def _glob(folder, pattern, end):
@@ -147,11 +147,10 @@ def _glob(folder, pattern, end):
 
 def _names(pattern, folder, languages):
     """Return paths of a pattern: a file's, or two files' without languages."""
-    suffixes = (f".{languages[0]}{end}" for end in parallel_files.SUFFIXES)
     texts = {
-        path.with_name(path.name.removesuffix(suffix))
-        for suffix in suffixes
-        for path in _glob(folder, pattern, suffix)
+        path.with_name(path.name.removesuffix(end))
+        for end in _text_ends(languages)
+        for path in _glob(folder, pattern, end)
     }
     names = sorted({*texts, *_glob(folder, pattern, _PARQUET)})
     if not names:

@@ -43,13 +43,14 @@ def test_corpus_has_ids_counts_and_checksums_of_its_text(tmp_path):
 def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     good = draw_pairs(40)
     long = ("ab " * 40, "x")
-    bad = [("", "x"), ("x", "  "), ("", ""), long, long[::-1]]
+    spaced = (f"ab{' ' * 99_999}cd", "x")  # "ab cd", if it were read whole
+    bad = [("", "x"), ("x", "  "), ("", ""), long, long[::-1], spaced]
     train = good[:20] + bad + good[20:]
     counts = generate_corpus(tmp_path, train, TEST)["splits"]
-    assert (counts["train"]["read"], counts["train"]["kept"]) == (45, 40)
+    assert (counts["train"]["read"], counts["train"]["kept"]) == (46, 40)
     assert counts["train"]["dropped"] == {
         "empty_side": 3,
-        "longer_than_max_length": 2,
+        "longer_than_max_length": 3,
         "length_ratio": 0,
     }
     vocabulary = Bpe.load(tmp_path / "vocab.model")

@@ -32,6 +32,10 @@ def test_too_few_checkpoints_to_average_are_an_error_before_training(
         running.run_all([big], table, job, None)
     with pytest.raises(errors.UserError, match="base is an average of 6"):
         running.run_all([base, big], table, job, None)
+    options = rows.Options(trainer_flags="--keep_checkpoint_max=4")
+    row, job = table.row("base", 1), job._replace(options=options)
+    with pytest.raises(errors.UserError, match="5 .* Omit --keep_checkpoint"):
+        running.run_all([row], table, job, None)
 
 
 @pytest.fixture
@@ -47,7 +51,8 @@ def trainer(monkeypatch, micro_table):
         if name == "trainer":
             curve = [{"step": trainer.step, "perplexity": 9.0}]
             files.write_json(folder / "validation.json", curve)
-            budget._record(trainer.minutes)
+            if budget:
+                budget._record(trainer.minutes)
         if name == "evaluate":
             path = folder / "translations" / "validation.txt"
             path.write_text("ein Satz\n", "utf-8")
@@ -86,6 +91,17 @@ def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
     assert run_base(10, 5.0, budget_minutes=6) == ("steps", True, 5.0)
     assert run_base(10, budget_minutes=9) == ("steps", True, 5.0)
     assert not trainer.commands
+
+
+def test_checkpoint_of_a_budgets_end_is_validated(
+    micro_table, trainer, run_base
+):
+    table, job = micro_table
+    folder = job.training_folder(table.row("base", 1)) / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "ckpt-5.index").touch()
+    run_base(4, 3.0, budget_minutes=3)
+    assert trainer.commands == ["trainer", "trainer", "evaluate"]
 
 
 def test_training_that_stops_by_itself_has_converged(micro_table, run_base):

@@ -51,6 +51,20 @@ def finished(job, row, score):
     }
 
 
+def test_provenance_says_what_differs_between_rows(micro_table):
+    table, job = micro_table
+    first, second = (
+        finished(job, table.row("base", seed), 1.0)
+        | {"definitions": {"a.py": f"{seed}", "b.py": "0"}}
+        for seed in (1, 2)
+    )
+    text = tables.provenance([first, second], "bleu")
+    assert " split, bleu nrefs:1; 10 steps of " in text
+    assert "different a.py" in text
+    text = tables.provenance([first | {"ended_by": "budget"}], "bleu")
+    assert "up to 10 steps of " in text and "different" not in text
+
+
 def test_rows_are_compared_with_the_base_row(micro_table):
     """s = 0.1 with 4 degrees of freedom: 2.776 * 0.1 * sqrt(2 / 3) = 0.23."""
     table, job = micro_table

@@ -17,7 +17,8 @@ TMX = """<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><body>
 <tu><tuv xml:lang="EN-us"><seg>A <ph>{\\b <sub>x</sub>}</ph>red
   <hi>d&amp;og</hi>.</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>
-<tuv xml:lang="de"><seg>Ein&#160;Hund.</seg></tuv></tu>
+<tuv xml:lang="de"><seg>Ein&#160;Hund.</seg></tuv>
+<tuv xml:lang="en-GB"><seg>Another</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu>
 <tu><tuv lang="de_AT"><seg/></tuv><tuv lang="en"><seg>b</seg></tuv></tu>
 </body></tmx>"""
@@ -73,7 +74,7 @@ def test_pairs_of_each_format(tmp_path, name, text, columns, expected):
         ("a.jsonl", '\n{"en"', (), "line 2, is not JSON"),
         ("a.jsonl", "[" * 100_000, (), "line 1, is not JSON"),
         ("a.tmx", "<tmx>\n<tu></tmx>", (), "is not XML: mismatched .* line 2"),
-        ("a.tmx", TMX, ("en", "it"), "no unit.*de, de-at, en, en-us, fr\\."),
+        ("a.tmx", TMX, ("en", "it"), "no unit.*de, de-at, en, en-gb, en-us, fr\\."),
         ("a.tmx", "<tu><seg>" + "<hi>" * 9_999, (), "not XML: no element"),
         ("a.tmx", ATTACK, (), "amplification factor"),
         ("a.txt", "", (), "format of .*a.txt must be tsv, jsonl.*got 'txt'"),

@@ -38,6 +38,9 @@ def test_files_of_a_pattern_are_read_in_the_order_of_names(raw):
     expected = [("b", "-b"), ("c c", "-c"), ("d", "")]
     assert read_corpora("crawl/*", raw) == expected
     assert read_corpora("crawl/c:crawl/b", raw) == [*expected[1:], expected[0]]
+    (raw / "crawl" / "d.de").write_text("without its source\n")
+    with pytest.raises(errors.UserError, match="neither d.en nor"):
+        read_corpora("crawl/*", raw)
 
 
 @pytest.mark.parametrize(
