@@ -36,6 +36,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import re
 import sys
 import traceback
 import types
@@ -828,10 +829,19 @@ def build_hparams(name: str) -> Any:
             "dataclasses.replace(parent, NAME=VALUE).",
             see=_HELP,
         ) from error
-    if hparams is None:
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if not (unknown and parent):
+            raise
         raise errors.UserError(
-            f"The hparams set {name!r} of {entry.file} returns nothing. End it "
-            "with return dataclasses.replace(parent, NAME=VALUE).",
+            f"The hparams set {name!r} of {entry.file} sets {unknown[1]}, "
+            f"which is no hparam.{errors.hint(unknown[1], vars(*parent))}",
+            see=_HELP,
+        ) from error
+    if not dataclasses.is_dataclass(hparams):
+        raise errors.UserError(
+            f"The hparams set {name!r} of {entry.file} returns {hparams!r:.60}."
+            " End it with return dataclasses.replace(parent, NAME=VALUE).",
             see=_HELP,
         )
     return hparams

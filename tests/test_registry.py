@@ -1,5 +1,6 @@
 """Names: duplicates, misses, parents, and the definitions of --usr_dir."""
 
+import dataclasses
 import linecache
 import pathlib
 import re
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from t2t_repro import errors, registry
+from t2t_repro import errors, hparam, registry
 
 REGISTRIES = (
     registry.problems,
@@ -71,17 +72,22 @@ def test_unknown_name_suggests_near_names_and_lists_all():
 def test_hparams_set_is_built_from_its_parent(monkeypatch):
     sets = registry.HParamsSets("hparams set")
     monkeypatch.setattr(registry, "hparams_sets", sets)
-    sets.register("root")(lambda: "root")
-    sets.register("child", parent="root")(lambda parent: parent + " child")
-    sets.register("leaf", parent="child")(lambda parent: parent + " leaf")
-    assert registry.build_hparams("leaf") == "root child leaf"
-    assert registry.build_hparams("root") == "root"
+    root = hparam.DecodeHParams()
+    change = dataclasses.replace
+    sets.register("root")(lambda: root)
+    sets.register("child", parent="root")(lambda p: change(p, beam_size=2))
+    sets.register("leaf", parent="child")(lambda p: change(p, alpha=1.0))
+    assert registry.build_hparams("leaf") == change(root, beam_size=2, alpha=1)
+    assert registry.build_hparams("root") == root
     sets.register("orphan", parent="rot")(lambda parent: parent)
     with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):
         registry.build_hparams("orphan")
     sets.register("forgetful", parent="root")(lambda parent: None)
-    with pytest.raises(errors.UserError, match="'forgetful' .* returns noth"):
+    with pytest.raises(errors.UserError, match="'forgetful' .* returns None"):
         registry.build_hparams("forgetful")
+    sets.register("typo", parent="root")(lambda p: change(p, baem_size=1))
+    with pytest.raises(errors.UserError, match="no hparam. .* mean beam_size"):
+        registry.build_hparams("typo")
 
 
 def test_hparams_set_that_changes_its_parent_is_refused(monkeypatch):

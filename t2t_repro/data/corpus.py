@@ -24,6 +24,7 @@ from t2t_repro.data import engines
 from t2t_repro.io import files, progress
 from t2t_repro.text import word_alignment
 from t2t_repro.text.parallel_files import ALIGNMENTS, SIDES, Checksums, Pair
+from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 _METADATA_KEY = b"t2t_repro"
@@ -46,6 +47,33 @@ class _Shard(NamedTuple):
     batch: pa.RecordBatch
     columns: dict[str, _Column]  # {stored side: its column}
     metadata: dict[str, Any]
+
+
+def _encode(vocabulary, lines):
+    """Return the ids of lines; check those of a vocabulary of a user.
+
+    Ids that break the rules would be trained on without an error.
+    """
+    rows = vocabulary.encode(lines)
+    kind = type(vocabulary)
+    if kind.__module__.partition(".")[0] == "t2t_repro":
+        return rows
+    ids = range(EOS + 1, vocabulary.size)
+    wrong = [
+        (row, line)
+        for row, line in zip(rows, lines, strict=False)
+        if not (row and row[-1] == EOS and all(i in ids for i in row[:-1]))
+    ]
+    if len(rows) != len(lines):
+        wrong = [(f"{len(rows):,} rows", f"{len(lines):,} lines")]
+    for found, text in wrong:
+        raise errors.UserError(
+            f"{kind.__name__}.encode() of a vocabulary must return for each "
+            f"line ids from {ids.start} to {ids[-1]}, which are below its "
+            f"size, and EOS ({EOS}) at the end; got {found!r:.80} for "
+            f"{text!r:.80}."
+        )
+    return rows
 
 
 def _longer(lines, most):
@@ -319,10 +347,7 @@ class Encoder:
 
     def _ids(self, lines):
         """Return the ids of both sides; targets begin with their language."""
-        sources, targets = (
-            vocabulary.encode(side)
-            for vocabulary, side in zip(self.vocabularies, lines, strict=True)
-        )
+        sources, targets = map(_encode, self.vocabularies, lines)
         if self.vocabularies.source.leads_outputs:
             for source, target in zip(sources, targets, strict=True):
                 if len(source) > 1:  # not of a blank line
@@ -335,7 +360,12 @@ class Encoder:
         There are none if a vocabulary's normalization changes the number of
         words, since nobody knows then which of them were linked.
         """
-        links = word_alignment.parse(pair[2])
+        try:
+            links = word_alignment.parse(pair[2])
+        except errors.UserError as error:
+            raise errors.UserError(
+                f"{error} It is the alignment of {pair[0][:80]!r}."
+            ) from error
         words = list(map(word_alignment.words, self.vocabularies, sentences))
         counts = [
             len(vocabulary.split_tag(line)[1].split())

@@ -135,12 +135,17 @@ def _learn(cls, sides, sample, settings):
         f"{sample.num_seen + sample.num_ignored:,} lines"
         f"{f'; {ignored} are ignored' if sample.num_ignored else ''}."
     )
-    return cls.learn(
+    learned = cls.learn(
         sample.lines,
         vocab_size,
         settings.split_by_unicode_script,
         **settings.learning,
     )
+    if not isinstance(learned, Vocabulary):
+        raise errors.UserError(
+            f"{cls.__name__}.learn() must return a vocabulary; got {learned!r}."
+        )
+    return learned
 
 
 class _TextChecks:

@@ -268,7 +268,15 @@ class CombinedRule(Rule):
         self, logits: tf.Tensor, step: SearchStep, state: Any
     ) -> tf.Tensor:
         for rule, rule_state in self._pairs(state):
-            logits = rule.score(logits, step, rule_state)
+            found = rule.score(logits, step, rule_state)
+            shape = getattr(found, "shape", None)
+            if shape is None or not logits.shape.is_compatible_with(shape):
+                raise errors.UserError(
+                    f"score() of the search rule {rule.name} must return "
+                    f"logits of the shape [B, W, V], {logits.shape}; got "
+                    f"{found if shape is None else shape}."
+                )
+            logits = found
         return logits
 
     def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:

@@ -1,5 +1,6 @@
 """Scores of a text: values, intervals, paired tests, and tables by length."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -73,6 +74,19 @@ def _checked(name: str, count: int, rows: Any) -> np.ndarray:
     return statistics
 
 
+def _value(name: str, aggregated: Any) -> float:
+    try:
+        value = math.nan if aggregated is None else float(aggregated)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isnan(value):
+        raise errors.UserError(
+            f"The metric {name!r} must aggregate statistics to a number; got "
+            f"{aggregated!r:.200}."
+        )
+    return value
+
+
 def aggregate(
     metrics: Mapping[str, Metric],
     statistics: Mapping[str, np.ndarray],
@@ -86,10 +100,10 @@ def aggregate(
     found = {}
     for name, metric in metrics.items():
         rows, interval = statistics[name], None
+        value = _value(name, metric.aggregate(rows.sum(0)))
         if counts is not None:
             interval = half_interval(resampled_values(metric, rows, counts))
         signature = metric.signature(num_references)
-        value = float(metric.aggregate(rows.sum(0)))
         found[name] = Score(value, signature, interval)
     return found
 

@@ -142,8 +142,8 @@ def provenance(results: Results, score: str) -> str:
         f"{'up to ' * is_cut}{hparams['train_steps']:,} steps of "
         f"{hparams['batch_tokens']:,} "
         f"tokens, {size}{hparams['hidden_size']} wide in the first row; "
-        f"{first['mixed_precision']}; {different}mean ± standard deviation of seeds "
-        f"{distinct(results, 'seed')}; {distinct(results, 'machine')}; "
+        f"{first['mixed_precision']}; {different}mean ± standard deviation of "
+        f"seeds {distinct(results, 'seed')}; {distinct(results, 'machine')}; "
         f"{distinct(results, 'date')}."
     )
 

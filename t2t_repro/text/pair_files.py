@@ -176,7 +176,7 @@ def _units(path):
                     element.tag = element.tag.rpartition("}")[2]
                     body = element if element.tag == "body" else body
                 elif element.tag == "tu":
-                    unit: dict[str, str] = {}
+                    unit = {}
                     for code, line in map(_variant, element.findall("tuv")):
                         unit.setdefault(code, line)
                     yield unit

@@ -86,6 +86,25 @@ def test_copies_and_remains_of_web_pages_are_counted(tmp_path, monkeypatch):
     assert "web" not in splits["test"] and "web" not in splits["train"]
 
 
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda rows: [row[:-1] for row in rows],
+        lambda rows: [[0, *row] for row in rows],
+        lambda rows: [[9_999, *row] for row in rows],
+        lambda rows: rows[1:],
+    ],
+)
+def test_ids_of_a_vocabulary_that_breaks_the_rules_are_refused(encode):
+    class Own(WhitespaceTokens):
+        def encode(self, lines):
+            return encode(super().encode(lines))
+
+    own = Vocabularies.shared(Own.learn(["a b"], 9))
+    with pytest.raises(errors.UserError, match=r"Own.encode.. of a vocabulary"):
+        Encoder(own, 9).encode([("a b", "b a")] * 2)
+
+
 def test_empty_side_of_a_held_out_pair_is_refused(tmp_path):
     message = "2 of 3 pairs of the split test .*first is pair 2: .'a', ' '"
     with pytest.raises(errors.UserError, match=message):

@@ -221,6 +221,16 @@ def test_first_forcing_rule_decides(name):
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
 
 
+@pytest.mark.parametrize("change", [lambda x: x[..., :2], lambda _: None])
+def test_score_of_another_shape_is_refused(change):
+    class Wrong(rules.Rule):
+        def score(self, logits, step, state):
+            return change(logits)
+
+    with pytest.raises(errors.UserError, match="rule Wrong must return log"):
+        find("greedy", random_table(5), Wrong(), [MAX_LENGTH])
+
+
 def test_final_score_without_upper_bound_is_refused():
     class Reward(rules.Rule):
         def final_score(self, step, state):

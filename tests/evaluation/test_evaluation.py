@@ -174,6 +174,16 @@ def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
         def aggregate(self, totals):
             return 0.0
 
+    @registries.metrics.register("silent")
+    class Silent(Metric):
+        def statistics(self, hypotheses, references, sources=None):
+            return [[1]] * len(hypotheses)
+
+        def aggregate(self, totals):
+            return None
+
+    with pytest.raises(errors.UserError, match="'silent' must .*got None"):
+        evaluation.evaluate(run, TEXTS, metrics=["silent"])
     names = ("exact_match", "chrf")
     result = evaluation.evaluate(run, TEXTS, metrics=names, samples=1)
     assert tuple(result.scores) == (*names, "signature")
