@@ -3,6 +3,7 @@
 import ast
 import pathlib
 import runpy
+import signal
 import sys
 
 from t2t_repro import errors
@@ -67,7 +68,11 @@ def main() -> int:
     elif name in COMMANDS:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.
-        runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
+        try:
+            runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
+        except KeyboardInterrupt:  # while modules are imported
+            print("Interrupted.", file=sys.stderr)
+            return 128 + signal.SIGINT
     elif name in errors.T2T_COMMANDS:
         from t2t_repro.cli import command_line
 

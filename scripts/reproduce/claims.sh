@@ -120,11 +120,22 @@ if [[ $# == 0 ]]; then
   parts=(base heads search warmup smoothing heads_and_keys sizes overfitting
     attention positions big restricted rivals counts)
 fi
+for part in "${parts[@]}"; do
+  if [[ $(type -t "$part") != function ]]; then
+    echo "There is no part $part. The functions in $0 are the parts." >&2
+    exit 1
+  fi
+done
 if [[ ${#parts[@]} == 1 ]]; then
   "${parts[0]}"
   exit
 fi
+status=0
 for part in "${parts[@]}"; do
   # A part that fails does not stop the others.
-  "$0" "$folder" "$part" || echo "$part failed; run it again to resume." >&2
+  "$0" "$folder" "$part" || {
+    status=1
+    echo "$part failed; run it again to resume." >&2
+  }
 done
+exit $status

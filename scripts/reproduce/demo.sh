@@ -5,7 +5,7 @@
 #     scripts/reproduce/demo.sh FOLDER [flags of the trainer]
 set -euo pipefail
 source "${BASH_SOURCE%/*}/functions.sh"
-folder=$1
+folder=${1?"usage: $0 FOLDER [flags of the trainer]"}
 shift
 problem=number_words_ende
 run="$folder/train"

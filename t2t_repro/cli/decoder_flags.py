@@ -316,8 +316,9 @@ def _open(name, otherwise):
         try:
             yield lambda line: file.write(f"{line}\n")
         except BaseException:
-            if file.tell() and not files.is_stream(path):
+            with contextlib.suppress(OSError):  # of a full disk
                 file.flush()
+            if not files.is_stream(path) and os.path.getsize(file.name):
                 # Beside the target of a link, which may be on another disk.
                 folder = pathlib.Path(file.name).parent
                 partial = _free_name(folder / f"{path.name}.partial")

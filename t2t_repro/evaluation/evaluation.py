@@ -108,7 +108,15 @@ def evaluate(
     outputs, details = _run_models(run, task, test_set, given)
     path = None
     if name is not None and outputs.translations is not None:
-        path = run.store_translations(name, outputs.translations)
+        try:
+            path = run.store_translations(name, outputs.translations)
+        except OSError as error:  # the disk has filled up meanwhile
+            name, path = None, _store_elsewhere(outputs.translations)
+            print(
+                f"Note: neither translations nor scores are stored in the run: "
+                f"{error.strerror}. The translations are in {path}.",
+                file=sys.stderr,
+            )
     result = _score_outputs(outputs, path, *compared)
     result = result._replace(details=details | result.details)
     if name is not None:
@@ -268,10 +276,7 @@ def _score_outputs(outputs, path, test_set, *compared):
     except Exception as error:  # of a metric
         if translations is None:
             raise
-        if not path:
-            folder = tempfile.mkdtemp(prefix="t2t_translations_")
-            path = pathlib.Path(folder) / "translations.txt"
-            files.write_text(path, "".join(f"{x}\n" for x in translations))
+        path = path or _store_elsewhere(translations)
         text = str(error)
         if not isinstance(error, errors.UserError):
             text = (
@@ -316,6 +321,14 @@ def _best_texts(translator, sources, hparams, side):
         note = translation.missing_note(missing, len(sources))
         print(note, file=sys.stderr)
     return [hypotheses.text for hypotheses in translated]
+
+
+def _store_elsewhere(translations):
+    """Write translations to a temporary folder; return the path."""
+    folder = tempfile.mkdtemp(prefix="t2t_translations_")
+    path = pathlib.Path(folder) / "translations.txt"
+    files.write_text(path, "".join(f"{line}\n" for line in translations))
+    return path
 
 
 def _can_store(run):

@@ -211,7 +211,7 @@ def path_in_errors(
     except Exception as error:
         if (code := errors.disk_code(error)) is None:
             raise
-        raise OSError(code, str(error), str(path)) from error
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 @contextlib.contextmanager

@@ -412,8 +412,7 @@ def write_checkpoint(
     except (OSError, tf.errors.OpError) as error:
         raise errors.UserError(
             f"The checkpoint {path} could not be written: {error}. The other "
-            f"checkpoints are intact. {errors.remedy(error)}: training "
-            "resumes from the last one."
+            f"checkpoints are intact. {errors.remedy(error)}."
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -344,11 +344,15 @@ class Run:
     def store_translations(
         self, name: str, translations: Sequence[str]
     ) -> pathlib.Path:
-        """Write the translations of a test set, in place of earlier scores."""
+        """Write the translations of a test set, in place of earlier scores.
+
+        If they cannot be written, both remain as they were.
+        """
         path = self.translations_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".json").unlink(missing_ok=True)
-        files.write_text(path, _text_of(translations))
+        with files.atomic_path(path) as temporary:
+            files.write_text(temporary, _text_of(translations))
+            path.with_suffix(".json").unlink(missing_ok=True)
         return path
 
     def store_scores(

@@ -126,6 +126,8 @@ def open_raw(path: pathlib.Path | str) -> Iterator[BinaryIO]:
         )
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
+        if open_file is not open and path.is_file() and not path.stat().st_size:
+            raise EOFError("it has 0 bytes, and a compressed text has more")
         with open_file(path, "rb") as file:
             yield file
     except (EOFError, OSError, zlib.error) as error:

@@ -263,6 +263,27 @@ def test_run_that_cannot_be_written_is_scored_all_the_same(
     assert not list(tmp_path.iterdir())
 
 
+def test_disk_that_fills_up_costs_neither_earlier_nor_new_scores(
+    run, monkeypatch, capsys
+):
+    evaluation.evaluate(run, TEXTS, samples=1)
+    before, folder = run.stored_scores(), run.translations_folder
+    write, full = files.flush, OSError(errno.ENOSPC, "no space")
+
+    def flush(path):
+        if path.parent == folder:
+            raise full
+        write(path)
+
+    monkeypatch.setattr(files, "flush", flush)
+    result = evaluation.evaluate(run, TEXTS, samples=1)
+    assert result.scores["bleu"] > 0
+    kept = re.search(r"translations are in (.*)\.", capsys.readouterr().err)[1]
+    assert pathlib.Path(kept).read_text().splitlines() == LINES
+    shutil.rmtree(pathlib.Path(kept).parent)
+    assert run.stored_scores() == before
+
+
 HYPOTHESES = ["the cat sat on the mat", "a dog ran home today"]
 REFERENCES = [["the cat sat on a mat", "a dog ran home today"]]
 SOURCES = ["die Katze " * 6, "ein Hund"]

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import itertools
 import pathlib
+import resource
 import tempfile
 import types
 
@@ -281,3 +282,17 @@ def test_finished_lines_are_kept_after_any_error(tmp_path, error):
         raise error
     (kept,) = (tmp_path / "disk").iterdir()  # of the link, on another disk
     assert (kept.name, kept.read_text()) == ("out.partial", "finished\n")
+
+
+def test_lines_that_the_disk_has_are_kept_when_it_is_full(tmp_path):
+    options = decoder_flags.Options(decode_to_file=str(tmp_path / "out"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError), options.open_output() as write:
+            for _ in range(9_999):
+                write("finished")
+    finally:  # pytest writes files, too
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (kept,) = tmp_path.iterdir()
+    assert kept.name == "out.partial" and kept.stat().st_size == 20_000
