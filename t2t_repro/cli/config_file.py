@@ -191,7 +191,8 @@ def _is_null(node):
 def _repeated(path, run):
     """Return the flags that repeat the training of a run.json."""
     values = {name: run[name] for name in _RUN}
-    values["problem_args"] = values.pop("problem_arguments")
+    values["problem_args"] = _with_vocabulary(path, values["problem_arguments"])
+    del values["problem_arguments"]
     if not values.pop("manifest_sha256"):  # an imported model has no data
         del values["data_dir"]
     options = run.get("options", {})  # runs of before have none
@@ -203,6 +204,20 @@ def _repeated(path, run):
             "Remove them, or give them as flags."
         )
     return values | options
+
+
+def _with_vocabulary(path, arguments):
+    """Replace a given vocabulary that has moved by the run's copy."""
+    from t2t_repro.text import vocabulary_pair
+
+    given = str(arguments.get("vocabulary") or "")
+    if all(pathlib.Path(name).exists() for name in given.split(":")):
+        return arguments
+    separate = bool(arguments.get("separate_vocabularies"))
+    copies = vocabulary_pair.paths(path.parent.absolute(), separate)
+    if not all(copy.exists() for copy in copies):
+        return arguments
+    return arguments | {"vocabulary": ":".join(map(str, copies))}
 
 
 def _set(flag: flags.Flag, value: Any) -> None:

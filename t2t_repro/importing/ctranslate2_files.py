@@ -347,6 +347,12 @@ def find_vocabularies(
             paths = vocabulary_pair.paths(folder, separate)
             if all(path.is_file() for path in paths):
                 return _own(folder, paths, lists)
+        if (kind := _kind_of_card(folder)) not in (None, "whitespace_tokens"):
+            raise errors.UserError(
+                f"{folder} lacks its {kind} vocabulary, vocab.model or "
+                "vocab.inputs.model and vocab.targets.model, which this "
+                "project's exporter has written there. Restore it."
+            )
     sides = []
     for names, file in zip(lists, tokens.lists, strict=True):
         pad = vocabulary.pad_name(names)
@@ -439,16 +445,18 @@ def _lines(path, unknown):
     return tokens if unknown in tokens else [*tokens, unknown]
 
 
-def _own(folder, paths, lists):
-    """Return vocabularies that this project's exporter wrote."""
+def _kind_of_card(folder):
+    """Return the type of the vocabularies that a model card has, or None."""
     card = folder / MODEL_CARD
     contents = files.read_json(card, dict) if card.is_file() else {}
     arguments = contents.get("problem_arguments")
-    kind = None
-    if isinstance(arguments, dict):
-        kind = arguments.get("vocabulary_type")
-    if not isinstance(kind, str):
-        kind = _kind(paths[0], len(lists[0]))
+    kind = isinstance(arguments, dict) and arguments.get("vocabulary_type")
+    return kind if isinstance(kind, str) else None
+
+
+def _own(folder, paths, lists):
+    """Return vocabularies that this project's exporter wrote."""
+    kind = _kind_of_card(folder) or _kind(paths[0], len(lists[0]))
     pair = vocabulary_pair.load(kind, paths)
     for path, side, names in zip(
         (paths[0], paths[-1]), pair, lists, strict=True

@@ -97,13 +97,16 @@ def origin_of(imported: Imported, system: str) -> dict[str, Any]:
 
 
 def _license(card: pathlib.Path) -> str:
-    """Return the licence in the header of a model card of the Hub, or ""."""
+    """Return the licence in the header of a model card of the Hub, or "".
+
+    "unknown" is none, which exports of ours have.
+    """
     if not card.is_file():
         return ""
     with card.open(encoding="utf-8", errors="replace") as file:
         header = re.match(r"---\n.*?\n---", file.read(_MAX_HEADER), re.DOTALL)
     found = header and _LICENSE.search(header[0])
-    return found[1] if found else ""
+    return found[1] if found and found[1] != "unknown" else ""
 
 
 def build_hparams(imported: Imported, changes: str = "") -> hparam.HParams:

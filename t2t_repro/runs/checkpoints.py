@@ -377,8 +377,9 @@ def _require_vocabulary(reader, vocabulary_sha256):
         raise errors.UserError(
             f"The checkpoint {reader.path} was trained on another vocabulary: "
             f"its sha256 is {reader.vocabulary} there and {vocabulary_sha256} "
-            "here. Encode the text with that of its run: "
-            "--problem_args=vocabulary=RUN/vocab.model."
+            "here. Encode the text in another --data_dir with that of its run: "
+            "--problem_args=vocabulary=RUN/vocab.model, or both of its files "
+            "RUN/vocab.inputs.model:RUN/vocab.targets.model."
         )
 
 

@@ -246,7 +246,13 @@ def _card(run, paths, hparams):
     }
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
-    card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
+    arguments = card["problem_arguments"] | {"vocabulary": ""}
+    if file := arguments.get("file"):
+        arguments["file"] = pathlib.PurePath(file).name
+    card["problem_arguments"] = arguments
+    if start := card.get("options", {}).get("warm_start_from"):
+        (name,) = checkpoint_files.names([pathlib.Path(start)], folder)
+        card["options"] = card["options"] | {"warm_start_from": name}
     if tag := run.problem.tag:  # which the graph adds to all sources
         card["tag"] = tag
         card["data"] |= {"target_languages": [], "source_languages": []}
@@ -306,7 +312,7 @@ The folder is a version of a SavedModel for TensorFlow Serving, which takes and
 returns text.""",
     "ctranslate2": """\
 The folder has a model for CTranslate2. Its vocabularies are SentencePiece
-models; sentences end with `</s>`.""",
+models, or JSON lists of words between spaces; sentences end with `</s>`.""",
 }
 
 

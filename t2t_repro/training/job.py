@@ -88,6 +88,7 @@ def train(
             task.vocabularies,
             task.plan.rows_per_batch,
         ) | {"options": _options_of_steps(options, hparams, run_folder, stored)}
+        settings |= _origin(options.warm_start_from, stored)
         if not options.dry_run:
             _write_run_json(
                 worker, run_folder, settings, task, options, strategy
@@ -219,6 +220,16 @@ def _keep_start(options, stored):
             "no effect."
         )
     return dataclasses.replace(options, warm_start_from=start)
+
+
+def _origin(start, stored):
+    """Return the origin of weights that were imported, for run.json."""
+    if start and not stored:
+        folder = checkpoint_files.run_of(checkpoint_files.require(start))
+        if (folder / run_json.RUN).exists():
+            stored = files.read_json(folder / run_json.RUN, dict)
+    name = "imported_from"
+    return {name: stored[name]} if stored and name in stored else {}
 
 
 def _options_of_steps(options, hparams, folder, stored):

@@ -109,6 +109,7 @@ class Options(fields.Settings):
         "find the limit on GPUs; on CPUs it is 8,192.",
     )
     warm_start_from: str | None = setting(
+        fields.Constraint("a checkpoint", bool),
         default=None,
         help="Checkpoint whose weights a new training starts from.",
     )

@@ -11,14 +11,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, hparam
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import ALIGNMENTS, SIDES
-from t2t_repro.io import progress
+from t2t_repro.io import fields, files, progress
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.runs import checkpoint_files
+from t2t_repro.runs import checkpoint_files, run_json
 from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runtime import devices
 from t2t_repro.training import optimizer, step
@@ -320,6 +320,21 @@ def restore(session: Session, manager: CheckpointManager) -> None:
             session.state.optimizer, model.trainable_variables
         )
         progress.show(f"Starting from the weights of {start}.")
+        _note_other_model(session.task.hparams, path)
+
+
+def _note_other_model(hparams, path):
+    """Show how a model differs from that of a checkpoint's run, if it does."""
+    file = checkpoint_files.run_of(path) / run_json.RUN
+    stored = files.read_json(file, {"hparams": dict}) if file.exists() else {}
+    here = hparam.of_model(hparams)
+    known = stored.get("hparams", here)
+    there = {name: known.get(name, value) for name, value in here.items()}
+    if found := list(fields.differences(there, here)):
+        progress.show(
+            "Note: these weights are of a model with other settings: "
+            f"{'; '.join(found)}."
+        )
 
 
 def largest_microbatch(

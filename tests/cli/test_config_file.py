@@ -88,6 +88,16 @@ def test_run_is_repeated_with_its_data_if_any(read, manifest_sha256, data_dir):
     assert known.data_dir == data_dir
 
 
+def test_vocabulary_of_a_run_that_was_moved_is_beside_it(tmp_path):
+    arguments = {"vocabulary": str(tmp_path / "before" / "vocab.model")}
+    file = tmp_path / "run.json"
+    assert config_file._with_vocabulary(file, arguments) == arguments
+    (tmp_path / "vocab.model").touch()
+    found = config_file._with_vocabulary(file, arguments)
+    assert found == {"vocabulary": str(tmp_path / "vocab.model")}
+    assert config_file._with_vocabulary(file, {}) == {}
+
+
 def test_other_set_beside_all_hparams_of_a_run_is_an_error(read):
     run = json.dumps(RUN | {"manifest_sha256": "ab"})
     assert read("run.json", run, "--hparams_set=tiny").hparams_set == "tiny"

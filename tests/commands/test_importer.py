@@ -52,7 +52,8 @@ def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
     )
     events = json.loads((tmp_path / "tuned" / "run.json").read_text("utf-8"))
     original = json.loads((imported / "run.json").read_text("utf-8"))
-    assert events["hparams"] == original["hparams"]
+    for name in ("hparams", "imported_from"):
+        assert events[name] == original[name]
     assert len(decode(run, tmp_path / "tuned")) == 3
 
     # The learning rate is small: the outputs are still the same.
@@ -65,6 +66,11 @@ def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
     assert stored["imported_from"]["system"] == "huggingface"
     assert stored["imported_from"]["revision"] == COMMIT
     assert str(imported.parent) not in card.read_text("utf-8")
+    ok(run("exporter", f"--output_dir={tmp_path / 'tuned'}"))
+    text = (tmp_path / "tuned" / "export" / "1" / "README.md").read_text()
+    assert ", then trained with t2t_repro " in text
+    assert f"warm_start_from {imported.name}/checkpoints/ckpt-0" in text
+    assert str(imported.parent) not in text
 
 
 def test_imported_run_has_a_report(run, imported):

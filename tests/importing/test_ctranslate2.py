@@ -178,6 +178,9 @@ def test_own_export_keeps_its_vocabulary(export_to_ctranslate2, vocabulary):
         log_probs(model, ids, targets)[0],
         atol=1e-4,
     )
+    (folder / "vocab.model").unlink()
+    with pytest.raises(errors.UserError, match="lacks its bpe vocabulary"):
+        read(folder)
 
 
 def test_own_export_of_two_vocabularies(export_to_ctranslate2, vocabulary):

@@ -473,6 +473,7 @@ def test_start_that_is_not_zero_is_learned(matrix, tmp_path):
         ("---\nlanguage: en\nlicense: 'mit' \n---\n", "mit"),
         ("---\nlanguage: en\n---\nlicense: mit\n", ""),
         ("---\nlicense: [a, b]\n---\n", ""),
+        ("---\nlicense: unknown\n---\n", ""),
     ],
 )
 def test_licence_is_that_of_the_card_of_the_hub(tmp_path, card, license):

@@ -60,10 +60,12 @@ def test_file_of_raw_dir_is_found_plain_or_compressed(tmp_path):
         (".", "There is no file {}: it is a folder"),
         ("a.xz", "{}/a.xz must be plain text, .gz or .zst"),
         ("/dev/zero", "/dev/zero: it is a terminal"),
+        ("a.gz", "{}/a.gz is damaged: it has 0 bytes"),
     ],
 )
 def test_what_is_no_file_of_text_is_named(tmp_path, name, message):
-    (tmp_path / "a.xz").touch()
+    for empty in ("a.xz", "a.gz"):
+        (tmp_path / empty).touch()
     with pytest.raises(errors.UserError, match=message.format(tmp_path)):
         list(parallel_files.read_lines(tmp_path / name))
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.io import storage
+from t2t_repro.io import files, storage
 from t2t_repro.runs import run_json
 from t2t_repro.training import callbacks, job, options
 from t2t_repro.training.options import Options
@@ -53,6 +53,20 @@ def test_resumed_run_keeps_what_it_started_from(capsys, tmp_path):
         assert resumed.warm_start_from == "run/ckpt-1"
         note = "--warm_start_from=other/ckpt-2 has no effect"
         assert (note in capsys.readouterr().out) is is_noted
+
+
+def test_origin_of_imported_weights_follows_their_training(tmp_path):
+    origin = {"imported_from": {"system": "marian"}}
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    start = tmp_path / "run" / "checkpoints" / "ckpt-0"
+    start.with_suffix(".index").touch()
+    assert job._origin(start, None) == {}  # not in a run
+    files.write_json(tmp_path / "run" / "run.json", {"seed": 1} | origin)
+    assert job._origin(start, None) == origin
+    assert job._origin("removed", {"seed": 2} | origin) == origin
+    assert job._origin(None, None) == {}
+    with pytest.raises(errors.UserError, match="must be a checkpoint; got ''"):
+        Options(warm_start_from="")
 
 
 def test_given_options_are_json(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from t2t_repro.data import batches
 from t2t_repro.data.subword_sampling import SubwordSampler, UnigramSampling
+from t2t_repro.io import files
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoints
 from t2t_repro.training.callbacks import Callback
@@ -79,8 +80,12 @@ def test_warm_start_takes_only_the_weights(
 ):
     fake_steps()
     path = uninterrupted_run / "checkpoints" / "ckpt-20"
+    stored = uninterrupted_run / "run.json"
+    files.write_json(stored, {"hparams": {"num_heads": 7, "dropout": 0.3}})
     _, printed = runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
+    stored.unlink()
     assert f"Starting from the weights of {path}." in printed
+    assert "model with other settings: num_heads is 7 there" in printed
     expected = runs.saved(uninterrupted_run, 20)
     for name, value in runs.saved(tmp_path, 1).items():
         if name.startswith("weights/"):
