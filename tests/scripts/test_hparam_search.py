@@ -43,22 +43,6 @@ def test_each_form_of_a_range_is_a_distribution():
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("learning_rate_constant", "has no values"),
-        ("learning_rate_constant=1", "not two ends"),
-        ("learning_rate_constant=2.0:1.0", "ascending"),
-        ("pos=a:b", "is not a number"),
-        ("learning_rat_constant=1.0:2.0", "learning_rate_constant"),
-        ("num_heads=2|two", "num_heads"),
-    ],
-)
-def test_wrong_range_is_an_error(text, message):
-    with pytest.raises(errors.UserError, match=message):
-        hparam_search.parse_ranges(SETTINGS, [text])
-
-
 def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
     """The journal has finished trials; their folders are not needed."""
     trained = []

@@ -110,40 +110,6 @@ def test_deviation_has_step_metric_and_cause(case):
     assert cause in text.splitlines()[-1]
 
 
-def test_scores_of_other_checkpoints_are_not_compared():
-    shorter = training(SEEDS[0][:2], 3.0, checkpoint="averaged/ckpt-100")
-    status, text = compare(shorter)
-    assert status == reference_curves.AGREES
-    assert "of averaged/ckpt-150, an average of 5" in text
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "default"),
-    # The references were recorded before coverage_penalty existed.
-    [("beam_size", 5, 4), ("coverage_penalty", 0.2, 0.0)],
-)
-def test_scores_of_another_search_are_not_compared(key, value, default):
-    searched = training(SEEDS[0], bleu=3.0)
-    searched["scores"]["test"]["decode_hparams"][key] = default
-    assert "not compared" not in compare(searched)[1]
-    searched["scores"]["test"]["decode_hparams"][key] = value
-    status, text = compare(searched)
-    assert status == reference_curves.AGREES
-    assert f"of {key}={value}, the reference's of {key}={default}." in text
-
-
-def test_other_problem_or_hparams_have_no_reference():
-    status, text = compare(training(SEEDS[0]), problem="wmt14_ende")
-    assert status == reference_curves.NO_REFERENCE
-    assert "curve for wmt14_ende, only for number_words_ende." in text
-    # train_steps may differ.
-    hparams = HPARAMS | {"hidden_size": 64, "train_steps": 9}
-    status, text = compare(training(SEEDS[0]), hparams=hparams)
-    assert status == reference_curves.NO_REFERENCE
-    assert "number: hidden_size is 64, not 128. " in text
-    assert "make demo" in text
-
-
 COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 
 

@@ -61,11 +61,6 @@ def test_overrides_do_not_change_what_a_row_varies():
     } == {50}
 
 
-def test_size_that_is_no_multiple_of_the_divisor_is_an_error():
-    with pytest.raises(errors.UserError, match="num_hidden_layers=2 of table3"):
-        reduced("c_n2", layers=3)
-
-
 def rounded(values):
     """Return values as they are stored, with nine digits of each number."""
     text = json.dumps(values)
