@@ -30,7 +30,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 # Variants of the Transformer that change decode_step() or the cache, most of
 # them together: the slow tests have each alone.
 DECODED_VARIANTS = (
-    "default imported together additive_together one_key_head modern buckets"
+    "imported together additive_together one_key_head modern buckets"
 ).split()
 # Errors of 7 or 10 bits of mantissa, relative to the largest logit.
 TOLERANCES = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01}
