@@ -293,19 +293,24 @@ class BatchTranslator:
         """Return log-probability and subwords of each reference, [N, 2].
 
         Raises:
-            UserError: a reference is longer than max_input_length, so that not
-                all of it would be scored.
+            UserError: a line is longer than max_input_length, so that not all
+                of it would be read or scored.
         """
         limit = self._hparams.max_input_length
-        lengths = map(len, self._target.encode(references))
-        for number, length in enumerate(lengths, 1):
-            if length > limit:
-                raise errors.UserError(
-                    f"Reference {number:,} has {length:,} subwords, more than "
-                    f"max_input_length={limit:,}, and no perplexity of a part "
-                    "is that of the text. Say --decode_hparams="
-                    f"max_input_length={length} or more."
-                )
+        sides = (
+            ("Source", self._source, sources),
+            ("Reference", self._target, references),
+        )
+        for side, vocabulary, lines in sides:
+            lengths = map(len, vocabulary.encode(lines))
+            for number, length in enumerate(lengths, 1):
+                if length > limit:
+                    raise errors.UserError(
+                        f"{side} {number:,} has {length:,} subwords, more than "
+                        f"max_input_length={limit:,}, and no perplexity of a "
+                        "part is that of the text. Say --decode_hparams="
+                        f"max_input_length={length} or more."
+                    )
         pairs = zip(sources, references, strict=True)
         found = self.score(pairs, len(references))
         return np.array([(each.total, len(each.pieces)) for each in found])

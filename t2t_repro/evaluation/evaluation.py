@@ -28,7 +28,14 @@ from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
-from t2t_repro.runs.run import TEXT_SHA256, Checkpoints, Run
+from t2t_repro.runs.run import (
+    BY_DIRECTION,
+    BY_METRIC,
+    CHECKPOINTS_SHA256,
+    TEXT_SHA256,
+    Checkpoints,
+    Run,
+)
 from t2t_repro.text import languages, test_sets
 from t2t_repro.text.test_sets import TestSet
 
@@ -106,7 +113,7 @@ def evaluate(
     if name is not None and not _can_store(run):
         name = None
     outputs, details = _run_models(run, task, test_set, given)
-    path = None
+    path, known = None, _of_references(run, name)
     if name is not None and outputs.translations is not None:
         try:
             path = run.store_translations(name, outputs.translations)
@@ -121,7 +128,9 @@ def evaluate(
     result = result._replace(details=details | result.details)
     if name is not None:
         stored = result.scores | {"headline": task.suite.headline}
-        run.store_scores(name, stored | result.details, outputs.translations)
+        run.store_scores(
+            name, stored | result.details, outputs.translations, known
+        )
     return result
 
 
@@ -321,6 +330,32 @@ def _best_texts(translator, sources, hparams, side):
         note = translation.missing_note(missing, len(sources))
         print(note, file=sys.stderr)
     return [hypotheses.text for hypotheses in translated]
+
+
+def _of_references(run, name):
+    """Return those stored scores that do not depend on translations."""
+    try:
+        stored = run.stored_scores().get(name, {})
+    except errors.UserError:  # a damaged file, which is replaced
+        return {}
+    names = {
+        name
+        for name, value in stored.items()
+        if isinstance(value, float)
+        and name in registry.metrics
+        and issubclass(registry.metrics[name].value, ModelMetric)
+    }
+
+    def chosen(values):
+        return {name: values[name] for name in values if name in names}
+
+    kept = {key: chosen(stored.get(key, {})) for key in BY_METRIC}
+    for key in BY_DIRECTION:
+        if key in stored:
+            kept[key] = {n: chosen(of) for n, of in stored[key].items()}
+    sums = (CHECKPOINTS_SHA256, TEXT_SHA256)
+    kept |= {key: stored[key] for key in sums if key in stored}
+    return kept | chosen(stored) if names else {}
 
 
 def _store_elsewhere(translations):

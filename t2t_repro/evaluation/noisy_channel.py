@@ -12,6 +12,9 @@ from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Run
 from t2t_repro.text import long_lines
 
+# Subwords of a line, which may have many sentences: it is scored as a whole.
+_WHOLE = 1_000_000
+
 
 class NoisyChannel(Reranker):
     """Log-probability plus weighted ones of a reverse run, and of words.
@@ -44,9 +47,11 @@ class NoisyChannel(Reranker):
     def _translator(self):
         from t2t_repro.decoding.translate import BatchTranslator
 
-        models = self._run.models(self._paths)
         return BatchTranslator(
-            models, self._run.vocabularies, DecodeHParams(), num_shards=1
+            self._run.models(self._paths),
+            self._run.vocabularies,
+            DecodeHParams(max_input_length=_WHOLE),
+            num_shards=1,
         )
 
     @property

@@ -26,8 +26,10 @@ Checkpoints: TypeAlias = str | Sequence[str | pathlib.Path] | None
 _TRANSLATIONS = "translations"  # folder in the folder of a run
 # In NAME.json: of NAME.txt, and of the models that are scored.
 _TRANSLATIONS_SHA256 = "translations_sha256"
-_CHECKPOINTS_SHA256 = "checkpoints_sha256"
+CHECKPOINTS_SHA256 = "checkpoints_sha256"
 TEXT_SHA256 = "text_sha256"  # of sources and references
+BY_METRIC = "signatures", "plus_minus"  # {metric: what is known of its score}
+BY_DIRECTION = "directions", "directions_plus_minus"  # {direction: {metric: …}}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -360,28 +362,37 @@ class Run:
         name: str,
         scores: dict[str, Any],
         translations: Sequence[str] | None,
+        known: dict[str, Any] | None = None,
     ) -> None:
         """Write the scores of a test set, and of which translations they are.
 
-        None: no metric reads translations. Then the scores join those of the
-        same checkpoints and text, or replace others and their translations.
+        They join `known` scores if these are of the same checkpoints and text.
+
+        Args:
+            name: name of the test set.
+            scores: scores with their details.
+            translations: [lines]; None: no metric reads them. Then `known` are
+                the stored scores, and those of others are replaced, with their
+                translations.
+            known: earlier scores that do not depend on translations.
         """
         path = self.translations_file(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if translations is not None:  # another process may have replaced them
             text = _text_of(translations).encode()
             digest = hashlib.sha256(text).hexdigest()
             scores = scores | {_TRANSLATIONS_SHA256: digest}
         else:
-            known = self.stored_scores().get(name, {})
-            text = scores.get(TEXT_SHA256)
-            if (
-                known.get(_CHECKPOINTS_SHA256)
-                == scores.get(_CHECKPOINTS_SHA256)
-                and known.get(TEXT_SHA256, text) == text
-            ):
-                scores = _joined(known, scores)
-            else:
-                path.unlink(missing_ok=True)
+            known = self.stored_scores().get(name)
+        known = known or {}
+        text_sha256 = scores.get(TEXT_SHA256)
+        if (
+            known.get(CHECKPOINTS_SHA256) == scores.get(CHECKPOINTS_SHA256)
+            and known.get(TEXT_SHA256, text_sha256) == text_sha256
+        ):
+            scores = _joined(known, scores)
+        elif translations is None:
+            path.unlink(missing_ok=True)
         files.write_json(path.with_suffix(".json"), scores, with_checksum=True)
         storage.upload_results(path.parent)
 
@@ -417,7 +428,7 @@ class Run:
             name: stored
             for name, stored in self.stored_scores().items()
             if stored.get("checkpoints") == names
-            and stored.get(_CHECKPOINTS_SHA256, checksums) == checksums
+            and stored.get(CHECKPOINTS_SHA256, checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
 
@@ -427,13 +438,16 @@ def _text_of(lines):
 
 
 def _joined(known, scores):
-    """Return stored scores with those of more metrics, which have no texts."""
+    """Return known scores with those of more metrics."""
     joined = dict(known)
     for key, value in scores.items():
+        before = known.get(key, {})
         if isinstance(value, float):
             joined[key] = value
-        elif key in ("signatures", "plus_minus"):
-            joined[key] = known.get(key, {}) | value
+        elif key in BY_METRIC:
+            joined[key] = before | value
+        elif key in BY_DIRECTION:
+            joined[key] = {n: before.get(n, {}) | value[n] for n in value}
         else:
             joined.setdefault(key, value)
     return joined

@@ -228,6 +228,15 @@ def test_language_model_is_scored_without_translations_and_sources(
     assert stored["headline"] == "bleu_tok"
     assert stored["signatures"].keys() >= {"bleu", "bits_per_byte"}
     assert run.read_translations("test", stored) == LINES
+    evaluation.evaluate(run, texts._replace(name="files/a.en"))
+    assert run.stored_scores()["files/a.en"]["bits_per_byte"] == 2
+    with monkeypatch.context() as patch:  # in the other order
+        patch.setattr(evaluation, "_run_models", lambda *_: (OUTPUTS, {}))
+        text_only = dataclasses.replace(run, problem=captions)
+        evaluation.evaluate(text_only, TEXTS, metrics=["chrf"], samples=1)
+    again = run.stored_scores()["test"]
+    assert again["bits_per_byte"] == 2 and "bleu_tok" not in again
+    assert again["signatures"].keys() == {"chrf", *LANGUAGE_MODEL}
     other = {"checkpoints_sha256": ["another"], "bits_per_byte": 3.0}
     run.store_scores("test", other, None)
     assert run.stored_scores()["test"] == other

@@ -144,6 +144,17 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     assert shown[1] == "validation: bleu 20.00 of checkpoints/ckpt-9"
 
 
+def test_scores_of_directions_join_those_of_other_metrics(tmp_path):
+    run = Run(tmp_path, {}, None, None)
+    for metric in ("chrf", "bits_per_byte"):
+        of_each = {"en-de": {metric: 1.0}, "fr-de": {metric: 2.0}}
+        run.store_scores("test", {metric: 1.5, "directions": of_each}, None)
+    assert run.stored_scores()["test"]["directions"] == {
+        "en-de": {"chrf": 1.0, "bits_per_byte": 1.0},
+        "fr-de": {"chrf": 2.0, "bits_per_byte": 2.0},
+    }
+
+
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):
     built = build_problem("number_words_ende", "vocab_size=300")
     now = SETTINGS | {
