@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from t2t_repro import errors
+from t2t_repro import errors, registry
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files, storage
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -382,7 +382,8 @@ def _training(card, steps):
     tokens = card["hparams"]["batch_tokens"]
     rows = {
         "hparams set": f"`{card['hparams_set']}`",
-        "differences from it": _listed(card.get("options", {})) or "none",
+        **_changes(card),
+        "options of the trainer": _listed(card.get("options", {})) or "none",
         "steps": f"{steps:,} of {tokens:,} tokens",
         "random seed": card["random_seed"],
         "hardware": "; ".join(card["hardware"]),
@@ -391,6 +392,15 @@ def _training(card, steps):
         "search": _listed(card["decode_hparams"]),
     }
     return _section("Training", rows)
+
+
+def _changes(card):
+    """Return the row of hparams that are not those of a known set."""
+    if card["hparams_set"] not in registry.hparams_sets:
+        return {}
+    before = vars(registry.build_hparams(card["hparams_set"]))
+    given = {k: v for k, v in card["hparams"].items() if before.get(k) != v}
+    return {"differences from it": _listed(given) or "none"}
 
 
 def _system(origin):

@@ -211,8 +211,11 @@ class TranslationFolder:
         """
         self._path = folder / MANIFEST
         self._contents: dict[str, Any] = {"settings": settings, "files": {}}
+        stored: dict[str, Any] = {"files": {}}
         if self._path.exists():
-            self._contents = files.read_json(self._path, _SHAPE)
+            stored = files.read_json(self._path, _SHAPE)
+        if _has_translations(folder, stored["files"]):
+            self._contents = stored
             for entry in self._contents["files"].values():
                 files.require_json_shape(
                     self._path, _long_lines(entry), _LONG_LINES_SHAPE
@@ -257,6 +260,14 @@ class TranslationFolder:
 
     def _store(self):
         files.write_json(self._path, self._contents, with_checksum=True)
+
+
+def _has_translations(folder, names):
+    """Return whether anything has been translated; else settings may change."""
+    shards = (folder / SHARDS).rglob("*")
+    return any((folder / name).exists() for name in names) or any(
+        path.is_file() for path in shards
+    )
 
 
 def _long_lines(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -264,8 +264,8 @@ class ValidationSample:
         search = ", by greedy search" if self._suite.reads_text else ""
         return "\n".join(
             f"{name} is measured on {len(self._inputs):,} of "
-            f"{self._num_usable:,} sentences{search}, with the weights of this "
-            f"step: {score.signature}"
+            f"{self._num_usable:,} sentences{search}, without an average "
+            f"of checkpoints: {score.signature}"
             for name, score in values.items()
         )
 

@@ -188,7 +188,7 @@ def test_file_that_grows_while_it_is_counted_may_be_translated_later(
     assert (tmp_path / "out" / "a.en").read_text().endswith("MORE\n")
 
 
-def test_error_in_a_line_names_the_file_and_the_shard(run, monkeypatch):
+def test_error_in_a_line_names_the_file_and_the_shard(run, texts, monkeypatch):
     def refuse(lines):
         if "X6" in map(str.upper, lines):
             raise errors.UserError("No tag.")
@@ -197,6 +197,10 @@ def test_error_in_a_line_names_the_file_and_the_shard(run, monkeypatch):
     monkeypatch.setattr(bulk_decoding, "_load", lambda model: refuse)
     with pytest.raises(errors.UserError, match="c.en.gz, lines 6 to 7: No tag"):
         run()
+    with pytest.raises(errors.UserError, match="lines 1 to 7: No tag"):
+        run(sources=texts[2:], shard_lines=7, folder="first")
+    monkeypatch.setattr(bulk_decoding, "_load", lambda model: translate)
+    run(Upper("corrected"), texts[2:], "first")  # nothing had been translated
 
 
 def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):

@@ -114,7 +114,8 @@ def test_text_names_data_licence_scores_and_settings():
     assert "| test | exact_match | 6.50 | `x` |" in text
     assert "`nrefs:1 case:mixed`" in text  # no bar within a cell
     assert "| steps | 60 of 4,096 tokens |" in text
-    assert "| differences from it | batching packed |" in text
+    assert "| differences from it | model gated" in text
+    assert "| options of the trainer | batching packed |" in text
     assert "`multi30k_ende_rev`, vocab_size 500 |" in text
     assert "t2t_repro.load" in text
     assert "CTranslate2" in parts(CARD, "ctranslate2")[1]
