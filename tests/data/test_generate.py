@@ -86,19 +86,11 @@ def test_copies_and_remains_of_web_pages_are_counted(tmp_path, monkeypatch):
     assert "web" not in splits["test"] and "web" not in splits["train"]
 
 
-@pytest.mark.parametrize(
-    "encode",
-    [
-        lambda rows: [row[:-1] for row in rows],
-        lambda rows: [[0, *row] for row in rows],
-        lambda rows: [[9_999, *row] for row in rows],
-        lambda rows: rows[1:],
-    ],
-)
-def test_ids_of_a_vocabulary_that_breaks_the_rules_are_refused(encode):
+@pytest.mark.parametrize("rows", [[[2]] * 2, [[0, 1]] * 2, [[9, 1]] * 2, [[1]]])
+def test_ids_of_a_vocabulary_that_breaks_the_rules_are_refused(rows):
     class Own(WhitespaceTokens):
         def encode(self, lines):
-            return encode(super().encode(lines))
+            return rows
 
     own = Vocabularies.shared(Own.learn(["a b"], 9))
     with pytest.raises(errors.UserError, match=r"Own.encode.. of a vocabulary"):

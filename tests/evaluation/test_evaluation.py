@@ -277,14 +277,13 @@ def test_disk_that_fills_up_costs_neither_earlier_nor_new_scores(
 ):
     evaluation.evaluate(run, TEXTS, samples=1)
     before, folder = run.stored_scores(), run.translations_folder
-    write, full = files.flush, OSError(errno.ENOSPC, "no space")
 
-    def flush(path):
+    def write_text(path, text, write=files.write_text):
         if path.parent == folder:
-            raise full
-        write(path)
+            raise OSError(errno.ENOSPC, "no space")
+        write(path, text)
 
-    monkeypatch.setattr(files, "flush", flush)
+    monkeypatch.setattr(files, "write_text", write_text)
     result = evaluation.evaluate(run, TEXTS, samples=1)
     assert result.scores["bleu"] > 0
     kept = re.search(r"translations are in (.*)\.", capsys.readouterr().err)[1]

@@ -5,7 +5,6 @@ import functools
 import optuna
 import pytest
 from micro_jobs import micro_job
-from optuna import distributions
 
 from scripts.paper import hparam_search
 from t2t_repro import errors
@@ -21,26 +20,6 @@ RANGES = hparam_search.parse_ranges(SETTINGS, ["relu_dropout=0.0:0.5"])
 @pytest.fixture(autouse=True)
 def _quiet():
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-def test_each_form_of_a_range_is_a_distribution():
-    ranges = hparam_search.parse_ranges(
-        SETTINGS,
-        [
-            "learning_rate_constant=0.05:1.0:log",
-            "hidden_size=64:256",
-            "num_heads=2|4|8",
-            "pos=sinusoids|learned",
-        ],
-    )
-    assert ranges == {
-        "learning_rate_constant": distributions.FloatDistribution(
-            0.05, 1.0, log=True
-        ),
-        "hidden_size": distributions.IntDistribution(64, 256),
-        "num_heads": distributions.CategoricalDistribution([2, 4, 8]),
-        "pos": distributions.CategoricalDistribution(["sinusoids", "learned"]),
-    }
 
 
 def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
