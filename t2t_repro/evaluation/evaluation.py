@@ -109,6 +109,11 @@ def evaluate(
             "translate (--output_dir, and --sources with --references), or "
             "--translations."
         )
+    return _evaluate_run(run, task, test_set, given, compared)
+
+
+def _evaluate_run(run, task, test_set, given, compared):
+    """Translate, and store translations and scores, if that is possible."""
     name = test_set.name
     if name is not None and not _can_store(run):
         name = None

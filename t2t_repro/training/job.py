@@ -87,8 +87,7 @@ def train(
             folder,
             task.vocabularies,
             task.plan.rows_per_batch,
-        ) | {"options": _options_of_steps(options, hparams, run_folder, stored)}
-        settings |= _origin(options.warm_start_from, stored)
+        ) | _of_session(options, hparams, run_folder, stored)
         if not options.dry_run:
             _write_run_json(
                 worker, run_folder, settings, task, options, strategy
@@ -222,8 +221,16 @@ def _keep_start(options, stored):
     return dataclasses.replace(options, warm_start_from=start)
 
 
+def _of_session(options, hparams, folder, stored):
+    """Return the options, and the origin of imported weights, for run.json."""
+    return {
+        "options": _options_of_steps(options, hparams, folder, stored),
+        **_origin(options.warm_start_from, stored),
+    }
+
+
 def _origin(start, stored):
-    """Return the origin of weights that were imported, for run.json."""
+    """Return {"imported_from": origin} of weights that were imported, or {}."""
     if start and not stored:
         folder = checkpoint_files.run_of(checkpoint_files.require(start))
         if (folder / run_json.RUN).exists():
