@@ -96,8 +96,7 @@ def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
 def test_checkpoint_of_a_budgets_end_is_validated(
     micro_table, trainer, run_base
 ):
-    table, job = micro_table
-    folder = job.training_folder(table.row("base", 1)) / "checkpoints"
+    folder = micro_table[1].output_dir / "base-seed1-float32" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "ckpt-5.index").touch()
     run_base(4, 3.0, budget_minutes=3)
