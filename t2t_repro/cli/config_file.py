@@ -191,8 +191,8 @@ def _is_null(node):
 def _repeated(path, run):
     """Return the flags that repeat the training of a run.json."""
     values = {name: run[name] for name in _RUN}
-    values["problem_args"] = _with_vocabulary(path, values["problem_arguments"])
-    del values["problem_arguments"]
+    arguments = values.pop("problem_arguments")
+    values["problem_args"] = _with_vocabulary(path, arguments)
     if not values.pop("manifest_sha256"):  # an imported model has no data
         del values["data_dir"]
     options = run.get("options", {})  # runs of before have none

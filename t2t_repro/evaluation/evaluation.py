@@ -24,7 +24,12 @@ from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
 from t2t_repro.io import fields, files, progress, storage
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
+from t2t_repro.metrics.metric import (
+    Metric,
+    ModelMetric,
+    Suite,
+    is_model_metric,
+)
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.history import CheckpointScores
@@ -348,7 +353,7 @@ def _of_references(run, name):
         for name, value in stored.items()
         if isinstance(value, float)
         and name in registry.metrics
-        and issubclass(registry.metrics[name].value, ModelMetric)
+        and is_model_metric(name)
     }
 
     def chosen(values):

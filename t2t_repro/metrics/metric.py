@@ -168,12 +168,12 @@ class Suite(NamedTuple):
     @property
     def reads_text(self) -> bool:
         """True if any of the metrics reads translations."""
-        return not all(map(_reads_model, self.names))
+        return not all(map(is_model_metric, self.names))
 
     @property
     def reads_model(self) -> bool:
         """True if any of the metrics is a ModelMetric."""
-        return any(map(_reads_model, self.names))
+        return any(map(is_model_metric, self.names))
 
     def check(self, problem: str) -> None:
         """Raise a UserError unless the names are those of metrics."""
@@ -208,5 +208,7 @@ class Suite(NamedTuple):
         }
 
 
-def _reads_model(name):
-    return issubclass(registry.metrics.subclass(name, Metric), ModelMetric)
+def is_model_metric(name: str) -> bool:
+    """Return whether a metric is a ModelMetric; UserError: unknown name."""
+    found = registry.metrics.subclass(name, Metric)  # type: ignore[type-abstract]
+    return issubclass(found, ModelMetric)

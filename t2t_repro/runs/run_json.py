@@ -213,6 +213,12 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
+def of_checkpoint(path: pathlib.Path) -> dict[str, Any]:
+    """Return the settings of the run that a checkpoint lies in; {}: of none."""
+    file = checkpoint_files.run_of(path) / RUN
+    return files.read_json(file, {"hparams": dict}) if file.exists() else {}
+
+
 def read_resumable(output_dir: pathlib.Path) -> dict[str, Any] | None:
     """Return the settings of a run that can resume; None: it is a new one."""
     if not _is_resumable(output_dir):

@@ -232,9 +232,7 @@ def _of_session(options, hparams, folder, stored):
 def _origin(start, stored):
     """Return {"imported_from": origin} of weights that were imported, or {}."""
     if start and not stored:
-        folder = checkpoint_files.run_of(checkpoint_files.require(start))
-        if (folder / run_json.RUN).exists():
-            stored = files.read_json(folder / run_json.RUN, dict)
+        stored = run_json.of_checkpoint(checkpoint_files.require(start))
     name = "imported_from"
     return {name: stored[name]} if stored and name in stored else {}
 

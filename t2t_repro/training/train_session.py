@@ -15,7 +15,7 @@ from t2t_repro import errors, hparam
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import ALIGNMENTS, SIDES
-from t2t_repro.io import fields, files, progress
+from t2t_repro.io import fields, progress
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import checkpoint_files, run_json
@@ -325,10 +325,8 @@ def restore(session: Session, manager: CheckpointManager) -> None:
 
 def _note_other_model(hparams, path):
     """Show how a model differs from that of a checkpoint's run, if it does."""
-    file = checkpoint_files.run_of(path) / run_json.RUN
-    stored = files.read_json(file, {"hparams": dict}) if file.exists() else {}
     here = hparam.of_model(hparams)
-    known = stored.get("hparams", here)
+    known = run_json.of_checkpoint(path).get("hparams", here)
     there = {name: known.get(name, value) for name, value in here.items()}
     if found := list(fields.differences(there, here)):
         progress.show(

@@ -101,3 +101,18 @@ def test_rival_is_trained_searched_exported_and_served(
     assert [item["outputs"] for item in predictions] == n_best
     has_attention = "attention" in metadata["signature_def"]
     assert has_attention == (name not in INATTENTIVE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["toy_gru", "bytenet_tiny"])
+def test_model_has_bucketed_batches_and_report_of_attention(name, train_toy):
+    toy = train_toy(name)
+    assert "bucketed shapes of rows x length" in toy.printed
+    toy.run("report", "--sentence=a b c d e", "--pictures")
+    page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
+    reason = "No pictures: bytenet has no attention weights."
+    assert (reason in page) == (name in INATTENTIVE)
+    # All heads of the only layer.
+    assert page.count("data:image/png") == (name not in INATTENTIVE)
+    pictures = (toy.output_dir / "report" / "attention").rglob("*.png")
+    assert len(list(pictures)) == (name not in INATTENTIVE)

@@ -28,6 +28,11 @@ def test_table_is_formatted_in_markdown_latex_and_text():
     assert tables.text(*table) == ("row  10⁶ a_b\nx      1 ± 2\nyy      −50%")
 
 
+def test_heading_is_the_name_of_the_score():
+    scores = "bleu_tok", "bracketing_f1"
+    assert [*map(tables.heading, scores)] == ["BLEU", "bracketing f1"]
+
+
 def finished(job, row, score):
     """Return the result of a training."""
     figures = {

@@ -61,7 +61,7 @@ def test_origin_of_imported_weights_follows_their_training(tmp_path):
     start = tmp_path / "run" / "checkpoints" / "ckpt-0"
     start.with_suffix(".index").touch()
     assert job._origin(start, None) == {}  # not in a run
-    files.write_json(tmp_path / "run" / "run.json", {"seed": 1} | origin)
+    files.write_json(tmp_path / "run" / "run.json", {"hparams": {}} | origin)
     assert job._origin(start, None) == origin
     assert job._origin("removed", {"seed": 2} | origin) == origin
     with pytest.raises(errors.UserError, match="must be a checkpoint; got ''"):
