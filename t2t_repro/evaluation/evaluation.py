@@ -131,7 +131,8 @@ def _evaluate_run(run, task, test_set, given, compared):
             name, path = None, _store_elsewhere(outputs.translations)
             print(
                 f"Note: neither translations nor scores are stored in the run: "
-                f"{error.strerror}. The translations are in {path}.",
+                f"{error.strerror}. The translations are in {path}; with room "
+                "on the disk, the same command stores both.",
                 file=sys.stderr,
             )
     result = _score_outputs(outputs, path, *compared)

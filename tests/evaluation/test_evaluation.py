@@ -286,7 +286,7 @@ def test_disk_that_fills_up_costs_neither_earlier_nor_new_scores(
     monkeypatch.setattr(files, "write_text", write_text)
     result = evaluation.evaluate(run, TEXTS, samples=1)
     assert result.scores["bleu"] > 0
-    kept = re.search(r"translations are in (.*)\.", capsys.readouterr().err)[1]
+    kept = re.search(r"translations are in (.*);", capsys.readouterr().err)[1]
     assert pathlib.Path(kept).read_text().splitlines() == LINES
     shutil.rmtree(pathlib.Path(kept).parent)
     assert run.stored_scores() == before

@@ -13,7 +13,6 @@ GREEDY = "--decode_hparams=beam_size=1"
 COMMANDS = {
     "avg_checkpoints": ("averaged/ckpt-12", PAGE, ["--num_last_checkpoints=3"]),
     "decoder": ("out.txt", 0, [GREEDY]),
-    "evaluate": ("translations/test.txt", 0, [GREEDY]),
     "exporter": ("export", 400_000, [GREEDY]),
     "report": ("report/index.html", PAGE, ["--num_sentences=0"]),
 }
