@@ -155,6 +155,11 @@ class Options:
                 f"for a request of --max_batch_size={self.max_batch_size} "
                 "sentences. Raise the one or lower the other."
             )
+        if urls := [name for name in self.allowed_hosts if "/" in name]:
+            raise errors.UserError(
+                "--allowed_hosts takes names of hosts, such as mt.example.org; "
+                f"got {urls[0]!r}."
+            )
         certificate, key, _ = self.tls_paths
         if any(self.tls_paths) and not (certificate and key):
             raise errors.UserError(

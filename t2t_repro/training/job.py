@@ -199,6 +199,11 @@ def _continue_options(options, run_settings, run_folder):
     options = dataclasses.replace(options, metrics=metrics)
     if checkpoint_files.saved(run_folder):
         options = _keep_start(options, stored)
+    elif options.warm_start_from is None and stored.get("warm_start_from"):
+        progress.show(
+            "Note: this training starts from random weights. Its first try "
+            f"said --warm_start_from={stored['warm_start_from']}."
+        )
     name = "keep_best_checkpoints"
     number = stored.get(name)
     if options.keep_best_checkpoints is not None or not number:

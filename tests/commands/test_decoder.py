@@ -88,8 +88,7 @@ def test_decoder_reads_side_inputs(run, tmp_path):
     assert free == "zwei" and len(longer) > len(free)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_stopped_translation_keeps_finished_lines(run, tmp_path, name, code):
+def test_stopped_translation_keeps_finished_lines(run, tmp_path):
     lines = ["two", "two hundred", "", "two hundred thousand and one"]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "out").write_text("older\n")
@@ -101,8 +100,11 @@ def test_stopped_translation_keeps_finished_lines(run, tmp_path, name, code):
         "--decode_hparams=beam_size=1,batch_tokens=1",  # a line is a batch
     ]
     whole = ok(run("decoder", *flags[:2], *flags[4:])).split("\n")
-    env = {"FAULT": f"{name} batch 3", "DISK": str(tmp_path)}
-    for partial in ("out.partial", "out.partial2"):
+    for name, code, partial in (
+        ("SIGTERM", 143, "out.partial"),
+        ("SIGHUP", 129, "out.partial2"),
+    ):
+        env = {"FAULT": f"{name} batch 3", "DISK": str(tmp_path)}
         stopped = run("decoder", f"--usr_dir={FAULTS}", *flags, env=env)
         assert stopped.returncode == code, stopped.stderr
         assert "Interrupted: 3 of 4 lines are translated." in stopped.stderr

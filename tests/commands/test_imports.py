@@ -31,7 +31,6 @@ sys.exit(code)
         ("--help", TENSORFLOW | ARROW | SCORES | {"absl", "numpy"}),
         ("decoder --help", TENSORFLOW | ARROW | SCORES),
         ("show --registry_help", TENSORFLOW | SCORES),
-        ("show --hparams_set=tiny", {"sentencepiece", "tensorflow_text"}),
         (
             "evaluate --translations=line --references=line --language=de",
             TENSORFLOW,

@@ -162,6 +162,8 @@ query
     --export_dir and --server; got neither
 serve --export_dir={here} --max_waiting=31
     --max_waiting=31 never has room
+serve --export_dir={here} --allowed_hosts=http://x/
+    takes names of hosts, such as mt.example.org; got 'http://x/'.
 serve --export_dir={here} --servable_name=
     --servable_name is empty
 serve --export_dir={here} --port=8501

@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
         ("decoder --decode_from_file={}/test.en", OWN),
         (f"decoder --decode_interactive --checkpoint_path={CKPT}", NAMED),
         ("evaluate --sources={}/test.en --references={}/test.de", OWN),
-        (f"exporter --checkpoint_path={CKPT}", NAMED),
+        (f"exporter --format=ctranslate2 --checkpoint_path={CKPT}", NAMED),
         # It counts the steps that are done, too.
         ("report --sentence=forty-two", (*OWN, OWN[1])),
         # It looks for a newer average, too.

@@ -38,7 +38,8 @@ def test_big_differs_from_base_as_in_the_paper(run):
 
 def test_repeated_settings_add_up_and_a_repeated_name_is_refused(run):
     flags = "--hparams_set=tiny", "--hparams=hidden_size=64,", "--hparams"
-    _, settings, _ = shown(run, *flags, "num_heads=2")
+    text = ok(run("show", "--yaml", *flags, "num_heads=2"))
+    settings = yaml.safe_load(text)["hparams"]
     assert (settings["hidden_size"], settings["num_heads"]) == (64, 2)
     message = error(run("show", *flags, "hidden_size=32"))
     assert "hidden_size is given twice in 'hidden_size=64," in message
@@ -76,13 +77,12 @@ def test_note_of_model_is_shown(run):
 
 
 def test_settings_are_printed_as_a_configuration_that_reads_back(run, tmp_path):
-    flags = ("--problem=number_words_ende", "--hparams_set=tiny")
-    changed = "--hparams=num_heads=2"
-    path = tmp_path / "mine.yaml"
-    path.write_text(run("show", *flags, changed, "--yaml").stdout, "utf-8")
-    assert yaml.safe_load(path.read_text("utf-8"))["hparams_set"] == "tiny"
-    _, settings, _ = shown(run, f"--config={path}")
-    assert settings["num_heads"] == 2
+    flags = "--problem=number_words_ende", "--hparams_set=tiny", "--yaml"
+    text = ok(run("show", *flags, "--hparams=num_heads=2"))
+    assert yaml.safe_load(text)["hparams_set"] == "tiny"
+    (tmp_path / "mine.yaml").write_text(text, "utf-8")
+    again = ok(run("show", f"--config={tmp_path / 'mine.yaml'}", "--yaml"))
+    assert again == text and "num_heads: 2" in text
 
 
 def test_layers_have_the_shapes_of_the_paper(run):
