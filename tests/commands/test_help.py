@@ -96,11 +96,6 @@ def test_help_shows_settings_of_a_users_model(run):
     assert "takes for the model toy_gru:\n  attention_size" in text
 
 
-def test_helpfull_adds_flags_of_absl():
-    text = ok(t2t_command("show", "--helpfull"))
-    assert "--hparams_set=" in text and "logtostderr" in text
-
-
 def test_t2t_help_lists_commands():
     text = ok(t2t_command("--help"))
     for name in t2t.COMMANDS:

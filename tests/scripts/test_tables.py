@@ -179,16 +179,6 @@ def test_right_branching_parse(sentence, line, parse):
     assert trees.write_line(table4_parsing.right_branching(gold)) == parse
 
 
-GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
-
-
-@pytest.mark.parametrize(("a", "b"), [(2, 1), (1.5, 0)])
-def test_fit_returns_the_exponents_of_a_power_law(a, b):
-    values = [3e-7 * n**a * d**b for n, d in GRID]
-    exponents = table1.fit_exponents(GRID, values)
-    assert exponents == pytest.approx((a, b), abs=1e-9)
-
-
 @pytest.mark.parametrize("name", table1.TYPES)
 def test_operations_have_the_exponents_of_the_formula(name):
     """n >> d for n^2 d; d >> n for n d^2, next to n k d."""
