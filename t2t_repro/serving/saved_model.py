@@ -122,10 +122,8 @@ def _require_compilation(graph_model):
 
 def _write(graph_model, vocabularies, card, folder):
     signatures = graph_model.signatures()
-    # A server needs no gradients: without them, the graph is an eighth smaller.
     options = tf.saved_model.SaveOptions(
-        function_aliases={_HAS_CARD: next(iter(signatures.values()), None)},
-        experimental_custom_gradients=False,
+        function_aliases={_HAS_CARD: next(iter(signatures.values()), None)}
     )
     # save() would do the same, without a word for minutes. It finds the graphs
     # only if they were traced in its own context, and would trace them again.

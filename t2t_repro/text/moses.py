@@ -24,17 +24,18 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 @functools.cache
 def tokenizer(language: str) -> Callable[[str], str]:
     """Return a function of a line: tokenizer.perl -l LANGUAGE."""
+    import regex
     import sacremoses
 
     moses = sacremoses.MosesTokenizer(lang=language)
     if language in _AS_FRENCH:
         moses.lang = "fr"  # after it has read the abbreviations
-    if sign := _WITHIN_WORDS.get(language):
-        padded = (
-            rf"([^{moses.IsAlnum}\s\.{sign}'\`\,\-]"
-            rf"|{sign}(?![{moses.IsLower}]))"
-        )
-        moses.PAD_NOT_ISALNUM = re.compile(padded), r" \1 "
+    # sacremoses has a list of letters, which lacks those of many scripts.
+    sign = _WITHIN_WORDS.get(language, "")
+    padded = rf"[^\p{{Alnum}}\s.{sign}'`,\-]"
+    if sign:
+        padded += rf"|{sign}(?!\p{{Ll}})"
+    moses.PAD_NOT_ISALNUM = regex.compile(f"({padded})"), r" \1 "
     return lambda line: _LAST_STOP.sub(
         " .", moses.tokenize(line, return_str=True).strip()
     )
