@@ -1,6 +1,7 @@
 """Problems of a user's own aligned files, without Python code."""
 
 import functools
+import itertools
 import pathlib
 import re
 from collections.abc import Iterator
@@ -280,8 +281,10 @@ class ParallelTextMany(ManyToMany):
         a, b = languages
         stems = f"{split}.{a}-{b}", f"{split}.{b}-{a}", split
         for stem in stems:
-            if any((folder / f"{stem}.{a}{s}").is_file() for s in SUFFIXES):
-                return find(f"{stem}.{a}", folder), find(f"{stem}.{b}", folder)
+            names = f"{stem}.{a}", f"{stem}.{b}"
+            found = itertools.product(names, SUFFIXES)
+            if any((folder / "".join(parts)).is_file() for parts in found):
+                return find(names[0], folder), find(names[1], folder)
         raise errors.UserError(
             f"--raw_dir={folder} has no text of {a}-{b}: none of "
             f"{', '.join(f'{stem}.{a}' for stem in stems)}, plain, .gz or "

@@ -13,7 +13,6 @@ import importlib.metadata
 import math
 import os
 import pathlib
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,7 +23,7 @@ from t2t_repro.data import corpus, engines, filtering, manifest
 from t2t_repro.data.corpus import Encoder
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import files, progress
-from t2t_repro.text import vocabulary_pair
+from t2t_repro.text import parallel_files, vocabulary_pair
 from t2t_repro.text.pair_filters import Web
 from t2t_repro.text.parallel_files import Checksums, Pair
 from t2t_repro.text.vocabulary import Vocabulary
@@ -191,7 +190,7 @@ class _TextChecks:
         empty = [
             i
             for i, pair in enumerate(pairs)
-            if not all(map(_has_text, pair[self._needed]))
+            if not all(map(parallel_files.has_text, pair[self._needed]))
         ]
         if empty:
             raise errors.UserError(
@@ -217,18 +216,6 @@ class _TextChecks:
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
 # {"train": function that starts reading its pairs, …}
 Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
-
-
-def _has_text(line):
-    """Return whether a line has more than spaces and invisible characters.
-
-    These are marks of format (Cf) and of control (Cc), and U+2581, which is
-    SentencePiece's sign of a space.
-    """
-    return any(
-        unicodedata.category(c) not in ("Cf", "Cc") and c != "\u2581"
-        for c in line.strip()
-    )
 
 
 def generate(

@@ -123,7 +123,7 @@ def _evaluate_run(run, task, test_set, given, compared):
     if name is not None and not _can_store(run):
         name = None
     outputs, details = _run_models(run, task, test_set, given)
-    path, known = None, _of_references(run, name)
+    path, known = None, _of_references(run, name, test_set)
     if name is not None and outputs.translations is not None:
         try:
             path = run.store_translations(name, outputs.translations)
@@ -343,12 +343,19 @@ def _best_texts(translator, sources, hparams, side):
     return [hypotheses.text for hypotheses in translated]
 
 
-def _of_references(run, name):
+def _of_references(run, name, test_set):
     """Return those stored scores that do not depend on translations."""
     try:
         stored = run.stored_scores().get(name, {})
     except errors.UserError:  # a damaged file, which is replaced
         return {}
+    text = files.json_checksum(test_set.texts)
+    if stored.get(TEXT_SHA256, text) != text:
+        print(
+            f"Note: the stored scores of {name} were of other text, and are "
+            "replaced.",
+            file=sys.stderr,
+        )
     names = {
         name
         for name, value in stored.items()

@@ -195,7 +195,7 @@ class BleuTok(Bleu):
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         """Return a function of a line, and its note in the signature."""
         if self.tokenized:
-            return str, "|text:tokenized"
+            return moses.spaces_of_perl, "|text:tokenized"
         return moses.tokenizer(self._moses), _moses_note(self._moses)
 
 
@@ -210,7 +210,11 @@ class BleuCompoundSplit(BleuTok):
 
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         if self.tokenized:
-            return moses.split_hyphens, "|text:tokenized|hyphens:split"
+            prepare, note = super()._preparation()
+            return (
+                lambda line: prepare(moses.split_hyphens(line)),
+                f"{note}|hyphens:split",
+            )
         note = f"{_moses_note(self._moses)}|hyphens:split"
         return moses.compound_splitter(self._moses), note
 
@@ -285,7 +289,7 @@ class ExactMatch(Metric):
     """% of lines that equal a reference, byte for byte."""
 
     check = (
-        'awk \'NR == FNR {r[FNR] = $0; next} ($0 "") == r[FNR] '
+        "awk 'FILENAME != ARGV[ARGC - 1] {r[FNR, $0]; next} (FNR, $0) in r "
         "{n++} END {print 100 * n / FNR}' REF OUT"
     )
 

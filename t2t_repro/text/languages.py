@@ -33,13 +33,14 @@ _DIRECTED = re.compile(DIRECTED)
 _TWO_LETTERS = dict(
     pair.split(":")
     for pair in """
-    amh:am arb:ar asm:as bel:be ben:bn bul:bg cat:ca ces:cs cmn:zh dan:da deu:de
-    ell:el eng:en est:et fin:fi fra:fr gle:ga guj:gu heb:he hin:hi hun:hu hye:hy
-    isl:is ita:it jpn:ja kan:kn kat:ka kaz:kk khk:mn khm:km kir:ky kor:ko lao:lo
-    lit:lt lvs:lv mal:ml mar:mr mkd:mk mon:mn mya:my nep:ne nld:nl nno:nn nob:nb
-    npi:ne ory:or pan:pa pes:fa pol:pl por:pt ron:ro rus:ru sin:si slk:sk slv:sl
-    snd:sd spa:es srp:sr swe:sv tam:ta tat:tt tel:te tgk:tg tha:th uig:ug ukr:uk
-    urd:ur ydd:yi yid:yi zho:zh
+    abk:ab amh:am arb:ar asm:as ava:av bak:ba bel:be ben:bn bod:bo bul:bg cat:ca
+    ces:cs che:ce chv:cv cmn:zh dan:da deu:de div:dv dzo:dz ell:el eng:en est:et
+    fin:fi fra:fr gle:ga guj:gu heb:he hin:hi hun:hu hye:hy isl:is ita:it jpn:ja
+    kan:kn kat:ka kaz:kk khk:mn khm:km kir:ky kom:kv kor:ko lao:lo lit:lt lvs:lv
+    mal:ml mar:mr mkd:mk mon:mn mya:my nep:ne nld:nl nno:nn nob:nb npi:ne ory:or
+    oss:os pan:pa pbt:ps pes:fa pol:pl por:pt prs:fa pus:ps ron:ro rus:ru san:sa
+    sin:si slk:sk slv:sl snd:sd spa:es srp:sr swe:sv tam:ta tat:tt tel:te tgk:tg
+    tha:th tir:ti uig:ug ukr:uk urd:ur ydd:yi yid:yi zho:zh
     """.split()
 )
 

@@ -19,6 +19,9 @@ _WITHIN_WORDS = {"ca": "·", "fi": ":", "sv": ":"}
 # perl matches bytes: both hyphens of "vis-à-vis" are split, but only the first
 # of "a-b-c", since matches do not overlap.
 _HYPHEN = re.compile(rb"(\S)-(\S)")
+# Spaces of Unicode, which are letters to a perl that matches bytes.
+_OTHER_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
+_PRIVATE = 0xF0000  # the first character of a plane for private use
 
 
 @functools.cache
@@ -97,6 +100,14 @@ def compound_splitter(language: str) -> Callable[[str], str]:
 def split_hyphens(tokens: str) -> str:
     """Split tokens at hyphens: the last step of compound_splitter()."""
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
+
+
+def spaces_of_perl(tokens: str) -> str:
+    """Replace the spaces that do not separate words to multi-bleu.perl.
+
+    str.split() then has its words, such as "100\N{NO-BREAK SPACE}000".
+    """
+    return _OTHER_SPACE.sub(lambda found: chr(_PRIVATE + ord(found[0])), tokens)
 
 
 @functools.cache

@@ -47,6 +47,12 @@ class PairFile:
     columns: str = ""  # "source:target": other names; of TSV also 1:2
 
     def __post_init__(self) -> None:
+        suffix = pathlib.Path(self.path).suffix
+        if suffix in parallel_files.UNKNOWN_FORMATS:
+            raise errors.UserError(
+                f"{self.path} must be a plain file, .gz or .zst; got {suffix}. "
+                "Extract the text first."
+            )
         if self._kind not in _READERS:
             raise errors.UserError(
                 f"The format of {self.path} must be {', '.join(_READERS)}; got "
@@ -86,9 +92,7 @@ def _read_tsv(path, names, are_given):
     for number, line in enumerate(parallel_files.read_lines(path), 1):
         cells = line.split("\t")
         if number == 1:
-            is_numbered = all(map(str.isdecimal, names))
-            if set(names) <= set(cells) and not is_numbered:
-                places = [cells.index(name) for name in names]
+            if places := _named_places(path, cells, names, are_given):
                 continue
             places = _places(path, line, names if are_given else ("1", "2"))
         if not line.strip():
@@ -101,6 +105,24 @@ def _read_tsv(path, names, are_given):
                 "by tabs, or remove the line."
             )
         yield tuple(cells[i] for i in places)
+
+
+def _named_places(path, cells, names, are_given):
+    """Return the places of the columns in a header; []: there is none."""
+    if all(map(str.isdecimal, names)):
+        return []
+    codes, names = list(map(_code, cells)), list(map(_code, names))
+    found = [name for name in names if name in codes]
+    if len(found) == len(names):
+        return [codes.index(name) for name in names]
+    if found and not are_given:
+        raise errors.UserError(
+            f"{path}, line 1, has the column {found[0]} of "
+            f"{' and '.join(names)}; got {', '.join(cells)!r:.200}. Name both, "
+            "as in columns=en_US:de, or number them, as in columns=1:2, if the "
+            "file has no header."
+        )
+    return []
 
 
 def _places(path, line, numbers):
@@ -386,7 +408,7 @@ class Division:
     def _distinct(self, pairs, digests, counts):
         """Yield each pair with text once, and add its digest to a set."""
         for pair in _counted(pairs, "read", counts):
-            has_source, has_target = map(str.strip, pair)
+            has_source, has_target = map(parallel_files.has_text, pair)
             if not (has_target and (has_source or self.allow_empty_source)):
                 counts["empty_side"] += 1
             elif (digest := _digest(pair)) in digests:

@@ -39,7 +39,7 @@ _SCRIPTS = {
     "LAO": "lo laoo",
     "LATIN": "latn",
     "MALAYALAM": "ml mlym",
-    "MYANMAR": "my mymr",
+    "MYANMAR": "my shn mymr",
     "ORIYA": "or orya",
     "SINHALA": "si sinh",
     "TAMIL": "ta taml",
@@ -255,10 +255,15 @@ def _script_code(language):
 
 @functools.lru_cache(1 << 16)
 def _script(character):
-    """Return the first word of a letter's Unicode name; "" for others."""
+    """Return the first word of a letter's Unicode name; "" for others.
+
+    Widths are left out, and signs such as 々 are those of Chinese characters.
+    """
     if _category(character) != "L":
         return ""
-    return unicodedata.name(character, "UNNAMED").split()[0]
+    words = unicodedata.name(character, "UNNAMED").split()
+    first = words["WIDTH" in words[0]]  # HALFWIDTH or FULLWIDTH
+    return "CJK" if first == "IDEOGRAPHIC" else first
 
 
 def _category(character):

@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import tarfile
+import unicodedata
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -31,7 +32,7 @@ Pair = tuple[str, str]
 SIDES = ("inputs", "targets")
 ALIGNMENTS = "alignments"
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
-_UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
+UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 _TIMEOUT_SECONDS = 60  # of a server
 
 DESCRIPTION = "archive.json"
@@ -120,7 +121,7 @@ def open_raw(path: pathlib.Path | str) -> Iterator[BinaryIO]:
         if path.is_char_device():
             kind = "is a terminal or another device"
         raise errors.UserError(f"There is no file {path}: it {kind}.")
-    if path.suffix in _UNKNOWN_FORMATS:
+    if path.suffix in UNKNOWN_FORMATS:
         raise errors.UserError(
             f"{path} must be plain text, .gz or .zst. Extract the text first."
         )
@@ -246,6 +247,18 @@ def one_line(text: str | None) -> str:
     return (text or "").translate(LINE_ENDS)
 
 
+def has_text(line: str) -> bool:
+    """Return whether a line has more than spaces and invisible characters.
+
+    These are marks of format (Cf) and of control (Cc), and U+2581, which is
+    SentencePiece's sign of a space.
+    """
+    return any(
+        unicodedata.category(c) not in ("Cf", "Cc") and c != "\u2581"
+        for c in line.strip()
+    )
+
+
 def is_text(value: object) -> bool:
     """Return whether a value is a string that UTF-8 can encode.
 
@@ -293,7 +306,7 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             _extract(archive, file.member, path)
         return path
     # Not the name in the URL, which two files may share.
-    if _UNKNOWN_FORMATS & {*url_path.suffixes}:
+    if UNKNOWN_FORMATS & {*url_path.suffixes}:
         raise errors.UserError(
             f"{file.url} must be a plain file, .gz or .zst. Extract the "
             "text yourself, and name its folder with --raw_dir.",

@@ -275,7 +275,10 @@ def test_run_that_cannot_be_written_is_scored_all_the_same(
 def test_disk_that_fills_up_costs_neither_earlier_nor_new_scores(
     run, monkeypatch, capsys
 ):
+    run.store_scores("test", {"text_sha256": "ab"}, LINES)
     evaluation.evaluate(run, TEXTS, samples=1)
+    note = "stored scores of test were of other text, and are replaced."
+    assert note in capsys.readouterr().err
     before, folder = run.stored_scores(), run.translations_folder
 
     def write_text(path, text, write=files.write_text):

@@ -127,6 +127,9 @@ def test_tokenized_text_is_not_tokenized_again():
     result = scores.score(suite, hypotheses, [references])
     assert result["bleu_tok"].value == 0  # of 2 runs of four, none matches
     assert result["bleu_tok"].signature.endswith("|text:tokenized")
+    for name in ("bleu_tok", "bleu_compound_split"):  # perl's words
+        prepared = suite.build()[name].prepare("100\xa0000\u3000x \x85 ok")
+        assert len(prepared.split()) == 3
     # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4
     assert result["bleu_compound_split"].value == pytest.approx(
         bleu_by_hand((6, 4, 3, 2), (7, 6, 5, 4))

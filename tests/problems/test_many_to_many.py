@@ -196,6 +196,7 @@ def test_normalize_of_a_subclass_is_refused():
     [
         ({}, "has no text of en-de: none of train.en-de.en, train.de-en.en"),
         ({"train.en-de.en": "a\n"}, "neither train.en-de.de"),
+        ({"train.en-de.de": "a\n", "train.en": ""}, "neither train.en-de.en"),
         ({"train.en": "", "train.de": ""}, "en-de has no text in the split"),
         (
             {"train.en": "a\n\n", "train.de": " \nb\n"},

@@ -22,6 +22,8 @@ from t2t_repro.text import moses
         ("en", "and so on...", "and so on ..."),
         ("en", "  two   spaces  ", "two spaces"),
         ("en", "", ""),
+        # Letters of perl, of any script.
+        ("de", "Spiel 大乱闘ス한국 हिन्दी x̂", "Spiel 大乱闘ス한국 हिन ् दी x ̂"),
     ],
 )
 def test_tokenizer_equals_tokenizer_perl(language, line, tokens):

@@ -46,7 +46,7 @@ def read(tmp_path, name, text, columns=()):
             (),
             [('a "b', "c d"), ("",) * 2, ("", "e")],
         ),
-        ("a.tsv.gz", "id\tde\ten\r\n1\tb\ta\r\n", (), [("a", "b")]),
+        ("a.tsv.gz", "id\tDE\ten\r\n1\tb\ta\r\n", (), [("a", "b")]),
         ("a.tsv", "src\ttgt\nb\ta\n", ("tgt", "src"), [("a", "b")]),
         ("a.tsv", "2\t3\ta\n", ("3", "2"), [("a", "3")]),
         ("a.jsonl", '{"en": "a\\nb", "de": null}\n\n', (), [("a b", "")]),
@@ -69,6 +69,7 @@ def test_pairs_of_each_format(tmp_path, name, text, columns, expected):
     [
         ("a.tsv", "a\tb\nc\n", (), "line 2, has 1 columns; column 2 is.*'c'"),
         ("a.tsv", "a\tb\n", ("en", "x"), "line 1, must have the columns en"),
+        ("a.tsv", "id\ten_US\tde\n", (), "has the column de of .*'id, en_US"),
         ("a.tsv", b"a\tb\n\xff\tb\n", (), "line 2, is not UTF-8"),
         ("a.jsonl", '{"en": "a"}', (), "line 1, must be an object with text"),
         ("a.jsonl", '{"en": "a", "de": 0}', (), "line 1, must be an object"),
@@ -78,6 +79,7 @@ def test_pairs_of_each_format(tmp_path, name, text, columns, expected):
         ("a.tmx", TMX, ("en", "it"), f"no unit.*{FOUND}\\."),
         ("a.tmx", "<tu><seg>" + "<hi>" * 9_999, (), "not XML: no element"),
         ("a.tmx", ATTACK, (), "amplification factor"),
+        ("a.tsv.bz2", "", (), "must be a plain file, .*; got .bz2. Extract"),
         ("a.txt", "", (), "format of .*a.txt must be tsv, jsonl.*got 'txt'"),
     ],
 )
@@ -115,7 +117,7 @@ def divide(folder, pairs, held_out=0):
 
 def test_splits_share_no_sentence_and_each_pair_is_counted(tmp_path):
     variants = [(f"  {s.upper()}", t) for s, t in PAIRS[::2]]
-    dirty = [*PAIRS, *PAIRS[:9], *variants, ("a", " "), ("", "b")]
+    dirty = [*PAIRS, *PAIRS[:9], *variants, ("a", "\u200b "), ("", "b")]
     splits, counts = divide(tmp_path / "a", dirty, held_out=7)
     assert len(splits["validation"]) == len(splits["test"]) == 7
     for side in range(2):

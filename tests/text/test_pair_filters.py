@@ -41,6 +41,8 @@ def test_filter_drops_bad_pair_and_keeps_good_one(name, value, bad):
 def test_script_is_that_of_the_language_and_ignores_other_signs():
     built = build("script", 1, ("ru", "ja"))
     assert built.keep(("день 12!", "日本のテレビー。"))
+    assert built.keep(("день", "ｺﾝﾆﾁﾊ、人々〆"))
+    assert not built.keep(("день", "Ｂ"))
     assert not built.keep(("day", "日本"))
     assert not built.keep(("день", "day"))
     assert build("script", 1).keep(("cafe\u0301", "12"))
@@ -48,6 +50,7 @@ def test_script_is_that_of_the_language_and_ignores_other_signs():
     assert with_codes.keep(("день", "dan"))
     assert build("script", 1, ("srp_Cyrl", "en")).keep(("дан", "day"))
     assert build("script", 1, ("cmn", "mkd")).keep(("日", "дан"))
+    assert build("script", 1, ("pus", "chv")).keep(("ورځ", "кун"))
     with pytest.raises(errors.UserError, match="the script 'goth' of got_Goth"):
         build("script", 1, ("got_Goth", "en"))
     assert not with_codes.keep(("day", "dan"))
