@@ -33,10 +33,11 @@ from scripts.benchmarks import harness
 from scripts.paper import hparam_search, table_rows, verdicts
 from t2t_repro import registry
 from t2t_repro.cli import command_line
-from t2t_repro.data import manifest
+from t2t_repro.data import batch_plan, manifest
 from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import fields, files
-from t2t_repro.sweeps import queue, rows, running, tables
+from t2t_repro.models import building, seq2seq
+from t2t_repro.sweeps import queue, rows, tables
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 MORE = 3  # values that may be added to a grid, each three times the last
@@ -236,13 +237,20 @@ def equal_steps(flops: dict, transformer_steps: int) -> dict[str, int]:
 
 
 def step_flops(job) -> dict[str, float]:
-    """Return {system: FLOPs of a training step}; the data must exist."""
-    return {
-        name: running.step_flops(
-            rows.Variant(system.hparams_set, overrides(name)), job
+    """Return {system: FLOPs of a step of batch_tokens}; the data must exist."""
+    corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
+    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
+    found = {}
+    for name, system in SYSTEMS.items():
+        hparams = registry.build_hparams(system.hparams_set)
+        hparams = hparams.override(overrides(name))
+        means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+        found[name] = seq2seq.training_flops(
+            building.build_abstract(hparams, **sizes),
+            hparams.batch_tokens,
+            *means,
         )
-        for name, system in SYSTEMS.items()
-    }
+    return found
 
 
 # Layout: systems beside those of the paper, and verdicts.

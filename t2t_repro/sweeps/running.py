@@ -211,14 +211,20 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
 
 
 def step_flops(variant: Variant, job: Job) -> float:
-    """Return the FLOPs of a training step; the data must exist."""
+    """Return the FLOPs of a training step, on the mean of a batch plan.
+
+    Its tokens are those of the sentences, without padding and as long as
+    sampled subwords make them. The data must exist.
+    """
     hparams = registry.build_hparams(variant.hparams_set)
     hparams = hparams.override(variant.changes)
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
-    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
-    means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
-    model = building.build_abstract(hparams, **sizes)
-    return seq2seq.training_flops(model, hparams.batch_tokens, *means)
+    vocabularies = manifest.open_vocabularies(job.data, job.problem.reverse)
+    # All seeds of a row have as many steps.
+    plan = subword_sampling.training_plan(hparams, vocabularies, 1, corpus)
+    model = building.build_abstract(hparams, **vocabularies.sizes)
+    tokens = batch_plan.target_tokens(plan)
+    return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))
 
 
 def with_flops(table: Table, job: Job, flops: float) -> Table:
