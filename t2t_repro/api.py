@@ -101,7 +101,9 @@ class Model(translation.Translator):
         )
         if refused := translation.too_long(translations):
             raise errors.UserError(
-                translation.refused_message(refused, hparams.max_input_length)
+                translation.refused_message(
+                    refused, hparams.max_input_length, are_others_kept=False
+                )
             )
         return [found.best(n_best) for found in translations]
 

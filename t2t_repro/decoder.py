@@ -113,6 +113,8 @@ def _decode(options, model, split, total):
         )
     if options.decode_attention:
         hparams = dataclasses.replace(hparams, return_beams=False)
+    if options.score_file:  # which aligns given targets
+        hparams = dataclasses.replace(hparams, rerank="")
     translator = translate.BatchTranslator(
         models,
         run.vocabularies,

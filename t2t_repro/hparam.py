@@ -339,7 +339,10 @@ class DecodeHParams(fields.Settings):
         help="Return log-probabilities, without length and coverage penalty.",
     )
     sampling_temp: float = setting(
-        at_least(0),
+        fields.Constraint(
+            "0, or from 0.000001 to 1,000,000",
+            lambda value: value == 0 or 1e-6 <= value <= 1e6,
+        ),
         default=0.0,
         help="Sample from softmax(logits / sampling_temp); 0: beam search.",
     )

@@ -242,7 +242,8 @@ def test_folder_without_a_model(tmp_path):
 
 def test_long_line_is_refused_where_the_search_says_so(run):
     settings = dict(max_input_length=4, long_inputs="refuse")
-    with pytest.raises(errors.UserError, match=r"line 2 \([0-9]+ subwords\)"):
+    message = r"refused, and with them the others .*line 2 \([0-9]+ subwords\)"
+    with pytest.raises(errors.UserError, match=message):
         run.translate(["six", "nine " * 9], **settings)
 
 

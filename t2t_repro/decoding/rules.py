@@ -267,7 +267,14 @@ class CombinedRule(Rule):
     def score(
         self, logits: tf.Tensor, step: SearchStep, state: Any
     ) -> tf.Tensor:
+        out: list[tf.Tensor] = []
         for rule, rule_state in self._pairs(state):
+            if (
+                rule.needs_beams and out
+            ):  # greedy, it asks what the others leave
+                logits = _without(logits, out)
+            if self.needs_beams:
+                out += rule.excluded(step, rule_state)
             found = rule.score(logits, step, rule_state)
             shape = getattr(found, "shape", None)
             if shape is None or not logits.shape.is_compatible_with(shape):
@@ -323,6 +330,14 @@ class CombinedRule(Rule):
     ) -> Iterator:
         for rule, rule_state in self._pairs(state):
             yield getattr(rule, method)(step, rule_state, *others)
+
+
+def _without(logits, excluded):
+    """Return logits [B, W, V] without the subwords of excluded()."""
+    shape = tf.shape(logits)[:2]
+    subwords = [tf.broadcast_to(subword, shape) for subword in excluded]
+    subwords = tf.stack(subwords, -1)
+    return scatter(logits, subwords, tf.fill(tf.shape(subwords), FORBIDDEN))
 
 
 def _known(values: Iterable) -> list:

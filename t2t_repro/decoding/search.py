@@ -185,8 +185,9 @@ def require_side(rule: rules.CombinedRule, is_given: bool) -> None:
         names = ", ".join(part.name for part in rule.rules if part.needs_side)
         raise errors.UserError(
             "These search rules need a side input, a text beside each line, "
-            f"and there is none: {names}. Give --decode_side_file or, in "
-            "Python, translate(lines, side=…); or remove the rules."
+            f"and there is none: {names}. Give --decode_side_file beside "
+            "--decode_from_file or, in Python, translate(lines, side=…). "
+            "Attention, conversations and folders have none: remove the rules."
         )
     if is_given and not rule.needs_side:
         raise errors.UserError(

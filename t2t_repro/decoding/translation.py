@@ -238,15 +238,18 @@ def too_long(
     }
 
 
-def refused_message(lengths: Mapping[int, int], limit: int) -> str:
+def refused_message(
+    lengths: Mapping[int, int], limit: int, are_others_kept: bool = True
+) -> str:
     """Return a message about lines that were refused.
 
     Args:
         lengths: result of too_long().
         limit: maximum number of subwords.
+        are_others_kept: whether the other lines have translations.
     """
     lines = {f"line {n:,}": length for n, length in lengths.items()}
-    return long_lines.message(lines, len(lines), limit)
+    return long_lines.message(lines, len(lines), limit, are_others_kept)
 
 
 def is_missing(line: str, found: Translation) -> bool:

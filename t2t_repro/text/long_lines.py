@@ -85,7 +85,12 @@ def _units(text: str, end: re.Pattern) -> list[str]:
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
 
 
-def message(lengths: Mapping[str, int], count: int, limit: int = 0) -> str:
+def message(
+    lengths: Mapping[str, int],
+    count: int,
+    limit: int = 0,
+    are_others_kept: bool = True,
+) -> str:
     """Return a message about lines that were too long, `count` in all.
 
     Args:
@@ -93,6 +98,7 @@ def message(lengths: Mapping[str, int], count: int, limit: int = 0) -> str:
         count: number of all.
         limit: subwords of the lines that a run translates; it refuses longer
             ones. 0: an export has truncated the lines, and lengths are bytes.
+        are_others_kept: whether the other lines have translations.
     """
     unit = "subwords" if limit else "bytes"
     first = itertools.islice(lengths.items(), NUM_SHOWN)
@@ -105,8 +111,15 @@ def message(lengths: Mapping[str, int], count: int, limit: int = 0) -> str:
             f"truncated {listed}. Split them, or export with a greater "
             "max_input_length."
         )
+    what = f"Lines longer than max_input_length={limit:,} subwords"
+    if not are_others_kept:
+        return (
+            f"{what} are refused, and with them the others {listed}. Omit "
+            "them; max_input_length=… allows longer ones, and without side "
+            "inputs long_inputs='split' translates their parts."
+        )
     return (
-        f"Lines longer than max_input_length={limit:,} subwords have an empty "
+        f"{what} have an empty "
         f"translation {listed}. All other lines are translated. "
         "--decode_hparams=max_input_length=… allows longer ones, and without "
         "side inputs long_inputs=split translates their parts."

@@ -125,6 +125,17 @@ def test_improbable_phrase_has_a_share_of_the_beams(name):
     assert best[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("min_length", "expected"), [(0, (2, 1)), (5, (3, 3, 3, 3, 2, 1))]
+)
+def test_greedy_search_begins_a_phrase_where_the_output_may_end(
+    min_length, expected
+):
+    table = np.log(np.tile([1e-9, 0.5, 0.05, 0.3, 0.15], (PREFIXES, 1)))
+    (((ids, _),),) = find(table, 8, [[[2]]], 1, min_length=min_length)
+    assert ids == expected
+
+
 @pytest.mark.parametrize("beams", [1, 2])
 def test_sentences_with_more_beams_beside_it_change_nothing(beams):
     table, required = random_table(5), [[2, 3], [4], [3, 3]]
