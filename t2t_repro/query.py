@@ -89,9 +89,16 @@ def main(inputs: tuple) -> None:
         for name in _OF_LINES:
             if texts := getattr(options, name):
                 asked[name] = [texts[i] for i in batch]
-        translations = model.translate(
-            [lines[i] for i in batch], options.n_best, **asked
-        )
+        try:
+            translations = model.translate(
+                [lines[i] for i in batch], options.n_best, **asked
+            )
+        except errors.UserError as error:
+            if not batch[0]:
+                raise
+            raise errors.UserError(
+                f"Lines from {batch[0] + 1:,} on have no translation. {error}"
+            ) from error
         for i, found in zip(batch, translations, strict=True):
             print("\t".join(_columns(found)), flush=True)
             if found.too_long:

@@ -338,10 +338,11 @@ def check_inputs(inputs: Inputs, limits: Limits) -> None:
     for name, values in _texts(inputs).items():
         longest = max(map(len, values))
         if not limits.allow(size, longest):
+            advice = "fewer at a time, or shorter ones" if size > 1 else "less"
             raise request_errors.invalid(
                 f"{name}: sentences times bytes of the longest are {size} x "
                 f"{longest:,}; at most {limits.max_batch_bytes:,} are taken. "
-                "Send fewer at a time, or shorter ones."
+                f"Send {advice}."
             )
         for number, value in enumerate(values):
             try:

@@ -154,6 +154,7 @@ class Handlers:
         self._encoder = concurrent.futures.ThreadPoolExecutor(1)
         self._encoding = asyncio.Lock()
         self._places = Places(service)
+        self._is_stopping = False
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all handlers."""
@@ -176,8 +177,12 @@ class Handlers:
         return None
 
     def stop(self) -> None:
-        """Refuse the requests whose bodies do not arrive within a second."""
+        """Refuse the requests whose bodies do not arrive within a second.
+
+        health() answers that the server takes no more.
+        """
         self._bodies.stop()
+        self._is_stopping = True
 
     async def api(self, request: web.Request) -> web.Response:
         """Answer a request of TensorFlow Serving's API."""
@@ -271,7 +276,8 @@ class Handlers:
     async def health(self, request: web.Request) -> web.Response:
         """Answer 200 if a version answers, else 503, to anyone."""
         is_answering = self._service.versions.is_answering()
-        return web.Response(status=200 if is_answering else 503)
+        is_healthy = is_answering and not self._is_stopping
+        return web.Response(status=200 if is_healthy else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(

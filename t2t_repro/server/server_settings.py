@@ -18,7 +18,6 @@ from t2t_repro.serving import connection
 GrpcOptions = tuple[tuple[str, int | str], ...]
 LOOPBACK_NAMES = "localhost", "127.0.0.1", "::1"
 MAX_INTEGER = 2**31 - 1  # of an option of gRPC
-_BEARER = "Bearer "
 
 
 class Ports(NamedTuple):
@@ -101,14 +100,13 @@ class Access:
         if not self.tokens:
             return
         # Bytes that are not UTF-8 arrive as surrogates.
-        given = authorization.removeprefix(_BEARER).encode(
-            errors="surrogateescape"
-        )
+        scheme, _, text = authorization.partition(" ")
+        given = text.encode(errors="surrogateescape")
         # Each is compared, and as a whole: the time reveals nothing.
         matches = [
             hmac.compare_digest(given, token.encode()) for token in self.tokens
         ]
-        if not authorization.startswith(_BEARER) or not any(matches):
+        if scheme.lower() != "bearer" or not any(matches):
             raise request_errors.unauthenticated(
                 "Send one of the server's tokens: Authorization: Bearer TOKEN."
             )

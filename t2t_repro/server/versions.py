@@ -214,8 +214,8 @@ class Versions:
         await self._load(version)
         if error := self._statuses[version].error:
             raise errors.UserError(
-                f"Cannot load {self._folder / str(version)}: {error}. Export "
-                "it again, or remove that folder."
+                f"Cannot load {self._folder / str(version)}: "
+                f"{error.rstrip('.')}. Export it again, or remove that folder."
             )
 
     def start_watching(self, poll_secs: float) -> None:
@@ -231,7 +231,10 @@ class Versions:
         await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
 
     async def _follow(self, poll_secs):
-        """Poll the folder without end for another version to serve."""
+        """Poll the folder without end for another version to serve.
+
+        One with other files than those that were loaded is another.
+        """
         while True:
             await asyncio.sleep(poll_secs)
             try:
@@ -246,9 +249,17 @@ class Versions:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             for version in present[-1:]:
-                is_other = version != current
+                is_other = version != current or await self._has_changed(
+                    version
+                )
                 if is_other and await self._may_load(version):
                     await self._load(version)
+
+    async def _has_changed(self, version):
+        """Return whether the files are others than those that were loaded."""
+        folder = self._folder / str(version)
+        files_before = self._statuses[version].files
+        return files_before != await _in_thread(_files_of, folder)
 
     async def _recover(self, poll_secs):
         """Load the version in service again whenever it has crashed."""
@@ -311,8 +322,7 @@ class Versions:
         if status.attempts <= self._retries.max_count:
             if asyncio.get_running_loop().time() >= status.next_attempt:
                 return True
-        folder = self._folder / str(version)
-        return status.files != await _in_thread(_files_of, folder)
+        return await self._has_changed(version)
 
     async def close(self) -> None:
         """Answer the waiting requests, and end the process in service."""
@@ -402,7 +412,7 @@ class Versions:
             LOGGER.error(
                 "Cannot load %s: %s. %s",
                 folder,
-                error,
+                str(error).rstrip("."),
                 f"{left} more attempts, the next in "
                 f"{self._retries.interval_secs:g} s, or when its files change."
                 if left

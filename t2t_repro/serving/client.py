@@ -49,7 +49,14 @@ from t2t_repro.text import languages, parallel_files
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _MAX_ANSWER_BYTES = 1 << 26  # no batch of translations is as long
-_HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
+# In messages of gRPC's library about servers without gRPC, and without TLS or
+# with another certificate.
+_HTTP_1 = "http1.x"
+_TLS_REFUSALS = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "Cannot check peer",
+    "WRONG_VERSION_NUMBER",
+)
 _CHANNEL = (
     ("grpc.max_receive_message_length", _MAX_ANSWER_BYTES),
     # These pauses bound the time until a restarted server is found.
@@ -327,7 +334,7 @@ class ExportedModel(SignatureTranslator):
     def run(self, signature: str, columns: Columns) -> Outputs:
         if signature not in self._model.signatures:
             hint = (
-                "Its search rules read side inputs: give one for each line."
+                "Its search rules read side inputs, as translate() takes them."
                 if "translate" in self._model.signatures
                 else "Prefixes, side inputs, subwords and settings of requests "
                 "need an export with --max_beam_size."
@@ -416,9 +423,9 @@ class RemoteModel(SignatureTranslator):
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
                         f"{self.server} was unavailable for {wait:g} s: "
-                        f"{message}. Check that it runs, and that the port is "
-                        "that of the protocol; or wait longer with "
-                        "--wait_secs."
+                        f"{message}. Check that it runs, that the port is that "
+                        "of the protocol, and whether it has TLS (--tls_ca); "
+                        "or wait longer with --wait_secs."
                     ) from error
                 if message not in shown:
                     print(
@@ -435,7 +442,13 @@ class RemoteModel(SignatureTranslator):
         if not target_language:  # the server knows whether tags are needed
             return lines
         source = "" if "-" in target_language else None
-        return list(map(languages.Tagger((), target_language, source), lines))
+        tagger = languages.Tagger((), target_language, source)
+        # A line may name both languages; which tags the model has, the server
+        # knows.
+        return [
+            line if languages.split_direction(line)[0][0] else tagger(line)
+            for line in lines
+        ]
 
     @abc.abstractmethod
     def run_once(
@@ -607,6 +620,8 @@ class GrpcModel(RemoteModel):
                     f"{self.server} does not speak gRPC but HTTP 1. Use its "
                     "port of gRPC, or --protocol=rest."
                 ) from error
+            if any(part in message for part in _TLS_REFUSALS):
+                raise self.server_error("no TLS", message) from error
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise ServerUnavailableError(message) from error
             raise self.server_error(code.name, message) from error

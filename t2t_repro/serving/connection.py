@@ -23,7 +23,9 @@ _SCHEMES = {
     "grpc": ("grpc", False, "", ""),
     "grpcs": ("grpc", True, "", ""),
 }
-_MODEL = re.compile("([^/]+?)(?:/versions/([0-9]{1,18})|/labels/([^/]+))?/?|")
+_MODEL = re.compile(
+    "([^/:?#]+)(?:/versions/([0-9]{1,18})|/labels/([^/:?#]+))?/?|"
+)
 DEFAULT_NAME = "t2t"
 # Options that name files.
 FILES = "token_file", "tls_ca", "tls_certificate", "tls_key"

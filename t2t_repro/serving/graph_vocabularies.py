@@ -18,9 +18,11 @@ from t2t_repro.text.sentence_piece import (
 from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# A tag of the target alone, with the groups of DIRECTED; also in RE2's syntax.
-_TAGGED = r"(?s)^\s*<()2([\pL\pN_]+)>(?:\s+(.*))?$"
-_BLANK = r"[\s\pZ]*"
+# Python's spaces in RE2's syntax.
+_SPACE = r"[\s\pZ\x0b\x1c-\x1f\x{85}]"
+# A tag of the target alone, with the groups of DIRECTED.
+_TAGGED = rf"(?s)^{_SPACE}*<()2([\pL\pN_]+)>(?:{_SPACE}+(.*))?$"
+_BLANK = f"{_SPACE}*"
 
 
 class GraphVocabulary(tf.Module):

@@ -148,7 +148,7 @@ def test_stop_answers_requests_in_flight(serve, gate):
     answered = threading.Semaphore(0)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         with (
-            serve() as server,
+            serve((0, 0, 0)) as server,
             gate.hold(lambda: server.predict({"instances": ["birds"]})) as held,
         ):
             asking = [pool.submit(ask_until_refused) for _ in range(8)]
@@ -157,6 +157,8 @@ def test_stop_answers_requests_in_flight(serve, gate):
             server.stop()  # while new connections arrive
             for one in asking:
                 one.result()
+            health = server.ask("GET", "/healthz", port=server.ports.health)
+            assert health[0].status == 503
             assert not held.done()
         status, answer = held.result()
     assert status == 200

@@ -68,6 +68,11 @@ def test_removed_version_is_replaced_by_older(toy_exports, tmp_path, embedded):
         assert answer["predictions"][0]["scores"] == -1.0
         (folder / "1").rename(tmp_path / "elsewhere too")
         assert server.predict(BODY)[0] == 200  # it stays in memory
+        shutil.copytree(toy_exports / "2", tmp_path / "of another model")
+        (tmp_path / "of another model").rename(folder / "1")
+        wait_for(
+            lambda: server.predict(BODY)[1]["predictions"][0]["scores"] == -2.0
+        )
 
 
 def test_failed_load_is_repeated_reported_and_given_up(

@@ -61,6 +61,7 @@ def test_url_names_protocol_server_model_and_version(url, address):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
+        ("http://h:1/v1/models/m:predict", "is not the URL of a model"),
         ("http://h:1/m", "is not the URL of a model at a server. Write it as"),
         ("grpc://h:1/m/versions/x", "/versions/NUMBER or /labels/LABEL"),
         ("grpc://h/m", "A server is HOST:PORT.* got 'h'"),

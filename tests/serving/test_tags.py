@@ -54,6 +54,8 @@ LINES = [
     "",
     "<2de>A",
     "A <2de> dog",
+    "\u3000<2fr>\xa0A\u2028<2de>\x0b\x1c\x85",
+    "\x1f\u2009",
 ]
 
 
@@ -111,5 +113,6 @@ def test_exported_model_of_one_direction_compares_languages():
 
 def test_remote_model_adds_any_tag_and_leaves_the_check_to_the_server():
     remote = client.connect("http://127.0.0.1:1")
-    assert remote.add_tags(["a"], "it") == ["<2it> a"]
+    lines = ["a", "<en2fr> b", "<2fr> c"]
+    assert remote.add_tags(lines, "it") == ["<2it> a", *lines[1:]]
     assert remote.add_tags(["a"], "") == ["a"]
