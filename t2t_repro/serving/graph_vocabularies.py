@@ -18,11 +18,11 @@ from t2t_repro.text.sentence_piece import (
 from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
-# Python's spaces in RE2's syntax.
-_SPACE = r"[\s\pZ\x0b\x1c-\x1f\x{85}]"
+# Python's spaces, in RE2's syntax.
+_SPACES = r"[\s\pZ\x0b\x1c-\x1f\x{85}]"
 # A tag of the target alone, with the groups of DIRECTED.
-_TAGGED = rf"(?s)^{_SPACE}*<()2([\pL\pN_]+)>(?:{_SPACE}+(.*))?$"
-_BLANK = f"{_SPACE}*"
+_TAGGED = rf"(?s)^{_SPACES}*<()2([\pL\pN_]+)>(?:{_SPACES}+(.*))?$"
+_BLANK = f"{_SPACES}*"
 
 
 class GraphVocabulary(tf.Module):

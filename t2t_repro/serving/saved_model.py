@@ -218,12 +218,19 @@ def load(folder: pathlib.Path) -> Any:
 
 
 def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
-    """Read the graph in a version's folder."""
-    saved = saved_model_pb2.SavedModel.FromString(
-        (folder / version_folders.GRAPH).read_bytes()
-    )
-    (graph,) = saved.meta_graphs
-    return graph
+    """Read the graph in a version's folder.
+
+    Raises:
+        UserError: there is none in the file.
+    """
+    path = folder / version_folders.GRAPH
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    if len(saved.meta_graphs) != 1:
+        raise errors.UserError(
+            f"{path} has {len(saved.meta_graphs)} graphs instead of one. "
+            "Export the model again."
+        )
+    return saved.meta_graphs[0]
 
 
 def num_weights(folder: pathlib.Path) -> int:
