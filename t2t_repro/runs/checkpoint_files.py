@@ -10,6 +10,7 @@ from t2t_repro.io import files, storage
 # Folders in the folder of a run.
 CHECKPOINTS = "checkpoints"
 AVERAGED = "averaged"
+MAX_KEPT = 20  # last checkpoints that the trainer keeps by default
 
 
 def run_of(path: pathlib.Path) -> pathlib.Path:

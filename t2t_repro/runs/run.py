@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import itertools
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -217,12 +216,8 @@ class Run:
         saved, first = self.saved_checkpoints(), 0
         options = self.settings.get("options", {})
         if options.get("keep_best_checkpoints"):
-            distance = options.get("save_checkpoints_steps")
-            distance = distance or self.hparams.save_checkpoints_steps
-            steps = itertools.pairwise(map(checkpoint_files.step_of, saved))
-            for index, (step, following) in enumerate(steps, 1):
-                if following - step > distance:  # one was removed between them
-                    first = index
+            kept = options.get("keep_checkpoint_max")
+            first = max(len(saved) - (kept or checkpoint_files.MAX_KEPT), 0)
         paths = saved[first:][-wanted:]
         older = f" after {first} older ones that are the best" if first else ""
         found = f"{self.checkpoints_folder} has {len(paths)} checkpoints{older}"

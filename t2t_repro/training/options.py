@@ -9,7 +9,7 @@ from t2t_repro import errors, hparam
 from t2t_repro.io import fields
 from t2t_repro.io.fields import at_least, one_of, setting
 from t2t_repro.metrics.metric import Suite
-from t2t_repro.runs import history
+from t2t_repro.runs import checkpoint_files, history
 
 if TYPE_CHECKING:
     from t2t_repro.data.batch_plan import Plan
@@ -61,7 +61,9 @@ class Options(fields.Settings):
         help="Seconds between checkpoints, instead of steps.",
     )
     keep_checkpoint_max: int = setting(
-        at_least(1), default=20, help="Number of the last checkpoints to keep."
+        at_least(1),
+        default=checkpoint_files.MAX_KEPT,
+        help="Number of the last checkpoints to keep.",
     )
     keep_best_checkpoints: int | None = setting(
         at_least(0),

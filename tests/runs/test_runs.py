@@ -291,9 +291,9 @@ def test_short_training_averages_the_checkpoints_that_it_has(validated, capsys):
 @pytest.mark.parametrize(
     ("options", "last"),
     [
-        ({"keep_best_checkpoints": 1, "save_checkpoints_steps": 1}, [3, 4, 5]),
-        ({"keep_best_checkpoints": 1, "save_checkpoints_steps": 2}, None),
-        ({"save_checkpoints_steps": 1}, None),
+        ({"keep_best_checkpoints": 1, "keep_checkpoint_max": 3}, [3, 4, 5]),
+        ({"keep_best_checkpoints": 1}, None),  # at most 20
+        ({"keep_checkpoint_max": 3}, None),
     ],
 )
 def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
