@@ -269,9 +269,8 @@ class CombinedRule(Rule):
     ) -> tf.Tensor:
         out: list[tf.Tensor] = []
         for rule, rule_state in self._pairs(state):
-            if (
-                rule.needs_beams and out
-            ):  # greedy, it asks what the others leave
+            # In greedy search, require asks what the others leave.
+            if rule.needs_beams and out:
                 logits = _without(logits, out)
             if self.needs_beams:
                 out += rule.excluded(step, rule_state)

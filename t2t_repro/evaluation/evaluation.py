@@ -344,7 +344,10 @@ def _best_texts(translator, sources, hparams, side):
 
 
 def _of_references(run, name, test_set):
-    """Return those stored scores that do not depend on translations."""
+    """Return those stored scores that do not depend on translations.
+
+    A note says whether the stored ones are of other text.
+    """
     try:
         stored = run.stored_scores().get(name, {})
     except errors.UserError:  # a damaged file, which is replaced

@@ -119,10 +119,9 @@ def message(
             "inputs long_inputs='split' translates their parts."
         )
     return (
-        f"{what} have an empty "
-        f"translation {listed}. All other lines are translated. "
-        "--decode_hparams=max_input_length=… allows longer ones, and without "
-        "side inputs long_inputs=split translates their parts."
+        f"{what} have an empty translation {listed}. All other lines are "
+        "translated. --decode_hparams=max_input_length=… allows longer ones, "
+        "and without side inputs long_inputs=split translates their parts."
     )
 
 

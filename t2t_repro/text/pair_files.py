@@ -111,10 +111,12 @@ def _named_places(path, cells, names, are_given):
     """Return the places of the columns in a header; []: there is none."""
     if all(map(str.isdecimal, names)):
         return []
-    codes, names = list(map(_code, cells)), list(map(_code, names))
-    found = [name for name in names if name in codes]
+    columns = cells
+    if not set(names) <= set(cells):  # perhaps in other letters, as EN
+        columns, names = (list(map(_code, each)) for each in (cells, names))
+    found = [name for name in names if name in columns]
     if len(found) == len(names):
-        return [codes.index(name) for name in names]
+        return [columns.index(name) for name in names]
     if found and not are_given:
         raise errors.UserError(
             f"{path}, line 1, has the column {found[0]} of "
