@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import math
 import types
 
 import numpy as np
@@ -101,23 +100,14 @@ def test_convention_is_the_metric_to_compare_with_the_paper(name, score):
     assert table_rows.convention(build_problem(name, {})) == score
 
 
-@pytest.fixture
-def values(monkeypatch):
-    """Return the values of the flags, for tests to change."""
+def test_tuned_rows_have_best_hparams_of_their_set_or_base(
+    monkeypatch, tmp_path
+):
+    path = tmp_path / "hparam_search.json"
     values = types.SimpleNamespace(
-        hparams_set=None,
-        hparams="",
-        divide_widths=1,
-        divide_layers=1,
-        rows=[],
-        tuned=None,
+        hparams_set=None, hparams="", divide_widths=1, divide_layers=1, rows=[]
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)
-    return values
-
-
-def test_tuned_rows_have_best_hparams_of_their_set_or_base(values, tmp_path):
-    path = tmp_path / "hparam_search.json"
     best = {
         "table3_base": {
             "learning_rate_constant": 0.5,
@@ -199,27 +189,6 @@ def test_systems_have_as_many_flops_as_the_transformer():
     assert steps == {"transformer": 200, "gnmt": 300, "moe": 1}
 
 
-@pytest.mark.parametrize(
-    ("optimum", "grid"),
-    [
-        (0.3, [0.1, 0.3, 0.9]),
-        (0.03, [0.0111, 0.0333, 0.1, 0.3, 0.9]),
-        (3.0, [0.1, 0.3, 0.9, 2.7, 8.1]),
-        (1e9, [0.1, 0.3, 0.9, 2.7, 8.1, 24.3]),  # no more than three
-    ],
-)
-def test_grid_grows_until_its_best_rate_is_inside(optimum, grid):
-    rates = [0.1, 0.3, 0.9]
-    table2_rivals.search_inside(
-        rates,
-        lambda grid: min(grid, key=lambda rate: abs(math.log(rate / optimum))),
-    )
-    assert rates == pytest.approx(grid)
-
-
-OWN_SETS = {name: rows.Variant(name) for name in ("base", "big")}
-
-
 @pytest.mark.slow
 def test_tuned_row_of_table_3_from_raw_text_to_the_table(tmp_path):
     words = "one two three four five six seven".split()
@@ -265,29 +234,3 @@ def test_tuned_row_of_table_3_from_raw_text_to_the_table(tmp_path):
     assert str(tmp_path) not in row["command"]
     assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
     assert "| base |  | " in (results / "table.md").read_text("utf-8")
-
-
-def test_variants_of_one_set_have_their_own_hparams(values):
-    changed = {"batching": "bucketed"}
-    variants = {
-        "same": rows.Variant(""),
-        "other": rows.Variant("", changed),
-    }
-    values.hparams = "train_steps=10,save_checkpoints_steps=2"
-    with pytest.raises(errors.UserError, match="--hparams_set="):
-        table_rows.table(variants, "same")
-    values.hparams_set = "tiny"
-    with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
-        table_rows.table(OWN_SETS, "base")
-    same, other = table_rows.table(variants, "same").variants.values()
-    assert same.changes == {"train_steps": 10, "save_checkpoints_steps": 2}
-    assert other.changes == same.changes | changed
-
-
-def test_independent_rows_have_the_hparams_of_the_flags(values):
-    """big has another dropout than base; of a table, it would keep it."""
-    values.hparams = "layer_prepostprocess_dropout=0.2"
-    base, big = table_rows.table(OWN_SETS, "base").variants.values()
-    assert base.changes and not big.changes
-    table = table_rows.table(OWN_SETS, "base", independent=True)
-    assert table.variants["big"].changes == base.changes
