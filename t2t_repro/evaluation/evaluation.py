@@ -531,25 +531,28 @@ def open_scored(
     Raises:
         UserError: the folder has another text than the scores.
     """
-    split, _, ends = name.partition(".")
+    split, _, directions = name.partition(".")
     if split not in manifest.require(folder)["splits"]:
         return None
     whole = open_split(run.problem, folder, split)
     pairs = {("", "")}
     for direction in whole.directions:
         source, target = direction.split("-")
-        pairs |= {(target, ""), (target, source)}
-    for target, source in pairs:
-        if "-".join(filter(None, (source, target))) != ends:
-            continue
+        pairs |= {("", source), (target, ""), (target, source)}
+    for target, source in sorted(pairs, reverse=True):
         part = whole.toward(target, source)
+        # Earlier versions had no "-" after a source alone, and did not say of
+        # which text scores are.
+        if name not in (part.name, part.name.rstrip("-")):
+            continue
         checksum = files.json_checksum(part.texts)
-        # Scores of earlier versions do not say of which text they are.
-        if part.name == name and stored.get(TEXT_SHA256, checksum) == checksum:
+        if stored.get(TEXT_SHA256, checksum) == checksum:
             return part
+    languages = " for the same languages" if directions else ""
     raise errors.UserError(
         f"{run.translations_file(name)} has translations of another text than "
-        f"the {split} split in {folder}. Run evaluate --split={split} again."
+        f"the {split} split in {folder}. Run evaluate --split={split} again"
+        f"{languages}."
     )
 
 

@@ -215,7 +215,8 @@ class Versions:
         if error := self._statuses[version].error:
             raise errors.UserError(
                 f"Cannot load {self._folder / str(version)}: "
-                f"{error.rstrip('.')}. Export it again, or remove that folder."
+                f"{error.rstrip('.')}. Without that folder, the version before "
+                "it is served."
             )
 
     def start_watching(self, poll_secs: float) -> None:
@@ -382,12 +383,18 @@ class Versions:
         return self._model
 
     async def _load(self, version):
-        """Load a version and put it into service; store an error instead."""
+        """Load a version and put it into service; store an error instead.
+
+        If it is in service, with other files, it stays so until it is loaded.
+        """
         folder = self._folder / str(version)
         before = self._statuses.get(version)
         present = await _in_thread(_files_of, folder)
         recovers = self._model is not None and version == self._model.version
-        self._statuses[version] = Status(State.LOADING, files=present)
+        state = State.LOADING
+        if recovers and self.is_answering():
+            state = State.AVAILABLE
+        self._statuses[version] = Status(state, files=present)
         loop = asyncio.get_running_loop()
         try:
             model = await LoadedVersion.load(
@@ -404,11 +411,14 @@ class Versions:
             same = before and before.files == present
             attempts = before.attempts + 1 if same else 1
             next_attempt = loop.time() + self._retries.interval_secs
-            self._statuses[version] = Status(
-                State.END, str(error), present, attempts, next_attempt
-            )
-            self._metrics.version_loads.labels("failed").inc()
             left = self._retries.max_count + 1 - attempts
+            if recovers and self.is_answering():
+                left = 0
+            else:
+                self._statuses[version] = Status(
+                    State.END, str(error), present, attempts, next_attempt
+                )
+            self._metrics.version_loads.labels("failed").inc()
             LOGGER.error(
                 "Cannot load %s: %s. %s",
                 folder,

@@ -48,6 +48,8 @@ class TestSet(NamedTuple):
     def toward(self, target: str, source: str = "") -> "TestSet":
         """Return the directions between two languages; "": any language.
 
+        Those of "test" have the name test.en-de, test.de or test.en-.
+
         Raises:
             UserError: there is no such direction.
         """
@@ -59,7 +61,7 @@ class TestSet(NamedTuple):
         ]
         if len(chosen) == len(self.directions):
             return self
-        languages = "-".join(filter(None, (source, target)))
+        languages = f"{source}-{target}" if source else target
         if not chosen:
             raise errors.UserError(
                 f"The split {self.name} has no direction with {languages}; it "

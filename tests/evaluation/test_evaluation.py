@@ -153,11 +153,14 @@ def test_stored_scores_belong_to_their_text_and_directions(run, monkeypatch):
     whole = _many()[1]
     monkeypatch.setattr(manifest, "require", lambda _: {"splits": ["test"]})
     monkeypatch.setattr(evaluation, "open_split", lambda *_: whole)
-    for part in (whole, whole.toward("de"), whole.toward("en", "de")):
+    chosen = ("", ""), ("de", ""), ("en", "de"), ("", "en")
+    for part in (whole.toward(*languages) for languages in chosen):
         stored = {"text_sha256": files.json_checksum(part.texts)}
         for known in (stored, {}):  # those of earlier versions
             found = evaluation.open_scored(run, None, part.name, known)
             assert found == part
+        name = part.name.rstrip("-")  # of an earlier version
+        assert evaluation.open_scored(run, None, name, stored) == part
     assert evaluation.open_scored(run, None, "files/my.en", {}) is None
     with pytest.raises(errors.UserError, match="another text.*split=test"):
         evaluation.open_scored(run, None, "test", {"text_sha256": "of before"})

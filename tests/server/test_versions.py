@@ -68,6 +68,15 @@ def test_removed_version_is_replaced_by_older(toy_exports, tmp_path, embedded):
         assert answer["predictions"][0]["scores"] == -1.0
         (folder / "1").rename(tmp_path / "elsewhere too")
         assert server.predict(BODY)[0] == 200  # it stays in memory
+        (tmp_path / "elsewhere too").rename(folder / "1")
+        graph = folder / "1" / "saved_model.pb"
+        (tmp_path / "graph").write_bytes(graph.read_bytes()[:99])
+        (tmp_path / "graph").rename(graph)
+        failed = 't2t_version_loads_total{outcome="failed"}'
+        wait_for(lambda: server.metric(failed))
+        assert states(server) == {1: "AVAILABLE"}
+        assert server.predict(BODY)[0] == 200
+        shutil.rmtree(folder / "1")
         shutil.copytree(toy_exports / "2", tmp_path / "of another model")
         (tmp_path / "of another model").rename(folder / "1")
         wait_for(

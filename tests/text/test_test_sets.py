@@ -80,5 +80,6 @@ def test_directions_are_parts_of_a_test_set():
     assert german.toward("de") is german
     assert many.toward("en", "de").name == "test.de-en"
     assert many.toward("", "fr").sources == ["d"]
+    assert many.toward("", "en").name == "test.en-"  # test.en is into English
     with pytest.raises(errors.UserError, match="no direction with fr-en"):
         many.toward("en", "fr")
