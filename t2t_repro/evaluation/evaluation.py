@@ -543,7 +543,7 @@ def open_scored(
         part = whole.toward(target, source)
         # Earlier versions had no "-" after a source alone, and did not say of
         # which text scores are.
-        if name not in (part.name, part.name.rstrip("-")):
+        if name not in (part.name, str(part.name).rstrip("-")):
             continue
         checksum = files.json_checksum(part.texts)
         if stored.get(TEXT_SHA256, checksum) == checksum:

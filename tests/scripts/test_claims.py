@@ -1,12 +1,10 @@
 """Tests of the claims: their list, verdicts from stored rows, and the page."""
 
-import dataclasses
 import math
 
 import pytest
 
-from scripts.paper import claim_counts, claim_rows, claims, table1
-from t2t_repro import registry
+from scripts.paper import claim_counts, claims, table1
 from t2t_repro.io import files
 
 _, EXPERIMENTS = claims.read_list()
@@ -104,20 +102,6 @@ def test_order_of_rows_is_judged_when_enough_rows_are_there(tmp_path):
     a_h1 = f"{100 * math.log(5.29 / 4.92):+.1f}"
     assert f"| a_h1 | {a_h1} | {a_h1} |" in page
     assert "to 1.00. Of random orders of as many rows, 0.0%" in page
-
-
-def test_trainings_of_claims_are_those_that_the_list_names():
-    listed = {
-        name
-        for experiment in EXPERIMENTS
-        if experiment.results in ("variants", "overfitting")
-        for claim in experiment.claims
-        for name in (claim.row, claim.base)
-    }
-    assert listed == claim_rows.VARIANTS.keys()
-    base = registry.build_hparams("table3_base")
-    for changes in claim_rows.VARIANTS.values():
-        dataclasses.replace(base, **changes)
 
 
 def test_path_length_is_the_number_of_layers_to_the_other_end():
