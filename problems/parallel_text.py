@@ -1,7 +1,6 @@
 """Problems of a user's own aligned files, without Python code."""
 
 import functools
-import itertools
 import pathlib
 import re
 from collections.abc import Iterator
@@ -23,9 +22,9 @@ from t2t_repro.text.languages import (
 )
 from t2t_repro.text.parallel_files import (
     DESCRIPTION,
-    SUFFIXES,
     Pair,
     RawFile,
+    existing,
     find,
     locate,
     read_lines,
@@ -282,8 +281,7 @@ class ParallelTextMany(ManyToMany):
         stems = f"{split}.{a}-{b}", f"{split}.{b}-{a}", split
         for stem in stems:
             names = f"{stem}.{a}", f"{stem}.{b}"
-            found = itertools.product(names, SUFFIXES)
-            if any((folder / "".join(parts)).is_file() for parts in found):
+            if any(existing(name, folder) for name in names):
                 return find(names[0], folder), find(names[1], folder)
         raise errors.UserError(
             f"--raw_dir={folder} has no text of {a}-{b}: none of "

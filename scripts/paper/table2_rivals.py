@@ -237,7 +237,11 @@ def equal_steps(flops: dict, transformer_steps: int) -> dict[str, int]:
 
 
 def step_flops(job) -> dict[str, float]:
-    """Return {system: FLOPs of a step of batch_tokens}; the data must exist."""
+    """Return {system: FLOPs of a step of batch_tokens}; the data must exist.
+
+    running.step_flops() counts the text of a batch plan. The stored rows have
+    the steps of this count, and others would not be theirs.
+    """
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
     sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
     found = {}

@@ -171,7 +171,7 @@ class Require(rules.Rule):
         no_phrase = _need_of(state._replace(begun=tf.zeros_like(state.begun)))
         others_out = is_bound & (no_phrase > left)
         out = is_bound[..., None] & (after > left[..., None])
-        if logits.shape[1] == 1 or step.sentences.settings:
+        if rules.may_be_greedy(logits, step):
             # Greedy search goes on with a phrase where it would end.
             ends = is_bound & (_beams(step) == 1)
             ends &= tf.argmax(logits, -1, tf.int32) == EOS

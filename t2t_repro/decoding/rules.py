@@ -272,7 +272,7 @@ class CombinedRule(Rule):
             # In greedy search, require asks what the others leave.
             if rule.needs_beams and out:
                 logits = _without(logits, out)
-            if self.needs_beams:
+            if self.needs_beams and may_be_greedy(logits, step):
                 out += rule.excluded(step, rule_state)
             found = rule.score(logits, step, rule_state)
             shape = getattr(found, "shape", None)
@@ -329,6 +329,11 @@ class CombinedRule(Rule):
     ) -> Iterator:
         for rule, rule_state in self._pairs(state):
             yield getattr(rule, method)(step, rule_state, *others)
+
+
+def may_be_greedy(logits: tf.Tensor, step: SearchStep) -> bool:
+    """Return whether a sentence of logits [B, W, V] may have a single beam."""
+    return logits.shape[1] == 1 or bool(step.sentences.settings)
 
 
 def _without(logits, excluded):

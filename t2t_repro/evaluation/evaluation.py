@@ -539,20 +539,22 @@ def open_scored(
     for direction in whole.directions:
         source, target = direction.split("-")
         pairs |= {("", source), (target, ""), (target, source)}
-    for target, source in sorted(pairs, reverse=True):
-        part = whole.toward(target, source)
-        # Earlier versions had no "-" after a source alone, and did not say of
-        # which text scores are.
-        if name not in (part.name, str(part.name).rstrip("-")):
+    source, _, target = directions.rpartition("-")
+    # Earlier versions had no "-" after a source alone, and did not say of which
+    # text scores are.
+    for chosen in (target, source), ("", directions):
+        if chosen not in pairs:
             continue
+        part = whole.toward(*chosen)
         checksum = files.json_checksum(part.texts)
-        if stored.get(TEXT_SHA256, checksum) == checksum:
+        is_named = part.name in (name, f"{name}-")
+        if is_named and stored.get(TEXT_SHA256, checksum) == checksum:
             return part
-    languages = " for the same languages" if directions else ""
+    of_same = " for the same languages" if directions else ""
     raise errors.UserError(
         f"{run.translations_file(name)} has translations of another text than "
         f"the {split} split in {folder}. Run evaluate --split={split} again"
-        f"{languages}."
+        f"{of_same}."
     )
 
 

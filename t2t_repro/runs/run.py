@@ -216,8 +216,8 @@ class Run:
         saved, first = self.saved_checkpoints(), 0
         options = self.settings.get("options", {})
         if options.get("keep_best_checkpoints"):
-            kept = options.get("keep_checkpoint_max")
-            first = max(len(saved) - (kept or checkpoint_files.MAX_KEPT), 0)
+            kept = options.get("keep_checkpoint_max", checkpoint_files.MAX_KEPT)
+            first = max(len(saved) - kept, 0)
         paths = saved[first:][-wanted:]
         older = f" after {first} older ones that are the best" if first else ""
         found = f"{self.checkpoints_folder} has {len(paths)} checkpoints{older}"

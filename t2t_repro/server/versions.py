@@ -215,8 +215,8 @@ class Versions:
         if error := self._statuses[version].error:
             raise errors.UserError(
                 f"Cannot load {self._folder / str(version)}: "
-                f"{error.rstrip('.')}. Without that folder, the version before "
-                "it is served."
+                f"{error.rstrip('.')}. To serve an older version, remove that "
+                "folder."
             )
 
     def start_watching(self, poll_secs: float) -> None:
@@ -250,9 +250,8 @@ class Versions:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             for version in present[-1:]:
-                is_other = version != current or await self._has_changed(
-                    version
-                )
+                is_other = version != current
+                is_other = is_other or await self._has_changed(version)
                 if is_other and await self._may_load(version):
                     await self._load(version)
 
@@ -408,13 +407,12 @@ class Versions:
             is_lost = isinstance(error, version_process.ForkServerEndedError)
             if is_lost and not self.is_answering():
                 raise
-            same = before and before.files == present
-            attempts = before.attempts + 1 if same else 1
-            next_attempt = loop.time() + self._retries.interval_secs
-            left = self._retries.max_count + 1 - attempts
-            if recovers and self.is_answering():
-                left = 0
-            else:
+            left = 0
+            if not (recovers and self.is_answering()):
+                same = before and before.files == present
+                attempts = before.attempts + 1 if same else 1
+                left = self._retries.max_count + 1 - attempts
+                next_attempt = loop.time() + self._retries.interval_secs
                 self._statuses[version] = Status(
                     State.END, str(error), present, attempts, next_attempt
                 )

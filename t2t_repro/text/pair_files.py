@@ -47,12 +47,7 @@ class PairFile:
     columns: str = ""  # "source:target": other names; of TSV also 1:2
 
     def __post_init__(self) -> None:
-        suffix = pathlib.Path(self.path).suffix
-        if suffix in parallel_files.UNKNOWN_FORMATS:
-            raise errors.UserError(
-                f"{self.path} must be a plain file, .gz or .zst; got {suffix}. "
-                "Extract the text first."
-            )
+        parallel_files.require_readable_format(pathlib.Path(self.path))
         if self._kind not in _READERS:
             raise errors.UserError(
                 f"The format of {self.path} must be {', '.join(_READERS)}; got "

@@ -32,7 +32,7 @@ Pair = tuple[str, str]
 SIDES = ("inputs", "targets")
 ALIGNMENTS = "alignments"
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
-UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
+_UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 _TIMEOUT_SECONDS = 60  # of a server
 
 DESCRIPTION = "archive.json"
@@ -75,15 +75,27 @@ def find(name: str, folder: pathlib.Path) -> pathlib.Path:
             f"--raw_dir={storage.url_of(folder) or folder} is not a folder. "
             "Name the folder of the files with text."
         )
-    for suffix in SUFFIXES:
-        path = folder / (name + suffix)
-        if path.is_file():
-            return path
+    if path := existing(name, folder):
+        return path
     raise errors.UserError(
         f"--raw_dir={storage.url_of(folder) or folder} has neither {name} nor "
         f"{name}.gz or {name}.zst. Put the file there.",
         see="no-download",
     )
+
+
+def existing(name: str, folder: pathlib.Path) -> pathlib.Path | None:
+    """Return the path of a file, plain or compressed; None: there is none."""
+    paths = (folder / (name + suffix) for suffix in SUFFIXES)
+    return next(filter(pathlib.Path.is_file, paths), None)
+
+
+def require_readable_format(path: pathlib.Path) -> None:
+    """Raise a UserError if a file is an archive or compressed otherwise."""
+    if path.suffix in _UNKNOWN_FORMATS:
+        raise errors.UserError(
+            f"{path} must be plain text, .gz or .zst. Extract the text first."
+        )
 
 
 def _open_zst(path, mode):
@@ -121,10 +133,7 @@ def open_raw(path: pathlib.Path | str) -> Iterator[BinaryIO]:
         if path.is_char_device():
             kind = "is a terminal or another device"
         raise errors.UserError(f"There is no file {path}: it {kind}.")
-    if path.suffix in UNKNOWN_FORMATS:
-        raise errors.UserError(
-            f"{path} must be plain text, .gz or .zst. Extract the text first."
-        )
+    require_readable_format(path)
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
         if open_file is not open and path.is_file() and not path.stat().st_size:
@@ -306,7 +315,7 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             _extract(archive, file.member, path)
         return path
     # Not the name in the URL, which two files may share.
-    if UNKNOWN_FORMATS & {*url_path.suffixes}:
+    if _UNKNOWN_FORMATS & {*url_path.suffixes}:
         raise errors.UserError(
             f"{file.url} must be a plain file, .gz or .zst. Extract the "
             "text yourself, and name its folder with --raw_dir.",

@@ -141,6 +141,7 @@ def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     start(tmp_path, SETTINGS | listed)
     shown = table_rows(tmp_path)[1][-1].split(", ")
     assert shown[0] == "test: bleu 30.00 of averaged/ckpt-9"
+    assert shown[1] == "validation: bleu 20.00 of checkpoints/ckpt-9"
 
 
 def test_scores_of_directions_join_those_of_other_metrics(tmp_path):

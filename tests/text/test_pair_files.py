@@ -79,7 +79,7 @@ def test_pairs_of_each_format(tmp_path, name, text, columns, expected):
         ("a.tmx", TMX, ("en", "it"), f"no unit.*{FOUND}\\."),
         ("a.tmx", "<tu><seg>" + "<hi>" * 9_999, (), "not XML: no element"),
         ("a.tmx", ATTACK, (), "amplification factor"),
-        ("a.tsv.bz2", "", (), "must be a plain file, .*; got .bz2. Extract"),
+        ("a.tsv.bz2", "", (), "a.tsv.bz2 must be plain text, .gz or .*Extract"),
         ("a.txt", "", (), "format of .*a.txt must be tsv, jsonl.*got 'txt'"),
     ],
 )

@@ -67,6 +67,7 @@ def test_origin_of_imported_weights_follows_their_training(tmp_path):
     files.write_json(tmp_path / "run" / "run.json", {"hparams": {}} | origin)
     assert job._origin(start, None) == origin
     assert job._origin("removed", {"seed": 2} | origin) == origin
+    assert job._origin(None, None) == {}
     with pytest.raises(errors.UserError, match="must be a checkpoint; got ''"):
         Options(warm_start_from="")
 
