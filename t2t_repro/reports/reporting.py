@@ -20,7 +20,7 @@ from t2t_repro.metrics.metric import ModelMetric, Suite
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
-from t2t_repro.text import long_lines
+from t2t_repro.text import long_lines, test_sets
 
 with errors.needed("report", "The report"):
     from t2t_repro.models import seq2seq
@@ -60,7 +60,7 @@ def write(
     """Write a page of runs side by side to the folder of the first.
 
     Raises:
-        UserError: a run is given twice, or its translations are of other data.
+        UserError: a run is given twice, or a sentence cannot be translated.
     """
     folders = [run.output_dir for run in opened]
     if len(set(folders)) < len(folders):
@@ -184,17 +184,21 @@ def _cost(run, data, read, options):
 
 
 def _samples(run, data, name, stored):
-    """Return samples of stored translations; None if they are of no split."""
-    translations = run.read_translations(name, stored)
-    text = evaluation.open_scored(run, data, name, stored)
-    if text is None:
+    """Return samples of stored translations.
+
+    None: they are of no split; or they or its text have changed since, of which
+    a note is printed.
+    """
+    try:
+        translations = run.read_translations(name, stored)
+        text = evaluation.open_scored(run, data, name, stored)
+        if text is None:
+            return None
+        test_sets.require_same_counts(translations, *text.references)
+    except errors.UserError as error:
+        print(f"The report has no samples of {name}. {error}", file=sys.stderr)
         return None
     (references,) = text.references
-    if len(translations) != len(references):
-        raise errors.UserError(
-            f"{run.translations_file(name)} has {len(translations):,} lines "
-            f"for {len(references):,} of its text. Run evaluate again."
-        )
     suite = run.problem.suite
     found = {*evaluation.suites(text, suite).values()}
     if len(found) == 1:  # one language of targets
