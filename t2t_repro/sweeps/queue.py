@@ -46,11 +46,12 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         if terminated.is_set():
             return
         print(f"{name}: started.")
-        has_worked = True
+        has_worked, how = True, "ended"
         try:
             has_worked = tasks[name]() is not False
         except errors.UserError as error:
             failed[name] = error
+            how = "stopped" if terminated.is_set() else "failed"
         with lock:
             ended += 1
             worked += has_worked
@@ -59,7 +60,7 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
                 seconds = (time.monotonic() - began) / worked * left
                 estimate = f", about {seconds / 60:.0f} min left"
             print(
-                f"{name}: ended. {ended} of {len(tasks)} have ended{estimate}."
+                f"{name}: {how}. {ended} of {len(tasks)} have ended{estimate}."
             )
 
     with (

@@ -21,7 +21,7 @@ def test_two_processes_run_two_tasks_at_once(capsys):
     assert "2 of 2 have ended, about 0 min left." in capsys.readouterr().out
 
 
-def test_failed_task_is_named_after_the_others_have_run():
+def test_failed_task_is_named_after_the_others_have_run(capsys):
     done = []
 
     def fail():
@@ -30,6 +30,7 @@ def test_failed_task_is_named_after_the_others_have_run():
     with pytest.raises(errors.UserError, match="1 of 2 failed: one: The data"):
         run({"one": fail, "two": lambda: done.append(2)}, 1)
     assert done == [2]
+    assert "one: failed. 1 of 2 have ended" in capsys.readouterr().out
 
 
 def test_time_left_is_computed_from_tasks_that_have_ended(monkeypatch, capsys):
