@@ -38,20 +38,23 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         UserError: tasks failed; names each with its error.
     """
     failed: dict[str, errors.UserError] = {}
-    terminated, lock = threading.Event(), threading.Lock()
+    stopped, lock = threading.Event(), threading.Lock()
     began, ended, worked = time.monotonic(), 0, 0
 
     def run_one(name):
         nonlocal ended, worked
-        if terminated.is_set():
+        if stopped.is_set():
             return
         print(f"{name}: started.")
         has_worked, how = True, "ended"
         try:
             has_worked = tasks[name]() is not False
         except errors.UserError as error:
+            if stopped.is_set():
+                print(f"{name}: stopped.")
+                return
             failed[name] = error
-            how = "stopped" if terminated.is_set() else "failed"
+            how = "failed"
         with lock:
             ended += 1
             worked += has_worked
@@ -64,15 +67,16 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
             )
 
     with (
-        _passing_sigterm(terminated),
+        _passing_sigterm(stopped),
         concurrent.futures.ThreadPoolExecutor(processes) as pool,
     ):
         try:
             list(pool.map(run_one, tasks))
         except BaseException:  # Ctrl-C, or a defect of a task
+            stopped.set()
             pool.shutdown(cancel_futures=True)
             raise
-    if terminated.is_set():
+    if stopped.is_set():
         raise KeyboardInterrupt
     if failed:
         raise errors.UserError(
@@ -82,11 +86,11 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
 
 
 @contextlib.contextmanager
-def _passing_sigterm(terminated):
+def _passing_sigterm(stopped):
     """Set an event at SIGTERM, and pass the signal to the processes."""
 
     def terminate(*_):
-        terminated.set()
+        stopped.set()
         for started in tuple(_running):
             started.terminate()
 
