@@ -50,26 +50,45 @@ def fixed(
     lengths: Mapping[str, np.ndarray], pairs: np.ndarray, hparams: HParams
 ) -> Cuts:
     """Cut pairs [N], in random order, into the batches of fixed buckets."""
-    max_length = hparams.max_length
     longest = np.maximum(lengths["inputs"][pairs], lengths["targets"][pairs])
     # Longest first, equals in random order. numpy sorts 16-bit integers by
     # radix, in linear time.
+    max_length = hparams.max_length
     missing = (max_length - longest).astype(np.min_scalar_type(max_length))
     by_length = np.argsort(missing, kind="stable")
     order, sorted_lengths = pairs[by_length], longest[by_length]
     sizes = _sizes(sorted_lengths, lengths["targets"][order], hparams)
-    starts, cut = fill(sorted_lengths, sizes, hparams.batch_tokens, max_length)
-    shapes = {}
-    for rows, length in dict.fromkeys(cut):
-        inputs = targets = length
+    boundaries = _boundaries(max_length)
+    total = len(order)
+    starts: list[int] = [0]
+    shapes: list[Shape] = []
+    first = 0
+    for lower, upper in zip(
+        reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
+    ):
+        # Pairs longer than `lower`, without those that a longer bucket took.
+        end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
+        if end == first:
+            continue
+        rows = round_rows(hparams.batch_tokens / sizes[first:end].mean())
+        if end < total:
+            count = -(-(end - first) // rows)
+            end = min(total, first + count * rows)
+            cuts = list(range(first + rows, end, rows)) + [end]
+        if end == total:
+            count = max(1, round((end - first) / rows))
+            cuts = np.linspace(first, end, count + 1).astype(int)[1:].tolist()
+            largest = int(np.diff([first] + cuts).max())
+            rows = ROW_MULTIPLE * -(-largest // ROW_MULTIPLE)
+        inputs = targets = upper
         if hparams.separate_row_lengths:
-            first = cut.index((rows, length))
-            last = first + cut.count((rows, length))
-            span = order[starts[first] : starts[last]]
+            span = order[first:end]
             most = [lengths[side][span].max() for side in corpus.SIDES]
             inputs, targets = _padded(most, max_length).tolist()
-        shapes[rows, length] = Shape(rows, length, (inputs, targets))
-    return order, starts, [shapes[batch] for batch in cut]
+        shapes += [Shape(rows, upper, (inputs, targets))] * len(cuts)
+        starts += cuts
+        first = end
+    return order, np.asarray(starts, np.int64), shapes
 
 
 def _boundaries(max_length):
@@ -86,7 +105,7 @@ def _padded(lengths, max_length):
 
 
 def _sizes(sorted_lengths, targets, hparams):
-    """Return the tokens that each pair [N] counts as."""
+    """Return the tokens that each pair [N], longest first, counts as."""
     if hparams.batch_unit == "real_tokens":
         return targets
     boundaries = np.array(_boundaries(hparams.max_length))
@@ -96,51 +115,6 @@ def _sizes(sorted_lengths, targets, hparams):
     longest = np.zeros(len(boundaries), int)  # target of each bucket
     np.maximum.at(longest, buckets, targets)
     return _padded(longest, hparams.max_length)[buckets]
-
-
-def fill(
-    sorted_lengths: np.ndarray,
-    sizes: np.ndarray,
-    batch_tokens: int,
-    max_length: int,
-) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Cut pairs, longest first, into batches of one bucket each.
-
-    Args:
-        sorted_lengths: [N], length of the longer side of each pair, descending.
-        sizes: [N], tokens that each pair counts as.
-        batch_tokens: mean sum of the sizes of a batch.
-        max_length: upper boundary of the last bucket.
-
-    Returns:
-        [batches + 1] starts, and [(rows, row length)] of each batch.
-    """
-    boundaries = _boundaries(max_length)
-    total = len(sorted_lengths)
-    starts: list[int] = [0]
-    shapes: list[tuple[int, int]] = []
-    first = 0
-    for lower, upper in zip(
-        reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
-    ):
-        # Pairs longer than `lower`, without those that a longer bucket took.
-        end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
-        if end == first:
-            continue
-        rows = round_rows(batch_tokens / sizes[first:end].mean())
-        if end < total:
-            count = -(-(end - first) // rows)
-            end = min(total, first + count * rows)
-            cuts = list(range(first + rows, end, rows)) + [end]
-        if end == total:
-            count = max(1, round((end - first) / rows))
-            cuts = np.linspace(first, end, count + 1).astype(int)[1:].tolist()
-            largest = int(np.diff([first] + cuts).max())
-            rows = ROW_MULTIPLE * -(-largest // ROW_MULTIPLE)
-        shapes += [(rows, upper)] * len(cuts)
-        starts += cuts
-        first = end
-    return np.asarray(starts, np.int64), shapes
 
 
 # Fitted buckets: the plane of both lengths is cut as a decision tree cuts its
