@@ -76,9 +76,9 @@ def _encode(vocabulary, lines):
     return rows
 
 
-def _longer(lines, most):
-    """Return whether a side of each pair has more characters."""
-    return (np.array([list(map(len, side)) for side in lines]) > most).any(0)
+def _lengths(sides):
+    """Return the lengths [2, n] of the lines or the ids of both sides."""
+    return np.array([list(map(len, side)) for side in sides])
 
 
 def id_dtype(vocab_size: int) -> type[np.integer]:
@@ -138,8 +138,9 @@ class Corpus:
         if self.is_aligned:
             self._stored[ALIGNMENTS] = ALIGNMENTS
         self.shard_metadata = [shard.metadata for shard in self._shards]
-        sizes = [shard.batch.num_rows for shard in self._shards]
-        self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.shard_sizes = [shard.batch.num_rows for shard in self._shards]
+        firsts = np.concatenate([[0], np.cumsum(self.shard_sizes)])
+        self._firsts = firsts.astype(np.int64)
         self._columns = {
             side: [shard.columns[stored] for shard in self._shards]
             for side, stored in self._stored.items()
@@ -298,8 +299,7 @@ class Encoder:
         sentences = self._ids(
             [[line[:most] for line in side] for side in lines]
         )
-        lengths = np.array([list(map(len, side)) for side in sentences])
-        lengths = lengths.reshape(2, -1)
+        lengths = _lengths(sentences)
         source = self.vocabularies.source
         # Not EOS alone, nor a language and EOS.
         has_text = lengths > [[1], [1 + source.leads_outputs]]
@@ -312,7 +312,7 @@ class Encoder:
             has_source, has_target = has_text
             conditions = [
                 ~(has_target & (has_source | self.allow_empty_source)),
-                (longer > self.max_length) | _longer(lines, most),
+                (longer > self.max_length) | (_lengths(lines) > most).any(0),
                 bool(ratio) & has_source & (longer - 1 > ratio * (shorter - 1)),
             ]
             reasons = np.select(conditions, [1, 2, 3])  # the first that is true
@@ -336,13 +336,11 @@ class Encoder:
                 pa.large_list(pa.int32()),
             )
         texts = dict(zip(SIDES, lines, strict=True))
+        counts = np.bincount(reasons, minlength=1 + len(_REASONS)).tolist()
         return EncodedChunk(
             ids,
             texts if self.max_length is None else {},
-            {
-                reason: int((reasons == number).sum())
-                for number, reason in enumerate(_REASONS, 1)
-            },
+            dict(zip(_REASONS, counts[1:], strict=True)),
         )
 
     def _ids(self, lines):
@@ -507,26 +505,18 @@ def _total(counts):
 
 def _split_entry(paths, text):
     """Return the manifest's entry of a split: the sums over its shards."""
-    shards = [Corpus([path]) for path in paths]
-    aligned = [
-        int(np.count_nonzero(shard.lengths[ALIGNMENTS]))
-        for shard in shards
-        if shard.is_aligned
-    ]
-    return text | {
-        **({"aligned": sum(aligned)} if aligned else {}),
-        "kept": sum(map(len, shards)),
-        "dropped": _total([s.shard_metadata[0]["dropped"] for s in shards]),
-        "tokens": {
-            side: sum(int(shard.lengths[side].sum()) for shard in shards)
-            for side in SIDES
-        },
+    corpus = Corpus(paths)
+    dropped = [metadata["dropped"] for metadata in corpus.shard_metadata]
+    entry = {
+        "kept": len(corpus),
+        "dropped": _total(dropped),
+        "tokens": {side: int(corpus.lengths[side].sum()) for side in SIDES},
         "shards": [
-            {
-                "file": path.name,
-                "sha256": files.sha256(path),
-                "pairs": len(shard),
-            }
-            for path, shard in zip(paths, shards, strict=True)
+            {"file": path.name, "sha256": files.sha256(path), "pairs": pairs}
+            for path, pairs in zip(paths, corpus.shard_sizes, strict=True)
         ],
     }
+    if not corpus.is_aligned:
+        return text | entry
+    aligned = int(np.count_nonzero(corpus.lengths[ALIGNMENTS]))
+    return text | {"aligned": aligned} | entry
