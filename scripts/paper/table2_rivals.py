@@ -34,6 +34,7 @@ from scripts.paper import hparam_search, table_rows, verdicts
 from t2t_repro import registry
 from t2t_repro.cli import command_line
 from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data.corpus import SIDES
 from t2t_repro.evaluation.published import TABLE_2
 from t2t_repro.io import fields, files
 from t2t_repro.models import building, seq2seq
@@ -248,7 +249,8 @@ def step_flops(job) -> dict[str, float]:
     for name, system in SYSTEMS.items():
         hparams = registry.build_hparams(system.hparams_set)
         hparams = hparams.override(overrides(name))
-        means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
+        means = [float(corpus.lengths[s][usable].mean()) for s in SIDES]
         found[name] = seq2seq.training_flops(
             building.build_abstract(hparams, **sizes),
             hparams.batch_tokens,

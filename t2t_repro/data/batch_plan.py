@@ -78,13 +78,6 @@ def usable_pairs(
     return usable[np.linspace(0, len(usable) - 1, limit).round().astype(int)]
 
 
-def mean_lengths(lengths: Lengths, max_length: int) -> tuple[float, float]:
-    """Return mean subwords of inputs and targets of the usable pairs."""
-    usable = usable_pairs(lengths, max_length)
-    inputs, targets = _tokens(lengths, usable).values()
-    return inputs / len(usable), targets / len(usable)
-
-
 def _tokens(lengths: Lengths, pairs: np.ndarray) -> dict[str, int]:
     """Count real tokens of `pairs`: {"inputs": …, "targets": …}."""
     return {side: int(lengths[side][pairs].sum()) for side in corpus.SIDES}

@@ -69,9 +69,6 @@ def test_usable_pairs_have_no_longer_side():
     lengths = as_lengths([(8, 8), (9, 1), (2, 9), (1, 3)])
     assert batch_plan.usable_pairs(lengths, 8).tolist() == [0, 3]
     assert batch_plan.usable_pairs(lengths, 9, 2).tolist() == [0, 3]
-    assert batch_plan.mean_lengths(lengths, 8) == ((8 + 1) / 2, (8 + 3) / 2)
-    means = (8 + 9 + 2 + 1) / 4, (8 + 1 + 9 + 3) / 4
-    assert batch_plan.mean_lengths(lengths, 9) == means
 
 
 @every_kind
