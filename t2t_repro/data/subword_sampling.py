@@ -49,11 +49,12 @@ class Speller:
     split nor merged: EOS, special and user-defined pieces, and bytes.
     """
 
-    def __init__(self, pieces: Mapping[int, str], size: int):
-        """Spell the pieces that may be split or merged, by id, of V ids."""
-        characters = {text: i for i, text in pieces.items() if len(text) == 1}
+    def __init__(self, pieces: Mapping[int, tuple[str, float]], size: int):
+        """Spell the pieces that may be split or merged, of V ids."""
+        texts = {i: text for i, (text, _) in pieces.items()}
+        characters = {text: i for i, text in texts.items() if len(text) == 1}
         spelled = [
-            [characters.get(character, -1) for character in pieces.get(i, "")]
+            [characters.get(character, -1) for character in texts.get(i, "")]
             for i in range(size)
         ]
         self.spelled = [
@@ -64,7 +65,7 @@ class Speller:
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._characters = np.concatenate(self.spelled)
         # Where a piece spans words, a sentence is one word.
-        spans = any(_SPACE in text[1:] for text in pieces.values())
+        spans = any(_SPACE in text[1:] for text in texts.values())
         self._space = -1 if spans else characters.get(_SPACE, -1)
 
     def spell(
@@ -140,9 +141,7 @@ class BpeDropout:
             dropout: p.
         """
         self._dropout = dropout
-        self.speller = Speller(
-            {i: text for i, (text, _) in pieces.items()}, size
-        )
+        self.speller = Speller(pieces, size)
         ids = {text: i for i, (text, _) in pieces.items()}
         merges = {}
         for piece, (text, _) in pieces.items():
@@ -225,9 +224,7 @@ class UnigramSampling:
         self, pieces: Mapping[int, tuple[str, float]], size: int, alpha: float
     ):
         """Build the prefix tree of pieces, {id: (text, log probability)}."""
-        self.speller = Speller(
-            {i: text for i, (text, _) in pieces.items()}, size
-        )
+        self.speller = Speller(pieces, size)
         self._scores = np.zeros(size)
         self._scores[list(pieces)] = [s * alpha for _, s in pieces.values()]
         # Node 0 is the empty text.
