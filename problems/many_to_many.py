@@ -166,21 +166,22 @@ class ManyToMany(Problem):
     @property
     def _possible(self):
         """Directions with the chosen languages."""
-        matches = functools.partial(matches_direction, given=self._chosen)
-        return list(filter(matches, (*self._trained, *self._untrained)))
+        known = (*self._trained, *self._untrained)
+        return [pair for pair in known if matches_direction(pair, self._chosen)]
 
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ManyToMany":
         given = chosen_direction(target_language, source_language)
-        known = (*self._trained, *self._untrained)
-        if not any(matches_direction(pair, given) for pair in known):
+        chosen = self.changed(_chosen=given)
+        if not chosen._possible:
+            known = (*self._trained, *self._untrained)
             raise errors.UserError(
                 f"{self.requested_name} has no direction with the languages "
                 f"{' and '.join(filter(None, given))}; it has "
                 f"{', '.join(map('-'.join, known))}."
             )
-        return self.changed(_chosen=given)
+        return chosen
 
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:

@@ -20,6 +20,7 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.data.settings import CorpusSettings
 from t2t_repro.io import fields
 from t2t_repro.metrics.metric import TRANSLATION, Suite
+from t2t_repro.text.languages import matches_direction
 from t2t_repro.text.long_lines import sentence_splitter
 from t2t_repro.text.parallel_files import (
     SUFFIXES,
@@ -108,12 +109,12 @@ class Problem(CorpusSettings):
     @property
     def source_language(self) -> str:
         """Language of the sources."""
-        return self.stored_languages[1 if self.reverse else 0]
+        return self.stored_languages[self.reverse]
 
     @property
     def target_language(self) -> str:
         """Language of the translations."""
-        return self.stored_languages[0 if self.reverse else 1]
+        return self.stored_languages[not self.reverse]
 
     def named(self: _Problem, name: str, reverse: bool = False) -> _Problem:
         """Return the problem X, or X_rev, under the registered name X."""
@@ -159,7 +160,7 @@ class Problem(CorpusSettings):
         """
         given = source_language, target_language
         own = self.source_language, self.target_language
-        if any(a not in ("", b) for a, b in zip(given, own, strict=True)):
+        if not matches_direction(own, given):
             raise errors.UserError(
                 f"The problem {self.requested_name} translates from {own[0]} "
                 f"to {own[1]}; got {' and '.join(filter(None, given))}. Omit "
@@ -343,8 +344,7 @@ class Problem(CorpusSettings):
                     f"{name}=0" + (f" and {offered}=0.1." if offered else ".")
                 )
         names = "shared_embedding_and_softmax_weights", "shared_embedding"
-        found = (name for name in names if getattr(hparams, name, False))
-        shared = next(found, None)
+        shared = [name for name in names if getattr(hparams, name, False)]
         if not (self.separate_vocabularies and shared):
             return
         # Two files may segment text differently and have the same ids.
@@ -353,7 +353,7 @@ class Problem(CorpusSettings):
             raise errors.UserError(
                 "One embedding for both sides needs one vocabulary, or two "
                 "with the same ids; got separate_vocabularies=true and "
-                f"{shared}=true. Use --hparams={shared}=false, or drop "
+                f"{shared[0]}=true. Use --hparams={shared[0]}=false, or drop "
                 "separate_vocabularies."
             )
 
