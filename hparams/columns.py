@@ -7,16 +7,11 @@ arXiv 1610.08613.
 import dataclasses
 from typing import Any
 
-from t2t_repro.hparam import (
-    MAX_LAYERS,
-    MAX_WIDTH,
-    MULTIPLE_OF_THOUSANDTH,
-    ODD,
-    HParams,
-)
+from t2t_repro.hparam import MAX_LAYERS, MAX_WIDTH, HParams
 from t2t_repro.io.fields import Constraint, above, at_least, fraction, setting
 from t2t_repro.registry import hparams_sets, models
 
+_ODD = Constraint("odd", lambda value: value % 2 == 1)
 _POWER_OF_TWO = Constraint(
     "a power of two", lambda value: value & (value - 1) == 0
 )
@@ -28,7 +23,9 @@ class ColumnsHParams(HParams):
 
     target_ratio: float = setting(
         above(0),
-        MULTIPLE_OF_THOUSANDTH,
+        Constraint(
+            "a multiple of 0.001", lambda value: value == round(value, 3)
+        ),
         help="a of the columns that encode a source, a * source length + b.",
     )
     target_offset: int = setting(at_least(0), help="b of these columns.")
@@ -48,7 +45,7 @@ class ByteNetHParams(ColumnsHParams):
     """Settings of ByteNet. `hidden_size` is the paper's 2d."""
 
     kernel_width: int = setting(
-        at_least(1), ODD, help="Width k of the dilated convolutions."
+        at_least(1), _ODD, help="Width k of the dilated convolutions."
     )
     max_dilation: int = setting(
         at_least(1),
@@ -149,10 +146,10 @@ class NeuralGpuHParams(ColumnsHParams):
         at_least(1), MAX_WIDTH, help="Rows w of the mental image."
     )
     kernel_length: int = setting(
-        at_least(1), ODD, help="Columns that a convolution sees."
+        at_least(1), _ODD, help="Columns that a convolution sees."
     )
     kernel_width: int = setting(
-        at_least(1), ODD, help="Rows that a convolution sees."
+        at_least(1), _ODD, help="Rows that a convolution sees."
     )
     num_hidden_layers: int = setting(
         at_least(1),

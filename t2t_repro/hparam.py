@@ -36,10 +36,6 @@ MAX_WIDTH = at_most(1 << 17)
 MAX_INNER_WIDTH = at_most(1 << 20)
 MAX_LAYERS = at_most(2_000)
 MAX_POSITIONS = at_most(1 << 24)
-ODD = fields.Constraint("odd", lambda value: value % 2 == 1)
-MULTIPLE_OF_THOUSANDTH = fields.Constraint(
-    "a multiple of 0.001", lambda value: value == round(value, 3)
-)
 _ARGUMENTS = fields.Constraint(
     "items name=value, joined by ':'",
     lambda text: bool(re.fullmatch(r"(\w+=[^:]+(:\w+=[^:]+)*)?", text)),
