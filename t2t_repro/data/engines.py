@@ -103,8 +103,6 @@ class InlineEngine(Engine):
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
-        """Call the function in submit(); see Engine."""
-
         def submit(chunk):
             future = concurrent.futures.Future()
             future.set_result(function(chunk))
@@ -124,7 +122,6 @@ class ThreadEngine(Engine):
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
-        """Call the function on threads; see Engine."""
         with concurrent.futures.ThreadPoolExecutor(self.num_workers) as pool:
             yield Calls(
                 lambda chunk: pool.submit(function, chunk),

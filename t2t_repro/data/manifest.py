@@ -161,11 +161,11 @@ def open_vocabularies(
         UserError: a file is missing, or is not the one of the manifest.
     """
     manifest = read_unfinished(folder) or require(folder)
-    for name, entry in vocabulary_files(manifest).items():
+    expected = vocabulary_files(manifest)
+    for name, entry in expected.items():
         _check_sha256(folder / name, entry["sha256"])
     vocabularies = vocabulary_pair.load(
-        manifest["vocabulary_type"],
-        vocabulary_pair.paths(folder, separate="vocabularies" in manifest),
+        manifest["vocabulary_type"], [folder / name for name in expected]
     )
     return vocabularies.reversed() if reverse else vocabularies
 
