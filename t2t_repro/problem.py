@@ -132,9 +132,7 @@ class Problem(CorpusSettings):
     def with_metrics(self: _Problem, names: Iterable[str]) -> _Problem:
         """Return a copy whose translations have other metrics.
 
-        Args:
-            names: the metrics, also joined by commas; none: those of the
-                problem.
+        Without names, which may be joined by commas, it has its own.
 
         Raises:
             UserError: a name is not that of a metric.

@@ -66,10 +66,7 @@ def usable_pairs(
 ) -> np.ndarray:
     """Return indices of the pairs whose sides have at most `max_length`.
 
-    Args:
-        lengths: subwords of each sentence of the corpus.
-        max_length: longest side.
-        limit: number of pairs, evenly spaced, if there are more; None: all.
+    If there are more than `limit`, they are so many, evenly spaced.
     """
     longest = np.maximum(lengths["inputs"], lengths["targets"])
     usable = np.flatnonzero(longest <= max_length).astype(np.int32)

@@ -393,14 +393,8 @@ def encode_split(
 ) -> dict[str, Any]:
     """Write the missing shards of a split; return its entry in the manifest.
 
-    Args:
-        folder: folder of the corpus.
-        split: name of the split.
-        pairs: all pairs of the split, in order.
-        text: "read" and "text_sha256" of the first reading.
-        encoder: encoder of the pairs, which the engine calls.
-        engine: as for generate().
-        shard_pairs: S, the pairs of raw text of each shard.
+    `text` has "read" and "text_sha256" of the first reading of the `pairs`, of
+    which each shard has S, `shard_pairs`.
 
     Raises:
         UserError: the text has changed; shards of other text are removed.

@@ -6,10 +6,9 @@ place of the pair in the batch), so that it is the same on any number of
 replicas and workers, and after a restart.
 
 build() makes a SubwordSampler, which has a method for each side; a method
-segments what its Speller has spelled. Random numbers are a function of keys and
-counters: those of SplitMix64 (Steele, Lea and Flood 2014), which hashes a
-counter. A number therefore depends on its key and counter alone, not on the
-numbers that were drawn before or for other rows.
+segments what its Speller has spelled. Random numbers are those of SplitMix64
+(Steele, Lea and Flood 2014), which hashes a counter: a number depends on its
+key and counter alone.
 """
 
 import dataclasses
@@ -53,14 +52,10 @@ class Speller:
         """Spell the pieces that may be split or merged, of V ids."""
         texts = {i: text for i, (text, _) in pieces.items()}
         characters = {text: i for i, text in texts.items() if len(text) == 1}
-        spelled = [
-            [characters.get(character, -1) for character in texts.get(i, "")]
-            for i in range(size)
-        ]
-        self.spelled = [
-            [i] if not ids or -1 in ids else ids
-            for i, ids in enumerate(spelled)
-        ]
+        self.spelled = []
+        for i in range(size):
+            ids = [characters.get(letter, -1) for letter in texts.get(i, "")]
+            self.spelled.append([i] if not ids or -1 in ids else ids)
         self._lengths = np.array(list(map(len, self.spelled)))
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._characters = np.concatenate(self.spelled)
@@ -131,14 +126,10 @@ class BpeDropout:
     def __init__(
         self, pieces: Mapping[int, tuple[str, float]], size: int, dropout: float
     ):
-        """Build the table of merges.
+        """Build the table of merges of pieces {id: (text, score)}, of V ids.
 
-        Args:
-            pieces: {id: (text, score)}; of a SentencePiece model, in which any
-                two pieces merge whose text together is a piece, the higher its
-                score the earlier.
-            size: V, the number of all ids.
-            dropout: p.
+        As in SentencePiece, any two pieces merge whose text together is a
+        piece, the higher its score the earlier.
         """
         self._dropout = dropout
         self.speller = Speller(pieces, size)
