@@ -109,12 +109,12 @@ class Problem(CorpusSettings):
     @property
     def source_language(self) -> str:
         """Language of the sources."""
-        return self.stored_languages[self.reverse]
+        return self.stored_languages[1 if self.reverse else 0]
 
     @property
     def target_language(self) -> str:
         """Language of the translations."""
-        return self.stored_languages[not self.reverse]
+        return self.stored_languages[0 if self.reverse else 1]
 
     def named(self: _Problem, name: str, reverse: bool = False) -> _Problem:
         """Return the problem X, or X_rev, under the registered name X."""

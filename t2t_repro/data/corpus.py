@@ -69,7 +69,7 @@ def _encode(vocabulary, lines):
     for found, text in wrong:
         raise errors.UserError(
             f"{kind.__name__}.encode() of a vocabulary must return for each "
-            f"line ids from {ids.start} to {ids[-1]}, which are below its "
+            f"line ids from {ids.start} to {ids.stop - 1}, which are below its "
             f"size, and EOS ({EOS}) at the end; got {found!r:.80} for "
             f"{text!r:.80}."
         )
