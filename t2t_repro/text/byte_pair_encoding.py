@@ -28,7 +28,7 @@ import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -50,10 +50,9 @@ _MAX_CACHED_WORDS = 100_000
 # What an output may have, and text does not become.
 BYTE_LEVEL_SPECIAL = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 _START = BYTE_LEVEL_SPECIAL[0]
-# Bytes that are the same character, in the order of GPT-2's encoder.py; the
-# others are the characters from 256 on.
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+# Bytes that are the same character in GPT-2's encoder.py; the others are the
+# characters from 256 on.
+_PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 # White space in Unicode, which re's \s is not: it has U+001C to U+001F, too.
 SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -85,13 +84,9 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         tokenize = self._moses(TOKENIZERS[self._tokenizer])
         return [
-            [*map(self._id, self._segmenter.segment(tokenize(line))), EOS]
+            self._ids_of(self._segmenter.segment(tokenize(line)))
             for line in lines
         ]
-
-    def _id(self, subword):
-        i = self._ids.get(subword, self._unknown)
-        return i if i > EOS else self._unknown
 
     def join(self, rows: list[list[int]]) -> list[str]:
         detokenize = self._moses(moses.detokenizer)
@@ -107,57 +102,46 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
         return factory(self._language)
 
 
-class Merges:
-    """Merges of neighbouring parts, first those that are first in a list."""
+def _merge(parts: list, ranks: dict[tuple[str, str], int]) -> list[str]:
+    """Merge all occurrences of the pair with the lowest rank, and so on.
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]):
-        """Store the pairs; a second one that is the same is not used."""
-        self._ranks: dict[tuple[str, str], int] = {}
-        for rank, pair in enumerate(pairs):
-            self._ranks.setdefault(pair, rank)
+    A heap has the pairs of neighbours. Their search in all parts would be
+    quadratic, and a word may be a line of text without spaces. The list of
+    parts is changed.
+    """
+    count = len(parts)
+    after = list(range(1, count + 1))
+    before = list(range(-1, count - 1))
+    heap: list[tuple[int, int]] = []  # rank, left part
 
-    def apply(self, parts: list) -> list[str]:
-        """Merge all occurrences of the first pair of the list, and so on.
+    def rank(i):
+        if parts[i] is None or after[i] == count:
+            return None
+        return ranks.get((parts[i], parts[after[i]]))
 
-        A heap has the pairs of neighbours. Their search in all parts would be
-        quadratic, and a word may be a line of text without spaces.
+    def push(i):
+        if i >= 0 and (found := rank(i)) is not None:
+            heapq.heappush(heap, (found, i))
 
-        Args:
-            parts: texts; they are changed.
-        """
-        count = len(parts)
-        after = list(range(1, count + 1))
-        before = list(range(-1, count - 1))
-        heap: list[tuple[int, int]] = []  # rank, left part
-
-        def rank(i):
-            if parts[i] is None or after[i] == count:
-                return None
-            return self._ranks.get((parts[i], parts[after[i]]))
-
-        def push(i):
-            if i >= 0 and (found := rank(i)) is not None:
-                heapq.heappush(heap, (found, i))
-
-        for i in range(count):
+    for i in range(count):
+        push(i)
+    while heap:
+        first, merged = heap[0][0], []
+        while heap and heap[0][0] == first:
+            _, i = heapq.heappop(heap)
+            if rank(i) != first:
+                continue  # a part was merged with its other neighbour
+            right = after[i]
+            parts[i] += parts[right]
+            parts[right] = None
+            after[i] = after[right]
+            if after[i] < count:
+                before[after[i]] = i
+            merged.append(i)
+        for i in merged:
+            push(before[i])
             push(i)
-        while heap:
-            first, merged = heap[0][0], []
-            while heap and heap[0][0] == first:
-                _, i = heapq.heappop(heap)
-                if rank(i) != first:
-                    continue  # a part was merged with its other neighbour
-                right = after[i]
-                parts[i] += parts[right]
-                parts[right] = None
-                after[i] = after[right]
-                if after[i] < count:
-                    before[after[i]] = i
-                merged.append(i)
-            for i in merged:
-                push(before[i])
-                push(i)
-        return [part for part in parts if part is not None]
+    return [part for part in parts if part is not None]
 
 
 class Segmenter:
@@ -171,7 +155,7 @@ class Segmenter:
         """
         lines = codes.rstrip("\n").split("\n") if codes.strip() else []
         self._end_is_apart, lines = _is_version_1(lines)
-        pairs = []
+        self._ranks: dict[tuple[str, str], int] = {}
         for line in lines:
             pair = line.strip("\r\n ").split(" ")
             is_frequency = len(pair) == 3 and pair[2].isdecimal()
@@ -182,8 +166,8 @@ class Segmenter:
                 )
             if is_frequency:  # of fastBPE, whose codes have no version
                 self._end_is_apart = False
-            pairs.append((pair[0], pair[1]))
-        self._merge = Merges(pairs).apply
+            # A second pair that is the same is not used.
+            self._ranks.setdefault((pair[0], pair[1]), len(self._ranks))
         self._word = functools.lru_cache(_MAX_CACHED_WORDS)(self._join_subwords)
 
     def segment(self, text: str) -> list[str]:
@@ -201,7 +185,7 @@ class Segmenter:
             parts = [*word, _END]
         else:
             parts = [*word[:-1], word[-1] + _END]
-        *parts, last = self._merge(parts)
+        *parts, last = _merge(parts, self._ranks)
         last = last.removesuffix(_END)
         return f"{JOINER} ".join([*parts, last] if last else parts)
 
@@ -245,8 +229,11 @@ def serialize_codes(
 
 def byte_characters() -> list[str]:
     """Return the character of each byte."""
-    others = {byte: chr(256 + i) for i, byte in enumerate(_OTHERS)}
-    return [others.get(byte, chr(byte)) for byte in range(256)]
+    others = itertools.count(256)
+    codes = (
+        byte if byte in _PRINTABLE else next(others) for byte in range(256)
+    )
+    return list(map(chr, codes))
 
 
 @functools.cache
@@ -355,12 +342,15 @@ def map_byte_level(
     characters = byte_characters()
     pieces = characters + [left + right for left, right in merges]
     ranks = {piece: rank for rank, piece in enumerate(pieces)}
-    merge = Merges(merges).apply
-    for rank, (pair, piece) in enumerate(
-        zip(merges, pieces[len(characters) :], strict=True), len(characters)
-    ):
+    merge_ranks = {pair: i for i, pair in enumerate(merges)}
+    for rank, pair in enumerate(merges, len(characters)):
+        piece = pieces[rank]
         is_later = any(ranks.get(part, rank) >= rank for part in pair)
-        if is_later or ranks[piece] != rank or merge([*piece]) != [piece]:
+        if (
+            is_later
+            or ranks[piece] != rank
+            or _merge([*piece], merge_ranks) != [piece]
+        ):
             raise errors.UserError(
                 "Each merge of byte pairs must make a new piece of earlier "
                 f"ones; got {pair!r}, the merge number {rank - 255:,}."

@@ -24,8 +24,7 @@ from t2t_repro.text.vocabulary import EOS, PAD, Imported, TokenList
 _SPECIAL = {PAD: ("<pad>", "<pad>_"), EOS: ("<EOS>", "<EOS>_")}
 _ESCAPES = "\\_u;0123456789"
 _ESCAPED = re.compile(r"\\u|\\\\|\\([0-9]+);")
-_NO_CHARACTER = "\u3013"  # of a number that is no character
-_MAX_DIGITS = 7  # of a code point
+_NO_CHARACTER = "\u3013"  # 〓, of a number that is no character
 _MAX_CACHED_WORDS = 100_000
 
 
@@ -137,20 +136,13 @@ def split_words(text: str) -> list[str]:
     ]
 
 
-def code_point(digits: str) -> str:
-    """Return the character of a number; 〓 if there is none."""
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _MAX_DIGITS:
-        return _NO_CHARACTER
-    code = int(digits)
-    is_character = code <= sys.maxunicode and not 0xD800 <= code < 0xE000
-    return chr(code) if is_character else _NO_CHARACTER
-
-
 def _unescape(match):
     if match[1] is None:
         return "_" if match[0] == "\\u" else "\\"
-    return code_point(match[1])
+    # No code point has eight digits, and int() refuses thousands.
+    code = int(match[1].lstrip("0")[:8] or "0")
+    is_character = code <= sys.maxunicode and not 0xD800 <= code < 0xE000
+    return chr(code) if is_character else _NO_CHARACTER
 
 
 def _lines(model):

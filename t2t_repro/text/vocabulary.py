@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from t2t_repro import errors
+from t2t_repro.io import files
 from t2t_repro.text import languages
 
 PAD = 0
@@ -216,8 +217,8 @@ class TokenList(Vocabulary):
     A token's place in the list is its id; the first is PAD, the second EOS.
     """
 
+    text_ids: dict[str, int]  # of the tokens that text may have
     _tokens: list[str]
-    _ids: dict[str, int]
     _unknown: int | None = None
 
     @property
@@ -231,6 +232,10 @@ class TokenList(Vocabulary):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._tokens[i] for i in ids]
 
+    def _ids_of(self, tokens):
+        """Return the ids of a line's tokens, and EOS."""
+        return [*(self.text_ids.get(t, self._unknown) for t in tokens), EOS]
+
     def _load(self, kind: str, *texts: str, remedy: str = "") -> dict:
         """Return the JSON of the file: "tokens", "unknown", and the texts.
 
@@ -240,16 +245,10 @@ class TokenList(Vocabulary):
         """
         try:
             content = json.loads(self.model.decode("utf-8", "surrogatepass"))
-            if not isinstance(content, dict):
-                raise ValueError("it must be an object")
-            for key in ("unknown", *texts):
-                if not isinstance(content.get(key), str):
-                    raise ValueError(f'"{key}" must be a text')
-            tokens = content.get("tokens")
-            if not isinstance(tokens, list) or not all(
-                isinstance(token, str) for token in tokens
-            ):
-                raise ValueError('"tokens" must be a list of texts')
+            shape = {"tokens": [str], **dict.fromkeys(("unknown", *texts), str)}
+            if difference := files.json_difference(content, shape):
+                raise ValueError(difference)
+            tokens = content["tokens"]
             "".join(tokens).encode()  # an error for half of a surrogate pair
         except (ValueError, RecursionError) as error:
             raise errors.UserError(
@@ -263,9 +262,9 @@ class TokenList(Vocabulary):
                     "times."
                 )
         self._tokens = tokens
-        self._ids = {token: i for i, token in enumerate(tokens)}
-        self._unknown = self._ids.get(content["unknown"], PAD)
-        if self._unknown <= EOS:
+        self.text_ids = {t: i for i, t in enumerate(tokens) if i > EOS}
+        self._unknown = self.text_ids.get(content["unknown"])
+        if self._unknown is None:
             raise errors.UserError(
                 f"The unknown token, {content['unknown']!r}, must be in the "
                 f"list, after PAD and EOS, the first two; these are "
@@ -336,7 +335,6 @@ class WhitespaceTokens(TokenList):
     """
 
     graph_class = "t2t_repro.serving.graph_vocabularies.TokenTable"
-    _unknown: int
 
     def __init__(self, model: bytes):
         """Parse the list of tokens.
@@ -351,8 +349,6 @@ class WhitespaceTokens(TokenList):
             remedy=' It must be {"unknown": "<unk>", "tokens": ["<pad>", '
             '"</s>", …]}.',
         )
-        # The tokens that text may have.
-        self.text_ids = {t: i for t, i in self._ids.items() if i > EOS}
 
     @classmethod
     def learn(
@@ -382,17 +378,7 @@ class WhitespaceTokens(TokenList):
         return cls(_dump_token_list([*special, *kept], _UNKNOWN))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        ids = self.text_ids
-        return [
-            [
-                *(
-                    ids.get(token, self._unknown)
-                    for token in split_tokens(line)
-                ),
-                EOS,
-            ]
-            for line in lines
-        ]
+        return [self._ids_of(split_tokens(line)) for line in lines]
 
     def join(self, rows: list[list[int]]) -> list[str]:
         return [" ".join(self.pieces(row)) for row in rows]

@@ -107,8 +107,8 @@ def test_any_text_has_ids(line):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": None}, '"tokens" must be a list of texts'),
-        ({"codes": 1}, '"codes" must be a text'),
+        ({"tokens": None}, "'tokens'. is None, where list"),
+        ({"codes": 1}, "'codes'. is 1, where str"),
         ({"codes": "#version: 0.3\n"}, "version 0.1 or 0.2; got 0.3"),
         ({"codes": "a b c\n"}, "two subwords on each line; got 'a b c'"),
         ({"tokenizer": "other"}, "tokenizer must be one of"),
