@@ -448,19 +448,14 @@ def json_difference(value: Any, shape: Any, path: str = "it") -> str | None:
         return None
     parts: Any = value
     if kind is list:
-        items = [(i, item, shape[0]) for i, item in enumerate(parts)]
+        shape = dict.fromkeys(range(len(parts)), shape[0])
     elif missing := shape.keys() - {str} - parts.keys():
         return f"{path} lacks {', '.join(sorted(missing))}"
     elif str in shape:
-        items = [
-            (key, item, shape.get(key, shape[str]))
-            for key, item in parts.items()
-        ]
-    else:
-        items = [(key, parts[key], expected) for key, expected in shape.items()]
+        shape = {key: shape.get(key, shape[str]) for key in parts}
     differences = (
-        json_difference(item, expected, f"{path}[{key!r}]")
-        for key, item, expected in items
+        json_difference(parts[key], expected, f"{path}[{key!r}]")
+        for key, expected in shape.items()
     )
     return next(filter(None, differences), None)
 

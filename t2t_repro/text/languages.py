@@ -226,7 +226,9 @@ def check_direction(direction: Direction, languages: Sequence[str]) -> None:
 def check_language(side: str, code: str, languages: Sequence[str]) -> None:
     """Call check_direction() for one side, "source" or "target"."""
     if not code or (languages and code not in languages):
-        known = f"The model has {_first(languages)}." if languages else ""
+        more = f" and {len(languages) - 8} more" if len(languages) > 8 else ""
+        shown = f"{', '.join(languages[:8])}{more}"
+        known = f"The model has {shown}." if languages else ""
         raise errors.UserError(
             f"The language of the {side} must be one that the model knows; got "
             f"{code!r}.{errors.hint(code, languages)} Begin the line with a "
@@ -235,9 +237,3 @@ def check_language(side: str, code: str, languages: Sequence[str]) -> None:
             "Python, target_language='en-de'; in requests to the signature "
             f"directed, {TARGET} and {SOURCE}. {known}"
         )
-
-
-def _first(names):
-    """Return the first of many names, and how many more there are."""
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more

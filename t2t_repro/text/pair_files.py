@@ -53,10 +53,8 @@ class PairFile:
                 f"The format of {self.path} must be {', '.join(_READERS)}; got "
                 f"{self._kind!r}. Rename the file, or give format=tsv."
             )
-        first, _, second = self.columns.partition(":")
-        if self.columns and not (
-            re.fullmatch("[^:]+:[^:]+", self.columns) and first != second
-        ):
+        names = self.columns.split(":")
+        if self.columns and not (len({*names} - {""}) == len(names) == 2):
             raise errors.UserError(
                 "columns must be two names or numbers joined by ':', as in "
                 f"source:target; got {self.columns!r}."
@@ -75,10 +73,11 @@ class PairFile:
             UserError: the file cannot be read, or a line of it is wrong.
         """
         path = "/dev/stdin" if self.path == STDIN else self.path
-        first, _, second = self.columns.partition(":")
-        names = (first, second) if second else self.languages
+        columns = tuple(self.columns.split(":")) if self.columns else None
         reader = _READERS[self._kind]
-        return reader(pathlib.Path(path), names, bool(second))
+        return reader(
+            pathlib.Path(path), columns or self.languages, bool(columns)
+        )
 
 
 def _read_tsv(path, names, are_given):

@@ -218,10 +218,9 @@ class Checksums:
 
     def update(self, pairs: Sequence[Pair]) -> None:
         """Add the next pairs."""
-        names = *SIDES, ALIGNMENTS
         columns = zip(*pairs, strict=True)
-        for name, lines in zip(names, columns, strict=False):
-            digest = self._hashes.setdefault(name, hashlib.sha256())
+        for side, lines in zip((*SIDES, ALIGNMENTS), columns, strict=False):
+            digest = self._hashes.setdefault(side, hashlib.sha256())
             digest.update("".join(f"{line}\n" for line in lines).encode())
 
     def hexdigests(self) -> dict[str, str]:

@@ -306,12 +306,12 @@ class MappedSentencePiece(vocabulary.Imported, SentencePiece):
         """Return pieces, of which runs of unknown text are one."""
         if not self.unread:
             return row
-        ids, joined = self._processor.PieceToId(row), []
-        for is_unread, run in itertools.groupby(
-            zip(ids, row, strict=True), lambda pair: pair[0] in self.unread
-        ):
-            texts = [piece for _, piece in run]
-            joined += ["".join(texts)] if is_unread else texts
+        runs = itertools.groupby(
+            row, lambda piece: self._processor.PieceToId(piece) in self.unread
+        )
+        joined = []
+        for is_unread, run in runs:
+            joined += ["".join(run)] if is_unread else run
         return joined
 
     def _split_code(self, line):
@@ -487,14 +487,11 @@ def keep_pieces(
     """
     proto = _parse(vocabulary.model)
     kept, spec = {*ids}, proto.trainer_spec
-    pieces = [proto.pieces[i] for i in ids]
-    for i, piece in enumerate(proto.pieces):
-        if i not in kept:
-            rest = _Piece()
-            rest.CopyFrom(piece)
-            if i < vocabulary.size:  # else text with it is unknown already
-                rest.type = _Piece.UNUSED
-            pieces.append(rest)
+    others = [i for i in range(len(proto.pieces)) if i not in kept]
+    for i in others:
+        if i < vocabulary.size:  # else text with it is unknown already
+            proto.pieces[i].type = _Piece.UNUSED
+    pieces = [proto.pieces[i] for i in (*ids, *others)]
     spec.vocab_size, spec.unk_id = len(ids), ids.index(vocabulary.unknown)
     del proto.pieces[:]
     proto.pieces.extend(pieces)
@@ -559,9 +556,7 @@ def _piece(token, known, special, control):
         return _Piece(piece=token, type=_Piece.CONTROL)
     if token == special.unknown:
         return _Piece(piece=token, type=_Piece.UNKNOWN)
-    if token in known:
-        piece = _Piece()
-        piece.CopyFrom(known[token])
+    if piece := known.get(token):
         if piece.type == _Piece.UNKNOWN:
             piece.type = _Piece.CONTROL
         return piece

@@ -11,7 +11,11 @@ from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
-from t2t_repro.text.languages import two_letters
+from t2t_repro.text.languages import (
+    chosen_direction,
+    matches_direction,
+    two_letters,
+)
 from t2t_repro.text.parallel_files import Pair, read_lines, require_text
 
 _TIMEOUT_SECS = 20
@@ -56,8 +60,7 @@ class TestSet(NamedTuple):
         chosen = [
             name
             for name in self.directions
-            if source in ("", name.split("-")[0])
-            and target in ("", name.split("-")[1])
+            if matches_direction(chosen_direction(name), (source, target))
         ]
         if len(chosen) == len(self.directions):
             return self

@@ -237,10 +237,8 @@ class VocabularySettings:
     @property
     def learning(self) -> dict[str, Any]:
         """Further arguments of Vocabulary.learn, which not every class has."""
-        tags, normalization = self.source_tags, self.normalization
-        return ({"tags": tags} if tags else {}) | (
-            {"normalization": normalization} if normalization else {}
-        )
+        given = {"tags": self.source_tags, "normalization": self.normalization}
+        return {name: value for name, value in given.items() if value}
 
     @property
     def source_tags(self) -> list[str]:

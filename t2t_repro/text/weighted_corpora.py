@@ -76,15 +76,21 @@ def read(
         for path in paths(glob.escape(name), folder, languages)
     }
     for pattern, weight in corpora:
-        names = _names(pattern, folder, languages)
-        for path in paths(pattern, folder, languages):
+        found = paths(pattern, folder, languages)
+        if not found:
+            raise errors.UserError(
+                f"--raw_dir={folder} has no files of the corpus {pattern!r}: "
+                f"neither {pattern}.{languages[0]}, plain, .gz or .zst, nor "
+                f"{pattern}{_PARQUET}. Put them there, or correct the pattern."
+            )
+        for path in found:
             if name := kept.get(_identity(path)):
                 raise errors.UserError(
                     f"The pattern {pattern!r} of corpora matches {name}, "
                     "which is not for training. Name the training files more "
                     "exactly, or put them into a folder."
                 )
-        yield from take(_read_files(names, languages), weight)
+        yield from take(_read_files(found, languages), weight)
 
 
 def _identity(path):
@@ -124,20 +130,16 @@ def paths(
     Raises:
         UserError: the pattern is wrong.
     """
-    ends = (*_text_ends(languages), _PARQUET)
-    return sorted(p for end in ends for p in _glob(folder, pattern, end))
-
-
-def _text_ends(languages):
-    return [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
-
-
-def _glob(folder, pattern, end):
+    ends = [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
     try:
         # Python 3.13 takes ** within a name for *.
         if re.search(r"[^/]\*\*|\*\*[^/]", pattern):
             raise ValueError("** is within a name")
-        return list(folder.glob(pattern + end))
+        return sorted(
+            path
+            for end in (*ends, _PARQUET)
+            for path in folder.glob(pattern + end)
+        )
     except ValueError as error:
         raise errors.UserError(
             f"{pattern!r} is not a pattern of corpora: {error}. ** stands for "
@@ -145,25 +147,11 @@ def _glob(folder, pattern, end):
         ) from error
 
 
-def _names(pattern, folder, languages):
-    """Return paths of a pattern: a file's, or two files' without languages."""
-    texts = {
-        path.with_name(path.name.removesuffix(end))
-        for end in _text_ends(languages)
-        for path in _glob(folder, pattern, end)
-    }
-    names = sorted({*texts, *_glob(folder, pattern, _PARQUET)})
-    if not names:
-        raise errors.UserError(
-            f"--raw_dir={folder} has no files of the corpus {pattern!r}: "
-            f"neither {pattern}.{languages[0]}, plain, .gz or .zst, nor "
-            f"{pattern}{_PARQUET}. Put them there, or correct the pattern."
-        )
-    return names
-
-
-def _read_files(names, languages):
-    for name in names:
+def _read_files(paths, languages):
+    """Yield the pairs of files, two of which are one name's, by their names."""
+    ends = rf"\.({'|'.join(map(re.escape, languages))})(\.gz|\.zst)?\Z"
+    names = {path.with_name(re.sub(ends, "", path.name)) for path in paths}
+    for name in sorted(names):
         if name.suffix == _PARQUET:
             yield from pair_files.read_parquet(name, languages)
         else:
