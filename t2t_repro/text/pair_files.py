@@ -247,16 +247,10 @@ def read_parquet(
 
     try:
         with parquet.ParquetFile(path) as file:
-            parent = _parent_column(path, file.schema_arrow, columns)
-            prefix = f"{parent}." if parent else ""
-            names = [f"{prefix}{name}" for name in columns]
+            names = _columns_of_text(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=names):
-                fields = batch[parent].flatten() if parent else batch.columns
-                order = batch[parent].type if parent else batch.schema
-                sides = (
-                    fields[order.get_field_index(name)].to_pylist()
-                    for name in columns
-                )
+                table = pa.Table.from_batches([batch]).flatten()
+                sides = (table[name].to_pylist() for name in names)
                 for pair in zip(*sides, strict=True):
                     inputs, targets = map(parallel_files.one_line, pair)
                     yield inputs, targets
@@ -266,32 +260,28 @@ def read_parquet(
         ) from error
 
 
-def _parent_column(path, schema, columns):
-    """Return the column whose fields have the text; "": they are columns."""
+def _columns_of_text(path, schema, columns):
+    """Return the names of two columns, or of two fields of a column."""
     import pyarrow as pa
 
-    def has_text(fields):
-        kinds = {field.name: field.type for field in fields}
-        return all(_is_text(kinds.get(name)) for name in columns)
+    flat = schema.empty_table().flatten().schema
 
-    if has_text(schema):
-        return ""
-    for field in schema:
-        if pa.types.is_struct(field.type) and has_text(field.type.fields):
-            return field.name
+    def is_text(name):
+        place = flat.get_field_index(name)  # -1 if there is none, or several
+        kind = flat.field(place).type if place >= 0 else None
+        if isinstance(kind, pa.DictionaryType):
+            kind = kind.value_type
+        return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+    for prefix in ("", *(f"{name}." for name in schema.names)):
+        names = [prefix + name for name in columns]
+        if all(map(is_text, names)):
+            return names
     found = ", ".join(f"{field.name} ({field.type})" for field in schema)
     raise errors.UserError(
         f"{path} must have columns of text named {' and '.join(columns)}, or a "
         f"column with these fields; got {found}."
     )
-
-
-def _is_text(kind):
-    import pyarrow as pa
-
-    if isinstance(kind, pa.DictionaryType):
-        kind = kind.value_type
-    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 # {format: reader of a path, two names, and whether a user gave these}

@@ -213,11 +213,13 @@ def test_text_of_parquet_may_have_other_types(tmp_path, columns):
         ({"en": ["a"]}, r"en \(string\)"),
         ({"en": [1], "de": [2]}, r"en \(int64\), de \(int64\)"),
         ({"both": [{"en": "a"}]}, r"both \(struct<en: string>\)"),
+        ({"en": ["a"], "de": ["b"], "again": ["c"]}, r"en .*, de .*, en"),
     ],
 )
 def test_parquet_without_columns_of_text_is_an_error(tmp_path, columns, found):
     path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table(columns), path)
+    names = [name.replace("again", "en") for name in columns]
+    parquet.write_table(pa.table(columns).rename_columns(names), path)
     message = f"text named en and de, or a column .*; got {found}"
     with pytest.raises(errors.UserError, match=message):
         list(pair_files.read_parquet(path, LANGUAGES))
