@@ -49,7 +49,7 @@ class CorpusSettings(VocabularySettings):
             self,
             "argument",
             "max_length_ratio",
-            lambda ratio: not ratio or ratio >= 1,
+            not self.max_length_ratio or self.max_length_ratio >= 1,
             "at least 1, or 0 for any",
         )
         PairFilters(self.filters, ("", ""))  # checks

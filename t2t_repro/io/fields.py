@@ -122,14 +122,14 @@ def check(values: Any, noun: str) -> None:
     """
     check_types(values)
     for field in dataclasses.fields(values):
-        if getattr(values, field.name) is None:
-            continue
+        value = getattr(values, field.name)
         for constraint in constraints_of(field):
-            require(values, noun, field.name, constraint.holds, constraint.text)
+            is_met = value is None or constraint.holds(value)
+            require(values, noun, field.name, is_met, constraint.text)
 
 
 def require(
-    values: Any, noun: str, name: str, holds: Callable | bool, constraint: str
+    values: Any, noun: str, name: str, is_met: object, constraint: str
 ) -> None:
     """Raise a UserError unless the field `name` meets a constraint.
 
@@ -137,13 +137,13 @@ def require(
         values: an instance of a settings dataclass.
         noun: as for check().
         name: name of the field.
-        holds: function of its value, or whether the constraint is met.
+        is_met: whether its value meets the constraint.
         constraint: text that completes "must be …".
     """
-    value = getattr(values, name)
-    if not (holds(value) if callable(holds) else holds):
+    if not is_met:
+        value = errors.shown(getattr(values, name))
         raise errors.UserError(
-            f"{noun} {name} must be {constraint}; got {errors.shown(value)}."
+            f"{noun} {name} must be {constraint}; got {value}."
         )
 
 

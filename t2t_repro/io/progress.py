@@ -160,13 +160,6 @@ class _Lines(io.TextIOBase):
         return len(text)
 
 
-def _has_width():
-    """Return whether stderr is a terminal with a width; some report 0."""
-    if not Screen(sys.stderr).isatty():
-        return False
-    return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-
-
 def bar(
     items: Iterable | None = None,
     desc: str | None = None,
@@ -179,7 +172,8 @@ def bar(
     items the caller calls update().
     """
     where: dict[str, Any]
-    if _has_width():
+    is_terminal = Screen(sys.stderr).isatty()  # some report the width 0
+    if is_terminal and os.get_terminal_size(sys.stderr.fileno()).columns:
         stream = getattr(sys.stderr, "unescaped", sys.stderr)
         where = {"file": Screen(stream), "dynamic_ncols": True}
     else:

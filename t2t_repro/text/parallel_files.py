@@ -31,7 +31,6 @@ from t2t_repro.text.vocabulary import LINE_ENDS
 Pair = tuple[str, str]
 SIDES = ("inputs", "targets")
 ALIGNMENTS = "alignments"
-SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
 _UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 _TIMEOUT_SECONDS = 60  # of a server
 
@@ -106,6 +105,7 @@ def _open_zst(path, mode):
 
 
 _OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}
+SUFFIXES = ("", *_OPEN_COMPRESSED)  # of plain and compressed files
 
 
 def read_lines(path: pathlib.Path | str) -> Iterator[str]:

@@ -410,8 +410,7 @@ def map_ids(
     for piece in pieces:
         if piece.piece in words:
             piece.type = _Piece.USER_DEFINED
-    taken = {piece.piece for piece in pieces} | known.keys()
-    pad = vocabulary.name_of_pad(special, taken)
+    pad = vocabulary.name_of_pad(special, {*tokens, *known})
     pieces.insert(0, _Piece(piece=pad, type=_Piece.CONTROL))
     taken = {piece.piece for piece in pieces}
     # A second piece for unknown text is not allowed.

@@ -113,8 +113,6 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
 def _names_of_two(text):
     """Return the names of INPUTS:TARGETS, whose folders may have colons."""
     names = text.split(_SEPARATOR)
-    if len(names) <= 2:
-        return names
     cuts = [
         (_SEPARATOR.join(names[:i]), _SEPARATOR.join(names[i:]))
         for i in range(1, len(names))

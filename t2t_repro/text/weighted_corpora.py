@@ -149,8 +149,10 @@ def paths(
 
 def _read_files(paths, languages):
     """Yield the pairs of files, two of which are one name's, by their names."""
-    ends = rf"\.({'|'.join(map(re.escape, languages))})(\.gz|\.zst)?\Z"
-    names = {path.with_name(re.sub(ends, "", path.name)) for path in paths}
+    ends = languages, parallel_files.SUFFIXES
+    language, suffix = ("|".join(map(re.escape, each)) for each in ends)
+    end = re.compile(rf"\.({language})({suffix})\Z")
+    names = {path.with_name(end.sub("", path.name)) for path in paths}
     for name in sorted(names):
         if name.suffix == _PARQUET:
             yield from pair_files.read_parquet(name, languages)
