@@ -130,10 +130,9 @@ def _locked(folder):
 
     A folder that is in no run has a lock of its own.
     """
-    for parent in (folder, *folder.parents):
-        if url_of(parent) and (parent / _RUN).exists():
-            return files.locked(parent, wait=True, beside=True)
-    return files.locked(folder, wait=True, beside=True)
+    parents = (folder, *folder.parents)
+    runs = (p for p in parents if url_of(p) and (p / _RUN).exists())
+    return files.locked(next(runs, folder), wait=True, beside=True)
 
 
 def _is_in_use(folder):

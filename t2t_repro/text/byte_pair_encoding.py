@@ -62,11 +62,6 @@ class BpeCodes(vocabulary.Imported, vocabulary.TokenList):
     """Subwords of a list of merges, with the ids of another program."""
 
     def __init__(self, model: bytes):
-        """Parse the file.
-
-        Raises:
-            UserError: it is not one.
-        """
         super().__init__(model)
         content = self._load(
             "a vocabulary of byte pair encoding",

@@ -164,16 +164,11 @@ def sentence_splitter(
         import sentencex
     code = languages.two_letters(language)
 
+    of_line, of_sentence = (normalize, str) if adds_tag else (str, normalize)
+
     def split(line: str) -> list[str]:
-        if adds_tag:
-            line = normalize(line)
-        tag, text = split_tag(line)
-        finish = str if adds_tag else normalize
+        tag, text = split_tag(of_line(line))
         sentences = map(str.strip, sentencex.segment(code, text))
-        return [
-            languages.join_tag(tag, finish(sentence))
-            for sentence in sentences
-            if sentence
-        ]
+        return [languages.join_tag(tag, of_sentence(s)) for s in sentences if s]
 
     return split

@@ -34,11 +34,7 @@ class T2TSubwords(Imported, TokenList):
     graph_class = "t2t_repro.serving.graph_vocabularies.T2TSubwordsGraph"
 
     def __init__(self, model: bytes):
-        """Parse a file such as vocab.translate_ende_wmt32k.32768.subwords.
-
-        Raises:
-            UserError: it is none.
-        """
+        """Parse a file such as vocab.translate_ende_wmt32k.32768.subwords."""
         super().__init__(model)
         self._tokens = [_unquote(line) for line in _lines(model)]
         for i, names in _SPECIAL.items():

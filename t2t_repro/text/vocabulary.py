@@ -337,12 +337,6 @@ class WhitespaceTokens(TokenList):
     graph_class = "t2t_repro.serving.graph_vocabularies.TokenTable"
 
     def __init__(self, model: bytes):
-        """Parse the list of tokens.
-
-        Raises:
-            UserError: it is not one, two tokens are the same, or a special
-                token is missing.
-        """
         super().__init__(model)
         self._load(
             "a list of tokens",

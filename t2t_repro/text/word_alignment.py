@@ -3,6 +3,7 @@
 A word is a run of characters that are no white space (str.split).
 """
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -95,12 +96,12 @@ def word_indices(
         decode: Vocabulary.decode. A text is compared with the text of its
             subwords but the last, so that no form of subwords is assumed.
     """
-    texts = decode([ids[:end] for end in range(len(ids) + 1)])
-    texts = [text.rstrip() for text in texts]
-    counts = [len(text.split()) for text in texts]
+    parts = [ids[:end] for end in range(len(ids) + 1)]
+    texts = [text.rstrip() for text in decode(parts)]
+    last = max(len(texts[-1].split()) - 1, 0)
     return [
-        min(counts[k + 1] - (texts[k + 1] != texts[k]), max(counts[-1] - 1, 0))
-        for k in range(len(ids))
+        min(len(text.split()) - (text != before), last)
+        for before, text in itertools.pairwise(texts)
     ]
 
 
