@@ -185,10 +185,9 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     if isinstance(text, Mapping):
         check_keys(cls, text)
         return python_values(text)
-    hints = _type_hints(cls)  # types may be written as strings
-    kinds = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     given = items(text)
     check_keys(cls, given)
+    kinds = _type_hints(cls)  # types may be written as strings
     return {
         key: _convert(key, value, kinds[key]) for key, value in given.items()
     }

@@ -245,12 +245,13 @@ class TokenList(Vocabulary):
         """
         try:
             content = json.loads(self.model.decode("utf-8", "surrogatepass"))
-            shape = {"tokens": [str], **dict.fromkeys(("unknown", *texts), str)}
+            shape = {"tokens": list, **dict.fromkeys(("unknown", *texts), str)}
             if difference := files.json_difference(content, shape):
                 raise ValueError(difference)
             tokens = content["tokens"]
-            "".join(tokens).encode()  # an error for half of a surrogate pair
-        except (ValueError, RecursionError) as error:
+            # TypeError: no text. ValueError: half of a surrogate pair.
+            "".join(tokens).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise errors.UserError(
                 f"This is not {kind} ({len(self.model)} bytes): {error}."
                 f"{remedy}"
