@@ -341,11 +341,8 @@ def map_byte_level(
     for rank, pair in enumerate(merges, len(characters)):
         piece = pieces[rank]
         is_later = any(ranks.get(part, rank) >= rank for part in pair)
-        if (
-            is_later
-            or ranks[piece] != rank
-            or _merge([*piece], merge_ranks) != [piece]
-        ):
+        is_made = _merge([*piece], merge_ranks) == [piece]
+        if is_later or ranks[piece] != rank or not is_made:
             raise errors.UserError(
                 "Each merge of byte pairs must make a new piece of earlier "
                 f"ones; got {pair!r}, the merge number {rank - 255:,}."
