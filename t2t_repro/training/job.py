@@ -66,14 +66,14 @@ def train(
         options = _continue_options(options, stored, run_folder)
     problem = problem.with_metrics(options.metrics or ())
     _check(problem, hparams, options)
-    observers = [*callbacks, *_build_observers(options, run_folder)]
+    uploads = [Uploads(run_folder)] if storage.url_of(run_folder) else []
+    observers = [*callbacks, *build_callbacks(options.callbacks), *uploads]
     strategy = _choose_hardware(options)
     _check_by_running(problem, hparams, options)
     worker = devices.Worker(strategy)
     with worker.report_lost_workers(), contextlib.ExitStack() as stack:
-        devices.require_same_flags(
-            worker, _common_settings(problem, hparams, options)
-        )
+        common = _common_settings(problem, hparams, options)
+        devices.require_same_flags(worker, common)
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         if worker.is_chief:
@@ -107,12 +107,6 @@ def _writing(folder, dry_run):
         progress.logging_to(folder),
     ):
         yield
-
-
-def _build_observers(options, run_folder):
-    """Return the named callbacks, and that of a folder's URL."""
-    uploads = [Uploads(run_folder)] if storage.url_of(run_folder) else []
-    return [*build_callbacks(options.callbacks), *uploads]
 
 
 def _show_notes(hparams_set, options, task, problem):
@@ -195,35 +189,28 @@ def _continue_options(options, run_settings, run_folder):
     What the run's first weights were stays, too.
     """
     stored = run_settings.get("options", {})
-    metrics = options.metrics or stored.get("metrics")
-    options = dataclasses.replace(options, metrics=metrics)
+    kept = {"metrics": options.metrics or stored.get("metrics")}
+    given, start = options.warm_start_from, stored.get("warm_start_from")
     if checkpoint_files.saved(run_folder):
-        options = _keep_start(options, stored)
-    elif options.warm_start_from is None and stored.get("warm_start_from"):
+        kept["warm_start_from"] = start
+        if given is not None and str(given) != start:
+            progress.show(
+                "The run continues from its own checkpoint: "
+                f"--warm_start_from={given} has no effect."
+            )
+    elif given is None and start:
         progress.show(
             "Note: this training starts from random weights. Its first try "
-            f"said --warm_start_from={stored['warm_start_from']}."
+            f"said --warm_start_from={start}."
         )
-    name = "keep_best_checkpoints"
-    number = stored.get(name)
-    if options.keep_best_checkpoints is not None or not number:
-        return options
-    progress.show(
-        f"The run continues with --{name}={number}. To remove its best "
-        f"checkpoints, say --{name}=0."
-    )
-    return dataclasses.replace(options, keep_best_checkpoints=number)
-
-
-def _keep_start(options, stored):
-    name = "warm_start_from"
-    start, given = stored.get(name), options.warm_start_from
-    if given is not None and str(given) != start:
+    number = stored.get("keep_best_checkpoints")
+    if options.keep_best_checkpoints is None and number:
+        kept["keep_best_checkpoints"] = number
         progress.show(
-            f"The run continues from its own checkpoint: --{name}={given} has "
-            "no effect."
+            f"The run continues with --keep_best_checkpoints={number}. To "
+            "remove its best checkpoints, say --keep_best_checkpoints=0."
         )
-    return dataclasses.replace(options, warm_start_from=start)
+    return dataclasses.replace(options, **kept)
 
 
 def _of_session(options, hparams, folder, stored):
@@ -238,8 +225,8 @@ def _origin(start, stored):
     """Return {"imported_from": origin} of weights that were imported, or {}."""
     if start and not stored:
         stored = run_json.of_checkpoint(checkpoint_files.require(start))
-    name = "imported_from"
-    return {name: stored[name]} if stored and name in stored else {}
+    origin = (stored or {}).get("imported_from")
+    return {"imported_from": origin} if origin else {}
 
 
 def _options_of_steps(options, hparams, folder, stored):

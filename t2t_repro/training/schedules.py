@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -177,16 +176,15 @@ def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
     Raises:
         UserError: names the setting, what was given and what is known.
     """
-    schedule = build(hparams)
-    cls: Callable = type(schedule)
-    if isinstance(schedule, FunctionSchedule):
-        cls = schedule.function.func
+    cls = _look_up(hparams)
     try:
         rate = learning_rate(hparams, 1)  # errors are shorter than in peak()
         if rate.shape != ():
             raise ValueError(f"a rate is one number, not of {rate.shape}")
         highest = peak(hparams).rate
-        lowest = _lowest(hparams, train_steps)
+        lowest = Extreme(0.0, 1)  # a bound of our schedules
+        if not hparam.is_own_schedule(hparams.learning_rate_schedule):
+            lowest = _extreme(hparams, train_steps, np.argmin)
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if not (math.isfinite(highest) and highest > 0):
@@ -223,12 +221,6 @@ def peak(hparams: hparam.HParams, train_steps: int | None = None) -> Extreme:
         rates = [float(learning_rate(hparams, step)) for step in steps]
         return Extreme(max(rates), steps[rates.index(max(rates))])
     return _extreme(hparams, train_steps, np.argmax)
-
-
-def _lowest(hparams, train_steps):
-    if hparam.is_own_schedule(hparams.learning_rate_schedule):
-        return Extreme(0.0, 1)  # a bound
-    return _extreme(hparams, train_steps, np.argmin)
 
 
 def _extreme(hparams, train_steps, choose):
