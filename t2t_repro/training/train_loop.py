@@ -25,7 +25,7 @@ from t2t_repro.training import optimizer, schedules, train_log, train_session
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.options import Options, Task
 from t2t_repro.training.step import Outcome
-from t2t_repro.training.train_log import NotFiniteError, TrainLog
+from t2t_repro.training.train_log import FiniteChecker, NotFiniteError, TrainLog
 from t2t_repro.training.train_session import Session
 
 # Steps of a session that are profiled, after compilation. The trace of all
@@ -54,8 +54,7 @@ def train(
     """
     strategy = strategy or tf.distribute.get_strategy()
     session = train_session.build(task, output_dir, options, strategy)
-    checkpoints = session.build_checkpoint_manager()
-    train_session.restore(session, checkpoints)
+    checkpoints = train_session.restore(session)
     for name, text in session_summary(session).items():
         progress.show(f"{name:>14}: {text}")
     owes_validation = _owes_validation(session)
@@ -123,7 +122,9 @@ class _Loop:
         self.validation = session.build_validation()
         self.sample = session.build_validation_sample()
         self.history = History(folder, self.first_step)
-        self.finite_checker = session.build_finite_checker()
+        self.finite_checker = FiniteChecker(
+            session.policy, session.describe_batch, session.newest_checkpoint
+        )
         self.log, self.is_validated = self._open_log(), False
         self.trace = contextlib.ExitStack()  # of TensorFlow's profiler
         self.callbacks = Callbacks(

@@ -23,7 +23,6 @@ from t2t_repro.runs.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.runtime import devices
 from t2t_repro.training import optimizer, step
 from t2t_repro.training.options import Options, ResolvedOptions, Task
-from t2t_repro.training.train_log import FiniteChecker
 from t2t_repro.training.validation import Validation, ValidationSample
 
 # CPUs are not tried: a process that takes too much memory is killed. A
@@ -134,16 +133,6 @@ class Session:
         count = self.options.validations_after(self.state.step)
         return count * tokens / batch_plan.target_tokens(plan)
 
-    def build_checkpoint_manager(self) -> CheckpointManager:
-        """Build the writer and reader of checkpoints."""
-        return CheckpointManager(
-            *self.state,
-            self.output_dir / checkpoint_files.CHECKPOINTS,
-            self.options.keep_checkpoint_max,
-            self.task.vocabularies.sha256,
-            self.options.keep_best_checkpoints,
-        )
-
     @property
     def stopping_metric(self) -> str:
         """The early-stopping metric."""
@@ -208,12 +197,6 @@ class Session:
             options.sample_suite(self.task.suite),
         )
 
-    def build_finite_checker(self) -> FiniteChecker:
-        """Build the check for non-finite numbers."""
-        return FiniteChecker(
-            self.policy, self._describe_batch, self.newest_checkpoint
-        )
-
     def newest_checkpoint(self) -> pathlib.Path | None:
         """Return the path of the newest checkpoint, or None."""
         return next(reversed(checkpoint_files.saved(self.output_dir)), None)
@@ -234,7 +217,7 @@ class Session:
             ).repeat()
         )
 
-    def _describe_batch(self, step: int) -> str:
+    def describe_batch(self, step: int) -> str:
         """Return a human-readable summary of the batch of step `step`."""
         batch = self.task.plan.batch(step - 1)
         inputs, targets = batch.row_lengths
@@ -298,13 +281,24 @@ def _build_state(
         )
 
 
-def restore(session: Session, manager: CheckpointManager) -> None:
+def restore(session: Session) -> CheckpointManager:
     """Restore the latest checkpoint, or the weights of a warm start.
 
     The chief chooses the checkpoint, since it may have to rename damaged ones,
     which a dry run does not.
+
+    Returns:
+        The manager of the run's checkpoints.
     """
     worker, options = session.worker, session.options
+    sha256 = session.task.vocabularies.sha256
+    manager = CheckpointManager(
+        *session.state,
+        session.output_dir / checkpoint_files.CHECKPOINTS,
+        options.keep_checkpoint_max,
+        sha256,
+        options.keep_best_checkpoints,
+    )
     start, path = options.warm_start_from, None
     if worker.is_chief:
         path = manager.restore_latest(rename=not options.dry_run)
@@ -315,12 +309,13 @@ def restore(session: Session, manager: CheckpointManager) -> None:
         progress.show(f"Continuing from {path}.")
     elif start:
         model, path = session.state.model, checkpoint_files.require(start)
-        restore_weights(model, path, session.task.vocabularies.sha256)
+        restore_weights(model, path, sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables
         )
         progress.show(f"Starting from the weights of {start}.")
         _note_other_model(session.task.hparams, path)
+    return manager
 
 
 def _note_other_model(hparams, path):
@@ -359,9 +354,8 @@ def largest_microbatch(
         UserError: not even one row fits.
     """
     rows = -(-share // multiple)
-    sizes = sorted({-(-rows // n) * multiple for n in range(1, rows + 1)})
-    sizes.reverse()
-    tried = []
+    useful = {-(-rows // n) * multiple for n in range(1, rows + 1)}
+    sizes, tried = sorted(useful, reverse=True), []
 
     def try_size(index):
         tried.append(sizes[index])
