@@ -62,7 +62,6 @@ class _Subject:
     model: Seq2Seq
     inputs: np.ndarray  # [2, L] int32
     targets: np.ndarray  # [2, T] int32
-    tolerance: float
 
     @functools.cached_property
     def together(self) -> _Pass:
@@ -81,10 +80,9 @@ class _Subject:
 
     def run(self, inputs: np.ndarray, targets: np.ndarray) -> _Pass:
         """Run the model on pairs, one in a row."""
-        layers: list[keras.layers.Layer] = []
-        with _outputs_of_layers(layers) as outputs:
+        with _observed_layers() as observed:
             batch = seq2seq.one_sentence_per_row(inputs, targets)
-            return _Pass(self.logits(batch), outputs, layers)
+            return _Pass(self.logits(batch), *observed)
 
     def logits(self, batch: Mapping[str, Any], **kwargs: Any) -> np.ndarray:
         """Return the model's logits of a batch, [B, T, V]."""
@@ -94,7 +92,8 @@ class _Subject:
         """Return whether results differ by no more than rounding."""
         largest = np.abs(expected).max(initial=1.0)
         difference = np.abs(actual - expected).max(initial=0)
-        return bool(difference <= self.tolerance * largest)
+        tolerance = _TOLERANCE.get(self.model.compute_dtype, 1e-4)
+        return bool(difference <= tolerance * largest)
 
     def require_equal(
         self,
@@ -199,8 +198,7 @@ def _subject(model: Seq2Seq, source_vocab_size: int) -> _Subject:
     inputs[0, 1], targets[0, 1] = source_vocab_size - 1, _TARGETS - 1
     inputs[0, -1] = targets[0, -1] = 1  # EOS
     inputs[1, 3:], targets[1, 3:] = (1, 0, 0), (1, 0)
-    dtype = model.compute_dtype
-    return _Subject(model, inputs, targets, _TOLERANCE.get(dtype, 1e-4))
+    return _Subject(model, inputs, targets)
 
 
 # Rules
@@ -362,7 +360,7 @@ def _check_decoding(subject: _Subject) -> None:
             state = model.compact_state(state)
         place = rows[:, None], beams
         previous = hypotheses[place][..., step - 1]  # not read at step 0
-        with _outputs_of_layers() as outputs_of_layers:
+        with _observed_layers() as (outputs_of_layers, _):
             outputs = model.decode_step(
                 ops.convert_to_tensor(previous, "int32"),
                 ops.convert_to_tensor(step, "int32"),
@@ -438,24 +436,25 @@ _RULES: tuple[Callable[[_Subject], None], ...] = (
 
 
 @contextlib.contextmanager
-def _outputs_of_layers(
-    called: list[keras.layers.Layer] | None = None,
-) -> Iterator[dict[str, np.ndarray]]:
-    """Record {path: output} of the layers, in the order of their calls.
+def _observed_layers() -> Iterator[
+    tuple[dict[str, np.ndarray], list[keras.layers.Layer]]
+]:
+    """Record {path: output} of the layers, and the layers, as called.
 
-    Of a layer that is called more than once, the last call counts. Embeddings
-    are left out, whose outputs a full pass shifts, and outputs that are no
-    tensors. All layers are appended to `called`.
+    Of a layer that is called more than once, the last output counts. Outputs of
+    embeddings are left out, which a full pass shifts, and those that are no
+    tensors.
     """
     outputs: dict[str, np.ndarray] = {}
+    layers: list[keras.layers.Layer] = []
 
     def record(layer, output):
-        if called is not None and output is not None:
-            called.append(layer)
+        if output is not None:
+            layers.append(layer)
         if ops.is_tensor(output) and not isinstance(layer, Embedding):
             outputs[layer.path or layer.name] = np.asarray(
                 ops.cast(output, "float32")
             )
 
     with keras_compat.observed_calls(record):
-        yield outputs
+        yield outputs, layers
