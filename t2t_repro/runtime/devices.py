@@ -36,8 +36,7 @@ from t2t_repro import errors
 from t2t_repro.io import files
 from t2t_repro.runtime import cpu, graph, tensorflow_import
 
-# Operations of a smaller model are so short that waking a thread for each takes
-# longer: choose_threads_for_one_sentence().
+# Of a model whose searches for one sentence gain by several threads.
 MIN_WEIGHTS_FOR_THREADS = 30_000_000
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
@@ -230,8 +229,7 @@ def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:
 
 def default_num_workers() -> int:
     """Return one process for each GPU; without, one for each shard."""
-    gpus = tf.config.get_visible_devices("GPU")
-    return len(gpus) or default_num_shards()
+    return len(tf.config.get_visible_devices("GPU")) or default_num_shards()
 
 
 def default_num_shards() -> int:

@@ -224,10 +224,9 @@ class Csv(_Tracker):
 
     def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
         path = output_dir / "metrics.csv"
-        is_new = not path.exists()
         self._file = path.open("a", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file)
-        if is_new:
+        if not self._file.tell():  # it is new
             self._writer.writerow(("step", "name", "value"))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

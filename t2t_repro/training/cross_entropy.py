@@ -34,19 +34,12 @@ class _OutputLayer(NamedTuple):
     weight_total: tf.Tensor  # [E] float32, sum over V
     bias_total: tf.Tensor | float  # [] float32, sum over V
 
-    @classmethod
-    def build(
-        cls,
-        weight: tf.Tensor,
-        bias: tf.Tensor | None = None,
-        *,
-        dtype: tf.DType,
-    ) -> "_OutputLayer":
-        """Prepare weight [V, E] and bias [V], which may be None."""
-        total = 0.0 if bias is None else tf.reduce_sum(bias)
-        return cls(
-            tf.cast(weight, dtype), bias, tf.reduce_sum(weight, 0), total
-        )
+
+def _output_layer(dtype, weight, bias=None):
+    """Prepare weight [V, E] and bias [V] of a layer, which may have none."""
+    bias_total = 0.0 if bias is None else tf.reduce_sum(bias)
+    weight_total = tf.reduce_sum(weight, 0)
+    return _OutputLayer(tf.cast(weight, dtype), bias, weight_total, bias_total)
 
 
 def smoothed_cross_entropy(
@@ -104,7 +97,7 @@ def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
 
     @tf.custom_gradient
     def at_once(x, *weights):
-        layer = _OutputLayer.build(*weights, dtype=x.dtype)
+        layer = _output_layer(x.dtype, *weights)
         losses, grad_logits = forward(x, layer, labels)
 
         def backward(upstream, *_):
@@ -118,7 +111,7 @@ def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
     @tf.custom_gradient
     def in_chunks(x, *weights):
         zeros = tuple(map(tf.zeros_like, weights))
-        layer = _OutputLayer.build(*weights, dtype=x.dtype)
+        layer = _output_layer(x.dtype, *weights)
 
         def forward_chunk(chunk):
             return forward(chunk[0], layer, chunk[1])[0]

@@ -183,7 +183,7 @@ def check(hparams: hparam.HParams, train_steps: int | None = None) -> None:
             raise ValueError(f"a rate is one number, not of {rate.shape}")
         highest = peak(hparams).rate
         lowest = Extreme(0.0, 1)  # a bound of our schedules
-        if not hparam.is_own_schedule(hparams.learning_rate_schedule):
+        if cls is not Schedule:
             lowest = _extreme(hparams, train_steps, np.argmin)
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
