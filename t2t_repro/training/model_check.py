@@ -262,13 +262,10 @@ def _check_packed_rows(subject: _Subject) -> None:
     """Compare two sentences in one row with the same in rows of their own."""
     if not subject.model.packed_rows:
         return
-    first, second = (
-        seq2seq.one_sentence_per_row(*pair)
-        for pair in (
-            (subject.inputs[:1], subject.targets[:1]),
-            subject.second_pair,
-        )
+    first = seq2seq.one_sentence_per_row(
+        subject.inputs[:1], subject.targets[:1]
     )
+    second = seq2seq.one_sentence_per_row(*subject.second_pair)
     packed = {
         name: ops.concatenate(
             [first[name], second[name] * (2 if "segment" in name else 1)],
@@ -302,12 +299,10 @@ def _check_random_numbers(subject: _Subject) -> None:
 
 def _check_gradients(subject: _Subject) -> None:
     model = subject.model
-    batch = {
-        name: tf.constant(array)
-        for name, array in seq2seq.one_sentence_per_row(
-            subject.inputs, subject.targets
-        ).items()
-    }
+    batch = tf.nest.map_structure(
+        tf.constant,
+        seq2seq.one_sentence_per_row(subject.inputs, subject.targets),
+    )
     lengths = subject.targets.shape[1], subject.inputs.shape[1]
     batch[ALIGNMENTS] = tf.ones((2, *lengths), tf.int8)
     weights = model.trainable_variables
