@@ -221,14 +221,16 @@ class ResolvedOptions(Options):
             self.save_checkpoints_secs
             or self.eval_every % self.save_checkpoints_steps
         ):
-            unit = "secs" if self.save_checkpoints_secs else "steps"
-            name = f"save_checkpoints_{unit}"
+            between = (
+                f"--save_checkpoints_secs={self.save_checkpoints_secs}"
+                if self.save_checkpoints_secs
+                else f"--save_checkpoints_steps={self.save_checkpoints_steps}"
+            )
             raise errors.UserError(
                 "--keep_best_checkpoints compares checkpoints by their "
                 "validations, so that each validation needs a checkpoint; got "
-                f"--eval_every={self.eval_every} and --{name}="
-                f"{getattr(self, name)}. Make --eval_every a multiple of "
-                "--save_checkpoints_steps."
+                f"--eval_every={self.eval_every} and {between}. Make "
+                "--eval_every a multiple of --save_checkpoints_steps."
             )
 
     def validates(self, step: int) -> bool:
