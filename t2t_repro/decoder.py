@@ -47,19 +47,19 @@ def _check():
     if options.decode_to_dir:
         return _check_bulk(options)
     model = common_flags.trained_model()
-    run = model.run
-    problem = run.problem.toward(common_flags.direction(options))
+    run = model.run.toward(common_flags.direction(options))
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := (
         getattr(run.hparams, "num_decoder_layers", 0)
         or getattr(run.hparams, "num_hidden_layers", 0)
     ):
         translation.layer_index(options.alignment_layer, num_layers)
-    split = problem.line_splitter(
+    split = run.problem.line_splitter(
         run.vocabularies.source, options.split_sentences
     )
     options.check_outputs(model.decode_hparams.rule_files.values())
-    total = options.count_lines(problem)
+    total = options.count_lines(run.problem)
+    model = model._replace(run=run)
     return functools.partial(_decode, options, model, split, total)
 
 
@@ -103,8 +103,7 @@ def _decode(options, model, split, total):
     model.print_checkpoints()
     run, paths, hparams = model
     _choose_threads(options, paths)
-    problem = run.problem.toward(common_flags.direction(options))
-    source, target = problem.normalizers
+    source, target = run.problem.normalizers
     models = run.models(paths)
     aligner = None
     if options.alignments:
@@ -126,15 +125,15 @@ def _decode(options, model, split, total):
     if options.decode_attention:
         translator.require_attention()  # also without any line
         lines = progress.bar(
-            options.read_lines(),
+            map(source, options.read_lines()),
             "trace",
             total,
             unit="line",
             disable=total is None,
         )
         with options.open_output() as write:
-            for line in _attention_lines(translator, map(source, lines)):
-                write(line)
+            for line in lines:
+                write(_attention_line(translator, line))
     elif options.decode_interactive:
         _converse(translator, hparams.max_input_length)
     elif options.score_file:
@@ -221,6 +220,7 @@ def _translate(options, translate_lines, total, max_length):
 
 def _converse(translator, max_length):
     prompt = "> " if sys.stdin.isatty() else ""
+    say = functools.partial(print, flush=True)
     # Invalid UTF-8 does not end the conversation.
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     while True:
@@ -231,28 +231,23 @@ def _converse(translator, max_length):
         try:
             (found,) = translator.translate([line])
         except errors.UserError as error:  # the line has no tag
-            print(error, flush=True)
+            say(error)
             continue
-        if found.too_long:
-            print(
-                f"{found.too_long:,} subwords are more than {max_length:,}.",
-                flush=True,
-            )
+        if count := found.too_long:
+            say(f"{count:,} subwords are more than {max_length:,}.")
             continue
         for text, score in zip(found.texts, found.scores, strict=True):
-            print(f"{score:8.4f}  {text}", flush=True)
+            say(f"{score:8.4f}  {text}")
 
 
-def _attention_lines(translator, lines):
-    """Yield a JSON object for each line; blank lines stay blank."""
-    for line in lines:
-        if translator.is_blank(line):
-            yield ""
-            continue
-        trace = translator.attention(line)
-        weights = trace.weights.cross.mean(1)  # [layers, T, L]
-        values = trace._replace(weights=weights.round(6).tolist())._asdict()
-        yield json.dumps(values, ensure_ascii=False)
+def _attention_line(translator, line):
+    """Return the JSON object of a line; a blank line stays blank."""
+    if translator.is_blank(line):
+        return ""
+    trace = translator.attention(line)
+    weights = trace.weights.cross.mean(1)  # [layers, T, L]
+    values = trace._replace(weights=weights.round(6).tolist())._asdict()
+    return json.dumps(values, ensure_ascii=False)
 
 
 def _score(options, scores):

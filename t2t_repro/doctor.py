@@ -46,6 +46,22 @@ _LABELS = {
     "onednn": "oneDNN",
     "gflops": "GFLOP/s",
 }
+_PACKAGES = (  # whose versions are shown
+    *("tensorflow", "keras", "tensorflow-text", "sentencepiece"),
+    *("numpy", "pyarrow", "sacrebleu"),
+)
+# "name[extra]>=1,<2".
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
+# Variables that change what TensorFlow uses.
+# TF_CLI_… and TF_VAR_… are those of Terraform.
+_VARIABLES = re.compile("(TF(?!_CLI|_VAR)|ONEDNN|OMP|CUDA|XLA|KERAS)_")
+# A product in bfloat16 must be so many times as fast as one in float32 for a
+# training to gain.
+_WORTHWHILE = 1.2
+_DRIVER_SECONDS = 20  # for nvidia-smi to answer
+# 63 million parameters of base with Adam's moments, 12 bytes each, in 20 stored
+# checkpoints and one that is written: 15.9 GB.
+_BASE_GIGABYTES = 16
 
 
 def main() -> int:
@@ -157,23 +173,6 @@ def _gigabytes(number):
     return f"{number / 1e9:,.1f} GB"
 
 
-# Facts about a machine and an installation, and advice.
-
-_GIGABYTE = 10**9
-# "name[extra]>=1,<2".
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
-# Variables that change what TensorFlow uses.
-# TF_CLI_… and TF_VAR_… are those of Terraform.
-_VARIABLES = re.compile("(TF(?!_CLI|_VAR)|ONEDNN|OMP|CUDA|XLA|KERAS)_")
-# A product in bfloat16 must be so many times as fast as one in float32 for a
-# training to gain.
-_WORTHWHILE = 1.2
-_DRIVER_SECONDS = 20  # for nvidia-smi to answer
-# 63 million parameters of base with Adam's moments, 12 bytes each, in 20 stored
-# checkpoints and one that is written: 15.9 GB.
-_BASE_GIGABYTES = 16
-
-
 class Diagnosis(NamedTuple):
     """Facts about this machine and installation, and advice."""
 
@@ -244,14 +243,13 @@ def _is_installed(package: str) -> bool:
 
 
 def _versions() -> dict[str, str]:
-    names = ["tensorflow", "keras", "tensorflow-text", "sentencepiece"]
     return {
         "t2t_repro": errors.version(),
         "python": platform.python_version(),
         "system": platform.platform(),
     } | {
         name: metadata.version(name)
-        for name in (*names, "numpy", "pyarrow", "sacrebleu")
+        for name in _PACKAGES
         if _is_installed(name)
     }
 
@@ -344,29 +342,28 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
                 "bfloat16: train with trainer --mixed_precision=bfloat16. "
                 "Results differ slightly from those in float32."
             )
-        if not tensorflow_import.NVIDIA_DRIVER.exists():
-            pass
-        elif "CUDA_VISIBLE_DEVICES" in facts["environment"]:
+        has_driver = tensorflow_import.NVIDIA_DRIVER.exists()
+        if has_driver and "CUDA_VISIBLE_DEVICES" in facts["environment"]:
             yield "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
-        else:
+        elif has_driver:
             yield (
                 "This machine has a driver for a GPU, but TensorFlow lacks "
                 f"CUDA's libraries: {errors.install_command('gpu')}"
             )
     memory = facts["memory"]
     usable = memory["limit"] or memory["total"]
-    if usable < 4 * _GIGABYTE:
+    if usable < 4e9:
         yield (
-            f"{usable / _GIGABYTE:.1f} GB of memory are enough for small "
-            "models: trainer --max_tokens_per_replica=2048 needs less."
+            f"{_gigabytes(usable)} of memory are enough for small models: "
+            "trainer --max_tokens_per_replica=2048 needs less."
         )
     for folder, disk in facts["disk"].items():
-        if disk["free"] < _BASE_GIGABYTES * _GIGABYTE:
+        if disk["free"] < _BASE_GIGABYTES * 1e9:
             yield (
-                f"The disk of {folder} has {disk['free'] / _GIGABYTE:.1f} GB "
-                f"free, and a run of base needs {_BASE_GIGABYTES}: make room, "
-                "name other folders by --data_dir and --output_dir, or keep "
-                "fewer checkpoints by trainer --keep_checkpoint_max=5."
+                f"The disk of {folder} has {_gigabytes(disk['free'])} free, "
+                f"and a run of base needs {_BASE_GIGABYTES}: make room, name "
+                "other folders by --data_dir and --output_dir, or keep fewer "
+                "checkpoints by trainer --keep_checkpoint_max=5."
             )
 
 

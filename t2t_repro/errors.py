@@ -262,13 +262,10 @@ def _disk(error):
     named = getattr(error, "filename", None) or _path_in(str(error))
     if not named:
         return ""
-    path = pathlib.Path(named).absolute()
-    while not path.exists():
-        path = path.parent
-    total = shutil.disk_usage(path).total
-    while not path.is_mount():
-        path = path.parent
-    return f" (of {path}, {total:,} bytes in all)"
+    path = pathlib.Path(named).resolve()
+    disk = next(each for each in (path, *path.parents) if each.is_mount())
+    total = shutil.disk_usage(disk).total
+    return f" (of {disk}, {total:,} bytes in all)"
 
 
 def _path_in(text):

@@ -10,7 +10,7 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -124,6 +124,11 @@ class Options:
             path = files.expand_path(self.scores_file)
             files.require_replaceable(path, [*inputs, *others])
 
+    def write_scores(self, scores: Any) -> None:
+        """Write --scores_file, if it is given."""
+        if self.scores_file:
+            files.write_json(files.expand_path(self.scores_file), scores)
+
 
 flags.DEFINE_alias("target_language", "language")
 common_flags.define_decoding_flags()
@@ -217,14 +222,17 @@ def _of_languages(problem, test_set, options):
     chosen = problem.toward(target, source)
     named = isinstance(test_set, str)
     is_split = named and test_set in problem.splits
-    held_out = [split for split in problem.splits if split != "train"]
-    if problem.registered_name and named and not is_split:
-        if not test_sets.is_known(test_set):
-            raise errors.UserError(
-                f"--split must be a split of {problem.requested_name}, one of "
-                f"{', '.join(held_out)}, or a test set that sacreBLEU knows, "
-                f"such as wmt14/full; got {test_set}."
-            )
+    if (
+        problem.registered_name
+        and named
+        and not (is_split or test_sets.is_known(test_set))
+    ):
+        held_out = [split for split in problem.splits if split != "train"]
+        raise errors.UserError(
+            f"--split must be a split of {problem.requested_name}, one of "
+            f"{', '.join(held_out)}, or a test set that sacreBLEU knows, such "
+            f"as wmt14/full; got {test_set}."
+        )
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(
             f"{problem.requested_name} has several directions. Name that of "
@@ -238,54 +246,40 @@ def main(texts: Texts) -> None:
 
     options = common_flags.field_values(Options)
     run, model = texts.run, texts.model
-    if options.all_checkpoints:
-        _evaluate_checkpoints(run, texts.test_set, options)
+    find_data = common_flags.given_data_dir if run else common_flags.data_dir
+    settings: dict[str, Any] = {
+        "data_dir": find_data(),
+        "decode_hparams": common_flags.decode_hparams(texts.problem),
+        "side": options.read_side(),
+        "samples": options.bootstrap_samples,
+    }
+    if run and options.all_checkpoints:
+        stored = evaluation.evaluate_checkpoints(
+            run, texts.test_set, **settings
+        )
+        suite = texts.problem.suite
+        print(f"{stored.table(suite)}\n")
+        options.write_scores(stored.entries)
+        print(json.dumps(dict(stored.curve(suite.headline))))
         return
     if model:
         model.print_checkpoints()
+        settings["checkpoint_path"] = model.checkpoint_paths
     result = evaluation.evaluate(
         run or texts.problem,
         texts.test_set,
         texts.translations,
         texts.baseline,
-        data_dir=common_flags.given_data_dir()
-        if run
-        else common_flags.data_dir(),
-        checkpoint_path=model.checkpoint_paths if model else None,
-        decode_hparams=common_flags.decode_hparams(texts.problem),
-        side=options.read_side(),
-        samples=options.bootstrap_samples,
+        **settings,
     )
     print(result.text)
     if options.verbose:
         print(f"\n{result.verification}")
-    if options.scores_file:
-        files.write_json(
-            files.expand_path(options.scores_file),
-            result.scores | result.details,
-        )
+    options.write_scores(result.scores | result.details)
     print(json.dumps(result.scores))
     if model:
         given = common_flags.given("checkpoint_path", "decode_hparams")
         common_flags.print_next("exporter", *given)
-
-
-def _evaluate_checkpoints(run, test_set, options):
-    """Score each checkpoint; print a table, and the headlines as JSON."""
-    from t2t_repro.evaluation import evaluation
-
-    stored = evaluation.evaluate_checkpoints(
-        run,
-        test_set,
-        data_dir=common_flags.given_data_dir(),
-        decode_hparams=common_flags.decode_hparams(run.problem),
-        side=options.read_side(),
-        samples=options.bootstrap_samples,
-    )
-    print(f"{stored.table(run.problem.suite)}\n")
-    if options.scores_file:
-        files.write_json(files.expand_path(options.scores_file), stored.entries)
-    print(json.dumps(dict(stored.curve(run.problem.suite.headline))))
 
 
 if __name__ == "__main__":

@@ -5,21 +5,11 @@ A definition registers itself when its module is imported:
     @problems.register("multi30k_ende")
     @hparams_sets.register("big", parent="base")
     @models.register("gru", hparams=GruHParams)
-    @search_rules.register("no_numerals")
-    @vocabularies.register("characters")
     @metrics.register("word_accuracy")
-    @callbacks.register("csv_tracker")
-    @schedules.register("one_cycle")
-    @optimizers.register("sign_sgd")
-    @losses.register("focal")
-    @pair_filters.register("no_urls")
-    @rerankers.register("shortest")
-    @norms.register("scale")
-    @searches.register("noisy")
 
-Built-in models, metrics and the like are declared instead, so that their names
-are known without importing them: models with their hparams, the others in a
-table at the end of this module.
+and so on; all registries are listed below, with what each takes. Built-in
+models, metrics and the like are declared instead, so that their names are known
+without importing them: models with their hparams, the others in a table.
 
 Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
 """
@@ -426,14 +416,17 @@ def checksums_of_class(definition: type) -> dict[str, str]:
     """
     bases = getattr(definition, "__mro__", [definition])
     used = {base.__module__ for base in bases}
-    checksums = definition_checksums()
-    modules = {"": "__init__.py"} | _by_module(checksums)
     return {
-        file: checksums[file]
-        for name, file in modules.items()
-        if f"{PACKAGE}.{name.replace('/', '.')}".rstrip(".") in used
-        and file in checksums
+        file: sha256
+        for file, sha256 in definition_checksums().items()
+        if _module_of(file) in used
     }
+
+
+def _module_of(file):
+    """Return "t2t_usr_dir.parts" of parts.py and of parts/__init__.py."""
+    parts = pathlib.PurePath(PACKAGE, file).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 def changed_definitions(
@@ -556,30 +549,22 @@ def explain_import_error(error: Exception) -> str | None:
     Returns:
         None: the import of a folder did not raise the error.
     """
-    found = next(
-        (
-            (frame.f_locals["definitions"], frame.f_locals["folder"].path)
-            for frame, _ in traceback.walk_tb(error.__traceback__)
-            if frame.f_code is _import.__code__
-        ),
-        None,
-    )
-    if found is None:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is _import.__code__:
+            break
+    else:
         return None
-    definitions, folder = found
+    folders = [folder.path for folder in frame.f_locals["definitions"]]
     lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)
-        if any(
-            pathlib.Path(line.filename).is_relative_to(each.path)
-            for each in definitions
-        )
+        if any(map(pathlib.Path(line.filename).is_relative_to, folders))
     ]
     shown = traceback.format_list(lines)
     shown += traceback.format_exception_only(error)
     return (
-        f"the definitions in {folder} cannot be imported. Correct them:\n"
-        f"{''.join(shown).rstrip()}"
+        f"the definitions in {frame.f_locals['folder'].path} cannot be "
+        f"imported. Correct them:\n{''.join(shown).rstrip()}"
     )
 
 

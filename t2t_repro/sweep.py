@@ -110,10 +110,8 @@ def _state(row, job, options):
 
 
 def _read_inputs():
-    options, problem = (
-        common_flags.field_values(Options),
-        common_flags.problem(),
-    )
+    options = common_flags.field_values(Options)
+    problem = common_flags.problem()
     sets = common_flags.required("hparams_set").split(",")
     variants = rows.cross(sets, options.variant, flags.FLAGS.hparams)
     splits = [name for name in problem.splits if name != "train"]

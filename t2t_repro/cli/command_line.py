@@ -86,16 +86,11 @@ def run(
             # Here, so that the error of a full disk is explained.
             sys.stdout.flush()
             return code
-        except errors.UserError as error:
-            print(f"Error: {error}{error.page}", file=sys.stderr)
-            return 1
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             code = _report(error, closed)
             if code is None:
                 raise
             return code
-        except KeyboardInterrupt:
-            return _report_interrupt()
 
     tensorflow_import.prepare()
     app.run(start, flags_parser=parse)
@@ -104,9 +99,7 @@ def run(
 def _report(error, closed):
     """Explain an error, and return the exit status; None: it is a bug.
 
-    Args:
-        error: an exception other than UserError.
-        closed: names of the standard streams that the caller has closed.
+    `closed` are names of the standard streams that the caller has closed.
     """
     try:
         sys.stdout.flush()
@@ -115,10 +108,13 @@ def _report(error, closed):
     if isinstance(error, BrokenPipeError) and error.filename is None:
         # The reader of standard output has ended, as `| head` does.
         return 128 + signal.SIGPIPE
-    if isinstance(error.__cause__, KeyboardInterrupt):
-        # The import of an extension was interrupted: an ImportError.
-        return _report_interrupt()
-    if closed and getattr(error, "errno", None) == errno.EBADF:
+    # The import of an extension that is interrupted is an ImportError.
+    if KeyboardInterrupt in (type(error), type(error.__cause__)):
+        print("Interrupted.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    if isinstance(error, errors.UserError):
+        explained = f"{error}{error.page}"
+    elif closed and getattr(error, "errno", None) == errno.EBADF:
         explained = (
             f"this command uses {' and '.join(closed)}, which the caller has "
             "closed. Redirect it to a file, or name one with a flag."
@@ -130,11 +126,6 @@ def _report(error, closed):
         return None
     print(f"Error: {explained}", file=sys.stderr)
     return 1
-
-
-def _report_interrupt():
-    print("Interrupted.", file=sys.stderr)
-    return 128 + signal.SIGINT
 
 
 def _print_help(arguments, description, groups):
@@ -281,12 +272,8 @@ def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:
         yield "hparams", title, hparam.HParams, set()
         known = _names(hparam.HParams)
         for model in registry.models:
-            yield (
-                "hparams",
-                f" for the model {model.name}",
-                model.hparams,
-                known,
-            )
+            title = f" for the model {model.name}"
+            yield "hparams", title, model.hparams, known
 
 
 def _names(cls):
@@ -450,24 +437,21 @@ def explain_tensor2tensor(
     Args:
         command: a name of errors.T2T_COMMANDS or of a command here.
         arguments: flags as they were typed.
-        known: names of the flags of a command here.
+        known: names of the flags of a command here; none of those of
+            tensor2tensor's commands.
 
     Returns:
         Several lines; None if no flag is tensor2tensor's.
     """
     given = list(_flags(arguments))
-    # Every flag of a command of tensor2tensor is taken to be tensor2tensor's.
-    foreign = [
+    foreign = {
         name
         for name, _ in given
-        if command in errors.T2T_COMMANDS
-        or not {name, name.removeprefix("no")} & {*known}
-    ]
-    table = _OMITTED | {
-        name: f"--{to}" for name, to in errors.T2T_NAMES.items()
+        if not {name, name.removeprefix("no")} & {*known}
     }
-    table |= _OF_COMMAND.get(command, {})
-    if command not in errors.T2T_COMMANDS and not {*foreign} & {*table}:
+    names = {name: f"--{to}" for name, to in errors.T2T_NAMES.items()}
+    table = _OMITTED | names | _OF_COMMAND.get(command, {})
+    if command not in errors.T2T_COMMANDS and not foreign & table.keys():
         return None
     gpus = dict(given).get("worker_gpu") or "1"
     notes, line = [], [f"t2t {errors.T2T_COMMANDS.get(command, command)}"]

@@ -40,8 +40,6 @@ _FOLDER = re.compile(r"(?<![^=:,\s])(?:~|/(?!/))[^=:,]*/")
 _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 # The functions define flags of the command that calls them.
 flags.disclaim_key_flags()
-
-
 _Settings = TypeVar("_Settings")
 # Types of fields with several values, which are separated by commas, or each
 # have the flag before them.
@@ -258,8 +256,6 @@ _OUTPUT_DIR = flags.DEFINE_string(
     "Folder of the run, or of the runs of a sweep. The default for a run is "
     "~/t2t_train/PROBLEM/HPARAMS_SET.",
 )
-# The functions below define flags of the command that calls them.
-flags.disclaim_key_flags()
 
 
 def define_data_flags() -> None:
