@@ -196,7 +196,10 @@ def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
         "versions": _versions(),
         "extras": _extras(),
         "cpu": _cpu(),
-        "memory": _memory(),
+        "memory": {
+            "total": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "limit": cpu.memory_limit(),  # of the container; None: all
+        },
         "gpus": {},
         "driver": _driver(),
         "disk": {},
@@ -293,14 +296,6 @@ def _computation() -> dict[str, Any]:
     ):
         speeds["bfloat16"] = devices.product_flops("bfloat16") / 1e9
     return {"threads": devices.operation_threads(), "gflops": speeds}
-
-
-def _memory() -> dict[str, Any]:
-    pages = os.sysconf("SC_PHYS_PAGES")
-    return {
-        "total": pages * os.sysconf("SC_PAGE_SIZE"),
-        "limit": cpu.memory_limit(),  # of the container; None: all
-    }
 
 
 def _gpus() -> dict[str, Any]:

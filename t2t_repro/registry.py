@@ -372,13 +372,15 @@ def _with(definitions, folder):
     return (*definitions, folder)
 
 
+def _module_of(file):
+    """Return "parts.first" of parts/first.py, "parts" of parts/__init__.py."""
+    parts = pathlib.PurePath(file).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
 def _by_module(names):
     """Return {module: file} of the files of a folder, but its __init__.py."""
-    return {
-        name.removesuffix(".py").removesuffix("/__init__"): name
-        for name in names
-        if name != "__init__.py"
-    }
+    return {_module_of(name): name for name in names if name != "__init__.py"}
 
 
 def imported() -> Definitions:
@@ -419,14 +421,8 @@ def checksums_of_class(definition: type) -> dict[str, str]:
     return {
         file: sha256
         for file, sha256 in definition_checksums().items()
-        if _module_of(file) in used
+        if _module_of(f"{PACKAGE}/{file}") in used
     }
-
-
-def _module_of(file):
-    """Return "t2t_usr_dir.parts" of parts.py and of parts/__init__.py."""
-    parts = pathlib.PurePath(PACKAGE, file).with_suffix("").parts
-    return ".".join(parts).removesuffix(".__init__")
 
 
 def changed_definitions(
@@ -679,7 +675,7 @@ def _import(definitions):
         finder.run(package, folder.path / "__init__.py")
         for name in _by_module(folder.sources):
             # setup.py, which tensor2tensor had beside definitions, builds them.
-            if name != "setup" and not {*"/."} & {*name}:
+            if name != "setup" and "." not in name:
                 importlib.import_module(f"{PACKAGE}.{name}")
         _require_eager_execution(folder.path)
     _imported = definitions

@@ -143,10 +143,7 @@ def _schedule(hparams):
 
 def _cost(name, hparams):
     """Yield parameters and FLOPs, ours and the paper's side by side."""
-    from t2t_repro.evaluation.published import (
-        stated_parameters,
-        stated_training_flops,
-    )
+    from t2t_repro.evaluation import published
     from t2t_repro.models import building, seq2seq
 
     options = common_flags.field_values(Options)
@@ -157,15 +154,15 @@ def _cost(name, hparams):
     more = count - base.count_params()
     tokens = hparams.batch_tokens * hparams.train_steps
     flops = seq2seq.training_flops(model, tokens, length, length)
-    published = stated_parameters(name)
-    difference = published and published - stated_parameters("base")
+    stated = published.stated_parameters(name)
+    difference = stated and stated - published.stated_parameters("base")
     yield f"{'':22} {'ours':>14} {'the paper':>14}"
     for label, form, ours, theirs, source in (
         (
             f"parameters, V={vocab_size:,}",
             ",.0f",
             count,
-            published,
+            stated,
             "Table 3: its counts fit V near 41,000, big's 36,000",
         ),
         ("  more than base", "+,.0f", more, difference, "Table 3"),
@@ -173,7 +170,7 @@ def _cost(name, hparams):
             "training FLOPs",
             ".2g",
             flops,
-            stated_training_flops(name),
+            published.stated_training_flops(name),
             "Table 2: time x GPUs x 9.5 TFLOPS; ours are counted",
         ),
     ):
