@@ -10,13 +10,6 @@ import pytest
 
 from t2t_repro import errors, hparam, registry
 
-REGISTRIES = (
-    registry.problems,
-    registry.hparams_sets,
-    registry.models,
-    registry.metrics,
-)
-
 
 @pytest.fixture
 def usr_dir(tmp_path, registries):
@@ -135,7 +128,8 @@ def test_set_for_the_size_of_a_corpus_is_found():
 
 
 def test_names_are_literals_in_their_files_and_have_a_summary():
-    for entry in (entry for known in REGISTRIES for entry in known):
+    kinds = (*registry.problems, *registry.hparams_sets, *registry.models)
+    for entry in (*kinds, *registry.metrics):
         assert entry.summary, entry.file
         text = pathlib.Path(entry.file).read_text("utf-8")
         if isinstance(entry, registry.Declared):  # beside its settings

@@ -352,6 +352,7 @@ def _entry(label, text, notes=()):
 # Source: the flags of its last version, 1.15.7: bin/, utils/flags.py,
 # utils/learning_rate.py, serving/query.py and serving/export.py.
 
+_RUN_OR_EXPORT = "data_dir hparams_set problem t2t_usr_dir"
 _REASONS = {  # why flags are not needed here: their names
     "the hparams set names the model; --registry_help lists both": "model",
     "trainer trains and validates, evaluate scores": "schedule",
@@ -362,7 +363,7 @@ _REASONS = {  # why flags are not needed here: their names
     "--registry_help lists the problems": "exclude_problems only_list",
     "each split is generated as a whole": ""
     "max_cases num_shards task_id task_id_end task_id_start",
-    "run and export are complete": "data_dir hparams_set problem t2t_usr_dir",
+    "run and export are complete": _RUN_OR_EXPORT,
     "each validation reads the validation split": "eval_steps",
     "--eval_every gives the steps between validations": ""
     "eval_throttle_seconds eval_timeout_mins",
@@ -405,16 +406,15 @@ _REASONS = {  # why flags are not needed here: their names
 _OMITTED = {
     name: reason for reason, names in _REASONS.items() for name in names.split()
 }
-# Flags of its own commands that differ: the flag here, or a reason.
+# Flags of its own commands that differ: the flag here, or a reason; "" if the
+# flag is the same.
 _OF_COMMAND = {
     "avg_all": {
         "model_dir": "--output_dir",
         "n": "--num_last_checkpoints",
         "output_dir": "the run stores its average",
     },
-    "eval": {
-        name: f"--{name}" for name in ("data_dir", "hparams_set", "problem")
-    },
+    "eval": dict.fromkeys(_RUN_OR_EXPORT.split(), ""),
     "translate_all": {
         "alpha": "--decode_hparams=alpha",
         "beam_size": "--decode_hparams=beam_size",

@@ -41,6 +41,12 @@ TRAINER = {"problem", "hparams_set", "hparams", "data_dir", "output_dir"}
             "t2t avg_checkpoints --output_dir=run --num_last_checkpoints=8",
         ),
         (
+            "eval --problem=translate_ende_wmt32k --data_dir=d --model=x",
+            (),
+            ["the paper's data", "names the model"],
+            "t2t evaluate --problem=wmt14_ende --data_dir=d",
+        ),
+        (
             "bleu --translation=out --reference=ref",
             (),
             ["--reference=ref: here --references"],
@@ -79,10 +85,8 @@ def test_command_line_is_explained_once_with_the_line_to_type(
 )
 def test_other_command_lines_are_not_explained(line):
     known = {*TRAINER, "verify"}
-    assert (
-        command_line.explain_tensor2tensor("trainer", line.split(), known)
-        is None
-    )
+    explain = command_line.explain_tensor2tensor
+    assert explain("trainer", line.split(), known) is None
 
 
 @pytest.mark.parametrize(
