@@ -102,18 +102,13 @@ def _meant(word, *rest):
 
 def usage() -> str:
     """Return the list of commands, each with the first line of its help."""
-    lines = [f"  {name:17}{_summary(name)}" for name in COMMANDS]
-    return "\n".join(
-        (
-            "Usage: t2t COMMAND FLAGS",
-            "",
-            *lines,
-            "",
-            "Other words: train (trainer), eval (evaluate), translate",
-            "(decoder), export (exporter), import (importer). t2t runs FOLDER",
-            "lists runs, t2t completion prints a script for bash, and",
-            "t2t help COMMAND explains the flags of a command.",
-        )
+    lines = "\n".join(f"  {name:17}{_summary(name)}" for name in COMMANDS)
+    return (
+        f"Usage: t2t COMMAND FLAGS\n\n{lines}\n\n"
+        "Other words: train (trainer), eval (evaluate), translate\n"
+        "(decoder), export (exporter), import (importer). t2t runs FOLDER\n"
+        "lists runs, t2t completion prints a script for bash, and\n"
+        "t2t help COMMAND explains the flags of a command."
     )
 
 

@@ -163,15 +163,12 @@ _HELPFULL_FLAGS = ("--helpfull", "-helpfull")
 _HELP = (
     "Print this help. --helpfull adds absl's flags for logging and profiling."
 )
-_SETTINGS = "NAME=VALUE,…"
 _REPEAT = re.compile(r";\s+repeat this option.*", re.DOTALL)  # absl's
 _PLACEHOLDERS = {
     "config": "FILE",
     "problem": "NAME",
     "hparams_set": "NAME",
-    "problem_args": _SETTINGS,
-    "hparams": _SETTINGS,
-    "decode_hparams": _SETTINGS,
+    **dict.fromkeys(config_file.SETTINGS, "NAME=VALUE,…"),
 }
 _TYPE_NAMES = {bool: "true or false", int: "integer", float: "number"}
 

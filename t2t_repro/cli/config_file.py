@@ -29,7 +29,7 @@ from t2t_repro.io import fields, files
 from t2t_repro.training.options import Options
 
 # Flags whose value is key=value,key=value: a mapping in the file.
-_SETTINGS = ("problem_args", "hparams", "decode_hparams")
+SETTINGS = ("problem_args", "hparams", "decode_hparams")
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _RUN_JSON = "run.json"
 _RUN = {  # what repeats a run, of its run.json
@@ -223,7 +223,7 @@ def _with_vocabulary(path, arguments):
 def _set(flag: flags.Flag, value: Any) -> None:
     if value is None:
         return
-    if flag.name in _SETTINGS:
+    if flag.name in SETTINGS:
         if not isinstance(value, dict):
             raise errors.UserError(
                 f"{flag.name} must be a mapping of names to values; got "
