@@ -40,6 +40,7 @@ from t2t_repro.io import arguments, files
 # Kinds of registries: of definitions, of hparams sets and of models.
 
 Definition = TypeVar("Definition")
+_HELP = "my-problem-or-hparams-set-is-not-found"  # in troubleshooting.md
 _MANY = 10  # names, of which an error shows only those near a misspelt one
 
 
@@ -120,7 +121,7 @@ class Registry:
             raise errors.UserError(
                 f"Unknown {self.kind} {name!r}.{hint} {known} If it is your "
                 "own, name its folder with --usr_dir.",
-                see="my-problem-or-hparams-set-is-not-found",
+                see=_HELP,
             )
         return self._entries[name]
 
@@ -299,7 +300,6 @@ PACKAGE = "t2t_usr_dir"
 SHAPE = [{"folder": str, "sha256": {str: str}}]  # of stored_folders()
 # Group of the entry points of installed packages; each is a module.
 ENTRY_POINTS = "t2t_repro.definitions"
-_HELP = "my-problem-or-hparams-set-is-not-found"
 
 
 class Folder(NamedTuple):
