@@ -353,12 +353,10 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
 class Inert:
     """Object of a pickle, with its state and without its class and code."""
 
-    def __new__(cls, *args: Any) -> "Inert":
-        """Ignore the arguments of the class or function that it stands for."""
-        return super().__new__(cls)
+    state: Any = None
 
     def __init__(self, *args: Any):
-        self.state: Any = None
+        """Ignore the arguments of the class or function that it stands for."""
 
     def __setstate__(self, state: Any) -> None:
         """Store the state, which nothing interprets."""
