@@ -11,9 +11,9 @@ src/layers/transformer.cc.
 """
 
 import importlib.util
+import itertools
 import math
 import pathlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,7 +29,6 @@ from t2t_repro.importing import (
 from t2t_repro.importing.ctranslate2_files import ModelFile, Tokens
 from t2t_repro.importing.imported import FoundVocabularies, Imported, Reference
 from t2t_repro.importing.weights import SIDES
-from t2t_repro.layers import embedding
 from t2t_repro.text.vocabulary import EOS, PAD
 
 # Those of python/ctranslate2/specs/transformer_spec.py.
@@ -192,7 +191,7 @@ def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
         **model_files.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
         "attention_bias": bool(tensors.names(_ATTENTION_BIAS)),
-        **model_files.layer_counts(*(_count(model, s) for s in SIDES)),
+        **weights.count_layers(tensors, _NAMES),
     }
 
 
@@ -214,16 +213,6 @@ def _have_norm(model, name):
         rule = "in encoder and decoder, or in none"
         raise model.refuse(name, rule, have)
     return have[0]
-
-
-def _count(model, side):
-    """Return the number of layers of a side."""
-    names = model.tensors.names(rf"{side}/layer_\d+/.*")
-    numbers = {re.findall(r"\d+", name)[0] for name in names}
-    count = next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
-    if not count:
-        raise model.refuse(f"the {side}", "of layers", None)
-    return count
 
 
 def _weights(
@@ -402,12 +391,9 @@ def _formula(table):
         return {"pos": "none", "first_position": 0}
     if table.shape[1] % 2:
         return {}
-    zeros, numbers = np.zeros((1, *table.shape)), np.arange(len(table))
     tolerance = _POSITIONS_TOLERANCE * max(1, len(table) / 100)
-    for first in _FIRST_POSITIONS:
-        for name in _FORMULAS:
-            layer = embedding.build(name, 0, first, dtype="float32")
-            encoded = np.asarray(layer(zeros, numbers[None]))[0]
-            if np.abs(encoded - table).max() <= tolerance:
-                return {"pos": name, "first_position": first}
+    for first, name in itertools.product(_FIRST_POSITIONS, _FORMULAS):
+        encoded = weights.encode_positions(name, first, table.shape)
+        if np.abs(encoded - table).max() <= tolerance:
+            return {"pos": name, "first_position": first}
     return {}

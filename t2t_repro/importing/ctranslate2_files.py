@@ -17,6 +17,7 @@ A text has its length as uint16, and ends in a byte 0. Attributes, such as the
 number of heads, are variables without dimensions.
 """
 
+import functools
 import itertools
 import math
 import pathlib
@@ -41,9 +42,7 @@ _FLOAT_BITS = {np.dtype("<f4"), np.dtype("<f2")}
 _BFLOAT16 = np.dtype("<u2")  # numpy has no such type
 # By number from version 4, and by size before.
 _DTYPES = dict(
-    enumerate(
-        np.dtype(name) for name in ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")
-    )
+    enumerate(map(np.dtype, ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")))
 )
 _OLD_DTYPES = {4: _DTYPES[0], 2: _DTYPES[2], 1: _DTYPES[1]}
 _OLD_INT16_SCALE = np.float32(1000)  # src/ops/quantize.cc
@@ -109,11 +108,7 @@ class Attributes:
         return isinstance(self._values.get(name), float)
 
     def refuse_rest(self) -> None:
-        """Refuse attributes that were not taken, unless they are 0.
-
-        Raises:
-            UserError: names them.
-        """
+        """Refuse attributes that were not taken, unless they are 0."""
         rest = [name for name in self._left if self._values[name]]
         model_files.refuse_rest(self._file, "attributes", rest)
 
@@ -402,12 +397,12 @@ def _read_config(folder, model):
     config = model_files.read_json(path, dict) if is_there else {}
     if model.version < 6:
         config |= _old_config(model.attributes)
+    require = functools.partial(model_files.require, path, config)
     start = config.get("decoder_start_token")
     rule = "a token: here no caller of the model names one"
-    model_files.require(
-        path, config, ("decoder_start_token", isinstance(start, str), rule)
-    )
-    model_files.require_off(path, config, ["quantization_type"], "absent")
+    require("decoder_start_token", isinstance(start, str), rule)
+    name = "quantization_type"
+    require(name, not config.get(name), "absent")
     config = model_files.without_null(config)
     settings, _ = model_files.read_settings(config, _CONFIG, path)
     return settings, [path] if is_there else []

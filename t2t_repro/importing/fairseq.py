@@ -157,12 +157,9 @@ def read(
     """
     file = path
     if path.is_dir():
-        found = sorted(path.glob("*.pt"))
-        file = (
-            found[0]
-            if len(found) == 1
-            else model_files.find_file(path, *_FILES)
-        )
+        found = [file.name for file in path.glob("*.pt")]
+        names = found if len(found) == 1 else _FILES
+        file = model_files.find_file(path, *names)
     checkpoint = arrays.read_checkpoint(file)
     return convert(checkpoint, file, tokenizer, languages)
 
@@ -219,10 +216,8 @@ def _weights(
     hparams |= imported.sharing(result, found.pair)
     if hparams["pos"] == "emb":
         # fairseq refuses positions beyond its tables.
-        names = [f"{side}.embed_positions.weight" for side in weights.SIDES]
-        result |= weights.take_positions(
-            tensors, names, FIRST_POSITION, hparams
-        )
+        name = "{side}.embed_positions.weight"
+        result |= weights.take_positions(tensors, name, FIRST_POSITION, hparams)
     if settings["encoder_normalize_before"]:
         _require_final_norms(tensors)
     return result | weights.read_stacks(tensors, NAMES, hparams)
@@ -234,24 +229,19 @@ def _matrices(tensors, settings, orders):
     fairseq stores a shared matrix under each of its names.
     """
     size, rows = settings["encoder_embed_dim"], [len(o) for o in orders]
-    everything, outputs = (
-        "share_all_embeddings",
-        "share_decoder_input_output_embed",
-    )
+    share, tie = "share_all_embeddings", "share_decoder_input_output_embed"
     sides = [f"{side}.embed_tokens.weight" for side in weights.SIDES]
     heads = ["decoder.output_projection.weight", "decoder.embed_out"]
-    if settings[everything]:
-        one = tensors.take_one([*sides, *heads], everything, rows[0], size)
+    if settings[share]:
+        one = tensors.take_one([*sides, *heads], share, rows[0], size)
         return one, one, one
     source = tensors.take(sides[0], rows[0], size)
-    if settings[outputs]:
-        names = [sides[1], *heads]
-        target = softmax = tensors.take_one(names, outputs, rows[1], size)
-    else:
-        target = tensors.take(sides[1], rows[1], size)
-        reason = "their use: both are the softmax"
-        softmax = tensors.take_one(heads, reason, rows[1], size)
-    return source, target, softmax
+    if settings[tie]:
+        target = tensors.take_one([sides[1], *heads], tie, rows[1], size)
+        return source, target, target
+    target = tensors.take(sides[1], rows[1], size)
+    reason = "their use: both are the softmax"
+    return source, target, tensors.take_one(heads, reason, rows[1], size)
 
 
 def _require_final_norms(tensors):
@@ -273,16 +263,12 @@ def _read_settings(found, file):
     name = found.get("arch") or found.get("_name") or ""
     is_known = isinstance(name, str) and _ARCHITECTURES.fullmatch(name)
     task = found.get("task") or _TASK
-    model_files.require(
-        file,
-        {"arch": name, "task": task},
-        ("arch", is_known, "transformer, or transformer_wmt_… and alike"),
-        (
-            "task",
-            task == _TASK,
-            f"{_TASK!r}: others give the model more than the sentence",
-        ),
-    )
+    if not is_known:
+        rule = "transformer, or transformer_wmt_… and alike"
+        raise model_files.refuse(file, "arch", rule, name)
+    if task != _TASK:
+        rule = f"{_TASK!r}: others give the model more than the sentence"
+        raise model_files.refuse(file, "task", rule, task)
     settings, hparams = model_files.read_settings(found, _SETTINGS, file)
     model_files.require_same(file, found, settings, _OF_DECODER)
     model_files.require_off(file, found, _REFUSED)

@@ -34,7 +34,6 @@ from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.huggingface_vocabularies import Tokenizer
 from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
-from t2t_repro.layers import embedding
 from t2t_repro.text.vocabulary import PAD
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -212,8 +211,8 @@ def _read_fsmt_matrices(tensors, config):
         for name in ("embed_tokens", "output_projection")
     ]
     present = [name for name in names if name in tensors] or names
-    target, *others = (tensors.take(name, -1, size) for name in present)
-    return source, target, *(others or [target])
+    found = [tensors.take(name, -1, size) for name in present]
+    return source, found[0], found[-1]
 
 
 class _Family(NamedTuple):
@@ -353,17 +352,13 @@ def _embeddings(tensors, config, found, matrices):
             raise model_files.refuse(file, "the number of tokens", rule, count)
     pad, eos = found.orders[1][:2]
     start = config["decoder_start_token_id"]
-    model_files.require(
-        CONFIG,
-        config,
+    is_below = f"below {len(target):,}, the number of tokens"
+    for name, is_right, rule in (
         ("pad_token_id", config["pad_token_id"] == pad, f"{pad}, that of PAD"),
         ("eos_token_id", config["eos_token_id"] == eos, f"{eos}, that of EOS"),
-        (
-            "decoder_start_token_id",
-            start < len(target),
-            f"below {len(target):,}, the number of tokens",
-        ),
-    )
+        ("decoder_start_token_id", start < len(target), is_below),
+    ):
+        model_files.require(CONFIG, config, name, is_right, rule)
     bias = tensors.take_if_present("final_logits_bias", len(target))
     result = imported.matrices(found.orders, source, target, softmax, bias)
     if target[start].any():
@@ -376,17 +371,16 @@ def _positions(tensors, hparams, size):
 
     Older files have those.
     """
-    names = [f"model.{side}.embed_positions.weight" for side in weights.SIDES]
+    pattern = "model.{side}.embed_positions.weight"
     if hparams["pos"] == "emb":
         first = fairseq.FIRST_POSITION
-        return weights.take_positions(tensors, names, first, hparams)
-    for name in names:
+        return weights.take_positions(tensors, pattern, first, hparams)
+    for side in weights.SIDES:
+        name = pattern.replace("{side}", side)
         stored = tensors.take_if_present(name, -1, size)
         if stored is None:
             continue
-        zeros = np.zeros((1, *stored.shape), np.float32)
-        layer = embedding.build(hparams["pos"], 0, 0)
-        formula = np.asarray(layer(zeros, np.arange(len(stored))[None]))[0]
+        formula = weights.encode_positions(hparams["pos"], 0, stored.shape)
         first = hparams.get("first_position", 0)
         difference = np.abs(formula - stored)[first:].max(initial=0)
         if difference > _POSITIONS_TOLERANCE * len(stored):
@@ -412,18 +406,11 @@ def _read_search(folder, stored, config, family):
     stored = model_files.without_null(stored)
     if not files and stored.get("force_bos_token_to_be_generated"):  # of BART
         stored = {_FORCED: stored.get("bos_token_id", 0)} | stored
-    model_files.require(
-        file,
-        stored,
-        *(
-            (
-                name,
-                stored.get(name) in (None, config[other], [config[other]]),
-                f"{config[other]}, {other} of {CONFIG}",
-            )
-            for name, other in _IDS.items()
-        ),
-    )
+    for name, other in _IDS.items():
+        wanted = config[other]
+        is_right = stored.get(name) in (None, wanted, [wanted])
+        rule = f"{wanted}, {other} of {CONFIG}"
+        model_files.require(file, stored, name, is_right, rule)
     model_files.require_fixed(file, stored, _SEARCH_FIXED, [[]])
     if not family.forces_first:
         model_files.require_fixed(file, stored, {_FORCED: None})
@@ -437,6 +424,6 @@ def _read_search(folder, stored, config, family):
     normalizes = settings[name := "renormalize_logits"]
     is_right = not (normalizes and (shortest or search["no_repeat_ngram_size"]))
     rule = "false with min_length, min_new_tokens or no_repeat_ngram_size"
-    model_files.require(file, settings, (name, is_right, rule))
+    model_files.require(file, settings, name, is_right, rule)
     is_without_pad = normalizes and bool(stored.get("bad_words_ids"))
     return search, stored.get(_FORCED), is_without_pad, files

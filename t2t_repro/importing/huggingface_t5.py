@@ -100,15 +100,7 @@ read_vocabularies = huggingface_vocabularies.read_t5
 def read_settings(
     stored: Mapping[str, Any], file: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a config.json, and their hparams.
-
-    Args:
-        stored: the settings in it that are not null.
-        file: its path, for errors.
-
-    Raises:
-        UserError: a setting has no counterpart here.
-    """
+    """Return the settings of a config.json, and their hparams."""
     is_scaled = stored.get("model_type") == "t5" and bool(
         stored.get("tie_word_embeddings", True)
     )
@@ -122,15 +114,12 @@ def read_settings(
     model_files.require_fixed(
         file, stored, derived | {"is_encoder_decoder": True}
     )
-    layers, channels = (
-        config["num_layers"],
-        config["d_kv"] * config["num_heads"],
-    )
+    encoder = config["num_layers"]
+    decoder = config["num_decoder_layers"] or encoder
+    channels = config["d_kv"] * config["num_heads"]
     return config, hparams | {
         **_HPARAMS,
-        **model_files.layer_counts(
-            layers, config["num_decoder_layers"] or layers
-        ),
+        **model_files.layer_counts(encoder, decoder),
         "attention_key_channels": channels,
         "attention_value_channels": channels,
         "attention_dropout": config["dropout_rate"],
@@ -144,11 +133,7 @@ def read_weights(
     hparams: dict[str, Any],
     found: FoundVocabularies,
 ) -> dict[str, np.ndarray]:
-    """Return all weights by their paths, and complete the hparams.
-
-    Raises:
-        UserError: an array is missing, or has another shape.
-    """
+    """Return all weights by their paths, and complete the hparams."""
     size, rows = config["d_model"], config["vocab_size"]
     names = [f"{side}.embed_tokens.weight" for side in weights.SIDES]
     reason = "their use: T5 has one embedding"
@@ -157,7 +142,7 @@ def read_weights(
     if softmax is None:
         rule = "true where the weights have no lm_head.weight"
         name = "tie_word_embeddings"
-        model_files.require("config.json", config, (name, config[name], rule))
+        model_files.require("config.json", config, name, config[name], rule)
         softmax = shared
     result = imported.matrices(found.orders, shared, shared, softmax)
     result["start"] = shared[config["decoder_start_token_id"]].copy()

@@ -35,10 +35,7 @@ from t2t_repro.io import files
 from t2t_repro.text import byte_pair_encoding, sentence_piece
 from t2t_repro.text.byte_pair_encoding import BYTE_LEVEL_SPECIAL
 from t2t_repro.text.languages import tag_of
-from t2t_repro.text.sentence_piece import (
-    LANGUAGE,
-    SPACE,
-)
+from t2t_repro.text.sentence_piece import LANGUAGE, SPACE
 from t2t_repro.text.vocabulary import SpecialTokens
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")  # eng_Latn, en_XX
@@ -89,9 +86,9 @@ class Tokenizer(NamedTuple):
         """Path of tokenizer_config.json, for errors."""
         return self.folder / "tokenizer_config.json"
 
-    def find(self, name: str) -> pathlib.Path:
-        """Return the path of a file, or raise a UserError."""
-        return model_files.find_file(self.folder, name)
+    def find(self, *names: str) -> pathlib.Path:
+        """Return the path of the first file there is, or raise a UserError."""
+        return model_files.find_file(self.folder, *names)
 
     def setting(self, name: str, setting: Setting) -> Any:
         """Return a checked value of tokenizer_config.json."""
@@ -115,8 +112,9 @@ class Tokenizer(NamedTuple):
         kind = str(self.settings.get("tokenizer_class") or default)
         kind = kind.removesuffix("Fast")
         rule = model_files.one_of(known)
-        is_known = ("tokenizer_class", kind in known, rule)
-        model_files.require(self.file, self.settings, is_known)
+        model_files.require(
+            self.file, self.settings, "tokenizer_class", kind in known, rule
+        )
         model_files.require_off(self.file, self.settings, off.split())
         return kind
 
@@ -128,8 +126,10 @@ class Tokenizer(NamedTuple):
         """
         rule = f"below the number of tokens ({len(tokens):,})"
         names = "decoder_start_token_id", "eos_token_id", "pad_token_id"
-        rules = ((x, self.config[x] < len(tokens), rule) for x in names)
-        model_files.require(self.folder / "config.json", self.config, *rules)
+        for name in names:
+            is_token = self.config[name] < len(tokens)
+            file = self.folder / "config.json"
+            model_files.require(file, self.config, name, is_token, rule)
         eos, pad = (tokens[self.config[name]] for name in names[1:])
         return SpecialTokens(eos, "<unk>", pad)
 
@@ -146,9 +146,8 @@ def read_marian(tokenizer: Tokenizer) -> FoundVocabularies:
         UserError: a file is missing or damaged, lacks a special token, or the
             tokenizer is another; as in the functions below.
     """
-    lists = [tokenizer.find("vocab.json")] * 2
-    if (tokenizer.folder / "target_vocab.json").is_file():
-        lists[1] = tokenizer.folder / "target_vocab.json"
+    source = tokenizer.find("vocab.json")
+    lists = [source, tokenizer.find("target_vocab.json", source.name)]
     models = [tokenizer.find(f"{side}.spm") for side in ("source", "target")]
     tokens = [model_files.read_tokens(file) for file in lists]
     special = map(tokenizer.special, tokens)
@@ -186,15 +185,10 @@ def read_languages(tokenizer: Tokenizer) -> FoundVocabularies:
     }
     _check_added(tokenizer, [names.get(token, token) for token in every])
     control = {*map(tag_of, codes), *every[len(tokens) :], _MASK}
-    mapped = imported.named(
-        f"{model} with {listing}",
-        sentence_piece.map_ids,
-        content,
-        every,
-        fairseq.SPECIAL,
-        False,
-        control,
-    )
+    with imported.named_in_errors(f"{model} with {listing}"):
+        mapped = sentence_piece.map_ids(
+            content, every, fairseq.SPECIAL, control=control
+        )
     source, target = tokenizer.languages("src_lang", "tgt_lang")
     forced = _forced_language(tokenizer.config, tokens, codes)
     return FoundVocabularies.of_type(
@@ -214,7 +208,7 @@ def _forced_language(config, tokens, codes):
     known = {tokens.index(tag_of(code)): code for code in codes}
     is_known = type(forced) is int and forced in known
     rule = "the id of a language"
-    model_files.require("the settings", config, (name, is_known, rule))
+    model_files.require("the settings", config, name, is_known, rule)
     return known[forced]
 
 
@@ -264,12 +258,11 @@ def _read_mbart50(tokenizer, model):
     if (tokenizer.folder / _TOKENIZER).is_file():
         return _read_tokenizers(tokenizer, [[object]])
     listing = tokenizer.folder / "sentencepiece.bpe.model"
-    pieces = imported.named(str(listing), sentence_piece.piece_names, model)
-    model_files.require(
-        listing,
-        {"the first pieces": pieces[:3]},
-        ("the first pieces", pieces[:3] == _REPLACED, f"{_REPLACED}"),
-    )
+    with imported.named_in_errors(listing):
+        pieces = sentence_piece.piece_names(model)
+    if pieces[:3] != _REPLACED:
+        name, rule = "the first pieces", f"{_REPLACED}"
+        raise model_files.refuse(listing, name, rule, pieces[:3])
     codes = _LANGUAGES["mbart50"]
     tokens = [*fairseq.FIRST, *pieces[3:], *map(tag_of, codes), _MASK]
     return listing, tokens, codes
@@ -296,21 +289,15 @@ def read_bart(tokenizer: Tokenizer) -> FoundVocabularies:
     _check_added(tokenizer, tokens)
     name, first = "forced_bos_token_id", config["forced_bos_token_id"]
     is_right = first is None or (type(first), first) == (int, 0)
-    model_files.require(
-        "the settings", config, (name, is_right, "null or that of <s>, 0")
-    )
+    rule = "null or that of <s>, 0"
+    model_files.require("the settings", config, name, is_right, rule)
     # The first of two is not read, but begins the output.
     starts = (1, 1) if first is None else (2, 0)
-    mapped = [
-        imported.named(
-            " and ".join(map(str, sources)),
-            byte_pair_encoding.map_byte_level,
-            tokens,
-            merges,
-            count,
-        )
-        for count in starts
-    ]
+    with imported.named_in_errors(" and ".join(map(str, sources))):
+        mapped = [
+            byte_pair_encoding.map_byte_level(tokens, merges, count)
+            for count in starts
+        ]
     return FoundVocabularies.of_type(
         "byte_level", mapped, sources, imported.SIDES
     )
@@ -322,8 +309,9 @@ def read_fsmt(tokenizer: Tokenizer) -> FoundVocabularies:
     tokenizer.require_class([name], "do_lower_case", name)
     model_files.require_same(tokenizer.file, tokenizer.settings, config, same)
     languages = config["langs"]
-    rule = "langs", [*map(type, languages)] == [str, str], "two languages"
-    model_files.require(tokenizer.folder / "config.json", config, rule)
+    if [*map(type, languages)] != [str, str]:
+        file = tokenizer.folder / "config.json"
+        raise model_files.refuse(file, "langs", "two languages", languages)
     sides = []
     for side in ("src", "tgt"):
         file = tokenizer.find(f"vocab-{side}.json")
@@ -453,7 +441,8 @@ def _read_model(tokenizer, *families):
     tokenizer.require_class(classes, default=classes[0])
     model = _find_model(tokenizer, "spiece.model")
     content = files.read_bytes(model)
-    pieces = imported.named(str(model), sentence_piece.piece_names, content)
+    with imported.named_in_errors(model):
+        pieces = sentence_piece.piece_names(content)
     return _Model(model, content, pieces)
 
 
@@ -461,8 +450,8 @@ def _special_tokens(tokenizer, tokens):
     """Return the special ones of tokens, for which there must be rows."""
     count, config = len(tokens), tokenizer.config
     rule = f"at least {count:,}, the number of tokens"
-    is_enough = "vocab_size", config["vocab_size"] >= count, rule
-    model_files.require(tokenizer.folder / "config.json", config, is_enough)
+    file, name = tokenizer.folder / "config.json", "vocab_size"
+    model_files.require(file, config, name, config[name] >= count, rule)
     return tokenizer.special(tokens)
 
 
@@ -476,16 +465,11 @@ def _map_pieces(tokenizer, model, tokens, special, words=()):
     file = tokenizer.folder / _TOKENIZER
     listed = _read_json(file, {})[1] if file.is_file() else {}
     _check_added(tokenizer, tokens, listed)
-    mapped = imported.named(
-        str(model.file),
-        sentence_piece.map_ids,
-        model.content,
-        tokens,
-        special,
-        False,
-        {*tokens} - {*model.pieces, *words},
-        words,
-    )
+    control = {*tokens} - {*model.pieces, *words}
+    with imported.named_in_errors(model.file):
+        mapped = sentence_piece.map_ids(
+            model.content, tokens, special, False, control, words
+        )
     return FoundVocabularies.of_type(
         "mapped_sentence_piece", [mapped] * 2, [model.file], imported.SIDES
     )
@@ -508,4 +492,4 @@ def _check_added(tokenizer, tokens, listed=()):
         name = names.get(str(i), token)
         is_right = name.removeprefix(SPACE) == token.removeprefix(SPACE)
         rule = f"{token!r}, a token of the original"
-        model_files.require(where, names, (str(i), is_right, rule))
+        model_files.require(where, names, str(i), is_right, rule)

@@ -1,10 +1,11 @@
 """Transformers of other systems in our terms: what a reader returns."""
 
+import contextlib
 import functools
 import itertools
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from t2t_repro.text import (
 )
 from t2t_repro.text.byte_pair_encoding import ByteLevel
 from t2t_repro.text.sentence_piece import (
-    MappedModel,
     MappedSentencePiece,
     SentencePiece,
 )
@@ -187,10 +187,10 @@ class Side(NamedTuple):
 
 def map_tokens(sides: Sequence[Side]) -> FoundVocabularies:
     """Return vocabularies of text in which spaces separate the tokens."""
-    mapped = [
-        named(str(side.file), vocabulary.map_ids, side.tokens, side.special)
-        for side in sides
-    ]
+    mapped = []
+    for side in sides:
+        with named_in_errors(side.file):
+            mapped.append(vocabulary.map_ids(side.tokens, side.special))
     return FoundVocabularies.of_type(
         "whitespace_tokens", mapped, (side.file for side in sides)
     )
@@ -208,17 +208,13 @@ def map_pieces(
         sides: the tokens.
         reads_codes: as of sentence_piece.map_ids().
     """
-    mapped = [
-        named(
-            f"{model} with {side.file}",
-            sentence_piece.map_ids,
-            files.read_bytes(model),
-            side.tokens,
-            side.special,
-            reads_codes,
-        )
-        for model, side in zip(models, sides, strict=True)
-    ]
+    mapped = []
+    for model, (tokens, special, file) in zip(models, sides, strict=True):
+        content = files.read_bytes(model)
+        with named_in_errors(f"{model} with {file}"):
+            mapped.append(
+                sentence_piece.map_ids(content, tokens, special, reads_codes)
+            )
     used = [*(side.file for side in sides), *models]
     return FoundVocabularies.of_type("mapped_sentence_piece", mapped, used)
 
@@ -239,36 +235,27 @@ def map_codes(
         languages: those of both sides.
         sides: the tokens.
     """
-    orders = [vocabulary.order_tokens(s.tokens, s.special) for s in sides]
-    models = [
-        named(
-            f"{codes_file} with {side.file.name}",
-            byte_pair_encoding.serialize_codes,
-            [side.tokens[i] for i in order],
-            side.special.unknown,
-            codes,
-            tokenizer,
-            "" if tokenizer == "none" else language,
-        )
-        for side, order, language in zip(sides, orders, languages, strict=True)
-    ]
-    return FoundVocabularies.of_type(
-        "bpe_codes",
-        [*zip(models, orders, strict=True)],
-        [*(side.file for side in sides), codes_file],
-    )
+    mapped = []
+    for (tokens, special, file), language in zip(sides, languages, strict=True):
+        with named_in_errors(f"{codes_file} with {file.name}"):
+            order = vocabulary.order_tokens(tokens, special)
+            model = byte_pair_encoding.serialize_codes(
+                [tokens[i] for i in order],
+                special.unknown,
+                codes,
+                tokenizer,
+                "" if tokenizer == "none" else language,
+            )
+        mapped.append((model, order))
+    used = [*(side.file for side in sides), codes_file]
+    return FoundVocabularies.of_type("bpe_codes", mapped, used)
 
 
-def keep_ids(model: pathlib.Path) -> MappedModel:
-    """Call sentence_piece.keep_ids() on a file, named in errors."""
-    content = files.read_bytes(model)
-    return named(str(model), sentence_piece.keep_ids, content)
-
-
-def named(names: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of text/ whose errors are to name files."""
+@contextlib.contextmanager
+def named_in_errors(names: Any) -> Iterator[None]:
+    """Name files in errors of a function of text/, which gets their content."""
     try:
-        return function(*arguments)
+        yield
     except errors.UserError as error:
         raise errors.UserError(f"Cannot use {names}. {error}") from error
 

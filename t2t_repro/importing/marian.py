@@ -16,6 +16,7 @@ did not store has the default of src/common/config_parser.cpp.
 """
 
 import contextlib
+import functools
 import math
 import os
 import pathlib
@@ -30,6 +31,8 @@ from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
 from t2t_repro.importing.imported import FoundVocabularies, Imported, Side
 from t2t_repro.importing.model_files import Setting
+from t2t_repro.io.files import read_bytes
+from t2t_repro.text import sentence_piece
 from t2t_repro.text.vocabulary import SpecialTokens
 
 _WEIGHTS = (".npz", ".bin")
@@ -142,14 +145,12 @@ def _weights(path):
             if file == settings[0] and os.path.isfile(*named):
                 break  # decoder.yml decides, whatever the others name
     found = sorted(filter(os.path.isfile, named))
-    for suffix in () if found else _WEIGHTS:
-        found = [
+    for suffix in _WEIGHTS:
+        found = found or [
             file
             for file in sorted(path.glob(f"*{suffix}"))
             if not file.name.endswith(_STATES)
         ]
-        if found:
-            break
     if len(found) == 1:
         return found[0]
     names = ", ".join(file.name for file in found[:5]) or "none is .npz or .bin"
@@ -422,7 +423,7 @@ def read_options(
     rule = "off: it is unknown here"
     for name, value in given.items():
         if name.startswith("transformer-") and name not in _KNOWN:
-            model_files.require(file, given, (name, value in _OFF, rule))
+            model_files.require(file, given, name, value in _OFF, rule)
     version = _version(options)
     _check(options, version, file)
     numbers = _layer_numbers(options)
@@ -451,46 +452,38 @@ def _check(options, version, file):
         "transformer-postprocess-emb": ("", "n"),
         "transformer-postprocess-top": (before,),
     }
-    model_files.require(
-        file,
-        options,
-        ("dim-vocabs", len(sizes) == 2, "of one source and one target"),
-        (
-            "input-types",
-            all(kind == "sequence" for kind in options["input-types"]),
-            "'sequence'",
-        ),
-        (
-            "transformer-decoder-dim-ffn",
-            options["transformer-decoder-dim-ffn"] in (0, width),
-            f"transformer-dim-ffn ({width})",
-        ),
-        (
-            "transformer-tied-layers",
-            not tied
-            or (
-                len(tied) == depth
-                and all(type(one) is int and 0 < one <= depth for one in tied)
-            ),
-            f"{depth} numbers of layers",
-        ),
-        ("transformer-preprocess", before in ("", "n"), "'' or 'n'"),
-        (
-            "transformer-preprocess",
-            not before or version >= _NORMALIZED_KEYS,
-            "'' in a model of Marian before 1.11, which did not normalize "
-            "keys and values",
-        ),
-        *(
-            (
-                name,
-                options[name].replace("d", "") in operations,
-                f"{' or '.join(map(repr, operations))}, with d or without, "
-                f"where transformer-preprocess is {before!r}",
-            )
-            for name, operations in allowed.items()
-        ),
+    require = functools.partial(model_files.require, file, options)
+    require("dim-vocabs", len(sizes) == 2, "of one source and one target")
+    require(
+        "input-types",
+        all(kind == "sequence" for kind in options["input-types"]),
+        "'sequence'",
     )
+    require(
+        "transformer-decoder-dim-ffn",
+        options["transformer-decoder-dim-ffn"] in (0, width),
+        f"transformer-dim-ffn ({width})",
+    )
+    are_layers = all(type(one) is int and 0 < one <= depth for one in tied)
+    require(
+        "transformer-tied-layers",
+        not tied or (len(tied) == depth and are_layers),
+        f"{depth} numbers of layers",
+    )
+    require("transformer-preprocess", before in ("", "n"), "'' or 'n'")
+    require(
+        "transformer-preprocess",
+        not before or version >= _NORMALIZED_KEYS,
+        "'' in a model of Marian before 1.11, which did not normalize keys and "
+        "values",
+    )
+    for name, operations in allowed.items():
+        require(
+            name,
+            options[name].replace("d", "") in operations,
+            f"{' or '.join(map(repr, operations))}, with d or without, where "
+            f"transformer-preprocess is {before!r}",
+        )
 
 
 def _version(options):
@@ -543,7 +536,7 @@ def _read_weights(
     )
     if positions == "emb":  # one table for both sides
         # Positions beyond the table have its last row, there as here.
-        result |= weights.take_positions(tensors, ["Wpos"] * 2, 0, hparams)
+        result |= weights.take_positions(tensors, "Wpos", 0, hparams)
     numbers = _layer_numbers(options)
     return found, result | weights.read_stacks(
         tensors, _NAMES, hparams, numbers
@@ -585,9 +578,12 @@ def _read_vocabularies(
             eos, unknown = _name(tokens, 0, _EOS), _name(tokens, 1, _UNKNOWN)
             sides.append(Side(tokens, SpecialTokens(eos, unknown), file))
         return imported.map_pieces(files.pieces, sides)
-    mapped = [imported.keep_ids(file) for file in files.pieces]
-    for file, one, size in zip(files.pieces, mapped, sizes, strict=True):
-        count = len(one.order) - 1  # without PAD
+    mapped = []
+    for file, size in zip(files.pieces, sizes, strict=True):
+        model = read_bytes(file)
+        with imported.named_in_errors(file):
+            mapped.append(sentence_piece.keep_ids(model))
+        count = len(mapped[-1].order) - 1  # without PAD
         if count != size:
             raise errors.UserError(
                 f"{file} has {count:,} pieces and the model {size:,}. "

@@ -1,6 +1,7 @@
 """Files of other systems' models, and checks of the settings in them."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -41,17 +42,16 @@ def named_file(folder: pathlib.Path, name: str) -> pathlib.Path:
     be shown in errors or become a part of the run.
     """
     path = pathlib.PurePath(name)
-    inside = folder / path
-    if not path.is_absolute() and ".." not in path.parts:
-        if os.path.isfile(inside):
-            return inside
+    is_inside = not path.is_absolute() and ".." not in path.parts
+    if is_inside and os.path.isfile(folder / path):
+        return folder / path
     return folder / path.name
 
 
-def read_json(file: pathlib.Path, shape: Any) -> Any:
-    """Call files.read_json() on a file of another program."""
-    remedy = "Download or convert the model again."
-    return files.read_json(file, shape, remedy)
+# For files of other programs.
+read_json = functools.partial(
+    files.read_json, remedy="Download or convert the model again."
+)
 
 
 def read_tokens(file: pathlib.Path) -> list[str]:
@@ -254,18 +254,14 @@ def one_of(values: Iterable[Any]) -> str:
 
 
 def require(
-    file: Any, values: Mapping[str, Any], *rules: tuple[str, Any, str]
+    file: Any, values: Mapping[str, Any], name: str, is_right: Any, rule: str
 ) -> None:
-    """Refuse the first of the settings that breaks a rule.
+    """Refuse a setting that is not right; `rule` is what it must be.
 
-    Args:
-        file: path of the file that has the settings.
-        values: settings by name.
-        *rules: name, whether its value is right, and what it must be.
+    `values` are the settings by name, and `file` is their path, for errors.
     """
-    for name, is_right, rule in rules:
-        if not is_right:
-            raise refuse(file, name, rule, values.get(name))
+    if not is_right:
+        raise refuse(file, name, rule, values.get(name))
 
 
 def require_fixed(
@@ -285,18 +281,15 @@ def require_fixed(
     for name, only in fixed.items():
         rule = "null" if only is None else repr(only)
         is_right = values.get(name, only) in (only, *same)
-        require(file, values, (name, is_right, rule))
+        require(file, values, name, is_right, rule)
 
 
 def require_off(
-    file: Any,
-    values: Mapping[str, Any],
-    names: Iterable[str],
-    rule: str = "false or 0",
+    file: Any, values: Mapping[str, Any], names: Iterable[str]
 ) -> None:
     """Refuse settings without counterpart that are not false, 0 or absent."""
     for name in names:
-        require(file, values, (name, not values.get(name), rule))
+        require(file, values, name, not values.get(name), "false or 0")
 
 
 def require_same(
@@ -312,7 +305,7 @@ def require_same(
     for name, other in same.items():
         wanted = settings[other]
         is_right = values.get(name, wanted) == wanted
-        require(file, values, (name, is_right, f"{other} ({wanted!r})"))
+        require(file, values, name, is_right, f"{other} ({wanted!r})")
 
 
 def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:

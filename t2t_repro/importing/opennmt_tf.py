@@ -13,7 +13,6 @@ docs/configuration.md of OpenNMT-tf.
 import ast
 import os
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,18 +76,10 @@ _ARGUMENTS = {
 _POSITIONS = "position_encoder_class"
 _POSITION_ENCODERS = "SinusoidalPositionEncoder", "PositionEmbedder"
 # Arguments that the weights show, or that have no effect on outputs.
-_SHOWN = {
-    "source_inputter",
-    "target_inputter",
-    "num_layers",
-    "num_units",
-    "ffn_inner_dim",
-    "mha_bias",
-    "pre_norm",
-    "output_layer_bias",
-    "share_embeddings",
-    "attention_reduction",
-}
+_SHOWN = """
+    source_inputter target_inputter num_layers num_units ffn_inner_dim mha_bias
+    pre_norm output_layer_bias share_embeddings attention_reduction
+""".split()
 _FROM_CATALOG = "get_model_from_catalog"
 _CATALOG: dict[str, dict[str, Any]] = {
     "Transformer": {},
@@ -183,9 +174,7 @@ def _set_structure(tensors, arguments, hparams):
     hparams |= {
         "hidden_size": len(tensors.take(kernel, -1, len(width))),
         "filter_size": len(width),
-        **model_files.layer_counts(
-            *(_count(tensors, s) for s in weights.SIDES)
-        ),
+        **weights.count_layers(tensors, _NAMES),
         **model_files.norm_order(has(f"{first}/ffn/input_layer_norm/gamma")),
         "attention_bias": has(
             f"{first}/self_attention/layer/linear_queries/bias"
@@ -194,15 +183,6 @@ def _set_structure(tensors, arguments, hparams):
         "pos": positions,
         "first_position": 1 if positions == "timing" else 0,
     }
-
-
-def _count(tensors, side):
-    """Return the number of layers of a side."""
-    pattern = rf"model/{side}/layers/([0-9]{{1,4}})/.*{re.escape(_END)}"
-    count = len({name.split("/")[3] for name in tensors.names(pattern)})
-    if not count:  # names the first array that is missing
-        tensors.take(f"model/{side}/layers/0/ffn/layer/inner/kernel{_END}")
-    return count
 
 
 def _weights(
@@ -226,11 +206,8 @@ def _weights(
     if hparams["pos"] == "emb":
         # The last row is that of all positions beyond the table, also here; the
         # first one is never used.
-        names = [
-            f"model/{side}/position_encoder/position_embedding{_END}"
-            for side in weights.SIDES
-        ]
-        result |= weights.take_positions(tensors, names, 1, hparams)
+        name = f"model/{{side}}/position_encoder/position_embedding{_END}"
+        result |= weights.take_positions(tensors, name, 1, hparams)
     return result | weights.read_stacks(tensors, _NAMES, hparams)
 
 
@@ -241,14 +218,12 @@ def _embeddings(tensors, rows, size):
         for side in ("features", "labels")
     ]
     there = [name for name in names if name in tensors]
-    if len(there) == 1 and rows[0] != rows[1]:
+    if len(there) != 1:
+        return [*map(tensors.take, names, rows, [size] * 2)]
+    if rows[0] != rows[1]:
         rule = "equal, as the embedding"
         raise model_files.refuse("the vocabularies", "size", rule, rows)
-    first, last = (there or names)[0], (there or names)[-1]
-    source = tensors.take(first, rows[0], size)
-    if first == last:
-        return source, source
-    return source, tensors.take(last, rows[1], size)
+    return [tensors.take(there[0], rows[0], size)] * 2
 
 
 # model_description.py has a model of the catalog,
@@ -298,9 +273,8 @@ def read_model(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     encoder = arguments.setdefault(_POSITIONS, _POSITION_ENCODERS[0])
     is_known = any(name in str(encoder) for name in _POSITION_ENCODERS)
     rule = f"None or one of {', '.join(_POSITION_ENCODERS)}"
-    model_files.require(
-        file, arguments, (_POSITIONS, encoder is None or is_known, rule)
-    )
+    if encoder is not None and not is_known:
+        raise model_files.refuse(file, _POSITIONS, rule, encoder)
     return arguments, hparams
 
 
@@ -441,12 +415,11 @@ def _sentence_piece(data, side, file):
                 f"SentencePieceTokenizer, params: {{model: {beside[0].name}}}}}"
             )
         return beside[0] if beside else None
-    kind = "OpenNMTTokenizer"
-    parameters = settings
+    parameters = settings  # of OpenNMTTokenizer, where no type is named
     if isinstance(settings, Mapping) and "type" in settings:
-        kind, parameters = settings["type"], settings.get("params") or {}
-    if kind == _NO_TOKENIZER:
-        return None
+        if settings["type"] == _NO_TOKENIZER:
+            return None
+        parameters = settings.get("params") or {}
     if isinstance(parameters, Mapping):
         keys = [key for key in _MODEL_KEYS if key in parameters]
         rest = {
@@ -467,11 +440,8 @@ def _sentence_piece(data, side, file):
 
 def _encodes_eos(data, file):
     """Return whether sources end in EOS; refuse other marks."""
-    controls = {side: data.get(f"{side}_sequence_controls") for side in _SIDES}
-    source, target = (
-        value if isinstance(value, Mapping) else {}
-        for value in controls.values()
-    )
+    controls = [data.get(f"{side}_sequence_controls") for side in _SIDES]
+    source, target = (c if isinstance(c, Mapping) else {} for c in controls)
     for name, value, expected in (
         ("source_sequence_controls.start", source.get("start"), False),
         ("target_sequence_controls.start", target.get("start", True), True),

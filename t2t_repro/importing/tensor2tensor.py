@@ -170,9 +170,8 @@ def read_settings(
     norms = [settings[f"layer_{x}process_sequence"] for x in ("pre", "post")]
     rule = "'dan' after 'none' (post-norm) or 'da' after 'n' (pre-norm)"
     is_right = norms in (["none", "dan"], ["n", "da"])
-    model_files.require(
-        file, settings, ("layer_postprocess_sequence", is_right, rule)
-    )
+    name = "layer_postprocess_sequence"
+    model_files.require(file, settings, name, is_right, rule)
     is_scaled = settings["multiply_embedding_mode"] == "sqrt_depth"
     hparams["multiply_embedding_mode"] = "sqrt_depth" if is_scaled else "none"
     if settings["pos"] == "emb":
@@ -313,10 +312,8 @@ def _problem_languages(
     if not file.is_file():
         return ("", ""), ()
     problem = _PROBLEM.search(file.read_text("utf-8", "replace"))
-    if problem is None:
-        return ("", ""), (file,)
-    first, second = problem[2], problem[3]
+    name, first, second = problem.groups() if problem else ("", "", "")
     # registry.parse_problem_name: the suffixes may follow each other.
-    if problem[1].removesuffix("_copy").endswith("_rev"):
+    if name.removesuffix("_copy").endswith("_rev"):
         first, second = second, first
     return (first, second), (file,)

@@ -14,6 +14,7 @@ import numpy as np
 
 from t2t_repro.importing import model_files
 from t2t_repro.importing.arrays import Tensors, aligned_copy
+from t2t_repro.layers import embedding
 from t2t_repro.layers.sublayers import GATES
 
 SIDES = "encoder", "decoder"
@@ -66,6 +67,16 @@ _SHAPES = {
     "norm": "D",
     "input_norm": "D",
 }
+
+
+def count_layers(tensors: Tensors, names: Names) -> dict[str, int]:
+    """Return the hparams of the numbers of layers that have arrays."""
+    counts = []
+    for side in SIDES:
+        at = names.at.replace("{side}", side).replace("{i}", r"\d+")
+        layers = {re.findall(at, name)[0] for name in tensors.names(f"{at}.*")}
+        counts.append(len(layers))
+    return model_files.layer_counts(*counts)
 
 
 def read_stacks(
@@ -233,7 +244,18 @@ def by_path(
     }
 
 
-# Learned positions.
+# Positions.
+
+
+def encode_positions(pos: str, first: int, shape: tuple[int, ...]) -> Any:
+    """Return what a formula adds to embeddings of the shape [N, D].
+
+    `pos` is as the hparam, and `first` as first_position.
+    """
+    layer = embedding.build(pos, 0, first, dtype="float32")
+    zeros = np.zeros((1, *shape), np.float32)
+    return np.asarray(layer(zeros, np.arange(shape[0])[None]))[0]
+
 
 _MULTIPLE = 8  # which max_length must be of
 
@@ -257,17 +279,19 @@ def learned_positions(
 
 
 def take_positions(
-    tensors: Tensors, names: Sequence[str], first: int, hparams: dict[str, Any]
+    tensors: Tensors, names: str, first: int, hparams: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Return learned_positions() of the arrays of these names of both sides.
+    """Return learned_positions() of the arrays of both sides.
 
-    Rows before number `first`, that of the first position, are not used.
+    `names` has {side} for that of an array. Rows before number `first`, that of
+    the first position, are not used.
 
     Raises:
         UserError: an array is missing, or has no other rows.
     """
     tables = []
-    for name in names:
+    for side in SIDES:
+        name = names.replace("{side}", side)
         table = tensors.take(name, -1, hparams["hidden_size"])
         if len(table) <= first:
             rule = f"of more than {first} rows"
