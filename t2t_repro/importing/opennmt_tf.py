@@ -113,8 +113,10 @@ _FIRST = ["<blank>", "<s>", "</s>"]
 _START_ID = 1
 _UNKNOWN = "<unk>"
 _SIDES = "source", "target"
-# Parameters of SentencePiece models in settings of a tokenization.
-_MODEL_KEYS = "model", "sp_model_path"
+# Parameters of SentencePiece models in settings of a tokenization, and those
+# beside them. Without a mode, OpenNMTTokenizer splits words before.
+_NO_MODE = {"mode": "none"}
+_MODEL_KEYS = {"model": ({}, _NO_MODE), "sp_model_path": (_NO_MODE,)}
 _NO_TOKENIZER = "SpaceTokenizer"
 
 
@@ -428,7 +430,7 @@ def _sentence_piece(data, side, file):
             # Samples are drawn only in a training.
             if name not in keys and not str(name).startswith("sp_nbest")
         }
-        if keys and rest in ({}, {"mode": "none"}):
+        if keys and rest in _MODEL_KEYS[keys[0]]:
             return _beside(parameters, keys[0], file)
     raise model_files.refuse(
         file,
