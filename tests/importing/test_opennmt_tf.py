@@ -90,11 +90,10 @@ def test_sentence_piece_beside_segments_text(is_named, tmp_path):
     (tmp_path / "sp.model").write_bytes(model.model)
     found = opennmt_tf.read(tmp_path)
     assert found.vocabulary_type == "mapped_sentence_piece"
-    (ids,) = found.vocabularies.source.encode(["the cat"])
+    source = found.vocabularies.source
+    (ids,) = source.encode(["the cat"])
     (expected,) = model.encode(["the cat"])
-    assert found.vocabularies.source.pieces(ids[:-1]) == model.pieces(
-        expected[:-1]
-    )
+    assert source.pieces(ids[:-1]) == model.pieces(expected[:-1])
 
 
 def test_shortest_output_counts_eos(tmp_path):
