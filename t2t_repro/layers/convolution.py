@@ -62,12 +62,8 @@ class DilatedConvolution(keras.layers.Layer):
         self.filters = filters
         self.kernel_width = kernel_width
         self.dilation = dilation
+        self.reach = (kernel_width - 1) * dilation  # from first to last tap
         self.causal = causal
-
-    @property
-    def reach(self) -> int:
-        """Distance between the first and the last tap."""
-        return (self.kernel_width - 1) * self.dilation
 
     def build(self, x_shape: tuple) -> None:
         self.kernel = self.add_weight(
@@ -143,7 +139,9 @@ class DilatedBlock(dense.Composite):
     ) -> None:
         super().__init__(**kwargs)
         self.input_norm, self.inner_norm, self.output_norm = (
-            self.new_layer(_norm, name=name)
+            self.new_layer(
+                sublayers.LayerNorm, epsilon=sublayers.EPSILON, name=name
+            )
             for name in ("input_norm", "inner_norm", "output_norm")
         )
         self.input_projection = self.new_layer(
@@ -220,7 +218,9 @@ class DilatedStack(dense.Composite):
             )
             for i, dilation in enumerate(dilations)
         ]
-        self.norm = self.new_layer(_norm, name="norm")
+        self.norm = self.new_layer(
+            sublayers.LayerNorm, epsilon=sublayers.EPSILON, name="norm"
+        )
 
     def call(
         self, x: Tensor, visible: Tensor | None = None, rng: Rng | None = None
@@ -233,12 +233,10 @@ class DilatedStack(dense.Composite):
 
     def empty_rings(self, batch: Int, beams: int) -> list[Tensor]:
         """Return the ring [B, W, reach, d] of each block before step 0."""
+        convolutions = [block.convolution for block in self.blocks]
         return [
-            ops.zeros(
-                (batch, beams, convolution.reach, convolution.filters),
-                self.compute_dtype,
-            )
-            for convolution in (block.convolution for block in self.blocks)
+            ops.zeros((batch, beams, c.reach, c.filters), self.compute_dtype)
+            for c in convolutions
         ]
 
     def step(
@@ -250,12 +248,6 @@ class DilatedStack(dense.Composite):
             x, ring = block.step(x, ring, step)
             written.append(ring)
         return self.norm(x), written
-
-
-def _norm(name: str, dtype: Any) -> keras.layers.Layer:
-    return sublayers.norm_or_identity(
-        True, sublayers.EPSILON, name=name, dtype=dtype
-    )
 
 
 class ConvolutionalGru(keras.layers.Layer):
@@ -280,29 +272,26 @@ class ConvolutionalGru(keras.layers.Layer):
         self.kernel_length = kernel_length
         self.kernel_width = kernel_width
         self.reads_tape = reads_tape
-
-    @property
-    def tape_rows(self) -> int:
-        """Number of rows of the image that see the tape's row 0."""
-        return self.kernel_width // 2 + 1
+        # Rows of the image that see the tape's row 0.
+        self.tape_rows = kernel_width // 2 + 1
 
     def build(self, image_shape: tuple | None = None) -> None:
         maps = self.maps
         sizes = (self.kernel_length, self.kernel_width)
         # The gates' biases are 1, as in the authors' program (tensorflow/models
         # at 009556f, research/neural_gpu): the image changes slowly at first.
-        for name, filters, bias in (
-            ("gates", 2 * maps, "ones"),
-            ("candidate", maps, "zeros"),
-        ):
-            kernel = self.add_weight(
-                name=f"{name}_kernel", shape=(*sizes, maps, filters)
-            )
-            bias = self.add_weight(
-                name=f"{name}_bias", shape=(filters,), initializer=bias
-            )
-            setattr(self, f"{name}_kernel", kernel)
-            setattr(self, f"{name}_bias", bias)
+        self.gates_kernel = self.add_weight(
+            name="gates_kernel", shape=(*sizes, maps, 2 * maps)
+        )
+        self.gates_bias = self.add_weight(
+            name="gates_bias", shape=(2 * maps,), initializer="ones"
+        )
+        self.candidate_kernel = self.add_weight(
+            name="candidate_kernel", shape=(*sizes, maps, maps)
+        )
+        self.candidate_bias = self.add_weight(
+            name="candidate_bias", shape=(maps,), initializer="zeros"
+        )
         if self.reads_tape:
             # Of the taps across rows, the others only see rows of p that are
             # zero.
@@ -319,13 +308,15 @@ class ConvolutionalGru(keras.layers.Layer):
         `visible` [B, n, 1, 1] is 0 in columns after the sentence's. The tape is
         W * p, [B, n, rows, 3 m].
         """
-        gates = self._convolve("gates", image)
+        gates = self._convolve(image, self.gates_kernel, self.gates_bias)
         if tape is not None:
             missing = ops.shape(image)[2] - self.tape_rows
             tape = ops.pad(tape, ((0, 0), (0, 0), (0, missing), (0, 0)))
             gates = gates + tape[..., : 2 * self.maps]
         update, reset = ops.split(ops.sigmoid(gates), 2, axis=-1)
-        candidate = self._convolve("candidate", reset * image)
+        candidate = self._convolve(
+            reset * image, self.candidate_kernel, self.candidate_bias
+        )
         if tape is not None:
             candidate = candidate + tape[..., 2 * self.maps :]
         candidate = ops.tanh(candidate)
@@ -353,21 +344,14 @@ class ConvolutionalGru(keras.layers.Layer):
         places = ops.cast(columns + offsets == column, seen.dtype)  # [n, taps]
         return tape + ops.einsum("nt,trbf->bnrf", places, seen)
 
-    def _convolve(self, name: str, image: Tensor) -> Tensor:
-        kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)
-        bias = ops.cast(getattr(self, f"{name}_bias"), self.compute_dtype)
-        shape = ops.shape(image)[:-1]
-        return convolve(image, kernel, shape, padding="same") + bias
+    def _convolve(self, x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+        kernel = ops.cast(kernel, self.compute_dtype)
+        bias = ops.cast(bias, self.compute_dtype)
+        return convolve(x, kernel, ops.shape(x)[:-1], padding="same") + bias
 
 
 # Section 3.4: a sum of two terms of the same variance keeps that variance.
 SUM_SCALE = math.sqrt(0.5)
-
-
-def windows(x: Tensor, width: int) -> Tensor:
-    """Return the windows [B, N, width * C] of x [B, N + width - 1, C]."""
-    count = ops.shape(x)[1] - width + 1
-    return ops.concatenate([x[:, i : i + count] for i in range(width)], axis=-1)
 
 
 class GatedConvolution(dense.Composite):
@@ -415,18 +399,20 @@ class GatedConvolution(dense.Composite):
         before = self.width - 1 if self.causal else (self.width - 1) // 2
         after = self.width - 1 - before
         padded = ops.pad(x, ((0, 0), (before, after), (0, 0)))
-        return ops.glu(self.linear(windows(padded, self.width)))
+        count = ops.shape(x)[1]
+        windows = ops.concatenate(
+            [padded[:, i : i + count] for i in range(self.width)], axis=-1
+        )
+        return ops.glu(self.linear(windows))
 
     def step(
-        self, x: Tensor, past: Tensor | None, kernels: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Tensor | None]:
+        self, x: Tensor, past: Tensor, kernels: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """Return the output of x [B, W, input_channels], and the next past.
 
         The past [B, W, width - 1, input_channels] are the previous inputs,
-        oldest first; None where width is 1.
+        oldest first.
         """
-        if past is None:
-            return ops.glu(self.linear(x, kernels)), None
         window = ops.concatenate([past, x[:, :, None]], axis=2)
         flat = ops.reshape(
             window, (*ops.shape(x)[:2], self.width * self.input_channels)

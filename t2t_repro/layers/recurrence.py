@@ -45,13 +45,15 @@ class Cell(keras.layers.Layer):
     is no call(), in which Keras would cast them to the compute dtype.
     """
 
-    num_gates: int
     num_states: int
+    initial_bias: tuple[int, ...]  # of each gate
+    closed_gates: tuple[float, ...]  # they leave a state of zero
 
     def __init__(self, size: int, **kwargs: Any) -> None:
         """Store D, the size of the output."""
         super().__init__(**kwargs)
         self.size = size
+        self.num_gates = len(self.closed_gates)
 
     def build(self, x_shape: tuple) -> None:
         width = self.num_gates * self.size
@@ -59,13 +61,12 @@ class Cell(keras.layers.Layer):
         self.recurrent_kernel = self.add_weight(
             name="recurrent_kernel", shape=(self.size, width)
         )
+        bias = np.repeat(self.initial_bias, self.size)
         self.bias = self.add_weight(
-            name="bias", shape=(width,), initializer=self.initial_bias
+            name="bias",
+            shape=(width,),
+            initializer=lambda _, dtype: ops.convert_to_tensor(bias, dtype),
         )
-
-    def initial_bias(self, shape: tuple, dtype: Any = None) -> Tensor:
-        """Return the initial value of the bias b."""
-        return ops.zeros(shape, dtype)
 
     def project(self, x: Tensor) -> Tensor:
         """Return the gates' part W x + b of inputs x […, E]."""
@@ -77,12 +78,9 @@ class Cell(keras.layers.Layer):
 
         `mask` [B, T] bool is False there.
         """
-        closed = ops.cast(self.closed_gates(), gates.dtype)
+        closed = np.repeat(self.closed_gates, self.size)
+        closed = ops.cast(closed, gates.dtype)
         return ops.where(mask[..., None], gates, closed)
-
-    def closed_gates(self) -> np.ndarray:
-        """Return the gates of a step that leaves a state of zero."""
-        raise NotImplementedError
 
     def initial_states(self, shape: Sequence) -> tuple[Tensor, ...]:
         """Return states of zero, [*shape, D] float32."""
@@ -111,16 +109,11 @@ class Cell(keras.layers.Layer):
 class LstmCell(Cell):
     """Long short-term memory, with the states h and c."""
 
-    num_gates = 4
     num_states = 2
-
-    def initial_bias(self, shape: tuple, dtype: Any = None) -> Tensor:
-        # An open forget gate at first: Gers et al. 2000, Jozefowicz et al.
-        # 2015; the default of Keras.
-        return ops.convert_to_tensor(np.repeat([0, 1, 0, 0], self.size), dtype)
-
-    def closed_gates(self) -> np.ndarray:
-        return np.repeat([_CLOSED, 0, 0, 0], self.size)
+    # An open forget gate at first: Gers et al. 2000, Jozefowicz et al. 2015;
+    # the default of Keras.
+    initial_bias = (0, 1, 0, 0)
+    closed_gates = (_CLOSED, 0, 0, 0)
 
     def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
         gates = ops.cast(gates, "float32") + self._recurrence(states)
@@ -132,8 +125,9 @@ class LstmCell(Cell):
 class GruCell(Cell):
     """Gated recurrent unit, with the state h."""
 
-    num_gates = 3
     num_states = 1
+    initial_bias = (0, 0, 0)
+    closed_gates = (0, -_CLOSED, 0)
 
     def build(self, x_shape: tuple) -> None:
         super().build(x_shape)
@@ -141,9 +135,6 @@ class GruCell(Cell):
         self.recurrent_bias = self.add_weight(
             name="recurrent_bias", shape=(self.size,), initializer="zeros"
         )
-
-    def closed_gates(self) -> np.ndarray:
-        return np.repeat([0, -_CLOSED, 0], self.size)
 
     def step(self, gates: Tensor, states: Sequence) -> tuple[Tensor, ...]:
         reset, update, new = ops.split(ops.cast(gates, "float32"), 3, axis=-1)
@@ -282,10 +273,9 @@ class BidirectionalLayer(dense.Composite):
 
         `mask` [B, T] bool is False at padding.
         """
-        sides = [
-            layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
-        ]
-        return ops.concatenate(sides, axis=-1)
+        forward = self.forward(x, mask, rng=rng)
+        backward = self.backward(x, mask, rng=rng)
+        return ops.concatenate([forward, backward], axis=-1)
 
 
 class Source(NamedTuple):
@@ -346,22 +336,18 @@ class SourceAttention(dense.Parent, keras.layers.Layer):
         Returns:
             contexts [B, W, C]; weights [B, hops, W, L] float32.
         """
-        contexts, weights = self._hop(queries, source)
-        weights_of_hops = [weights]
-        for _ in range(self.hops - 1):
-            queries = queries + contexts
-            contexts, weights = self._hop(queries, source)
+        memory, keys, mask = source
+        contexts, weights_of_hops = None, []
+        for _ in range(self.hops):
+            if contexts is not None:
+                queries = queries + contexts
+            projected = self.query(queries)[:, None]  # [B, 1, W, A]
+            logits = self.compatibility(projected, keys[:, None])
+            # [B, 1, W, L]
+            weights = attention.masked_softmax(logits, mask[:, None, None])
             weights_of_hops.append(weights)
+            contexts = ops.matmul(ops.cast(weights[:, 0], memory.dtype), memory)
         return contexts, ops.concatenate(weights_of_hops, axis=1)
-
-    def _hop(self, queries, source):
-        """Return contexts [B, W, C] and weights [B, 1, W, L] of one hop."""
-        projected = self.query(queries)[:, None]  # [B, 1, W, A]
-        logits = self.compatibility(projected, source.keys[:, None])
-        # [B, 1, W, L]
-        weights = attention.masked_softmax(logits, source.mask[:, None, None])
-        rounded = ops.cast(weights[:, 0], source.memory.dtype)
-        return ops.matmul(rounded, source.memory), weights
 
 
 class AttentiveLayer(dense.Parent, keras.layers.Layer):

@@ -267,8 +267,8 @@ def by_path(items: Iterable[Any]) -> dict[str, Any]:
 def _check_paths(model: Seq2Seq) -> None:
     """Refuse paths that are used twice, or that Keras has numbered."""
     layers = keras_compat.all_layers(model)
-    dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
-    by_path((*model.weights, *(layer for layer in dropouts if layer.built)))
+    dropouts = (each for each in layers if isinstance(each, Dropout))
+    by_path((*model.weights, *(each for each in dropouts if each.built)))
     for layer in layers:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(layer).__name__)
         numbered = re.fullmatch(rf"{snake.lower()}_\d+", layer.name)

@@ -160,8 +160,7 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
         rows = self.hparams.image_width
         image = ops.pad(x, ((0, 0), (0, 0), (0, rows - 1), (0, 0)))
 
-        def advance(step, state):
-            (image,) = state
+        def advance(step, image):
             new = image
             for unit in self.encoder:
                 new = unit(new, visible)
@@ -169,10 +168,10 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
                 # Column t is visible in the sentences that have a step t.
                 active = take_column(visible, step)[:, None]
                 new = ops.where(active > 0, new, image)
-            return (new,)
+            return new
 
         steps = self.hparams.encoder_steps or ops.shape(visible)[1]
-        return repeat(advance, steps, (image,))[0]
+        return repeat(advance, steps, image)
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
@@ -240,21 +239,17 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
     ) -> seq2seq.StepOutputs:
         beams = ops.shape(ids)[1]
         visible = ops.repeat(state.sentences, beams, axis=0)
-        image, tapes = state.hypotheses
-        x, new_image, new_tapes = self._decode(
+        x, *new = self._decode(
             _merge_beams(self.embed_previous(ids, step)),
             step,
             visible,
-            _merge_beams(image),
-            tuple(map(_merge_beams, tapes)),
+            *keras.tree.map_structure(_merge_beams, state.hypotheses),
         )
         logits = self.softmax.logits(x, state.constants)
-        hypotheses = (
-            ops.reshape(new_image, ops.shape(image)),
-            tuple(
-                ops.reshape(new, ops.shape(old))
-                for new, old in zip(new_tapes, tapes, strict=True)
-            ),
+        hypotheses = keras.tree.map_structure(
+            lambda new, old: ops.reshape(new, ops.shape(old)),
+            tuple(new),
+            state.hypotheses,
         )
         return seq2seq.StepOutputs(
             ops.reshape(logits, (-1, beams, self.vocab_size)),

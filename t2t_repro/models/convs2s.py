@@ -192,11 +192,11 @@ class DecoderBlock(Block):
     def step(
         self,
         x: Tensor,
-        past: Tensor | None,
+        past: Tensor,
         embedded: Tensor,
         source: Source,
         kernels: Mapping[str, Tensor],
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Run the block on one position of W beams, x [B, W, C].
 
         `past` is as for GatedConvolution.step(), `embedded` is [B, W, D].
@@ -319,7 +319,7 @@ class Decoder(_Stack):
     def start(self, batch: Int, beams: int) -> tuple[Tensor, ...]:
         """Return the past before the first step: zeros, as padding is.
 
-        One tensor [B, W, k - 1, C] for each layer of kernel width k above 1.
+        One tensor [B, W, k - 1, C] for each layer, of kernel width k.
         """
         return tuple(
             ops.zeros(
@@ -327,7 +327,6 @@ class Decoder(_Stack):
                 self.compute_dtype,
             )
             for block in (layer.convolution for layer in self.layers)
-            if block.width > 1
         )
 
     def step(
@@ -349,13 +348,11 @@ class Decoder(_Stack):
         embedded = embedded * ops.cast(step > 0, embedded.dtype)
         embedded = embedded + self.positions(step)
         x = self.input_projection(embedded, kernels)
-        remaining, new_past, weights = iter(past), [], []
-        for layer in self.layers:
-            old = next(remaining) if layer.convolution.width > 1 else None
+        new_past, weights = [], []
+        for layer, old in zip(self.layers, past, strict=True):
             x, new, layer_weights = layer.step(
                 x, old, embedded, source, kernels
             )
-            if new is not None:
-                new_past.append(new)
+            new_past.append(new)
             weights.append(layer_weights)
         return self.output_projection(x, kernels), tuple(new_past), weights

@@ -27,7 +27,6 @@ and scatters, which TensorFlow computes without XLA, too.
 
 import math
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import keras
@@ -105,7 +104,7 @@ class NoisyTopKGating(keras.layers.Layer):
         self,
         x: Tensor,
         is_real: Tensor | None = None,
-        rng: randomness.Rng | None = None,
+        rng: Rng | None = None,
     ) -> Gates:
         """Choose experts for x […, D], or [B, T, D] if there is an rng.
 
@@ -315,30 +314,21 @@ class _BalancedModel:
 
     hparams: Any
     notes: tuple[str, ...] = (BALANCE_NOTE,)
-
-    def _forward(self, batch: Mapping[str, Tensor], rng: Rng | None) -> tuple:
-        """Return states [B, T, D], attention weights, and the losses."""
-        raise NotImplementedError
+    _run: Callable  # returns states, attention weights, and a list of losses
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> seq2seq.HiddenStates:
         """Run the model; a part of a batch counts by its target tokens."""
-        x, *_, losses = self._forward(batch, rng)
+        x, *_, losses = self._run(batch, rng)
         tokens = ops.sum(ops.cast(batch["targets_segment"] > 0, "float32"))
-        weights = BalanceLosses(
-            importance=self.hparams.importance_loss_weight,
-            load=self.hparams.load_loss_weight,
-        )
-        sums = map(sum, zip(*losses, strict=True))
-        auxiliary = [
-            seq2seq.AuxiliaryLoss(
-                kind, tokens * weight * total, "target_tokens"
-            )
-            for kind, weight, total in zip(
-                BalanceLosses._fields, weights, sums, strict=True
-            )
-        ]
+        auxiliary = []
+        kinds = BalanceLosses._fields
+        for kind, *of_layers in zip(kinds, *losses, strict=True):
+            weight = getattr(self.hparams, f"{kind}_loss_weight")
+            total = tokens * weight * sum(of_layers)
+            loss = seq2seq.AuxiliaryLoss(kind, total, "target_tokens")
+            auxiliary.append(loss)
         return seq2seq.HiddenStates(x, tuple(auxiliary))
 
 
@@ -435,7 +425,7 @@ class RecurrentMoe(_BalancedModel, Recurrent):
     encoder_class = MoeEncoder
     decoder_class = MoeDecoder
 
-    def _forward(
+    def _run(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> tuple[Tensor, Tensor, list[BalanceLosses]]:
         (memory, encoder_losses), mask = super().encode(batch["inputs"], rng)
@@ -450,11 +440,6 @@ class RecurrentMoe(_BalancedModel, Recurrent):
     ) -> tuple[Tensor, Tensor]:
         (memory, _), mask = super().encode(inputs, rng)
         return memory, mask
-
-    def _run(
-        self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return self._forward(batch, rng)[:2]
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
@@ -499,22 +484,14 @@ class TransformerMoe(_BalancedModel, Transformer):
     recomputation = False  # it would have to return the balancing losses
 
     def _layer_class(self, plain: type, layer: int) -> type:
-        mixtures: dict[type, type] = {
-            EncoderLayer: MoeEncoderLayer,
-            DecoderLayer: MoeDecoderLayer,
-        }
-        return mixtures[plain] if self.hparams.is_mixture(layer) else plain
+        if not self.hparams.is_mixture(layer):
+            return plain
+        return MoeEncoderLayer if plain is EncoderLayer else MoeDecoderLayer
 
-    def _encode_and_decode(
-        self, batch: Mapping[str, Tensor], rng: Rng | None
-    ) -> tuple[Tensor, list, list]:
-        x, encoder, decoder, _ = self._forward(batch, rng)
-        return x, encoder, decoder
-
-    def _forward(
-        self, batch: Mapping[str, Tensor], rng: Rng | None
+    def _run(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> tuple[Tensor, list, list, list[BalanceLosses]]:
-        x, encoder, decoder = super()._encode_and_decode(batch, rng)
+        x, encoder, decoder = super()._run(batch, rng)
         losses = []
         for outputs in (encoder, decoder):
             for i, output in enumerate(outputs):
@@ -543,6 +520,3 @@ class TransformerMoe(_BalancedModel, Transformer):
         return super().flops(source_length, target_length) + 2.0 * tokens * (
             mixture - plain
         )
-
-    def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
-        return seq2seq.Seq2Seq.ctranslate2_spec(self, specs, max_positions)

@@ -192,7 +192,7 @@ class Recurrent(seq2seq.EmbeddingSeq2Seq):
 
     def _run(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Any, ...]:
         """Return states [B, T, D] and attention [B, T, hops, L]."""
         memory, mask = self.encode(batch["inputs"], rng)
         x = seq2seq.shift_right(self.targets_embedding(batch["targets"]))

@@ -195,9 +195,9 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
             mask, attention.restricted_mask(indices, indices, reach)
         )
 
-    def _encode_and_decode(
-        self, batch: Mapping[str, Tensor], rng: Rng | None
-    ) -> tuple[Tensor, list, list]:
+    def _run(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> tuple[Any, ...]:
         """Return states [B, T, D] and weights of encoder and decoder."""
         source = (
             batch["inputs"],
@@ -218,14 +218,14 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
     ) -> seq2seq.HiddenStates:
-        x, _, decoder_weights = self._encode_and_decode(batch, rng)
+        x, _, decoder_weights = self._run(batch, rng)
         cross = tuple(cross for _, cross in decoder_weights)
         return seq2seq.HiddenStates(x, cross_attention=cross)
 
     def attention_weights(
         self, batch: Mapping[str, Tensor]
     ) -> seq2seq.AttentionWeights:
-        _, encoder, decoder = self._encode_and_decode(batch, rng=None)
+        _, encoder, decoder, *_ = self._run(batch)
         self_weights, cross_weights = zip(*decoder, strict=True)
         return seq2seq.AttentionWeights(
             cross=ops.stack(cross_weights),

@@ -15,7 +15,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.layers.attention import MultiHeadAttention, RelativeAttention
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.layers.sublayers import RmsNorm
+from t2t_repro.layers.sublayers import Residual, RmsNorm
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.models.transformer_stack import Stack
 
@@ -163,34 +163,34 @@ def _positions(layer: keras.layers.Layer, count: int, size: int) -> np.ndarray:
 
 def _stack(spec: Any, stack: Stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        attention = layer.self_attention.sublayer
-        _norm(layer_spec.self_attention.layer_norm, layer.self_attention)
         _attention(
-            layer_spec.self_attention, attention, [("query", "key", "value")]
+            layer_spec.self_attention,
+            layer.self_attention,
+            [("query", "key", "value")],
         )
         if hasattr(layer, "cross_attention"):
-            attention = layer.cross_attention.sublayer
-            _norm(layer_spec.attention.layer_norm, layer.cross_attention)
             _attention(
-                layer_spec.attention, attention, [("query",), ("key", "value")]
+                layer_spec.attention,
+                layer.cross_attention,
+                [("query",), ("key", "value")],
             )
         ffn = layer.ffn.sublayer
-        _norm(layer_spec.ffn.layer_norm, layer.ffn)
+        _residual_norm(layer_spec.ffn, layer.ffn)
         _dense(layer_spec.ffn.linear_0, ffn.filter)
         _dense(layer_spec.ffn.linear_1, ffn.output_projection)
     if stack.input_norm.weights:
-        _copy_norm(spec.layernorm_embedding, stack.input_norm)
+        _norm(spec.layernorm_embedding, stack.input_norm)
     if stack.norm.weights:
-        _copy_norm(spec.layer_norm, stack.norm)
+        _norm(spec.layer_norm, stack.norm)
 
 
-def _norm(spec: Any, block: keras.layers.Layer) -> None:
+def _residual_norm(spec: Any, block: Residual) -> None:
     """Copy a residual's only norm, before or after its sublayer."""
     (norm,) = (n for n in (block.input_norm, block.norm) if n.weights)
-    _copy_norm(spec, norm)
+    _norm(spec.layer_norm, norm)
 
 
-def _copy_norm(spec: Any, norm: keras.layers.Layer) -> None:
+def _norm(spec: Any, norm: keras.layers.Layer) -> None:
     if isinstance(norm, RmsNorm):
         spec.gamma = norm.scale.numpy()
     else:
@@ -203,12 +203,14 @@ def _dense(spec: Any, dense: keras.layers.Layer) -> None:
 
 
 def _attention(
-    spec: Any, attention: MultiHeadAttention, products: Sequence[Sequence[str]]
+    spec: Any, block: Residual, products: Sequence[Sequence[str]]
 ) -> None:
-    """Copy projections; CTranslate2 computes several in one product.
+    """Copy norm and projections; CTranslate2 computes several in one product.
 
     `products` are the names of the projections that share one.
     """
+    _residual_norm(spec, block)
+    attention = block.sublayer
     size, heads = _head_size(attention), attention.num_heads
     groups = attention.num_key_value_heads
     *inputs, output = spec.linear
