@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import attention, dense, sublayers
+from t2t_repro.layers import attention, dense
 from t2t_repro.layers.randomness import Dropout, Rng
-from t2t_repro.runtime.keras_compat import Int, Tensor
+from t2t_repro.runtime.keras_compat import Tensor
 
 
 def convolve(
@@ -119,135 +119,6 @@ def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
         ops.reshape(x, (-1, width)),
     )
     return ops.reshape(written, (batch, beams, size, width))
-
-
-class DilatedBlock(dense.Composite):
-    """ByteNet's residual block with ReLUs, x [B, T, 2d] -> [B, T, 2d].
-
-    Layer normalization and ReLU precede each of three convolutions: of width 1
-    to d channels, a dilated one, and of width 1 to 2d channels.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        kernel_width: int,
-        dilation: int,
-        causal: bool,
-        dropout_rate: float,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.input_norm, self.inner_norm, self.output_norm = (
-            self.new_layer(
-                sublayers.LayerNorm, epsilon=sublayers.EPSILON, name=name
-            )
-            for name in ("input_norm", "inner_norm", "output_norm")
-        )
-        self.input_projection = self.new_layer(
-            dense.Dense, hidden_size // 2, name="input_projection"
-        )
-        self.convolution = self.new_layer(
-            DilatedConvolution,
-            hidden_size // 2,
-            kernel_width,
-            dilation,
-            causal,
-            name="convolution",
-        )
-        self.output_projection = self.new_layer(
-            dense.Dense, hidden_size, name="output_projection"
-        )
-        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
-
-    def call(
-        self, x: Tensor, visible: Tensor | None = None, rng: Rng | None = None
-    ) -> Tensor:
-        """Run the block on x [B, T, 2d].
-
-        `visible` [B, T, 1] is 0 where the convolution must not see x.
-        """
-        hidden = self._reduce(x)
-        if visible is not None:
-            hidden = hidden * visible
-        return x + self.dropout(self._expand(self.convolution(hidden)), rng=rng)
-
-    def step(
-        self, x: Tensor, past: Tensor, step: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Run the block on one position; see DilatedConvolution.step."""
-        hidden, past = self.convolution.step(self._reduce(x), past, step)
-        return x + self._expand(hidden), past
-
-    def _reduce(self, x: Tensor) -> Tensor:
-        """Return the input […, d] of the dilated convolution."""
-        hidden = self.input_projection(ops.relu(self.input_norm(x)))
-        return ops.relu(self.inner_norm(hidden))
-
-    def _expand(self, hidden: Tensor) -> Tensor:
-        """Return the block's output […, 2d] of the dilated convolution's."""
-        return self.output_projection(ops.relu(self.output_norm(hidden)))
-
-
-class DilatedStack(dense.Composite):
-    """Stack of dropout on the input, blocks, and layer normalization.
-
-    The last norm is of the output, which no later block normalizes.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        dilations: Sequence[int],
-        kernel_width: int,
-        causal: bool,
-        dropout_rate: float,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
-        self.blocks = [
-            self.new_layer(
-                DilatedBlock,
-                hidden_size,
-                kernel_width,
-                dilation,
-                causal,
-                dropout_rate,
-                name=f"block_{i}",
-            )
-            for i, dilation in enumerate(dilations)
-        ]
-        self.norm = self.new_layer(
-            sublayers.LayerNorm, epsilon=sublayers.EPSILON, name="norm"
-        )
-
-    def call(
-        self, x: Tensor, visible: Tensor | None = None, rng: Rng | None = None
-    ) -> Tensor:
-        """Run the blocks on x [B, T, 2d]; the arguments are DilatedBlock's."""
-        x = self.dropout(x, rng=rng)
-        for block in self.blocks:
-            x = block(x, visible=visible, rng=rng)
-        return self.norm(x)
-
-    def empty_rings(self, batch: Int, beams: int) -> list[Tensor]:
-        """Return the ring [B, W, reach, d] of each block before step 0."""
-        convolutions = [block.convolution for block in self.blocks]
-        return [
-            ops.zeros((batch, beams, c.reach, c.filters), self.compute_dtype)
-            for c in convolutions
-        ]
-
-    def step(
-        self, x: Tensor, rings: Sequence[Tensor], step: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return states [B, W, 2d] of x [B, W, 2d], and the rings with it."""
-        written = []
-        for block, ring in zip(self.blocks, rings, strict=True):
-            x, ring = block.step(x, ring, step)
-            written.append(ring)
-        return self.norm(x), written
 
 
 class ConvolutionalGru(keras.layers.Layer):
