@@ -97,6 +97,8 @@ def _transpose(x):
 class DotProduct(keras.layers.Layer):
     """Scaled dot product of equation 1: q · k / sqrt(K)."""
 
+    products = 1  # K of them for a query and a key; each is 2 FLOPs
+
     def scale(self, query: Tensor) -> Tensor:
         """Return the query [B, H, T, K], scaled for the product with keys."""
         return query * query.shape[-1] ** -0.5
@@ -126,6 +128,8 @@ class Additive(keras.layers.Layer):
     costs K hyperbolic tangents, which the backward pass reads again.
     """
 
+    products = 2  # a sum, a tanh, and the product with v
+
     def build(self, query_shape: tuple, key_shape: tuple) -> None:
         _, heads, _, size = query_shape
         self.weight = self.add_weight(name="weight", shape=(heads, size))
@@ -140,7 +144,7 @@ class Additive(keras.layers.Layer):
 
 
 # Values of HParams.attention_type.
-COMPATIBILITIES: dict[str, type[keras.layers.Layer]] = {
+COMPATIBILITIES: dict[str, Any] = {
     "dot_product": DotProduct,
     "dot_product_unscaled": UnscaledDotProduct,
     "additive": Additive,
@@ -305,16 +309,15 @@ class MultiHeadAttention(dense.Composite):
         x: Tensor,
         num_beams: Int,
         kernels: StepKernels,
-        with_memory: bool,
         position: Tensor | None = None,
     ) -> list[Tensor]:
         """Return the query [B, H, W, K] of x [B * W, D], or also key and value.
 
-        `kernels` is the result of step_kernels(with_memory); `position` [] that
-        of all queries, None in cross-attention.
+        `position` [] is that of all queries; None in cross-attention, which
+        projects the query alone. `kernels` are those of step_kernels().
         """
         outputs = dense.project_and_split(
-            x, kernels.inputs, self.channels[: 3 if with_memory else 1]
+            x, kernels.inputs, self.channels[: 1 if position is None else 3]
         )
         groups = self.num_key_value_heads
         query, *key_value = (
@@ -324,7 +327,7 @@ class MultiHeadAttention(dense.Composite):
             )
         )
         query = self.at_positions(query, position)
-        if not with_memory:
+        if position is None:
             return [query]
         key, value = key_value
         return [query, self.at_positions(key, position), value]

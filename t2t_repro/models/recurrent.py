@@ -234,10 +234,8 @@ class Recurrent(seq2seq.EmbeddingSeq2Seq):
         query, key = map(_products, (attention.query, attention.key))
         width, keys = attention.key.kernel.shape
         # A hop projects the query, compares it with all keys and adds up the
-        # memory. Additive attention adds, takes a tanh and multiplies by a
-        # vector in place of the dot product.
-        is_additive = self.hparams.attention_type == "additive"
-        pair = (2 if is_additive else 1) * keys + width
+        # memory.
+        pair = attention.compatibility.products * keys + width
         source = _products(self.encoder) + key
         target = _products(self.decoder) - query - key
         target += attention.hops * (query + source_length * pair)

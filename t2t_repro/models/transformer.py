@@ -317,10 +317,9 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         ffn = (3 if hparams.ffn_activation in GATES else 2) * (
             d * hparams.filter_size
         )
-        # Cost of a query and a key: Q K^T and weights x V. Additive attention
-        # adds, takes a tanh and multiplies by a vector in place of the product.
-        is_additive = hparams.attention_type == "additive"
-        pair = (2 if is_additive else 1) * keys + values
+        # Cost of a query and a key: Q K^T and weights x V.
+        compatibility = attention.COMPATIBILITIES[hparams.attention_type]
+        pair = compatibility.products * keys + values
         # Relative positions: the same products with vectors of distances.
         self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
         queries = memory = d * (keys + values)

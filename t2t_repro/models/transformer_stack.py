@@ -195,8 +195,7 @@ class DecoderLayer(_Layer):
             block.input_norm(x),
             beams,
             kernels.self_attention,
-            with_memory=True,
-            position=cache.position,
+            cache.position,
         )
         key = _write_rows(recent.key, key, rows, recent.length)
         value = _write_rows(recent.value, value, rows, recent.length)
@@ -209,10 +208,7 @@ class DecoderLayer(_Layer):
         x = block.add(x, y)
         block = self.cross_attention
         (query,) = block.sublayer.project_step(
-            block.input_norm(x),
-            beams,
-            kernels.cross_attention,
-            with_memory=False,
+            block.input_norm(x), beams, kernels.cross_attention
         )
         y, weights = block.sublayer.step(
             query, (cache.memory,), cross_mask, kernels.cross_attention
