@@ -254,7 +254,6 @@ class BidirectionalLayer(dense.Composite):
     def __init__(
         self, cell_type: str, size: int, dropout_rate: float, **kwargs: Any
     ) -> None:
-        """Create both layers, as RecurrentLayer does."""
         super().__init__(**kwargs)
         self.forward, self.backward = (
             self.new_layer(

@@ -122,21 +122,14 @@ class Residual(dense.Composite):
     ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
-        self.input_norm = self.new_layer(
-            norm_or_identity,
-            preprocess_sequence == "n",
-            epsilon,
-            norm,
-            name="input_norm",
+        self.input_norm, self.norm = (
+            self.new_layer(norm_or_identity, is_used, epsilon, norm, name=name)
+            for name, is_used in (
+                ("input_norm", preprocess_sequence == "n"),
+                ("norm", "n" in postprocess_sequence),
+            )
         )
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
-        self.norm = self.new_layer(
-            norm_or_identity,
-            "n" in postprocess_sequence,
-            epsilon,
-            norm,
-            name="norm",
-        )
 
     def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
         """Add the sublayer's output y to x, [B, T, D] both."""
@@ -154,7 +147,7 @@ class Residual(dense.Composite):
 
 
 def norm_or_identity(
-    use_norm: bool, epsilon: float, norm: str = "layer", **kwargs: Any
+    use_norm: bool, epsilon: float, norm: str, **kwargs: Any
 ) -> keras.layers.Layer:
     """Return an identity layer, or the norm that `norm` names.
 
