@@ -39,14 +39,6 @@ class FinishedHypotheses(NamedTuple):
     raw_scores: tf.Tensor | tuple
 
 
-class Candidates(NamedTuple):
-    """Candidates for the next subwords of live hypotheses."""
-
-    subwords: tf.Tensor  # [B, W, C] int32
-    totals: tf.Tensor  # [B, W, C] float32, log-probabilities of hypotheses
-    priorities: tf.Tensor  # [B, W, C] float32, by which they are kept
-
-
 class BeamState(NamedTuple):
     """State carried from step to step of beam search."""
 
@@ -56,29 +48,6 @@ class BeamState(NamedTuple):
     sentences: rules.Sentences
     rule_state: Any  # state of the rule for the live hypotheses
     model_state: Any  # state of the model for the live hypotheses
-
-
-def output_score(
-    log_probs: tf.Tensor,
-    length: tf.Tensor,
-    hparams: DecodeHParams,
-    final_score: tf.Tensor | None,
-    settings: rules.Settings | tuple[()] = (),
-) -> tf.Tensor:
-    """Return the score of outputs of `length` subwords.
-
-    Args:
-        log_probs: [B, W] float32, with what rules add to each subword.
-        length: [] int32, EOS included.
-        hparams: settings of the length penalty.
-        final_score: result of Rule.final_score(); None: nothing.
-        settings: those of sentences.
-    """
-    score = log_probs / rules.length_penalty(length, hparams, settings)
-    if final_score is None:
-        return score
-    # An output with the score -inf is still an output.
-    return tf.maximum(score + final_score, FORBIDDEN / 2)
 
 
 def beam_search(
@@ -201,23 +170,19 @@ class BeamSearch(decode_loop.Search):
         """
         live, limits = state.live_log_probs, state.sentences.limits
         settings = state.sentences.settings
-        penalty = self._length_penalty(limits[:, None], state)
+        penalty = self.length_penalty(limits[:, None], state)
         step = rules.SearchStep(position, state.live_ids, state.sentences)
         bound = self.rule.upper_bound(step, state.rule_state)
         best_live = live / penalty
         if bound is not None:
             # A rule may have made `live` positive; then the smallest length
             # penalty gives the best score.
-            penalty = self._length_penalty(position + 1, state)
+            penalty = self.length_penalty(position + 1, state)
             best_live = tf.maximum(best_live, live / penalty) + bound
         count = settings.num_outputs if settings else self.hparams.num_outputs
         worst_output = _score_of_rank(state.finished.scores, count)
         is_better = tf.reduce_max(best_live, axis=1) > worst_output
         return (position < limits) & is_better
-
-    def _length_penalty(self, length, state):
-        settings = state.sentences.settings
-        return rules.length_penalty(length, self.hparams, settings)
 
     def extend(
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
@@ -230,57 +195,54 @@ class BeamSearch(decode_loop.Search):
             the state, in which those of rule and model are as before, and the
             parents [B, W] of the live hypotheses.
         """
-        return self.keep(self.candidates(logits, step, state), step, state)
+        return self.keep(*self.candidates(logits, step, state), step, state)
 
     def candidates(
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
-    ) -> Candidates:
-        """Return the candidates for the next subword."""
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return candidates for the next subword, [B, W, C].
+
+        They are subwords, and the log-probabilities of hypotheses with them.
+        """
         log_probs, subwords = self.top_candidates(
             logits, _double(self.hparams.beam_size), step, state
         )
-        totals = log_probs + state.live_log_probs[..., None]
-        return self.prioritized(subwords, totals, step, state)
+        return subwords, log_probs + state.live_log_probs[..., None]
 
-    def prioritized(
+    def keep(
         self,
         subwords: tf.Tensor,
         totals: tf.Tensor,
         step: rules.SearchStep,
         state: BeamState,
-    ) -> Candidates:
-        """Return the Candidates of subwords [B, W, C] with their totals."""
-        banks = self.rule.bank(step, state.rule_state, subwords)
-        if banks is None:
-            return Candidates(subwords, totals, totals)
-        return Candidates(subwords, totals, _shared(totals, banks))
-
-    def keep(
-        self,
-        found: Candidates,
-        step: rules.SearchStep,
-        state: BeamState,
+        ranked_by: tf.Tensor | None = None,
         only_first_end: bool = False,
     ) -> tuple[BeamState, tf.Tensor]:
-        """Return what extend() does with the candidates `found`.
+        """Return what extend() does with the results of candidates().
 
-        With `only_first_end`, EOS counts only among the first W of them.
+        The best by `ranked_by` [B, W, C], or by `totals`, are kept. With
+        `only_first_end`, EOS counts only among the first W of them.
         """
         settings = state.sentences.settings
-        width, sizes = _sizes(state)
+        width = ops.shape(state.live_ids)[1]
+        sizes = settings.beam_sizes[:, None] if settings else width
+        priorities = totals if ranked_by is None else ranked_by
+        banks = self.rule.bank(step, state.rule_state, subwords)
+        if banks is not None:
+            priorities = _shared(priorities, banks)
         first, indices = tf.math.top_k(
-            _flatten_beams(found.priorities), _double(width)
+            _flatten_beams(priorities), _double(width)
         )
+        parents = indices // tf.shape(totals)[-1]
         subwords, best = (
             tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
-            for values in (found.subwords, found.totals)
+            for values in (subwords, totals)
         )
         if settings:
             first, best = (
                 _forbid_beyond(values, _double(sizes))
                 for values in (first, best)
             )
-        parents = indices // tf.shape(found.totals)[-1]
         ids = tf.gather(state.live_ids, parents, batch_dims=1)
         ids = decode_loop.set_subwords(ids, step.position, subwords)
         is_eos = subwords == EOS
@@ -292,7 +254,7 @@ class BeamSearch(decode_loop.Search):
         ends = is_eos & (best > FORBIDDEN / 2)
         if only_first_end:
             ends &= tf.range(tf.shape(best)[1]) < sizes
-        scores = self._scores(best, parents, step, state)
+        scores = self.output_scores(best, step, state, parents)
         finished = _with_ended(state.finished, ids, ends, scores, best)
         if settings:
             live_log_probs = _forbid_beyond(live_log_probs, sizes)
@@ -304,16 +266,6 @@ class BeamSearch(decode_loop.Search):
             finished=finished,
         )
         return state, tf.gather(parents, live, batch_dims=1)
-
-    def _scores(self, best, parents, step, state):
-        """Return scores [B, 2W] of candidates if they end at this step."""
-        final_score = self.rule.final_score(step, state.rule_state)
-        if final_score is not None:  # of each live hypothesis, or of all
-            shape = tf.shape(state.live_log_probs)
-            final_score = tf.broadcast_to(final_score, shape)
-            final_score = tf.gather(final_score, parents, batch_dims=1)
-        settings, length = state.sentences.settings, step.position + 1
-        return output_score(best, length, self.hparams, final_score, settings)
 
     def result(self, state: BeamState) -> decode_loop.Hypotheses:
         """Return the num_outputs best finished ones, or W with settings."""
@@ -331,7 +283,7 @@ class _HuggingFace(BeamSearch):
 
     def unfinished(self, position: tf.Tensor, state: BeamState) -> tf.Tensor:
         """Return where [B] generate() continues: a heuristic."""
-        penalty = self._length_penalty(tf.maximum(position, 1), state)
+        penalty = self.length_penalty(tf.maximum(position, 1), state)
         best_live = tf.reduce_max(state.live_log_probs / penalty, axis=1)
         is_better = best_live > self._worst_finished(state)
         return (position < state.sentences.limits) & is_better
@@ -345,16 +297,16 @@ class _HuggingFace(BeamSearch):
     def extend(
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
     ) -> tuple[BeamState, tf.Tensor]:
-        found = self.candidates(logits, step, state)
+        subwords, totals = self.candidates(logits, step, state)
         # EOS that is forced at the limit has the log-probability 0.
         is_last = step.position + 1 >= state.sentences.limits
         if state.sentences.settings:
             is_last &= state.sentences.settings.beam_sizes > 1
-        is_free = is_last[:, None, None] & (found.totals > FORBIDDEN / 2)
-        totals = state.live_log_probs[..., None]
-        totals = tf.where(is_free, totals, found.totals)
-        found = self.prioritized(found.subwords, totals, step, state)
-        new, parents = self.keep(found, step, state, only_first_end=True)
+        is_free = is_last[:, None, None] & (totals > FORBIDDEN / 2)
+        totals = tf.where(is_free, state.live_log_probs[..., None], totals)
+        new, parents = self.keep(
+            subwords, totals, step, state, only_first_end=True
+        )
         # Once ended, a sentence changes no more, while others of its batch
         # continue.
         going = self.unfinished(step.position, state)
@@ -413,7 +365,10 @@ class _Diverse(BeamSearch):
                 # The first subword is given, at no cost.
                 penalty *= tf.cast(step.position > 0, tf.float32)
             found = self._penalized(own_logits, penalty, own_step, own)
-            own, own_parents = self._of_group.keep(found, own_step, own)
+            subwords, totals, ranked_by = found
+            own, own_parents = self._of_group.keep(
+                subwords, totals, own_step, own, ranked_by
+            )
             groups.append((own.live_ids, own.live_log_probs, own.finished))
             parents.append(own_parents + beams.start)
             chosen = _chosen(own, step.position, logits.shape[-1])
@@ -442,23 +397,22 @@ class _Diverse(BeamSearch):
         return super().result(state._replace(finished=finished))
 
     def _penalized(self, logits, penalty, step, state):
-        """Return candidates whose priorities have lost a penalty [B, V]."""
+        """Return candidates(), and the same totals less a penalty [B, V]."""
         if penalty is None:
-            return self._of_group.candidates(logits, step, state)
+            return *self._of_group.candidates(logits, step, state), None
         penalized = logits - penalty[:, None]
-        found = self._of_group.candidates(penalized, step, state)
+        subwords, totals = self._of_group.candidates(penalized, step, state)
         # What the penalty takes from some subwords is not given to others: the
         # normalizers are those of the model.
         change = decode_loop.log_normalizers(logits)
         change -= decode_loop.log_normalizers(penalized)
-        totals = found.totals - change[..., None]
-        found = self._of_group.prioritized(found.subwords, totals, step, state)
+        totals -= change[..., None]
         at_subwords = tf.gather(
             tf.broadcast_to(penalty[:, None], tf.shape(logits)),
-            found.subwords,
+            subwords,
             batch_dims=2,
         )
-        return found._replace(totals=totals + at_subwords)
+        return subwords, totals + at_subwords, totals
 
 
 def _group(state, beams):
@@ -518,13 +472,6 @@ def _chosen(state, position, size):
     counted = (state.live_log_probs > FORBIDDEN / 2) & (subwords != EOS)
     one_hot = tf.one_hot(tf.where(counted, subwords, -1), size)
     return tf.reduce_sum(one_hot, 1)
-
-
-def _sizes(state):
-    """Return W, and the beams of each sentence, [B, 1] or W of all."""
-    width = ops.shape(state.live_ids)[1]
-    settings = state.sentences.settings
-    return width, settings.beam_sizes[:, None] if settings else width
 
 
 def _double(beams):

@@ -53,7 +53,7 @@ class Hypotheses(NamedTuple):
     """Outputs of a search, best first."""
 
     ids: tf.Tensor  # [B, num_outputs, T] int32, PAD after EOS
-    scores: tf.Tensor  # [B, num_outputs] float32, see beam_search.output_score
+    scores: tf.Tensor  # [B, num_outputs] float32, see Search.output_scores()
 
 
 class Search:
@@ -164,6 +164,38 @@ class Search:
         rule_state = self.rule.advance(step, state.rule_state)
         state = state._replace(rule_state=rule_state, model_state=model_state)
         return logits, step, state
+
+    def length_penalty(self, length: tf.Tensor, state: Any) -> tf.Tensor:
+        """Return rules.length_penalty() of lengths [] or [B, 1]."""
+        settings = state.sentences.settings
+        return rules.length_penalty(length, self.hparams, settings)
+
+    def output_scores(
+        self,
+        log_probs: tf.Tensor,
+        step: SearchStep,
+        state: Any,
+        parents: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Return scores [B, N] of outputs that end at this step.
+
+        Args:
+            log_probs: [B, N] float32, with what rules add to each subword.
+            step: position and hypotheses.
+            state: with the rule's state of this step.
+            parents: [B, N] int32, hypotheses that the outputs continue; None:
+                each its own.
+        """
+        scores = log_probs / self.length_penalty(step.position + 1, state)
+        final_score = self.rule.final_score(step, state.rule_state)
+        if final_score is None:
+            return scores
+        if parents is not None:  # the score is of each hypothesis, or of all
+            shape = tf.shape(step.ids)[:2]
+            final_score = tf.broadcast_to(final_score, shape)
+            final_score = tf.gather(final_score, parents, batch_dims=1)
+        # An output with the score -inf is still an output.
+        return tf.maximum(scores + final_score, FORBIDDEN / 2)
 
     def top_candidates(
         self, logits: tf.Tensor, count: int, step: SearchStep, state: Any

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding import decode_loop, rules
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers import randomness
@@ -79,14 +79,7 @@ class _Appending(decode_loop.Search):
         totals = state.scores + log_probs
         ends = subwords == EOS
         if not self.hparams.raw_scores:
-            final_score = self.rule.final_score(step, state.rule_state)
-            scores = beam_search.output_score(
-                totals,
-                position + 1,
-                self.hparams,
-                final_score,
-                state.sentences.settings,
-            )
+            scores = self.output_scores(totals, step, state)
             totals = tf.where(ends, scores, totals)
         subwords = tf.where(state.ended, PAD, subwords)
         return state._replace(
@@ -102,9 +95,9 @@ class _Greedy(_Appending):
 
     def choose(self, logits, step, state):
         log_probs, subwords = self.top_candidates(logits, 1, step, state)
-        best = tf.argmax(log_probs, -1)[..., None]
+        best = tf.argmax(log_probs, -1)  # [B, 1]
         return tuple(
-            tf.gather(values, best, batch_dims=2)[..., 0]  # [B, 1]
+            tf.gather(values, best, batch_dims=2)
             for values in (subwords, log_probs)
         )
 
@@ -145,7 +138,7 @@ class _Sampling(_Appending):
         sampled = sample_ids(allowed, self.hparams, keys)
         subwords = tf.where(is_free, sampled, forced)
         raw, with_rule = (
-            tf.gather(values, subwords[..., None], batch_dims=2)[..., 0]
+            tf.gather(values, subwords, batch_dims=2)
             for values in (logits, allowed)
         )
         log_probs = tf.where(is_free, with_rule, raw)
@@ -206,6 +199,4 @@ def sample_ids(
     bits = randomness.hash_int32(key_hashes[..., None] ^ ids)
     gumbel = -tf.math.log(-tf.math.log(randomness.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
-    return tf.gather(
-        tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2
-    )[..., 0]
+    return tf.gather(tf.broadcast_to(ids, tf.shape(logits)), best, batch_dims=2)
