@@ -86,10 +86,9 @@ class F1(BracketingMetric):
 
     def aggregate(self, totals: np.ndarray) -> float:
         counts = ParseCounts(*totals)
-        return f1(
-            percent(counts.matched, counts.predicted),
-            percent(counts.matched, counts.gold),
-        )
+        precision = percent(counts.matched, counts.predicted)
+        recall = percent(counts.matched, counts.gold)
+        return 2 * recall * precision / ((recall + precision) or 1)
 
 
 class ExactMatch(BracketingMetric):
@@ -198,8 +197,3 @@ def count_brackets(
 def percent(part: float, whole: float) -> float:
     """Return 100 * part / whole; 0 if the whole is 0."""
     return 100 * part / whole if whole else 0.0
-
-
-def f1(precision: float, recall: float) -> float:
-    """Return the harmonic mean of two percentages; 0 if both are 0."""
-    return 2 * recall * precision / ((recall + precision) or 1)

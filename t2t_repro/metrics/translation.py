@@ -29,10 +29,14 @@ DEFAULT_TOKENIZER = "13a"
 # sacreBLEU's default tokenizer of a language, and characters for languages that
 # have no spaces between words and for which it has none.
 _TOKENIZERS = {
-    "zh": "zh chi cmn lzh wuu yue zho",
-    "ja-mecab": "ja jpn",
-    "ko-mecab": "ko kor",
-    "char": "bo bod bur dz dzo khm km lao lo my mya shn th tha tib",
+    code: tokenizer
+    for tokenizer, codes in {
+        "zh": "zh chi cmn lzh wuu yue zho",
+        "ja-mecab": "ja jpn",
+        "ko-mecab": "ko kor",
+        "char": "bo bod bur dz dzo khm km lao lo my mya shn th tha tib",
+    }.items()
+    for code in codes.split()
 }
 UNSPACED = ("zh", "ja-mecab", "char")  # of languages without spaces
 _SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
@@ -51,7 +55,8 @@ class SacreBleuMetric(Metric):
         # Tokenized text has spaces between words in any language.
         self.tokenizer = DEFAULT_TOKENIZER
         if not tokenized:
-            self.tokenizer = tokenizer_of(language)
+            code = languages.without_region(language)
+            self.tokenizer = _TOKENIZERS.get(code, DEFAULT_TOKENIZER)
         if self.of_characters:
             self.note = "|text:characters"
         self._scorer = self.build()
@@ -99,15 +104,6 @@ class SacreBleuMetric(Metric):
     def of_characters(self) -> bool:
         """True if characters of the text are words of the metric."""
         return self.tokenizer in self.spaces_out
-
-
-def tokenizer_of(language: str) -> str:
-    """Return the name of sacreBLEU's tokenizer for a language."""
-    code = languages.without_region(language)
-    for tokenizer, codes in _TOKENIZERS.items():
-        if code in codes.split():
-            return tokenizer
-    return DEFAULT_TOKENIZER
 
 
 class Bleu(SacreBleuMetric):
@@ -164,16 +160,22 @@ class BleuTok(Bleu):
 
     settings = {"tokenize": "none", "smooth_method": "none"}
     spaces_out = UNSPACED
+    moses_tokenizer = staticmethod(moses.tokenizer)  # of a language
 
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
         # Moses would take the rules of English for fr_XX.
         self._moses = languages.two_letters(language)
-        self._prepare_line, note = self._preparation()
-        self.note += note
+        self._split: Callable[[str], str] = moses.spaces_of_perl
+        note = "tokenized"
+        if not tokenized:
+            self._split = self.moses_tokenizer(self._moses)
+            version = metadata.version("sacremoses")
+            note = f"moses-{self._moses}|sacremoses:{version}"
+        self.note += f"|text:{note}"
 
     def prepare(self, line: str) -> str:
-        return self._prepare_line(super().prepare(line))
+        return self._split(super().prepare(line))
 
     def build(self) -> BLEU:
         return BLEU(force=True, **self.settings)
@@ -192,31 +194,25 @@ class BleuTok(Bleu):
         space_out = [long_lines.SPACE_OUT_COMMAND] * self.of_characters
         return [*space_out, f"tokenizer.perl -l {self._moses}"]
 
-    def _preparation(self) -> tuple[Callable[[str], str], str]:
-        """Return a function of a line, and its note in the signature."""
-        if self.tokenized:
-            return moses.spaces_of_perl, "|text:tokenized"
-        return moses.tokenizer(self._moses), _moses_note(self._moses)
-
 
 class BleuCompoundSplit(BleuTok):
     """BLEU of get_ende_bleu.sh, which splits words at hyphens."""
+
+    moses_tokenizer = staticmethod(moses.compound_splitter)
+
+    def __init__(self, language: str = "en", tokenized: bool = False):
+        super().__init__(language, tokenized)
+        self.note += "|hyphens:split"
+
+    def prepare(self, line: str) -> str:
+        tokens = super().prepare(line)
+        return moses.split_hyphens(tokens) if self.tokenized else tokens
 
     def _commands(self) -> list[str]:
         steps = super()._commands()
         if steps:
             steps.insert(-1, _PUNCTUATION)
         return [*steps, _SPLIT_HYPHENS]
-
-    def _preparation(self) -> tuple[Callable[[str], str], str]:
-        if self.tokenized:
-            prepare, note = super()._preparation()
-            return (
-                lambda line: prepare(moses.split_hyphens(line)),
-                f"{note}|hyphens:split",
-            )
-        note = f"{_moses_note(self._moses)}|hyphens:split"
-        return moses.compound_splitter(self._moses), note
 
 
 class LengthRatio(Bleu):
@@ -247,11 +243,6 @@ def _require_packages(tokenizer: str, language: str) -> None:
         with errors.needed(extra, purpose):
             for name in modules:
                 importlib.import_module(name)
-
-
-def _moses_note(language: str) -> str:
-    version = metadata.version("sacremoses")
-    return f"|text:moses-{language}|sacremoses:{version}"
 
 
 class Chrf(SacreBleuMetric):
