@@ -21,7 +21,7 @@ from t2t_repro import errors, registry
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import Metric
+from t2t_repro.metrics.metric import metric_class
 
 _SETTING = "decode hparam rerank"
 
@@ -138,16 +138,16 @@ class MinimumBayesRisk(Reranker):
             UserError: no such metric, or one without a better direction or
                 for other text than any two outputs.
         """
-        self._class = registry.metrics.subclass(metric, Metric)  # type: ignore[type-abstract]
-        if self._class.higher_is_better is None:
+        self._name = metric
+        self._metric = metric_class(metric)(language, tokenized)
+        if self._metric.higher_is_better is None:
             raise errors.UserError(
                 f"Neither a higher nor a lower {metric} is better, so that it "
                 f"cannot rerank; got {_SETTING}=mbr:metric={metric}. Name "
                 "another metric."
             )
-        self._metrics = {metric: self._class(language, tokenized)}
         try:
-            self._metrics[metric].statistics(["( a"], [[") b"]], ["c"])
+            self._metric.statistics(["( a"], [[") b"]], ["c"])
         except errors.UserError as error:
             raise errors.UserError(
                 f"{metric} cannot compare any two outputs, so that it cannot "
@@ -157,23 +157,22 @@ class MinimumBayesRisk(Reranker):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return registry.checksums_of_class(self._class)
+        return registry.checksums_of_class(type(self._metric))
 
     def score(self, source: str, candidates: Translation) -> Iterable[float]:
         counts = Counter(candidates.texts)
         distinct, size = list(counts), len(counts)
         statistics = scores.count(
-            self._metrics,
+            {self._name: self._metric},
             [text for text in distinct for _ in distinct],
             [distinct * size],
             [source] * size**2,
-        )
-        ((name, metric),) = self._metrics.items()
+        )[self._name]
         utilities = np.reshape(
-            [metric.sentence_score(row) for row in statistics[name]],
+            [self._metric.sentence_score(row) for row in statistics],
             (size, size),
         )
         weights = np.array(list(counts.values())) / counts.total()
-        sign = 1 if metric.higher_is_better else -1
+        sign = 1 if self._metric.higher_is_better else -1
         risks = dict(zip(distinct, sign * utilities @ weights, strict=True))
         return [risks[text] for text in candidates.texts]

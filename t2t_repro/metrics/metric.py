@@ -199,16 +199,17 @@ class Suite(NamedTuple):
         Raises:
             UserError: a name is unknown, or not that of a Metric class.
         """
-        subclass = registry.metrics.subclass
         return {
-            name: subclass(name, Metric)(  # type: ignore[type-abstract]
-                self.language, self.tokenized
-            )
+            name: metric_class(name)(self.language, self.tokenized)
             for name in self.names
         }
 
 
+def metric_class(name: str) -> type[Metric]:
+    """Return a registered metric; UserError: unknown, or no Metric class."""
+    return registry.metrics.subclass(name, Metric)  # type: ignore[type-abstract]
+
+
 def is_model_metric(name: str) -> bool:
     """Return whether a metric is a ModelMetric; UserError: unknown name."""
-    found = registry.metrics.subclass(name, Metric)  # type: ignore[type-abstract]
-    return issubclass(found, ModelMetric)
+    return issubclass(metric_class(name), ModelMetric)
