@@ -153,8 +153,7 @@ class Require(rules.Rule):
             return tf.concat(parts, 1)
 
     def advance(self, step: rules.SearchStep, state: Any) -> Any:
-        last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
-        begun, met = _read(state.phrases, state.begun, state.met, last)
+        begun, met = _read(state.phrases, state.begun, state.met, step.previous)
         return state._replace(begun=begun, met=met)
 
     def score(
@@ -293,8 +292,6 @@ def _need(state):
 
 def _need_after(state, subwords):
     """Return the need [B, W, C] after each of `subwords`."""
-    phrases, begun, met = (
-        x[:, :, None] for x in (state.phrases, state.begun, state.met)
-    )
+    phrases, begun, met = (x[:, :, None] for x in state[:3])
     begun, met = _read(phrases, begun, met, subwords)
     return _need(state._replace(phrases=phrases, begun=begun, met=met))

@@ -148,19 +148,19 @@ class Search:
 
     def predict(
         self, ids: tf.Tensor, position: tf.Tensor, state: Any
-    ) -> tuple[tf.Tensor, rules.SearchStep, Any]:
+    ) -> tuple[tf.Tensor, SearchStep, Any]:
         """Run a step of the model, and advance the rule.
 
         Returns:
             logits [B, W, V] float32 of the subword at `position` of hypotheses
-            ids [B, W, T], rules.SearchStep, and the state with the advanced
+            ids [B, W, T], the SearchStep, and the state with the advanced
             `rule_state` and `model_state`.
         """
-        previous = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
+        step = SearchStep(position, ids, state.sentences)
         logits, attention, model_state = self.model.step_fn(
-            previous, position, state.model_state
+            step.previous, position, state.model_state
         )
-        step = rules.SearchStep(position, ids, state.sentences, attention)
+        step = step._replace(attention=attention)
         rule_state = self.rule.advance(step, state.rule_state)
         state = state._replace(rule_state=rule_state, model_state=model_state)
         return logits, step, state

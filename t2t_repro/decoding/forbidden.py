@@ -18,6 +18,7 @@ hash of its last word instead, which is compared where that word ends.
 """
 
 import collections
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -110,7 +111,7 @@ class Forbid(rules.Rule):
 
     def advance(self, step: rules.SearchStep, state: Any) -> Any:
         tables = self._tables
-        last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
+        last = step.previous
         size = tf.constant(self._size, tf.int64)
         key = tf.cast(state, tf.int64) * size + tf.cast(last, tf.int64)
         flat = tf.reshape(key, [-1])
@@ -205,8 +206,8 @@ class ForbidWords(rules.Rule):
         return _Words(tf.zeros_like(words[..., 0]), words)
 
     def advance(self, step: rules.SearchStep, state: Any) -> Any:
-        last = tf.gather(step.ids, tf.maximum(step.position - 1, 0), axis=2)
-        return state._replace(hashes=_read(state.hashes, last, self._change))
+        hashes = _read(state.hashes, step.previous, self._change)
+        return state._replace(hashes=hashes)
 
     def score(
         self, logits: tf.Tensor, step: rules.SearchStep, state: Any
@@ -340,16 +341,13 @@ class _Automaton:
         self._parts = {c[:i] for c in encoded for i in range(1, len(c))}
         self._encoded = set(encoded)
 
-    def _symbols(self, phrase: str) -> Iterator[str]:
-        last = _SPACE
-        for character in phrase:
-            kind = _kind(character)
-            if self._is_boundary(last, kind):
-                yield _BOUNDARY
-            yield character
-            last = kind
-        if self._is_boundary(last, _SPACE):
-            yield _BOUNDARY
+    def _symbols(self, phrase: str) -> list[str]:
+        symbols = []
+        for last, character in itertools.pairwise(f" {phrase} "):
+            if self._is_boundary(_kind(last), _kind(character)):
+                symbols.append(_BOUNDARY)
+            symbols.append(character)
+        return symbols[:-1]  # the boundary before the last space remains
 
     def _is_boundary(self, last, kind):
         return self._whole_words and (last == _LETTER) != (kind == _LETTER)

@@ -77,6 +77,11 @@ class SearchStep(NamedTuple):
     # to 1; None unless a rule needs it.
     attention: tf.Tensor | None = None
 
+    @property
+    def previous(self) -> tf.Tensor:
+        """The subwords [B, W] before that position; at 0 PAD."""
+        return tf.gather(self.ids, tf.maximum(self.position - 1, 0), axis=2)
+
 
 def sentences(
     limits: tf.Tensor,

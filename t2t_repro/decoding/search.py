@@ -28,7 +28,6 @@ def search(
     inputs: tf.Tensor,
     decode_hparams: DecodeHParams,
     given: rules.Given | None = None,
-    block: int | None = BLOCK,
     constants: list | None = None,
     rule: rules.CombinedRule | None = None,
 ) -> decode_loop.Hypotheses:
@@ -39,7 +38,6 @@ def search(
         inputs: [B, L] int32, ids with EOS, PAD after.
         decode_hparams: settings of the search.
         given: prefixes, settings of sentences, side inputs; None: none of them.
-        block: see decode_loop.SearchModel; not read in graph.fixed_shapes().
         constants: decoding_constants(models), if many searches share them.
         rule: build_rules(decode_hparams, vocabulary); None: the same without
             a vocabulary.
@@ -73,9 +71,7 @@ def search(
         find = sampling.sample
         beams = sampling.num_samples(given.settings, decode_hparams)
     return find(
-        build_search_model(
-            models, constants, inputs, beams, max_length, block, rule
-        ),
+        build_search_model(models, constants, inputs, beams, max_length, rule),
         _sentences(models, inputs, extra_length, given),
         rule,
         max_length,
@@ -218,7 +214,6 @@ def build_search_model(
     inputs: tf.Tensor,
     num_beams: tf.Tensor | int,
     max_length: tf.Tensor | int,
-    block: int | None,
     rule: rules.CombinedRule,
 ) -> decode_loop.SearchModel:
     """Combine models that decode `inputs` [B, L] to one SearchModel.
@@ -227,13 +222,12 @@ def build_search_model(
     carries no copy of the constants. `num_beams` is W, `max_length` the number
     of steps at the most, and the others are arguments of search().
     """
-    num_blocks = None
+    block, num_blocks = BLOCK, None
     if graph.shapes_are_fixed():
         num_blocks = _FIXED_BLOCKS
         block = -(-max_length // num_blocks)
-    capacity = max_length if block is None else block
     initial = [
-        model.start_decoding(inputs, num_beams, capacity, model_constants)
+        model.start_decoding(inputs, num_beams, block, model_constants)
         for model, model_constants in zip(models, constants, strict=True)
     ]
     constants = [state.constants for state in initial]

@@ -12,14 +12,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, registry
 from t2t_repro.decoding import compiled, reranking, rules, score, search
-from t2t_repro.decoding.score import (
-    TargetScore,
-    fragments,
-    length_sorted,
-    pad_rows,
-    subword_log_probs,
-    truncate_rows,
-)
+from t2t_repro.decoding.score import TargetScore, length_sorted, pad_rows
 from t2t_repro.decoding.translation import (
     AttentionTrace,
     Stopped,
@@ -230,7 +223,7 @@ class BatchTranslator:
             models, search_hparams, self._rule, num_shards, one_sentence
         )
         self._score = graph.function(
-            lambda inputs, targets: subword_log_probs(
+            lambda inputs, targets: score.subword_log_probs(
                 models, inputs, targets, self._source.leads_outputs
             ),
             input_signature=[_IDS, _IDS],
@@ -462,7 +455,7 @@ class BatchTranslator:
             parts = itertools.chain.from_iterable(
                 [ids]
                 if len(ids) <= limit
-                else fragments(text, self._source, limit)
+                else score.fragments(text, self._source, limit)
                 for text, ids in ([] if is_refused else of_line)
             )
             start = starts[line]
@@ -561,4 +554,4 @@ class BatchTranslator:
                 "subwords; their ends are ignored.",
                 stacklevel=2,
             )
-        return [truncate_rows(row, limit) for row in encoded]
+        return [score.truncate_rows(row, limit) for row in encoded]

@@ -553,9 +553,7 @@ def _searches(call, find, decode_hparams):
         def uncompiled(ids):
             return call(find, ids, hparams)
 
-        in_bucket = compiled.in_buckets(
-            lambda ids, _: call(find, ids, hparams, None, None)
-        )
+        in_bucket = compiled.in_buckets(lambda ids, _: call(find, ids, hparams))
 
         def where_compiled(ids):
             count, length = tf.unstack(tf.shape(ids))

@@ -1,6 +1,7 @@
 """Tests that blocks, shards, order and padding keep results."""
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,17 +20,17 @@ TIE = 1e-5  # rounding decides between scores that differ by less
 def variants(models, rows, hparams):
     """Yield the name and the Hypotheses of each variant of a search."""
 
-    def run_search(rows, **settings):
-        inputs = tf.convert_to_tensor(rows)
-        return search.search(models, inputs, hparams, **settings)
+    def run_search(rows):
+        return search.search(models, tf.convert_to_tensor(rows), hparams)
 
     if hparams.beam_size > 1 and not hparams.sampling_temp:
         every = dataclasses.replace(hparams, return_beams=True)
         found = search.search(models, ids(rows), every)
         assert found.ids.shape[1] == hparams.beam_size
         yield "all beams", found
-    yield "one block of steps", run_search(rows, block=None)
-    yield "blocks of 4 steps", run_search(rows, block=4)
+    for name, block in ("one block of steps", 99), ("blocks of 4 steps", 4):
+        with mock.patch.object(search, "BLOCK", block):
+            yield name, run_search(rows)
     with graph.fixed_shapes():
         found = run_search(rows)
     yield "two blocks of fixed shapes", found
