@@ -312,8 +312,7 @@ class _Automaton:
     def __init__(self, phrases: Iterable[str], whole_words: bool) -> None:
         self._whole_words = whole_words
         self._children: list[dict[str, int]] = [{}]
-        self._fail, ends = [0], set()
-        characters = set()
+        self._fail, self._ends, characters = [0], set(), set()
         for phrase in phrases:
             node = 0
             for symbol in self._symbols(" ".join(phrase.split())):
@@ -323,20 +322,19 @@ class _Automaton:
                     self._children.append({})
                     self._fail.append(0)
                 node = self._children[node][symbol]
-            ends.add(node)
+            self._ends.add(node)
         # Of each node, the symbols with which it or a shorter end goes on.
         self.symbols: list[set[str]] = [set() for _ in self._children]
         queue = collections.deque(self._children[0].values())
         while queue:
             node = queue.popleft()
             fail = self._fail[node]
-            if fail in ends:
-                ends.add(node)
+            if fail in self._ends:
+                self._ends.add(node)
             self.symbols[node] = {*self._children[node], *self.symbols[fail]}
             for symbol, child in self._children[node].items():
                 self._fail[child] = self.follow(fail, symbol)
                 queue.append(child)
-        self._ends = ends
         encoded = [character.encode() for character in characters]
         self._parts = {c[:i] for c in encoded for i in range(1, len(c))}
         self._encoded = set(encoded)

@@ -276,7 +276,9 @@ class CombinedRule(Rule):
         for rule, rule_state in self._pairs(state):
             # In greedy search, require asks what the others leave.
             if rule.needs_beams and out:
-                logits = _without(logits, out)
+                shape = tf.shape(logits)[:2]
+                subwords = [tf.broadcast_to(each, shape) for each in out]
+                logits = scatter(logits, tf.stack(subwords, -1), FORBIDDEN)
             if self.needs_beams and may_be_greedy(logits, step):
                 out += rule.excluded(step, rule_state)
             found = rule.score(logits, step, rule_state)
@@ -341,14 +343,6 @@ def may_be_greedy(logits: tf.Tensor, step: SearchStep) -> bool:
     return logits.shape[1] == 1 or bool(step.sentences.settings)
 
 
-def _without(logits, excluded):
-    """Return logits [B, W, V] without the subwords of excluded()."""
-    shape = tf.shape(logits)[:2]
-    subwords = [tf.broadcast_to(subword, shape) for subword in excluded]
-    subwords = tf.stack(subwords, -1)
-    return scatter(logits, subwords, tf.fill(tf.shape(subwords), FORBIDDEN))
-
-
 def _known(values: Iterable) -> list:
     return [value for value in values if value is not None]
 
@@ -362,14 +356,18 @@ def _sum(values: Iterable) -> Any:
 def scatter(
     values: tf.Tensor,
     subwords: tf.Tensor,
-    new: tf.Tensor,
+    new: tf.Tensor | float,
     update: Callable = tf.tensor_scatter_nd_update,
 ) -> tf.Tensor:
-    """Return values [B, W, V] with `new` [B, W, C] at subwords [B, W, C]."""
+    """Return values [B, W, V] with `new` at subwords [B, W, C].
+
+    `new` broadcasts to [B, W, C].
+    """
     flat = tf.reshape(values, (-1, values.shape[-1]))
     shape = tf.stack([tf.shape(flat)[0], tf.shape(subwords)[2]])
     rows = tf.broadcast_to(tf.range(shape[0])[:, None], shape)
     indices = tf.stack([rows, tf.reshape(subwords, shape)], -1)
+    new = tf.broadcast_to(new, tf.shape(subwords))
     flat = update(flat, indices, tf.reshape(new, shape))
     return tf.reshape(flat, tf.shape(values))
 
@@ -451,8 +449,7 @@ class NoRepeatNgrams(Rule):
             same &= padded[:, :, j : j + length] == padded[:, :, recent, None]
         last = padded[:, :, size - 1 : size - 1 + length]
         # PAD stands for no subword: it is forbidden anyway.
-        repeated = tf.where(same, last, PAD)
-        return scatter(logits, repeated, tf.fill(tf.shape(repeated), FORBIDDEN))
+        return scatter(logits, tf.where(same, last, PAD), FORBIDDEN)
 
 
 class CoveragePenalty(Rule):

@@ -248,12 +248,10 @@ def _require_packages(tokenizer: str, language: str) -> None:
 class Chrf(SacreBleuMetric):
     """chrF2: n-grams of 1 to 6 characters, recall counts twice."""
 
+    options = "-m chrf"
+
     def build(self) -> CHRF:
         return CHRF()
-
-    @property
-    def options(self) -> str:
-        return "-m chrf"
 
 
 class Ter(SacreBleuMetric):
