@@ -224,9 +224,7 @@ def _is_bound(need, left):
 
 def _is_last(phrases):
     """Return where subwords of phrases [..., S] are their last."""
-    following = tf.concat(
-        [phrases[..., 1:], tf.zeros_like(phrases[..., :1])], -1
-    )
+    following = tf.roll(phrases, -1, -1)  # the last column is PAD
     return (phrases != PAD) & (following == PAD)
 
 

@@ -84,18 +84,18 @@ class Search:
 
     def run(self) -> Hypotheses:
         """Advance the state until all sentences are finished."""
-        model, state = self.model, self.start()
-        position, num_blocks = tf.constant(0), model.num_blocks
-        block = model.block
-        if block is None:  # the only one ends with the last sentence
-            block, num_blocks = 0, 1
+        model, position, state = self.model, tf.constant(0), self.start()
+        block, num_blocks = model.block, model.num_blocks
+        if block is None:
+            block, num_blocks = self.max_length, 1
         if num_blocks is not None:
             for number in range(1, num_blocks):
                 end = number * block
                 position, state = self._advance_until(position, state, end)
                 compacted = model.compact_fn(state.model_state)
                 state = state._replace(model_state=compacted)
-            _, state = self._advance_until(position, state, None)
+            end = self.max_length  # where no sentence is unfinished
+            _, state = self._advance_until(position, state, end)
             return self.result(state)
         rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
 
@@ -130,8 +130,6 @@ class Search:
     def _advance_until(self, position, state, end):
         def continues(position, state):
             any_unfinished = tf.reduce_any(self.unfinished(position, state))
-            if end is None:
-                return any_unfinished
             return any_unfinished & (position < end)
 
         def body(position, state):

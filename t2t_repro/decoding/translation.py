@@ -225,12 +225,7 @@ def normalize_fields(
 def too_long(
     translations: Iterable[Translation], first: int = 1
 ) -> dict[int, int]:
-    """Return {number: length} of the lines that were too long.
-
-    Args:
-        translations: translations of consecutive lines.
-        first: number of the first line.
-    """
+    """Return {number: length} of the lines, from `first`, that are too long."""
     return {
         number: found.too_long
         for number, found in enumerate(translations, first)
@@ -241,12 +236,10 @@ def too_long(
 def refused_message(
     lengths: Mapping[int, int], limit: int, are_others_kept: bool = True
 ) -> str:
-    """Return a message about lines that were refused.
+    """Return a message about the lines of too_long(), which were refused.
 
-    Args:
-        lengths: result of too_long().
-        limit: maximum number of subwords.
-        are_others_kept: whether the other lines have translations.
+    `limit` is the maximum number of subwords. The other lines may have
+    translations, which are kept.
     """
     lines = {f"line {n:,}": length for n, length in lengths.items()}
     return long_lines.message(lines, len(lines), limit, are_others_kept)
@@ -281,10 +274,7 @@ def join(
 ) -> Translation:
     """Join the translations of a line's parts, whose scores are summed.
 
-    Args:
-        parts: one or several; none of a blank line.
-        num_outputs: outputs of a blank line.
-        is_aligned: whether translations have alignments.
+    A blank line has no parts, and `num_outputs` outputs.
     """
     if len(parts) == 1:
         return parts[0]
