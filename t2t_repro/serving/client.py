@@ -304,7 +304,7 @@ class ExportedModel(SignatureTranslator):
             files.expand_path(export_dir)
         )
         try:
-            card = saved_model.read_verified_card(self.folder)
+            self._card = saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)
         except errors.UserError:
             raise
@@ -313,7 +313,6 @@ class ExportedModel(SignatureTranslator):
                 f"Cannot load {self.folder}: {error}. Export it again, or "
                 "remove that folder."
             ) from error
-        self._card = card
 
     def __repr__(self) -> str:
         return f"<ExportedModel of {self.folder}>"

@@ -130,10 +130,8 @@ class MappedPieceGraph(SentencePieceGraph):
             self._is_unread = tf.constant([i in vocabulary.unread for i in ids])
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        if self._reads_codes:
-            pieces = self._with_codes(lines)
-        else:
-            pieces = self._segment(lines)
+        segment = self._with_codes if self._reads_codes else self._segment
+        pieces = segment(lines)
         ids = self.tokenizer.string_to_id(pieces.flat_values)
         known = tf.where(ids < self._size, ids, self._unknown)
         return pieces.with_flat_values(known)
@@ -339,9 +337,7 @@ class T2TSubwordsGraph(GraphVocabulary):
         rows, texts = words.value_rowids(), self._unescape(words.flat_values)
         first = tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
         kinds = self._is_alphanumeric(first)
-        is_apart = tf.logical_and(
-            rows[1:] == rows[:-1], tf.logical_and(kinds[1:], kinds[:-1])
-        )
+        is_apart = (rows[1:] == rows[:-1]) & kinds[1:] & kinds[:-1]
         is_apart = tf.concat([tf.zeros_like(kinds[:1]), is_apart], axis=0)
         texts = tf.strings.join([tf.where(is_apart, " ", ""), texts])
         lines = tf.RaggedTensor.from_value_rowids(texts, rows, words.nrows())

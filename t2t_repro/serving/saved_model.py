@@ -140,8 +140,7 @@ def _write(graph_model, vocabularies, card, folder):
             graph_model, str(folder), signatures=signatures, options=options
         )
     graph = read_graph(folder)
-    requirements = runtime_requirements(graph)
-    if requirements:
+    if requirements := runtime_requirements(graph):
         print(runtime_message(requirements), file=sys.stderr)
     entries = {
         "min_runtime": min_runtime(requirements),
@@ -373,8 +372,7 @@ def write_warm_up(
         for name, definition in sorted(signature_defs.items())
         if definition.inputs  # not TensorFlow's initialization
     ]
-    buckets = buckets or {"sentences": (), "lengths": ()}
-    for length in buckets["lengths"]:
+    for length in buckets["lengths"] if buckets else ():
         text = _text_of_length(vocabularies.source, length, tag)
         for count in buckets["sentences"]:
             lines = tf.make_tensor_proto([text] * count, tf.string)

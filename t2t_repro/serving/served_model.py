@@ -95,7 +95,7 @@ class ServedModel(tf.Module):
         ]
         # The models are in closures: SavedModel would export the functions of
         # Keras models in attributes, and it needs the variables only.
-        call = _with_weights(models, self.weights)
+        self._call = call = _with_weights(models, self.weights)
         self._leads = vocabularies.source.leads_outputs
         rule = search.build_rules(
             decode_hparams, vocabularies.target, self._leads
@@ -107,7 +107,6 @@ class ServedModel(tf.Module):
                 "A search rule reads side inputs, which only requests to an "
                 "export with --max_beam_size have. Say it, or omit the rule."
             )
-        self._call = call
         self._find = functools.partial(search.search, rule=rule)
         # In a dictionary of a closure: SavedModel exports functions in
         # attributes.

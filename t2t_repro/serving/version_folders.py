@@ -26,26 +26,22 @@ def open_folder(name: str | os.PathLike) -> pathlib.Path:
 
 
 def _newest(names):
-    """Return the names of the newest version's files, if there are versions."""
-    versions = _complete(names)
-    first = f"{versions[-1]}/" if versions else ""
+    """Return the names of the newest version's files, if there are versions.
+
+    A version is complete when its graph, which is copied last, is there.
+    """
+    parts = (name.partition("/") for name in names)
+    complete = [
+        int(v) for v, _, rest in parts if is_version(v) and rest == GRAPH
+    ]
+    first = f"{max(complete)}/" if complete else ""
     return [name for name in names if name.startswith(first)]
-
-
-def _complete(names):
-    """Return the versions whose graph, which is copied last, is there."""
-    folders = [name.split("/") for name in names]
-    return sorted(
-        int(parts[0])
-        for parts in folders
-        if is_version(parts[0]) and parts[1:] == [GRAPH]
-    )
 
 
 def list_uploaded(export_dir: pathlib.Path) -> list[int]:
     """List all versions at the URL of an export folder; [] if it has none."""
     first = {name.partition("/")[0] for name in storage.names(export_dir)}
-    return sorted(int(name) for name in first if is_version(name))
+    return sorted(map(int, filter(is_version, first)))
 
 
 def is_saved_model(folder: pathlib.Path) -> bool:
@@ -98,6 +94,4 @@ def list_versions(export_dir: pathlib.Path) -> list[int]:
     Some may be incomplete: a server reports them, and an exporter does not
     take their numbers.
     """
-    return sorted(
-        int(path.name) for path in export_dir.iterdir() if is_version(path.name)
-    )
+    return sorted(map(int, filter(is_version, os.listdir(export_dir))))
