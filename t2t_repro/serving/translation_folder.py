@@ -211,16 +211,22 @@ class TranslationFolder:
         """
         self._path = folder / MANIFEST
         self._contents: dict[str, Any] = {"settings": settings, "files": {}}
-        stored: dict[str, Any] = {"files": {}}
+        stored = None
         if self._path.exists():
             stored = files.read_json(self._path, _SHAPE)
-        if _has_translations(folder, stored["files"]):
-            self._contents = stored
-            for entry in self._contents["files"].values():
+        if _has_translations(folder, stored["files"] if stored else ()):
+            if not stored:
+                raise errors.UserError(
+                    f"{self._path} is missing, which has the settings of the "
+                    f"translations in {folder / SHARDS}. Restore it, remove "
+                    "that folder, or name another for the translations."
+                )
+            for entry in stored["files"].values():
                 files.require_json_shape(
                     self._path, _long_lines(entry), _LONG_LINES_SHAPE
                 )
-            _refuse_differences(folder, self._contents["settings"], settings)
+            _refuse_differences(folder, stored["settings"], settings)
+            self._contents = stored
         named = output_names(sources)
         cut = {name[:50] for name in (*named, MANIFEST)}  # as of temporaries
         files.remove_leftovers(folder, cut.__contains__)

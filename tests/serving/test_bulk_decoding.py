@@ -282,6 +282,14 @@ def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
     assert (tmp_path / "out" / "c.en").read_text() == "mine"
 
 
+def test_shards_without_their_settings_are_refused(tmp_path, run):
+    shards = tmp_path / "out" / "shards" / "a.en"
+    shards.mkdir(parents=True)
+    (shards / "00000000").write_text("of other settings")
+    with pytest.raises(errors.UserError, match="manifest.json is missing"):
+        run()
+
+
 class UpperExport(client.SignatureTranslator):
     """Export that translates to upper case."""
 
