@@ -78,9 +78,9 @@ def main(inputs: tuple) -> None:
     model = _model(version, options, settings, len(lines))
     lines = model.add_tags(lines, common_flags.direction(options))
     asked = {
-        name: getattr(options, name)
+        name: value
         for name in ("beam_size", "alpha")
-        if getattr(options, name) is not None
+        if (value := getattr(options, name)) is not None
     }
     if options.word_scores:
         asked["subwords"] = True

@@ -208,8 +208,7 @@ class Queue:
             outputs = await self._run(inputs)
             _check_rows(outputs, sum(request.size for request in batch))
         except request_errors.RequestError as error:  # the process has ended
-            for request in batch:
-                _fail(request, error)
+            _fail(batch, error)
             return
         except Exception as error:
             if len(batch) > 1:  # retry one by one: only the bad request fails
@@ -217,9 +216,7 @@ class Queue:
                     await self._answer([request])
                 return
             logging.exception("A request failed in the model.")
-            _fail(
-                batch[0], request_errors.internal(f"The model failed: {error}")
-            )
+            _fail(batch, request_errors.internal(f"The model failed: {error}"))
             return
         first = 0
         for request in batch:
@@ -241,9 +238,10 @@ def _check_rows(outputs, count):
             )
 
 
-def _fail(request, error):
-    if not request.answer.done():
-        request.answer.set_exception(error)
+def _fail(batch, error):
+    for request in batch:
+        if not request.answer.done():
+            request.answer.set_exception(error)
 
 
 # Checks of inputs, in the order of their cost

@@ -59,7 +59,6 @@ class Connections:
         metrics: monitoring.Metrics,
         tls: ssl.SSLContext | None = None,
     ):
-        """Prepare a factory for aiohttp's server."""
         self.server, self._limit, self.metrics = server, limit, metrics
         self._tls = tls
         self._open: set[asyncio.Transport] = set()
@@ -273,7 +272,7 @@ class BodyReader:
         # 78 by default: some may stall, and others are still read.
         self._large = asyncio.Semaphore(max(_LARGE_BYTES // max_bytes, 4))
         self._reading: set[asyncio.Task] = set()
-        self._stopping = False
+        self.is_stopping = False
 
     async def read(self, request: web.Request) -> bytes:
         """Read the body of a request; decompress() gives its content.
@@ -281,8 +280,7 @@ class BodyReader:
         Raises:
             RequestError: it is too large or too slow.
         """
-        length = request.content_length
-        if length is not None and length > self._max_bytes:
+        if (request.content_length or 0) > self._max_bytes:
             raise self._too_large()
         task = asyncio.ensure_future(self._read(request))
         self._reading.add(task)
@@ -291,14 +289,14 @@ class BodyReader:
         connection.set_idle()
         try:
             return await asyncio.wait_for(
-                task, _LAST_READ_SECS if self._stopping else _READ_SECS
+                task, _LAST_READ_SECS if self.is_stopping else _READ_SECS
             )
         except asyncio.TimeoutError:
             raise request_errors.too_slow(
                 f"The body has not arrived within {_READ_SECS:g} s."
             ) from None
         except asyncio.CancelledError:
-            if self._stopping and task.cancelled():
+            if self.is_stopping and task.cancelled():
                 raise request_errors.unavailable("The server stops.") from None
             raise
         finally:
@@ -347,7 +345,7 @@ class BodyReader:
 
     def stop(self) -> None:
         """Give the bodies that are being read a last second."""
-        self._stopping = True
+        self.is_stopping = True
         loop = asyncio.get_running_loop()
         for task in self._reading:
             loop.call_later(_LAST_READ_SECS, task.cancel)

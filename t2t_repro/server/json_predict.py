@@ -140,9 +140,7 @@ def _pieces(value):
     if isinstance(value, np.ndarray) and value.size > _PIECE_VALUES:
         yield from _join("[]", map(_pieces, value))
     else:
-        # An element is a NumPy scalar or, of strings, bytes.
-        plain = value if isinstance(value, bytes) else value.tolist()
-        yield json.dumps(_plain(plain))
+        yield json.dumps(value, default=_plain)
 
 
 def _join(brackets, items):
@@ -277,6 +275,7 @@ _CONVERSIONS = {"string": _text, "int32": _integer, "float32": _number}
 
 
 def _plain(value):
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.decode("utf-8", "replace") if type(value) is bytes else value
+    """Return an array, an element of one, or a text in bytes for JSON."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value.tolist()

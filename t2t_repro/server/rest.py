@@ -154,7 +154,6 @@ class Handlers:
         self._encoder = concurrent.futures.ThreadPoolExecutor(1)
         self._encoding = asyncio.Lock()
         self._places = Places(service)
-        self._is_stopping = False
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all handlers."""
@@ -182,7 +181,6 @@ class Handlers:
         health() answers that the server takes no more.
         """
         self._bodies.stop()
-        self._is_stopping = True
 
     async def api(self, request: web.Request) -> web.Response:
         """Answer a request of TensorFlow Serving's API."""
@@ -276,7 +274,7 @@ class Handlers:
     async def health(self, request: web.Request) -> web.Response:
         """Answer 200 if a version answers, else 503, to anyone."""
         is_answering = self._service.versions.is_answering()
-        is_healthy = is_answering and not self._is_stopping
+        is_healthy = is_answering and not self._bodies.is_stopping
         return web.Response(status=200 if is_healthy else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:

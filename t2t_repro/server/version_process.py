@@ -232,7 +232,7 @@ class ForkServer:
     """Fork server, as seen from the server."""
 
     def __init__(self, control: socket.socket):
-        """Keep a socket to a process that runs `run`."""
+        """Keep a socket to a process that runs run_fork_server()."""
         self._control = control
 
     def fork(self) -> Fork:

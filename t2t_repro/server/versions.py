@@ -296,14 +296,13 @@ class Versions:
         """Note that the process of a version has ended; report a crash."""
         if model is not self._model or self._closing or model.ended.cancelled():
             return
-        loop = asyncio.get_running_loop()
         self._metrics.version_crashes.inc()
         message = f"its process {model.ended.result()}"
         text = "Version %s of %s has crashed: %s. It is loaded again."
         LOGGER.error(text, model.version, self._name, message)
         # At once, unless it has crashed shortly before.
         next_attempt = self._last_crash + self._retries.interval_secs
-        self._last_crash = loop.time()
+        self._last_crash = asyncio.get_running_loop().time()
         files_before = self._statuses[model.version].files
         self._statuses[model.version] = Status(
             State.END, message, files_before, 0, next_attempt

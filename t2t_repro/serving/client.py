@@ -102,7 +102,6 @@ class SignatureTranslator(Translator):
     """Base class of translators that call signatures of an exported model."""
 
     def __init__(self, batches: Batches) -> None:
-        """Store the function that forms batches."""
         self.batches = batches
 
     def translate(
@@ -210,11 +209,7 @@ class SignatureTranslator(Translator):
 
     @abc.abstractmethod
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
-        """Return lines with the tag of a language, unless they have one.
-
-        Args:
-            lines: one sentence each.
-            target_language: of a many-to-many model; "": not given.
+        """Return sentences with the tag of a language, unless they have one.
 
         Raises:
             UserError: the model is known not to have this language.

@@ -200,8 +200,9 @@ def _add_vocabularies(spec, vocabularies):
                 "CTranslate2 knows subwords by their text, and two of this "
                 "vocabulary are the same. Export a SavedModel instead."
             )
+    # Unknown text is PAD, which no text has, if it has no id of its own.
     source, target = (
-        (pieces[_unknown(side)], pieces[EOS])
+        (pieces[PAD if side.unknown is None else side.unknown], pieces[EOS])
         for side, pieces in zip(vocabularies, sides, strict=True)
     )
     if source != target:
@@ -215,11 +216,6 @@ def _add_vocabularies(spec, vocabularies):
     spec.config.unk_token, spec.config.eos_token = target
     spec.config.bos_token = START
     spec.config.decoder_start_token = START
-
-
-def _unknown(vocabulary):
-    """Return the id of unknown text; without one PAD, which no text has."""
-    return PAD if vocabulary.unknown is None else vocabulary.unknown
 
 
 # Format -> the function that writes it, and its default folder in the run.
@@ -317,12 +313,7 @@ models, or JSON lists of words between spaces; sentences end with `</s>`.""",
 
 
 def card_markdown(card: Mapping[str, Any], format: str) -> str:
-    """Return the card as Markdown.
-
-    Args:
-        card: entries of model_card.json.
-        format: "saved_model" or "ctranslate2".
-    """
+    """Return model_card.json, of an export in one of FORMATS, as Markdown."""
     source = card["data"]
     languages = source["source_language"], source["target_language"]
     targets = source.get("target_languages", [])

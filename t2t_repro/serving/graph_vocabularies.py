@@ -401,7 +401,6 @@ class GraphTagger:
     """
 
     def __init__(self, tagger: languages.Tagger):
-        """Store what the tagger knows."""
         source, _, target = tagger.language.rpartition("-")
         self._defaults = [target]
         self._pattern = _TAGGED

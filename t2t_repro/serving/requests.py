@@ -53,12 +53,7 @@ class Limits:
         return self.timeout_secs + 30.0
 
     def allow(self, size: int, longest: int) -> bool:
-        """Return whether a batch may have this size.
-
-        Args:
-            size: number of sentences.
-            longest: bytes of the longest sentence.
-        """
+        """Return whether `size` sentences of `longest` bytes may be a batch."""
         return (
             size <= self.max_batch_size
             and size * longest <= self.max_batch_bytes
@@ -113,11 +108,7 @@ class OptionalInput(NamedTuple):
 
 
 def optional_inputs(max_beam_size: int) -> dict[str, OptionalInput]:
-    """Return the optional inputs of an export, by name.
-
-    Args:
-        max_beam_size: most beams that a request may name.
-    """
+    """Return the optional inputs of an export with --max_beam_size, by name."""
     return {
         "prefixes": OptionalInput("string", ""),
         "beam_size": OptionalInput("int32", 0, 1, max_beam_size),

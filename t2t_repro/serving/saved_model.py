@@ -343,16 +343,9 @@ def write_warm_up(
 ) -> None:
     """Write a request for each signature, and for each compiled search.
 
-    Text for "inputs" and "targets" is decoded by the vocabularies. An optional
-    input has its default.
-
-    Args:
-        folder: of the version.
-        signature_defs: by name; those without inputs have no request.
-        vocabularies: of source and target.
-        buckets: "sentences" and "lengths" of the batches of an export with
-            xla=on, which the requests compile.
-        tag: with which sources begin; "": none.
+    Signatures without inputs have none. The vocabularies decode text, of which
+    sources begin with `tag`. An optional input has its default. `buckets` are
+    "sentences" and "lengths" of the batches of an export with xla=on.
     """
     texts = {
         "inputs": _texts(vocabularies.source, tag),
@@ -372,7 +365,8 @@ def write_warm_up(
         for name, definition in sorted(signature_defs.items())
         if definition.inputs  # not TensorFlow's initialization
     ]
-    for length in buckets["lengths"] if buckets else ():
+    buckets = buckets or {"sentences": (), "lengths": ()}
+    for length in buckets["lengths"]:
         text = _text_of_length(vocabularies.source, length, tag)
         for count in buckets["sentences"]:
             lines = tf.make_tensor_proto([text] * count, tf.string)

@@ -75,27 +75,23 @@ class ServedModel(tf.Module):
     ):
         """Copy the weights of the models, and build the vocabularies.
 
-        Args:
-            models: one model, or an ensemble.
-            vocabularies: vocabularies of source and target.
-            decode_hparams: settings of the search.
-            weights_dtype: dtype of the copied weights, one of WEIGHTS_DTYPES.
+        The arguments are those of saved_model.export().
 
         Raises:
             UserError: a weight is too large for `weights_dtype`, or a
                 vocabulary has no form in a graph.
         """
         super().__init__("served_model")
-        # Attributes: SavedModel saves what it finds in them.
+        # SavedModel saves what it finds in attributes, and traces all functions
+        # there, also those of Keras models. So models, searches and Python's
+        # vocabularies are in closures.
         self.source, self.target = graph_vocabularies.build(vocabularies)
         self.weights = [
             _stored(weight, weights_dtype)
             for model in models
             for weight in model.weights
         ]
-        # The models are in closures: SavedModel would export the functions of
-        # Keras models in attributes, and it needs the variables only.
-        self._call = call = _with_weights(models, self.weights)
+        self._call = _with_weights(models, self.weights)
         self._leads = vocabularies.source.leads_outputs
         rule = search.build_rules(
             decode_hparams, vocabularies.target, self._leads
@@ -108,15 +104,10 @@ class ServedModel(tf.Module):
                 "export with --max_beam_size have. Say it, or omit the rule."
             )
         self._find = functools.partial(search.search, rule=rule)
-        # In a dictionary of a closure: SavedModel exports functions in
-        # attributes.
-        searches = _searches(call, self._find, decode_hparams)
-        self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
-        # Conditional: SavedModel traces every function in an attribute.
+        self._search_ids = _search_of(self._call, self._find, decode_hparams)
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
             self.attention = self._attention_of(by_head=False)
-        # Without an attribute: SavedModel saves what it finds in them.
         source = vocabularies.source
         self._is_text = lambda ids: score.is_text(ids, source)
         keeps_tabs = ord("\t") not in vocabularies.target.spaces
@@ -318,7 +309,7 @@ class RequestModel(ServedModel):
                 "sentences may have settings of their own; got "
                 f"beam_search={decode_hparams.beam_search}. Omit one of them."
             )
-        if self._needs_side:  # SavedModel traces every function in an attribute
+        if self._needs_side:  # else they would be traced
             self.translate = self.n_best = self.attention = None
         self._own, self._max_beams = decode_hparams, max_beam_size
 
@@ -543,8 +534,8 @@ def _with_weights(models, stored):
     return call
 
 
-def _searches(call, find, decode_hparams):
-    """Return {return_beams: search of ids}, traced once for all signatures."""
+def _search_of(call, find, decode_hparams):
+    """Return search(ids, return_beams), traced once for all signatures."""
 
     def build(return_beams):
         hparams = dataclasses.replace(decode_hparams, return_beams=return_beams)
@@ -568,4 +559,5 @@ def _searches(call, find, decode_hparams):
             input_signature=[IDS],
         )
 
-    return {return_beams: build(return_beams) for return_beams in (False, True)}
+    searches = build(False), build(True)
+    return lambda ids, return_beams: searches[return_beams](ids)

@@ -55,14 +55,7 @@ class TranslatedFile:
         entry: dict[str, Any],
         shard_lines: int,
     ):
-        """Find the shards that exist.
-
-        Args:
-            source: path of the lines.
-            output: path of all translations.
-            entry: entry of the manifest.
-            shard_lines: lines of each shard; the last may have fewer.
-        """
+        """Find the shards that exist; `entry` is that of the manifest."""
         self.source, self.output, self.entry = source, output, entry
         self._shard_lines = shard_lines
         self._folder = output.parent / SHARDS / output.name
@@ -353,11 +346,11 @@ def _checked(
     present = {"source": str(source.absolute()), **state(source)}
     # A copy has another path or time. Another file may have the same size and
     # time, as those of archives.
-    if not present.items() <= entry.items():
-        if files.sha256(source) != entry["sha256"]:
-            raise errors.UserError(
-                f"{source} is not what {folder} has a translation of: "
-                f"{entry['source']}, as it was when the translation began. "
-                "Restore it, or name another folder."
-            )
+    is_same = present.items() <= entry.items()
+    if not is_same and files.sha256(source) != entry["sha256"]:
+        raise errors.UserError(
+            f"{source} is not what {folder} has a translation of: "
+            f"{entry['source']}, as it was when the translation began. "
+            "Restore it, or name another folder."
+        )
     return present

@@ -17,10 +17,9 @@ def is_version(name: str) -> bool:
 
 
 def open_folder(name: str | os.PathLike) -> pathlib.Path:
-    """Return an export folder; of one at a URL, the newest version is copied.
+    """Return the folder of an export, or of a version of one.
 
-    Args:
-        name: an export folder, or the folder of a version.
+    Of an export at a URL, the newest version is copied.
     """
     return storage.download(storage.local_path(name), _newest)
 
