@@ -273,21 +273,20 @@ def test_names_that_clash_are_refused(tmp_path, names, message):
         translation_folder.output_names(paths)
 
 
-def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "c.en").write_text("mine")
-    message = "c.en exists, and is not a trans"
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("c.en", "c.en exists, and is not a trans"),
+        ("shards/c.en/00000000", "manifest.json is missing"),
+    ],
+)
+def test_unknown_file_is_kept_and_refused(tmp_path, run, name, message):
+    file = tmp_path / "out" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
     with pytest.raises(errors.UserError, match=message):
         run()
-    assert (tmp_path / "out" / "c.en").read_text() == "mine"
-
-
-def test_shards_without_their_settings_are_refused(tmp_path, run):
-    shards = tmp_path / "out" / "shards" / "a.en"
-    shards.mkdir(parents=True)
-    (shards / "00000000").write_text("of other settings")
-    with pytest.raises(errors.UserError, match="manifest.json is missing"):
-        run()
+    assert file.read_text() == "mine"
 
 
 class UpperExport(client.SignatureTranslator):
