@@ -202,7 +202,7 @@ class Versions:
         self._crashed = asyncio.Event()  # one more time
         self._last_crash = -math.inf  # by the event loop's clock
         self._closing = False
-        self.watching: asyncio.Future  # of start_watching()
+        self.watching: asyncio.Task  # of start_watching()
 
     async def start(self) -> None:
         """Load the newest version.
@@ -224,11 +224,12 @@ class Versions:
 
         That is an older version if the one in service has been removed. If its
         process has ended, it is loaded again, also during another load. The
-        future `watching` ends with an error if none can be loaded any more.
+        task `watching` ends with an error if none can be loaded any more.
         """
-        self.watching = asyncio.gather(
-            self._follow(poll_secs), self._recover(poll_secs)
-        )
+        self.watching = asyncio.create_task(self._watch(poll_secs))
+
+    async def _watch(self, poll_secs):
+        await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
 
     async def _follow(self, poll_secs):
         """Poll the folder without end for another version to serve.
@@ -279,11 +280,9 @@ class Versions:
     def _secs_to_look(self, poll_secs):
         """Return the time to the next attempt to load, or to the next poll."""
         status = self._statuses.get(self._current().version)
-        if (
-            not status
-            or status.state != State.END
-            or status.attempts > self._retries.max_count
-        ):
+        if not status or status.state != State.END:
+            return poll_secs
+        if status.attempts > self._retries.max_count:
             return poll_secs
         wait = status.next_attempt - asyncio.get_running_loop().time()
         return min(max(wait, 0.0), poll_secs)
