@@ -548,10 +548,11 @@ class BatchTranslator:
         """Convert lines to ids, truncated to max_input_length with EOS."""
         limit = self._hparams.max_input_length
         encoded = vocabulary.encode(lines)
-        if count := sum(len(row) > limit for row in encoded):
+        if long := [len(row) for row in encoded if len(row) > limit]:
             warnings.warn(
-                f"{count:,} lines are longer than max_input_length={limit} "
-                "subwords; their ends are ignored.",
+                f"{len(long):,} lines are longer than max_input_length={limit} "
+                f"subwords, the longest has {max(long):,}; their ends are "
+                "ignored.",
                 stacklevel=2,
             )
         return [score.truncate_rows(row, limit) for row in encoded]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from t2t_repro import errors
 from t2t_repro.io import progress
-from t2t_repro.text import long_lines, parallel_files
+from t2t_repro.text import languages, long_lines, parallel_files
 from t2t_repro.text.word_alignment import Alignment, join_alignments
 
 if TYPE_CHECKING:
@@ -247,7 +247,8 @@ def refused_message(
 
 def is_missing(line: str, found: Translation) -> bool:
     """Return whether a line that has words was translated as nothing."""
-    return bool(line.strip()) and not (found.text or found.too_long)
+    has_text = parallel_files.has_text(languages.without_tag(line))
+    return has_text and not (found.text or found.too_long)
 
 
 def missing_note(count: int, total: int) -> str:

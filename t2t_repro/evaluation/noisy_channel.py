@@ -1,6 +1,7 @@
 """Reranking by a model of the reverse direction: the noisy channel."""
 
 import functools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,12 @@ class NoisyChannel(Reranker):
     def _translator(self):
         from t2t_repro.decoding.translate import BatchTranslator
 
+        problem = self._run.problem  # the forward run is not known here
+        print(
+            f"Reranking by {self._paths[0]}, which translates "
+            f"{problem.source_language} to {problem.target_language}.",
+            file=sys.stderr,
+        )
         return BatchTranslator(
             self._run.models(self._paths),
             self._run.vocabularies,

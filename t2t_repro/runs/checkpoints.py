@@ -377,7 +377,9 @@ def _require_vocabulary(reader, vocabulary_sha256):
         raise errors.UserError(
             f"The checkpoint {reader.path} was trained on another vocabulary: "
             f"its sha256 is {reader.vocabulary} there and {vocabulary_sha256} "
-            "here. Encode the text in another --data_dir with that of its run: "
+            "here. To translate, name its own run in --output_dir; models of "
+            "an ensemble have one vocabulary. To train on, encode the text in "
+            "another --data_dir with that of its run: "
             "--problem_args=vocabulary=RUN/vocab.model, or both of its files "
             "RUN/vocab.inputs.model:RUN/vocab.targets.model."
         )

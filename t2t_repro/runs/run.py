@@ -13,7 +13,7 @@ from t2t_repro.data import manifest
 from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, history, run_json
-from t2t_repro.text import parallel_files, vocabulary_pair
+from t2t_repro.text import languages, parallel_files, vocabulary_pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 if TYPE_CHECKING:
@@ -267,8 +267,8 @@ class Run:
     def models(self, checkpoint_path: Checkpoints = None) -> list["Seq2Seq"]:
         """Load the models of checkpoints(), one or several of an ensemble.
 
-        A path may lie in another run with the same vocabularies; its model then
-        has that run's hparams.
+        A path may lie in another run with the same vocabularies and languages;
+        its model then has that run's hparams.
 
         Raises:
             UserError: there is no such checkpoint, or it does not fit.
@@ -278,6 +278,7 @@ class Run:
 
         models = []
         for path in self.checkpoints(checkpoint_path):
+            self._require_languages(path)
             with keras_compat.without_random_values():
                 model = self.build_model(self._hparams_of(path))
             checkpoints.restore_weights(model, path, self.vocabularies.sha256)
@@ -289,7 +290,30 @@ class Run:
         file = checkpoint_files.run_of(path) / run_json.RUN
         if not file.exists() or file.samefile(self.output_dir / run_json.RUN):
             return self.settings
-        return files.read_json(file, {"hparams": {"model": str}})
+        shape = {"problem": str, "problem_arguments": dict, "hparams": dict}
+        return files.read_json(file, shape)
+
+    def _require_languages(self, path):
+        """Refuse a checkpoint of a run that translates other languages.
+
+        The reverse run often has the same vocabulary.
+        """
+        settings = self.settings_of(path)
+        if settings is self.settings:
+            return
+        try:
+            there = build_problem(
+                settings["problem"], settings["problem_arguments"]
+            )
+        except errors.UserError:  # of a user, whose definitions are not loaded
+            return
+        sides = zip(_languages(there), _languages(self.problem), strict=True)
+        if any(there.isdisjoint(here) for there, here in sides):
+            raise errors.UserError(
+                f"The checkpoint {path} is of a run that does not translate "
+                f"the languages of {self.output_dir}. Name its own run in "
+                "--output_dir, or another checkpoint."
+            )
 
     def _hparams_of(self, path):
         settings = self.settings_of(path)
@@ -308,6 +332,7 @@ class Run:
         """
         here = hparam.of_model(self.hparams)
         for path in paths:
+            self._require_languages(path)
             there = hparam.of_model(self._hparams_of(path))
             if found := list(fields.differences(there, here)):
                 raise errors.UserError(
@@ -426,6 +451,15 @@ class Run:
             and stored.get(CHECKPOINTS_SHA256, checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
+
+
+def _languages(problem):
+    """Return codes of the languages of sources, and of those of targets."""
+    sides = [
+        {*map(languages.two_letters, names.split("+"))}
+        for names in problem.stored_languages
+    ]
+    return sides[::-1] if problem.reverse else sides
 
 
 def _text_of(lines):

@@ -313,8 +313,13 @@ def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
 def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
     """An ensemble may have models of several runs."""
     other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
-    for name, hparams in (("run", tiny_hparams), ("other", other)):
-        settings = {"hparams": dataclasses.asdict(hparams)}
+    for name, hparams, problem in (
+        ("run", tiny_hparams, "wmt14_ende"),
+        ("other", other, "wmt14_ende"),
+        ("reverse", other, "wmt14_ende_rev"),
+    ):
+        settings = {"problem": problem, "problem_arguments": {}}
+        settings["hparams"] = dataclasses.asdict(hparams)
         (tmp_path / name).mkdir()
         files.write_json(tmp_path / name / run_json.RUN, settings)
     monkeypatch.setattr(Run, "build_model", lambda run, hparams: hparams)
@@ -322,7 +327,8 @@ def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
     monkeypatch.setattr(checkpoints, "restore_weights", restored)
     vocabulary = types.SimpleNamespace(size=20, sha256="")
     monkeypatch.setattr(Run, "vocabularies", Vocabularies.shared(vocabulary))
-    run = Run(tmp_path / "run", {}, None, tiny_hparams)
+    problem = build_problem("wmt14_ende")
+    run = Run(tmp_path / "run", {}, problem, tiny_hparams)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
     for path in paths:
@@ -344,3 +350,5 @@ def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):
     run.require_same_model(paths[::2])
     with pytest.raises(errors.UserError, match="ckpt-2 is of .*num_hidden_la"):
         run.require_same_model(named)
+    with pytest.raises(errors.UserError, match="not translate the languages"):
+        run.models([tmp_path / "reverse/checkpoints/ckpt-1"])
