@@ -134,16 +134,16 @@ def _open_input(system, text):
 
 
 def _refuse_other_system(system, path):
-    signs = {
-        other: min(found)
+    found = {
+        other: sorted(itertools.chain(*map(path.glob, patterns)))
         for other, patterns in _SIGNS.items()
-        if (found := [*itertools.chain(*map(path.glob, patterns))])
     }
-    if signs and system not in signs:
-        other, sign = next(iter(signs.items()))
+    others = [other for other, signs in found.items() if signs]
+    if others and system not in others:
+        (other, *_), sign = others, found[others[0]][0].name
         raise errors.UserError(
-            f"{path} is a model of {other}, by the file {sign.name}, and not "
-            f"of {system}. Say --from={other}."
+            f"{path} is a model of {other}, by the file {sign}, and not of "
+            f"{system}. Say --from={other}."
         )
 
 

@@ -109,7 +109,9 @@ def _report(error, closed):
         # The reader of standard output has ended, as `| head` does.
         return 128 + signal.SIGPIPE
     # The import of an extension that is interrupted is an ImportError.
-    if KeyboardInterrupt in (type(error), type(error.__cause__)):
+    if isinstance(error, KeyboardInterrupt) or isinstance(
+        error.__cause__, KeyboardInterrupt
+    ):
         print("Interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
     if isinstance(error, errors.UserError):

@@ -417,9 +417,10 @@ def print_next(command: str, *more: str, of_run: bool = True) -> None:
 
 def given(*names: str) -> list[str]:
     """Return the flags of these names that the command line or file gives."""
+    known = [flags.FLAGS[name] for name in names]
     return [
         word
-        for flag in map(flags.FLAGS.__getitem__, names)
+        for flag in known
         if flag.present
         for word in flag.serialize().splitlines()
     ]

@@ -1,7 +1,6 @@
 """Files of other systems' models, and checks of the settings in them."""
 
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -48,10 +47,10 @@ def named_file(folder: pathlib.Path, name: str) -> pathlib.Path:
     return folder / path.name
 
 
-# For files of other programs.
-read_json = functools.partial(
-    files.read_json, remedy="Download or convert the model again."
-)
+def read_json(file: pathlib.Path, shape: Any) -> Any:
+    """Call files.read_json() on a file of another program."""
+    remedy = "Download or convert the model again."
+    return files.read_json(file, shape, remedy)
 
 
 def read_tokens(file: pathlib.Path) -> list[str]:

@@ -113,10 +113,10 @@ _FIRST = ["<blank>", "<s>", "</s>"]
 _START_ID = 1
 _UNKNOWN = "<unk>"
 _SIDES = "source", "target"
-# Parameters of SentencePiece models in settings of a tokenization, and those
-# beside them. Without a mode, OpenNMTTokenizer splits words before.
-_NO_MODE = {"mode": "none"}
-_MODEL_KEYS = {"model": ({}, _NO_MODE), "sp_model_path": (_NO_MODE,)}
+# Parameters of SentencePiece models in settings of a tokenization, and those of
+# samples, which are drawn only in a training.
+_MODEL_KEYS = "model", "sp_model_path"
+_SAMPLING = "sp_nbest_size", "sp_nbest", "sp_alpha", "nbest_size", "alpha"
 _NO_TOKENIZER = "SpaceTokenizer"
 
 
@@ -427,15 +427,17 @@ def _sentence_piece(data, side, file):
         rest = {
             name: value
             for name, value in parameters.items()
-            # Samples are drawn only in a training.
-            if name not in keys and not str(name).startswith("sp_nbest")
+            if name not in (*keys, *_SAMPLING)
         }
-        if keys and rest in _MODEL_KEYS[keys[0]]:
+        # Without a mode, OpenNMTTokenizer splits words before SentencePiece.
+        is_whole = rest == {"mode": "none"} or (not rest and "model" in keys)
+        if keys and is_whole:
             return _beside(parameters, keys[0], file)
     raise model_files.refuse(
         file,
         f"{side}_tokenization",
-        f"{_NO_TOKENIZER}, or SentencePiece without other rules",
+        f"{_NO_TOKENIZER}, or SentencePiece without other rules: beside "
+        "sp_model_path, mode: none",
         settings,
     )
 

@@ -448,14 +448,19 @@ def json_difference(value: Any, shape: Any, path: str = "it") -> str | None:
         return None
     parts: Any = value
     if kind is list:
-        shape = dict.fromkeys(range(len(parts)), shape[0])
+        items = [(i, item, shape[0]) for i, item in enumerate(parts)]
     elif missing := shape.keys() - {str} - parts.keys():
         return f"{path} lacks {', '.join(sorted(missing))}"
     elif str in shape:
-        shape = {key: shape.get(key, shape[str]) for key in parts}
+        items = [
+            (key, item, shape.get(key, shape[str]))
+            for key, item in parts.items()
+        ]
+    else:
+        items = [(key, parts[key], expected) for key, expected in shape.items()]
     differences = (
-        json_difference(parts[key], expected, f"{path}[{key!r}]")
-        for key, expected in shape.items()
+        json_difference(item, expected, f"{path}[{key!r}]")
+        for key, item, expected in items
     )
     return next(filter(None, differences), None)
 

@@ -20,7 +20,7 @@ from t2t_repro.metrics.metric import ModelMetric, Suite
 from t2t_repro.models import building
 from t2t_repro.runs import checkpoint_files, history
 from t2t_repro.runs.run import Run
-from t2t_repro.text import long_lines, test_sets
+from t2t_repro.text import long_lines
 
 with errors.needed("report", "The report"):
     from t2t_repro.models import seq2seq
@@ -194,11 +194,16 @@ def _samples(run, data, name, stored):
         text = evaluation.open_scored(run, data, name, stored)
         if text is None:
             return None
-        test_sets.require_same_counts(translations, *text.references)
+        (references,) = text.references
+        if len(translations) != len(references):
+            raise errors.UserError(
+                f"{run.translations_file(name)} has {len(translations):,} "
+                f"lines for {len(references):,} of its text. Run evaluate "
+                "again."
+            )
     except errors.UserError as error:
         print(f"The report has no samples of {name}. {error}", file=sys.stderr)
         return None
-    (references,) = text.references
     suite = run.problem.suite
     found = {*evaluation.suites(text, suite).values()}
     if len(found) == 1:  # one language of targets

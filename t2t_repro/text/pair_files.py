@@ -53,8 +53,10 @@ class PairFile:
                 f"The format of {self.path} must be {', '.join(_READERS)}; got "
                 f"{self._kind!r}. Rename the file, or give format=tsv."
             )
-        names = self.columns.split(":")
-        if self.columns and not (len({*names} - {""}) == len(names) == 2):
+        first, _, second = self.columns.partition(":")
+        if self.columns and not (
+            re.fullmatch("[^:]+:[^:]+", self.columns) and first != second
+        ):
             raise errors.UserError(
                 "columns must be two names or numbers joined by ':', as in "
                 f"source:target; got {self.columns!r}."

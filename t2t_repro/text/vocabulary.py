@@ -249,9 +249,10 @@ class TokenList(Vocabulary):
             if difference := files.json_difference(content, shape):
                 raise ValueError(difference)
             tokens = content["tokens"]
-            # TypeError: no text. ValueError: half of a surrogate pair.
-            "".join(tokens).encode()
-        except (TypeError, ValueError, RecursionError) as error:
+            if not all(isinstance(token, str) for token in tokens):
+                raise ValueError('"tokens" must be a list of texts')
+            "".join(tokens).encode()  # an error for half of a surrogate pair
+        except (ValueError, RecursionError) as error:
             raise errors.UserError(
                 f"This is not {kind} ({len(self.model)} bytes): {error}."
                 f"{remedy}"

@@ -76,21 +76,15 @@ def read(
         for path in paths(glob.escape(name), folder, languages)
     }
     for pattern, weight in corpora:
-        found = paths(pattern, folder, languages)
-        if not found:
-            raise errors.UserError(
-                f"--raw_dir={folder} has no files of the corpus {pattern!r}: "
-                f"neither {pattern}.{languages[0]}, plain, .gz or .zst, nor "
-                f"{pattern}{_PARQUET}. Put them there, or correct the pattern."
-            )
-        for path in found:
+        names = _names(pattern, folder, languages)
+        for path in paths(pattern, folder, languages):
             if name := kept.get(_identity(path)):
                 raise errors.UserError(
                     f"The pattern {pattern!r} of corpora matches {name}, "
                     "which is not for training. Name the training files more "
                     "exactly, or put them into a folder."
                 )
-        yield from take(_read_files(found, languages), weight)
+        yield from take(_read_files(names, languages), weight)
 
 
 def _identity(path):
@@ -130,16 +124,20 @@ def paths(
     Raises:
         UserError: the pattern is wrong.
     """
-    ends = [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
+    ends = (*_text_ends(languages), _PARQUET)
+    return sorted(p for end in ends for p in _glob(folder, pattern, end))
+
+
+def _text_ends(languages):
+    return [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
+
+
+def _glob(folder, pattern, end):
     try:
         # Python 3.13 takes ** within a name for *.
         if re.search(r"[^/]\*\*|\*\*[^/]", pattern):
             raise ValueError("** is within a name")
-        return sorted(
-            path
-            for end in (*ends, _PARQUET)
-            for path in folder.glob(pattern + end)
-        )
+        return list(folder.glob(pattern + end))
     except ValueError as error:
         raise errors.UserError(
             f"{pattern!r} is not a pattern of corpora: {error}. ** stands for "
@@ -147,13 +145,25 @@ def paths(
         ) from error
 
 
-def _read_files(paths, languages):
-    """Yield the pairs of files, two of which are one name's, by their names."""
-    ends = languages, parallel_files.SUFFIXES
-    language, suffix = ("|".join(map(re.escape, each)) for each in ends)
-    end = re.compile(rf"\.({language})({suffix})\Z")
-    names = {path.with_name(end.sub("", path.name)) for path in paths}
-    for name in sorted(names):
+def _names(pattern, folder, languages):
+    """Return paths of a pattern: a file's, or two files' without languages."""
+    texts = {
+        path.with_name(path.name.removesuffix(end))
+        for end in _text_ends(languages)
+        for path in _glob(folder, pattern, end)
+    }
+    names = sorted({*texts, *_glob(folder, pattern, _PARQUET)})
+    if not names:
+        raise errors.UserError(
+            f"--raw_dir={folder} has no files of the corpus {pattern!r}: "
+            f"neither {pattern}.{languages[0]}, plain, .gz or .zst, nor "
+            f"{pattern}{_PARQUET}. Put them there, or correct the pattern."
+        )
+    return names
+
+
+def _read_files(names, languages):
+    for name in names:
         if name.suffix == _PARQUET:
             yield from pair_files.read_parquet(name, languages)
         else:

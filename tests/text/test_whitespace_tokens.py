@@ -90,7 +90,7 @@ def test_unusable_list_of_tokens_is_refused(tokens, message):
         (b"\xff", "not a list of tokens .1 bytes"),
         (b"[]", "not a list of tokens"),
         (b'{"tokens": []}', "not a list of tokens .*unknown"),
-        (b'{"tokens": [1, 2, 3], "unknown": "a"}', "item 0: expected str"),
+        (b'{"tokens": [1, 2, 3], "unknown": "a"}', "must be a list of texts"),
         (
             b'{"tokens": ["a", "b", "c"], "unknown": "b"}',
             "unknown token, 'b', must be in the list, after",
