@@ -21,6 +21,7 @@ _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
 # Of a trainer that saved a checkpoint, and of one that had not begun.
 _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 _running: set[subprocess.Popen] = set()
+_stopped = threading.Event()  # by a signal; no further command is started
 
 
 def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
@@ -30,27 +31,28 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
     others'.
 
     A task that fails with a UserError does not stop the others. Ctrl-C and
-    SIGTERM leave out those that have not begun; SIGTERM is passed to the
-    processes of the others. (Ctrl-C reaches them by itself, since they belong
-    to the same terminal.)
+    SIGTERM leave out those that have not begun, and further commands of the
+    others; SIGTERM is passed to the commands that run. (Ctrl-C reaches them by
+    itself, since they belong to the same terminal.)
 
     Raises:
         UserError: tasks failed; names each with its error.
     """
     failed: dict[str, errors.UserError] = {}
-    stopped, lock = threading.Event(), threading.Lock()
+    lock = threading.Lock()
+    _stopped.clear()
     began, ended, worked = time.monotonic(), 0, 0
 
     def run_one(name):
         nonlocal ended, worked
-        if stopped.is_set():
+        if _stopped.is_set():
             return
         print(f"{name}: started.")
         has_worked, how = True, "ended"
         try:
             has_worked = tasks[name]() is not False
         except errors.UserError as error:
-            if stopped.is_set():
+            if _stopped.is_set():
                 print(f"{name}: stopped.")
                 return
             failed[name] = error
@@ -67,16 +69,18 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
             )
 
     with (
-        _passing_sigterm(stopped),
+        _passing_sigterm(),
         concurrent.futures.ThreadPoolExecutor(processes) as pool,
     ):
         try:
             list(pool.map(run_one, tasks))
-        except BaseException:  # Ctrl-C, or a defect of a task
-            stopped.set()
+        except BaseException as error:  # Ctrl-C, or a defect of a task
+            if isinstance(error, KeyboardInterrupt):
+                _stopped.set()
+                print("Waiting for commands that run; SIGTERM ends them.")
             pool.shutdown(cancel_futures=True)
             raise
-    if stopped.is_set():
+    if _stopped.is_set():
         raise KeyboardInterrupt
     if failed:
         raise errors.UserError(
@@ -86,11 +90,11 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
 
 
 @contextlib.contextmanager
-def _passing_sigterm(stopped):
-    """Set an event at SIGTERM, and pass the signal to the processes."""
+def _passing_sigterm():
+    """Start no further command after SIGTERM, and pass it to the others."""
 
     def terminate(*_):
-        stopped.set()
+        _stopped.set()
         for started in tuple(_running):
             started.terminate()
 
@@ -185,8 +189,10 @@ class Commands(NamedTuple):
         """Run a command with flags, in a budget of minutes if there is one.
 
         Raises:
-            CommandError: it failed.
+            UserError: it failed, or a signal has stopped the queue.
         """
+        if _stopped.is_set():
+            raise errors.UserError(f"{command} was not started.")
         line = [sys.executable, "-m", "t2t_repro", command, *arguments]
         with contextlib.ExitStack() as stack:
             output, place, settings = None, "above", {}
