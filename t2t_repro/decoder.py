@@ -183,7 +183,7 @@ def _translate(options, translate_lines, total, max_length):
             yield from end.translations
 
     format_output = translation.OUTPUT_FORMATS[options.output_format]
-    finished, missing = 0, 0
+    finished, missing = 0, []
     refused = {}  # {line number: subwords}
     with (
         signals if options.keeps_partial else contextlib.nullcontext(),
@@ -196,7 +196,8 @@ def _translate(options, translate_lines, total, max_length):
         ):
             if found is not None:
                 finished += 1
-                missing += translation.is_missing(line, found)
+                if translation.is_missing(line, found):
+                    missing.append(found)
                 write(format_output(number, line, found))
                 if found.too_long:
                     refused[number] = found.too_long

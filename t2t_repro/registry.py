@@ -797,11 +797,32 @@ def build_hparams(name: str) -> Any:
     """Build the HParams of a set: its function, applied to its parent's.
 
     Raises:
-        UserError: the name is unknown, or the function changes what it is given
-            or returns nothing.
+        UserError: the name is unknown, the set is its own ancestor, or the
+            function changes what it is given or returns nothing.
     """
-    entry = hparams_sets[name]
-    parent = () if entry.parent is None else (build_hparams(entry.parent),)
+    parent: tuple = ()
+    for entry in reversed(_with_ancestors(name)):
+        parent = (_apply(entry, parent),)
+    return parent[0]
+
+
+def _with_ancestors(name):
+    """Return the entries of a set, its parent, and so on."""
+    entries = [hparams_sets[name]]
+    while (parent := entries[-1].parent) is not None:
+        if parent in (names := [entry.name for entry in entries]):
+            raise errors.UserError(
+                "Each of these hparams sets is the parent of the one before: "
+                f"{', '.join((*names, parent))}. One must have none.",
+                see=_HELP,
+            )
+        entries.append(hparams_sets[parent])
+    return entries
+
+
+def _apply(entry, parent):
+    """Return the HParams of a set, whose function gets those of its parent."""
+    name = entry.name
     try:
         hparams = entry.value(*parent)
     except dataclasses.FrozenInstanceError as error:

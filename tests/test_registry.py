@@ -75,6 +75,9 @@ def test_hparams_set_is_built_from_its_parent(monkeypatch):
     sets.register("orphan", parent="rot")(lambda parent: parent)
     with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):
         registry.build_hparams("orphan")
+    sets.register("own", parent="own")(lambda parent: parent)
+    with pytest.raises(errors.UserError, match="before: own, own. One must"):
+        registry.build_hparams("own")
     sets.register("forgetful", parent="root")(lambda parent: None)
     with pytest.raises(errors.UserError, match="'forgetful' .* returns None"):
         registry.build_hparams("forgetful")

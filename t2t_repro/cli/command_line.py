@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import logging as stdlib_logging
+import os
 import pathlib
 import re
 import shlex
@@ -93,6 +94,8 @@ def run(
             return code
 
     tensorflow_import.prepare()
+    # gRPC's library would write a line for each handshake of TLS that fails.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     app.run(start, flags_parser=parse)
 
 

@@ -39,6 +39,14 @@ class FinishedHypotheses(NamedTuple):
     raw_scores: tf.Tensor | tuple
 
 
+class Candidates(NamedTuple):
+    """Candidates for the next subwords of live hypotheses."""
+
+    subwords: tf.Tensor  # [B, W, C] int32
+    totals: tf.Tensor  # [B, W, C] float32, log-probabilities of hypotheses
+    priorities: tf.Tensor  # [B, W, C] float32, by which they are kept
+
+
 class BeamState(NamedTuple):
     """State carried from step to step of beam search."""
 
@@ -195,48 +203,43 @@ class BeamSearch(decode_loop.Search):
             the state, in which those of rule and model are as before, and the
             parents [B, W] of the live hypotheses.
         """
-        return self.keep(*self.candidates(logits, step, state), step, state)
+        return self.keep(self.candidates(logits, step, state), step, state)
 
     def candidates(
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return candidates for the next subword, [B, W, C].
-
-        They are subwords, and the log-probabilities of hypotheses with them.
-        """
+    ) -> Candidates:
+        """Return the candidates for the next subword."""
         log_probs, subwords = self.top_candidates(
             logits, _double(self.hparams.beam_size), step, state
         )
-        return subwords, log_probs + state.live_log_probs[..., None]
+        totals = log_probs + state.live_log_probs[..., None]
+        return Candidates(subwords, totals, totals)
 
     def keep(
         self,
-        subwords: tf.Tensor,
-        totals: tf.Tensor,
+        found: Candidates,
         step: rules.SearchStep,
         state: BeamState,
-        ranked_by: tf.Tensor | None = None,
         only_first_end: bool = False,
     ) -> tuple[BeamState, tf.Tensor]:
-        """Return what extend() does with the results of candidates().
+        """Return what extend() does with the candidates `found`.
 
-        The best by `ranked_by` [B, W, C], or by `totals`, are kept. With
-        `only_first_end`, EOS counts only among the first W of them.
+        With `only_first_end`, EOS counts only among the first W of them.
         """
         settings = state.sentences.settings
         width = ops.shape(state.live_ids)[1]
         sizes = settings.beam_sizes[:, None] if settings else width
-        priorities = totals if ranked_by is None else ranked_by
-        banks = self.rule.bank(step, state.rule_state, subwords)
+        priorities = found.priorities
+        banks = self.rule.bank(step, state.rule_state, found.subwords)
         if banks is not None:
             priorities = _shared(priorities, banks)
         first, indices = tf.math.top_k(
             _flatten_beams(priorities), _double(width)
         )
-        parents = indices // tf.shape(totals)[-1]
+        parents = indices // tf.shape(found.totals)[-1]
         subwords, best = (
             tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
-            for values in (subwords, totals)
+            for values in (found.subwords, found.totals)
         )
         if settings:
             first, best = (
@@ -297,16 +300,15 @@ class _HuggingFace(BeamSearch):
     def extend(
         self, logits: tf.Tensor, step: rules.SearchStep, state: BeamState
     ) -> tuple[BeamState, tf.Tensor]:
-        subwords, totals = self.candidates(logits, step, state)
+        subwords, totals, _ = self.candidates(logits, step, state)
         # EOS that is forced at the limit has the log-probability 0.
         is_last = step.position + 1 >= state.sentences.limits
         if state.sentences.settings:
             is_last &= state.sentences.settings.beam_sizes > 1
         is_free = is_last[:, None, None] & (totals > FORBIDDEN / 2)
         totals = tf.where(is_free, state.live_log_probs[..., None], totals)
-        new, parents = self.keep(
-            subwords, totals, step, state, only_first_end=True
-        )
+        found = Candidates(subwords, totals, totals)
+        new, parents = self.keep(found, step, state, only_first_end=True)
         # Once ended, a sentence changes no more, while others of its batch
         # continue.
         going = self.unfinished(step.position, state)
@@ -365,10 +367,7 @@ class _Diverse(BeamSearch):
                 # The first subword is given, at no cost.
                 penalty *= tf.cast(step.position > 0, tf.float32)
             found = self._penalized(own_logits, penalty, own_step, own)
-            subwords, totals, ranked_by = found
-            own, own_parents = self._of_group.keep(
-                subwords, totals, own_step, own, ranked_by
-            )
+            own, own_parents = self._of_group.keep(found, own_step, own)
             groups.append((own.live_ids, own.live_log_probs, own.finished))
             parents.append(own_parents + beams.start)
             chosen = _chosen(own, step.position, logits.shape[-1])
@@ -397,11 +396,11 @@ class _Diverse(BeamSearch):
         return super().result(state._replace(finished=finished))
 
     def _penalized(self, logits, penalty, step, state):
-        """Return candidates(), and the same totals less a penalty [B, V]."""
+        """Return candidates whose priorities have lost a penalty [B, V]."""
         if penalty is None:
-            return *self._of_group.candidates(logits, step, state), None
+            return self._of_group.candidates(logits, step, state)
         penalized = logits - penalty[:, None]
-        subwords, totals = self._of_group.candidates(penalized, step, state)
+        subwords, totals, _ = self._of_group.candidates(penalized, step, state)
         # What the penalty takes from some subwords is not given to others: the
         # normalizers are those of the model.
         change = decode_loop.log_normalizers(logits)
@@ -412,7 +411,7 @@ class _Diverse(BeamSearch):
             subwords,
             batch_dims=2,
         )
-        return subwords, totals + at_subwords, totals
+        return Candidates(subwords, totals + at_subwords, totals)
 
 
 def _group(state, beams):

@@ -127,10 +127,10 @@ class Require(rules.Rule):
         met = tf.reduce_any(is_part, 1) | (lengths == 0)
         table = _table(lengths, overlaps)
         begun = tf.zeros_like(phrases, tf.bool)
-        state = _State(phrases, begun, met, table, total=0)
+        total = _need(table, phrases, begun, met)
         return tf.nest.map_structure(
             lambda x: tf.repeat(x[:, None], num_hypotheses, 1),
-            state._replace(total=_need(state)),
+            _State(phrases, begun, met, table, total),
         )
 
     def _phrases_of(self, sentences):
@@ -159,13 +159,13 @@ class Require(rules.Rule):
     def score(
         self, logits: tf.Tensor, step: rules.SearchStep, state: Any
     ) -> tf.Tensor:
-        need, left = _need(state), _left(step)
+        need, left = _need_of(state), _left(step)
         is_bound = _is_bound(need, left)
         subwords = tf.reshape(
             state.phrases, tf.concat([tf.shape(state.met)[:2], [-1]], 0)
         )
         after = _need_after(state, subwords)  # [B, W, K * S]
-        no_phrase = _need(state._replace(begun=tf.zeros_like(state.begun)))
+        no_phrase = _need_of(state._replace(begun=tf.zeros_like(state.begun)))
         others_out = is_bound & (no_phrase > left)
         out = is_bound[..., None] & (after > left[..., None])
         if rules.may_be_greedy(logits, step):
@@ -182,12 +182,12 @@ class Require(rules.Rule):
     def excluded(
         self, step: rules.SearchStep, state: Any
     ) -> Sequence[tf.Tensor]:
-        return [tf.where(_is_bound(_need(state), _left(step)), EOS, PAD)]
+        return [tf.where(_is_bound(_need_of(state), _left(step)), EOS, PAD)]
 
     def wanted(self, step: rules.SearchStep, state: Any) -> tf.Tensor | None:
         matched = _matched(state.phrases, state.begun)
         following = tf.gather(state.phrases, matched, batch_dims=3)
-        is_bound = _is_bound(_need(state), _left(step))
+        is_bound = _is_bound(_need_of(state), _left(step))
         return tf.where(is_bound[..., None] & ~state.met, following, PAD)
 
     def bank(
@@ -202,7 +202,7 @@ class Require(rules.Rule):
             tf.math.ceil(share * tf.cast(banks, tf.float32)), tf.int32
         )
         bank = tf.where(subwords == EOS, 0, bank)
-        is_free = (state.total == 0) | (_need(state) > _left(step) + 1)
+        is_free = (state.total == 0) | (_need_of(state) > _left(step) + 1)
         return tf.where(is_free[..., None] | (beams == 1), 0, bank)
 
 
@@ -276,20 +276,27 @@ def _table(lengths, overlaps):
     return tf.while_loop(lambda i, _: i < tf.size(bits), body, (0, table))[1]
 
 
-def _need(state):
-    """Return how many subwords are needed until all phrases are met."""
-    met = state.met
+def _need(table, phrases, begun, met):
+    """Return [...] or [..., C]: subwords needed until all phrases are met.
+
+    `table` is [..., 2^K, K]; the others may have C before their K.
+    """
     bits = tf.bitwise.left_shift(1, tf.range(tf.shape(met)[-1]))
     sets = tf.reduce_sum(tf.where(met, bits, 0), -1)
-    batch_dims = state.table.shape.rank - 2
-    rows = tf.gather(state.table, sets, batch_dims=batch_dims)
-    need = rows - _matched(state.phrases, state.begun)
+    rows = tf.gather(table, sets, batch_dims=table.shape.rank - 2)
+    need = rows - _matched(phrases, begun)
     need = tf.reduce_min(tf.where(met, _MANY, need), -1)
     return tf.where(tf.reduce_all(met, -1), 0, need)
 
 
+def _need_of(state):
+    return _need(state.table, state.phrases, state.begun, state.met)
+
+
 def _need_after(state, subwords):
     """Return the need [B, W, C] after each of `subwords`."""
-    phrases, begun, met = (x[:, :, None] for x in state[:3])
-    begun, met = _read(phrases, begun, met, subwords)
-    return _need(state._replace(phrases=phrases, begun=begun, met=met))
+    phrases = state.phrases[:, :, None]
+    begun, met = _read(
+        phrases, state.begun[:, :, None], state.met[:, :, None], subwords
+    )
+    return _need(state.table, phrases, begun, met)

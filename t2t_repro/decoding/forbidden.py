@@ -18,7 +18,6 @@ hash of its last word instead, which is compared where that word ends.
 """
 
 import collections
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -339,13 +338,16 @@ class _Automaton:
         self._parts = {c[:i] for c in encoded for i in range(1, len(c))}
         self._encoded = set(encoded)
 
-    def _symbols(self, phrase: str) -> list[str]:
-        symbols = []
-        for last, character in itertools.pairwise(f" {phrase} "):
-            if self._is_boundary(_kind(last), _kind(character)):
-                symbols.append(_BOUNDARY)
-            symbols.append(character)
-        return symbols[:-1]  # the boundary before the last space remains
+    def _symbols(self, phrase: str) -> Iterator[str]:
+        last = _SPACE
+        for character in phrase:
+            kind = _kind(character)
+            if self._is_boundary(last, kind):
+                yield _BOUNDARY
+            yield character
+            last = kind
+        if self._is_boundary(last, _SPACE):
+            yield _BOUNDARY
 
     def _is_boundary(self, last, kind):
         return self._whole_words and (last == _LETTER) != (kind == _LETTER)

@@ -138,14 +138,14 @@ class MinimumBayesRisk(Reranker):
             UserError: no such metric, or one without a better direction or
                 for other text than any two outputs.
         """
-        self._name = metric
-        self._metric = metric_class(metric)(language, tokenized)
-        if self._metric.higher_is_better is None:
+        self._name, cls = metric, metric_class(metric)
+        if cls.higher_is_better is None:
             raise errors.UserError(
                 f"Neither a higher nor a lower {metric} is better, so that it "
                 f"cannot rerank; got {_SETTING}=mbr:metric={metric}. Name "
                 "another metric."
             )
+        self._metric = cls(language, tokenized)
         try:
             self._metric.statistics(["( a"], [[") b"]], ["c"])
         except errors.UserError as error:

@@ -238,8 +238,8 @@ def refused_message(
 ) -> str:
     """Return a message about the lines of too_long(), which were refused.
 
-    `limit` is the maximum number of subwords. The other lines may have
-    translations, which are kept.
+    `limit` is the maximum number of subwords. `are_others_kept` says whether
+    the other lines have translations.
     """
     lines = {f"line {n:,}": length for n, length in lengths.items()}
     return long_lines.message(lines, len(lines), limit, are_others_kept)
@@ -251,13 +251,20 @@ def is_missing(line: str, found: Translation) -> bool:
     return has_text and not (found.text or found.too_long)
 
 
-def missing_note(count: int, total: int) -> str:
-    """Return a note about `count` lines of `total` with is_missing()."""
+def missing_note(missing: Sequence[Translation], total: int) -> str:
+    """Return a note about those of `total` translations with is_missing()."""
+    count = len(missing)
+    note = f"Note: {count:,} of {total:,} lines were translated as nothing"
+    scores = (score for found in missing for score in found.scores[:1])
+    if excluded := sum(not score > FORBIDDEN / 2 for score in scores):
+        return (
+            f"{note}, {excluded:,} of them because the search rules leave no "
+            "output, or return NaN."
+        )
     return (
-        f"Note: {count:,} of {total:,} lines were translated as nothing, which "
-        "some models prefer where they doubt. --decode_hparams=min_length=3 "
-        "avoids it; where there are beams, so does beam_size=1 or a larger "
-        "alpha."
+        f"{note}, which some models prefer where they doubt. "
+        "--decode_hparams=min_length=3 avoids it; where there are beams, so "
+        "does beam_size=1 or a larger alpha."
     )
 
 
@@ -275,7 +282,8 @@ def join(
 ) -> Translation:
     """Join the translations of a line's parts, whose scores are summed.
 
-    A blank line has no parts, and `num_outputs` outputs.
+    A blank line has no parts, and `num_outputs` outputs. If it `is_aligned`, so
+    is the result.
     """
     if len(parts) == 1:
         return parts[0]

@@ -337,7 +337,8 @@ def _best_texts(translator, sources, hparams, side):
     if refused := translation.too_long(translated):
         limit = hparams.max_input_length
         print(translation.refused_message(refused, limit), file=sys.stderr)
-    if missing := sum(map(translation.is_missing, sources, translated)):
+    pairs = zip(sources, translated, strict=True)
+    if missing := [f for line, f in pairs if translation.is_missing(line, f)]:
         note = translation.missing_note(missing, len(sources))
         print(note, file=sys.stderr)
     return [hypotheses.text for hypotheses in translated]

@@ -50,7 +50,7 @@ class NoisyChannel(Reranker):
 
         problem = self._run.problem  # the forward run is not known here
         print(
-            f"Reranking by {self._paths[0]}, which translates "
+            "Reranking by a run that translates "
             f"{problem.source_language} to {problem.target_language}.",
             file=sys.stderr,
         )

@@ -145,10 +145,10 @@ def angles(positions: Tensor, exponents: Tensor) -> Tensor:
     return ops.cast(positions, "float32")[..., None] * rates
 
 
-class SinesThenCosines(_Positions):
-    """The paper's formula, all sines before all cosines: Hugging Face's.
+class _Formula(_Positions):
+    """Base class of encodings that are a formula of the position.
 
-    Its subclasses have another order, or other exponents of wavelengths.
+    Subclasses define ``_exponents(half)``, D / 2 exponents of wavelengths.
     """
 
     def __init__(self, first_position: int = 0, **kwargs: Any) -> None:
@@ -169,7 +169,7 @@ class SinesThenCosines(_Positions):
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
 
-class Sinusoids(SinesThenCosines):
+class Sinusoids(_Formula):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine."""
 
     def encode(self, positions: Tensor) -> Tensor:
@@ -178,7 +178,11 @@ class Sinusoids(SinesThenCosines):
         return ops.reshape(pairs, (*ops.shape(positions), self.hidden_size))
 
 
-class TimingSignal(SinesThenCosines):
+class SinesThenCosines(_Formula):
+    """The paper's formula, all sines before all cosines: Hugging Face's."""
+
+
+class TimingSignal(_Formula):
     """tensor2tensor's get_timing_signal_1d: all sines, then all cosines.
 
     Its shortest and longest wavelengths are 2π and 10000 · 2π. The paper's
@@ -220,7 +224,7 @@ class NoPositions(keras.layers.Layer):
         return x
 
 
-_FORMULAS: dict[str, type[SinesThenCosines]] = {
+_FORMULAS: dict[str, type[_Formula]] = {
     "sinusoids": Sinusoids,
     "sines_then_cosines": SinesThenCosines,
     "timing": TimingSignal,

@@ -335,18 +335,22 @@ class SourceAttention(dense.Parent, keras.layers.Layer):
         Returns:
             contexts [B, W, C]; weights [B, hops, W, L] float32.
         """
-        memory, keys, mask = source
-        contexts, weights_of_hops = None, []
-        for _ in range(self.hops):
-            if contexts is not None:
-                queries = queries + contexts
-            projected = self.query(queries)[:, None]  # [B, 1, W, A]
-            logits = self.compatibility(projected, keys[:, None])
-            # [B, 1, W, L]
-            weights = attention.masked_softmax(logits, mask[:, None, None])
+        contexts, weights = self._hop(queries, source)
+        weights_of_hops = [weights]
+        for _ in range(self.hops - 1):
+            queries = queries + contexts
+            contexts, weights = self._hop(queries, source)
             weights_of_hops.append(weights)
-            contexts = ops.matmul(ops.cast(weights[:, 0], memory.dtype), memory)
         return contexts, ops.concatenate(weights_of_hops, axis=1)
+
+    def _hop(self, queries, source):
+        """Return contexts [B, W, C] and weights [B, 1, W, L] of one hop."""
+        projected = self.query(queries)[:, None]  # [B, 1, W, A]
+        logits = self.compatibility(projected, source.keys[:, None])
+        # [B, 1, W, L]
+        weights = attention.masked_softmax(logits, source.mask[:, None, None])
+        rounded = ops.cast(weights[:, 0], source.memory.dtype)
+        return ops.matmul(rounded, source.memory), weights
 
 
 class AttentiveLayer(dense.Parent, keras.layers.Layer):

@@ -122,12 +122,19 @@ class Residual(dense.Composite):
     ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
-        self.input_norm, self.norm = (
-            self.new_layer(norm_or_identity, is_used, epsilon, norm, name=name)
-            for name, is_used in (
-                ("input_norm", preprocess_sequence == "n"),
-                ("norm", "n" in postprocess_sequence),
-            )
+        self.input_norm = self.new_layer(
+            norm_or_identity,
+            preprocess_sequence == "n",
+            epsilon,
+            norm,
+            name="input_norm",
+        )
+        self.norm = self.new_layer(
+            norm_or_identity,
+            "n" in postprocess_sequence,
+            epsilon,
+            norm,
+            name="norm",
         )
         self.dropout = self.new_layer(Dropout, dropout_rate, name="dropout")
 

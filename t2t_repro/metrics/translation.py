@@ -5,6 +5,7 @@ output they differ by 1.5 BLEU.
 """
 
 import abc
+import functools
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -160,19 +161,23 @@ class BleuTok(Bleu):
 
     settings = {"tokenize": "none", "smooth_method": "none"}
     spaces_out = UNSPACED
-    moses_tokenizer = staticmethod(moses.tokenizer)  # of a language
 
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
         # Moses would take the rules of English for fr_XX.
         self._moses = languages.two_letters(language)
-        self._split: Callable[[str], str] = moses.spaces_of_perl
         note = "tokenized"
         if not tokenized:
-            self._split = self.moses_tokenizer(self._moses)
             version = metadata.version("sacremoses")
             note = f"moses-{self._moses}|sacremoses:{version}"
         self.note += f"|text:{note}"
+
+    @functools.cached_property
+    def _split(self) -> Callable[[str], str]:
+        """The function that splits a line into tokens."""
+        if self.tokenized:
+            return moses.spaces_of_perl
+        return moses.tokenizer(self._moses)
 
     def prepare(self, line: str) -> str:
         return self._split(super().prepare(line))
@@ -198,15 +203,15 @@ class BleuTok(Bleu):
 class BleuCompoundSplit(BleuTok):
     """BLEU of get_ende_bleu.sh, which splits words at hyphens."""
 
-    moses_tokenizer = staticmethod(moses.compound_splitter)
-
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
         self.note += "|hyphens:split"
 
-    def prepare(self, line: str) -> str:
-        tokens = super().prepare(line)
-        return moses.split_hyphens(tokens) if self.tokenized else tokens
+    @functools.cached_property
+    def _split(self) -> Callable[[str], str]:
+        if self.tokenized:
+            return lambda line: moses.spaces_of_perl(moses.split_hyphens(line))
+        return moses.compound_splitter(self._moses)
 
     def _commands(self) -> list[str]:
         steps = super()._commands()

@@ -346,17 +346,21 @@ class NeuralGpu(seq2seq.EmbeddingSeq2Seq):
     ) -> seq2seq.StepOutputs:
         beams = ops.shape(ids)[1]
         visible = ops.repeat(state.sentences, beams, axis=0)
-        x, *new = self._decode(
+        image, tapes = state.hypotheses
+        x, new_image, new_tapes = self._decode(
             _merge_beams(self.embed_previous(ids, step)),
             step,
             visible,
-            *keras.tree.map_structure(_merge_beams, state.hypotheses),
+            _merge_beams(image),
+            tuple(map(_merge_beams, tapes)),
         )
         logits = self.softmax.logits(x, state.constants)
-        hypotheses = keras.tree.map_structure(
-            lambda new, old: ops.reshape(new, ops.shape(old)),
-            tuple(new),
-            state.hypotheses,
+        hypotheses = (
+            ops.reshape(new_image, ops.shape(image)),
+            tuple(
+                ops.reshape(new, ops.shape(old))
+                for new, old in zip(new_tapes, tapes, strict=True)
+            ),
         )
         return seq2seq.StepOutputs(
             ops.reshape(logits, (-1, beams, self.vocab_size)),

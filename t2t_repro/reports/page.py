@@ -1,6 +1,7 @@
 """The page of a report: runs side by side, and ranges over seeds."""
 
 import base64
+import collections
 import math
 import os
 import pathlib
@@ -500,16 +501,23 @@ def _words(value):
 
 
 def _group_seeds(runs: Iterable[RunSummary]) -> list[Group]:
-    """Group runs of the same settings and steps, in order of appearance."""
-    found: dict[str, list[RunSummary]] = {}
+    """Group runs of the same settings, code and steps, in order of appearance.
+
+    Those of one seed are in groups of their own.
+    """
+    found: dict[Any, list[RunSummary]] = {}
+    copies: collections.Counter = collections.Counter()
     for run in runs:
         options = run.settings.get("options", {})
         kept = run.settings | {
             "options": {k: v for k, v in options.items() if k != "random_seed"}
         }
         kept = {k: v for k, v in kept.items() if k not in _CIRCUMSTANCES}
-        key = repr((sorted(kept.items()), run.cost.steps))
-        found.setdefault(key, []).append(run)
+        code = registry.definition_checksums(run.settings.get("usr_dir", []))
+        key = repr((sorted(kept.items()), code, run.cost.steps))
+        seed = run.settings.get("random_seed")
+        copies[key, seed] += 1
+        found.setdefault((key, copies[key, seed]), []).append(run)
     names = list(map(_name, found.values()))
     if len(set(names)) < len(names):
         names = [", ".join(run.name for run in runs) for runs in found.values()]

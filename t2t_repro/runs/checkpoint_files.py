@@ -91,6 +91,14 @@ def saved(run: pathlib.Path) -> list[pathlib.Path]:
     return list_checkpoints(run / CHECKPOINTS)
 
 
+def best_marker(path: pathlib.Path) -> pathlib.Path:
+    """Return the file that marks a checkpoint as one of the best alone.
+
+    It is older than the last ones, however many are kept later.
+    """
+    return path.with_name(f"{path.name}.best")
+
+
 def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
     """Return paths of the complete checkpoints in a folder, oldest first."""
     found = list_files(folder)

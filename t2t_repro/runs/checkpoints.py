@@ -210,8 +210,11 @@ class CheckpointManager:
         for ranking in rankings:
             saved = [by_step[s] for s in ranking if s in by_step]
             best += saved[: self._max_best]
-        kept = (*last[-self._max_to_keep :], *best, *listed[-1:])
-        names = {p.name for p in kept}
+        latest = {*last[-self._max_to_keep :], *listed[-1:]}
+        for path in best:
+            if path not in latest:
+                checkpoint_files.best_marker(path).touch()
+        names = {p.name for p in latest.union(best)}
         # A killed process may have left files without an index: remove them.
         for file in checkpoint_files.list_files(self._folder):
             if file.name.partition(".")[0] not in names:

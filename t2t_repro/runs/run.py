@@ -213,9 +213,11 @@ class Run:
             UserError: the run does not have so many, or none.
         """
         wanted = number or self.hparams.num_averaged_checkpoints
-        saved, first = self.saved_checkpoints(), 0
+        saved = self.saved_checkpoints()
+        first = sum(checkpoint_files.best_marker(p).exists() for p in saved)
         options = self.settings.get("options", {})
-        if options.get("keep_best_checkpoints"):
+        # Runs of earlier versions have no markers.
+        if not first and options.get("keep_best_checkpoints"):
             kept = options.get("keep_checkpoint_max", checkpoint_files.MAX_KEPT)
             first = max(len(saved) - kept, 0)
         paths = saved[first:][-wanted:]

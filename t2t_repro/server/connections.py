@@ -132,8 +132,8 @@ class _Handshake(asyncio.Protocol):
         self._early += data
 
     async def _shake_hands(self, transport):
-        encrypted = None  # also the result if the client leaves
-        with contextlib.suppress(OSError):  # SSLError is one
+        encrypted = None
+        try:
             encrypted = await asyncio.get_running_loop().start_tls(
                 transport,
                 self,
@@ -141,6 +141,10 @@ class _Handshake(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=_HANDSHAKE_SECS,
             )
+        except ssl.SSLError as error:
+            LOGGER.warning("TLS with a client has failed: %s", error.reason)
+        except OSError:
+            pass  # the client has left
         self._connections.remove(transport)  # `encrypted` takes its place
         if encrypted and not encrypted.is_closing():
             connection = Connection(self._connections)

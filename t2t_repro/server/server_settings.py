@@ -1,6 +1,5 @@
 """Settings of the server: addresses, TLS, and who may use it."""
 
-import contextlib
 import dataclasses
 import hmac
 import ipaddress
@@ -137,20 +136,22 @@ def parse_grpc_options(texts: Sequence[str]) -> GrpcOptions:
     """
     options: list[tuple[str, int | str]] = []
     for text in texts:
-        name, equals, written = text.strip().partition("=")
+        name, equals, value = text.strip().partition("=")
         if not name or not equals:
             raise errors.UserError(
                 "An option of gRPC is name=value, as in "
                 f"grpc.max_connection_age_ms=60000; got {text!r}."
             )
-        value: int | str = written
-        with contextlib.suppress(ValueError):
-            value = int(written)
-        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        try:
+            number = int(value)
+        except ValueError:
+            options.append((name, value))
+            continue
+        if abs(number) > MAX_INTEGER:
             raise errors.UserError(
                 f"Integers of gRPC are at most {MAX_INTEGER}; got {text!r}."
             )
-        options.append((name, value))
+        options.append((name, number))
     return tuple(options)
 
 

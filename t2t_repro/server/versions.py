@@ -234,7 +234,8 @@ class Versions:
     async def _follow(self, poll_secs):
         """Poll the folder without end for another version to serve.
 
-        One with other files than those that were loaded is another.
+        One with other files than those that were loaded is another, and so is
+        one in service whose other files could not be loaded yet.
         """
         while True:
             await asyncio.sleep(poll_secs)
@@ -250,8 +251,11 @@ class Versions:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             for version in present[-1:]:
-                is_other = version != current
-                is_other = is_other or await self._has_changed(version)
+                is_other = (
+                    version != current
+                    or bool(self._statuses[version].error)
+                    or await self._has_changed(version)
+                )
                 if is_other and await self._may_load(version):
                     await self._load(version)
 
@@ -407,20 +411,23 @@ class Versions:
             is_lost = isinstance(error, version_process.ForkServerEndedError)
             if is_lost and not self.is_answering():
                 raise
-            left = 0
-            if not (recovers and self.is_answering()):
-                same = before and before.files == present
-                attempts = before.attempts + 1 if same else 1
-                left = self._retries.max_count + 1 - attempts
-                next_attempt = loop.time() + self._retries.interval_secs
-                self._statuses[version] = Status(
-                    State.END, str(error), present, attempts, next_attempt
-                )
+            same = before and before.files == present
+            attempts = before.attempts + 1 if same else 1
+            left = self._retries.max_count + 1 - attempts
+            next_attempt = loop.time() + self._retries.interval_secs
+            answers = recovers and self.is_answering()
+            self._statuses[version] = Status(
+                State.AVAILABLE if answers else State.END,
+                str(error),
+                present,
+                attempts,
+                next_attempt,
+            )
             self._metrics.version_loads.labels("failed").inc()
             LOGGER.error(
                 "Cannot load %s: %s. %s",
                 folder,
-                str(error).rstrip("."),
+                str(error).rstrip(".?"),
                 f"{left} more attempts, the next in "
                 f"{self._retries.interval_secs:g} s, or when its files change."
                 if left

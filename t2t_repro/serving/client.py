@@ -418,8 +418,9 @@ class RemoteModel(SignatureTranslator):
                     raise errors.UserError(
                         f"{self.server} was unavailable for {wait:g} s: "
                         f"{message}. Check that it runs, that the port is that "
-                        "of the protocol, and whether it has TLS (--tls_ca); "
-                        "or wait longer with --wait_secs."
+                        "of the protocol, and whether it has TLS (--tls_ca) "
+                        "and requires a certificate of clients "
+                        "(--tls_certificate); or wait longer with --wait_secs."
                     ) from error
                 if message not in shown:
                     print(
@@ -501,6 +502,11 @@ class RestModel(RemoteModel):
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             if isinstance(error, TimeoutError) or time.monotonic() >= end:
                 raise TimeoutError(str(error)) from error
+            if isinstance(error, ssl.SSLEOFError):
+                hint = "It may require a certificate of clients."
+                raise self.server_error(
+                    "that TLS has ended", f"{error}. {hint}"
+                ) from error
             if isinstance(error, ssl.SSLError):
                 raise self.server_error("no TLS", str(error)) from error
             if isinstance(error, OSError):

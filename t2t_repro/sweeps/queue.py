@@ -73,7 +73,9 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         concurrent.futures.ThreadPoolExecutor(processes) as pool,
     ):
         try:
-            list(pool.map(run_one, tasks))
+            futures = [pool.submit(run_one, name) for name in tasks]
+            while not _all_done(futures):
+                pass
         except BaseException as error:  # Ctrl-C, or a defect of a task
             if isinstance(error, KeyboardInterrupt):
                 _stopped.set()
@@ -87,6 +89,19 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
             f"{len(failed)} of {len(tasks)} failed: "
             + " ".join(f"{name}: {error}" for name, error in failed.items())
         )
+
+
+def _all_done(futures):
+    """Return whether all have ended, after a second at most.
+
+    Python handles a signal that comes just before a wait only after it.
+    """
+    done, others = concurrent.futures.wait(
+        futures, 1.0, concurrent.futures.FIRST_EXCEPTION
+    )
+    for future in done:
+        future.result()  # raises a defect of a task
+    return not others
 
 
 @contextlib.contextmanager

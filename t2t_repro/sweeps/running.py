@@ -179,7 +179,12 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
         and not queue.Budget(folder, options.budget_minutes).exhausted
     )
     if finished and not has_time_left:
-        print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
+        changed = _changed_files(finished)
+        code = f", with other code in {', '.join(changed)}" * bool(changed)
+        print(
+            f"{row.name}, seed {row.seed}: finished on {finished['date']}"
+            f"{code}."
+        )
         return False
     if options.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
@@ -208,6 +213,13 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     shutil.copyfile(translations, translations_path(job.results_dir, result))
     files.write_json(path, result)
     return True
+
+
+def _changed_files(result):
+    """Return the files of --usr_dir that have changed since a training."""
+    now = registry.definition_checksums()
+    then = result.get("definitions", {})
+    return [name for name in then if then[name] != now.get(name, then[name])]
 
 
 def step_flops(variant: Variant, job: Job) -> float:

@@ -159,7 +159,7 @@ class Callbacks:
             try:
                 with self._pause():
                     getattr(callback, method)(*arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 progress.show(
                     f"The callback {_name(callback)} failed in {method}: "
                     f"{type(error).__name__}: {error}. Training continues.",

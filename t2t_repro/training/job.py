@@ -160,7 +160,19 @@ def _open_folder(output_dir, options):
             f"{left[-1].name}, which was not uploaded. Move the copy to "
             "another place, or remove it to train from the start."
         )
+    if not left and options.warm_start_from is None:
+        _note_lost_start(folder / run_json.RUN)
     return folder
+
+
+def _note_lost_start(path):
+    """Print a note if a try that saved no checkpoint had a warm start."""
+    stored = files.read_json(path, {}) if path.exists() else {}
+    if start := stored.get("options", {}).get("warm_start_from"):
+        progress.show(
+            "Note: this training starts from random weights. Its first try "
+            f"said --warm_start_from={start}."
+        )
 
 
 def _use_defaults_for_later_fields(hparams, stored):
@@ -198,11 +210,6 @@ def _continue_options(options, run_settings, run_folder):
                 "The run continues from its own checkpoint: "
                 f"--warm_start_from={given} has no effect."
             )
-    elif given is None and start:
-        progress.show(
-            "Note: this training starts from random weights. Its first try "
-            f"said --warm_start_from={start}."
-        )
     number = stored.get("keep_best_checkpoints")
     if options.keep_best_checkpoints is None and number:
         kept["keep_best_checkpoints"] = number

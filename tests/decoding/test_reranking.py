@@ -101,7 +101,7 @@ def test_reranker_reads_sentences_as_the_model_does(
 
 
 def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
-    translator_of, vocabularies, model, monkeypatch
+    translator_of, vocabularies, model, monkeypatch, capsys
 ):
     reverse = types.SimpleNamespace(
         problem=problem.scoring_problem(("de", "en")),
@@ -125,6 +125,7 @@ def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
     beams = translator_of(**settings, raw_scores=True).translate(LINES)
     text = "channel:run=rev:weight=0.5:length=20"
     found = translator_of(**settings, rerank=text).translate(LINES)
+    assert "that translates de to en." in capsys.readouterr().err
     for line, before, after in zip(LINES, beams, found, strict=True):
         expected = {
             text: log_prob

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import manifest
-from t2t_repro.decoding.translation import Translation
+from t2t_repro.decoding.translation import Translation, missing_note
 from t2t_repro.evaluation import evaluation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.io import files
@@ -393,10 +393,12 @@ def test_lines_that_were_translated_as_nothing_are_counted(capsys):
             found = {"ja": "yes"}
             return [Translation([found.get(line, "")], [0.0]) for line in lines]
 
-    sources = ["ja", "nein", "", "vielleicht"]
+    sources = ["ja", "nein", "", "\u200b", "vielleicht"]
     texts = evaluation._best_texts(Doubting(), sources, DecodeHParams(), None)
-    assert texts == ["yes", "", "", ""]
-    assert "2 of 4 lines were translated as nothing" in capsys.readouterr().err
+    assert texts == ["yes", "", "", "", ""]
+    assert "2 of 5 lines were translated as nothing" in capsys.readouterr().err
+    found = [Translation([""], [score]) for score in (math.nan, -1e9, -3.0)]
+    assert ", 2 of them because the search rules" in missing_note(found, 3)
 
 
 @FEW

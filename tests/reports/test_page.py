@@ -246,6 +246,7 @@ def test_runs_that_differ_in_their_seed_share_a_column():
     assert "50.00 –" in text  # equal numbers of a column: one figure
     each = text[text.index("Results of each run") :]
     assert "sacreBLEU, test 27.00 29.00 –" in each
+    assert "(2 seeds)" not in text_of(with_seed(1, 27.0), with_seed(1, 29.0))
 
 
 @needs_chromium

@@ -89,6 +89,7 @@ def test_newest_checkpoints_and_best_of_each_ranking_are_kept(tmp_path):
     assert steps() == [9, 10, 11, 12]
     manager.save(13, rankings=[[10, 11, 12], []])
     assert steps() == [10, 11, 13]
+    assert {p.stem for p in tmp_path.glob("*.best")} == {"ckpt-10", "ckpt-11"}
     assert all(path.exists() for path in others)
 
 

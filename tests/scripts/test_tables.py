@@ -22,7 +22,6 @@ from t2t_repro import errors, registry
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import PARSING
-from t2t_repro.problem import build_problem
 from t2t_repro.sweeps import rows
 from t2t_repro.text import trees
 
@@ -85,19 +84,6 @@ def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
     cells = table.cells(entry)
     assert cells["row"] == "transformer (not converged)"
     assert cells["paper: BLEU"] == "27.3"
-
-
-@pytest.mark.parametrize(
-    ("name", "score"),
-    [
-        ("wmt14_ende", SPLIT),
-        ("wmt14_enfr", "bleu_tok"),
-        ("multi30k_ende_lctok", "bleu_tok"),
-        ("wsj_parsing", "bracketing_f1"),
-    ],
-)
-def test_convention_is_the_metric_to_compare_with_the_paper(name, score):
-    assert table_rows.convention(build_problem(name, {})) == score
 
 
 def test_tuned_rows_have_best_hparams_of_their_set_or_base(

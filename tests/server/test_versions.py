@@ -115,6 +115,11 @@ def test_failed_load_is_repeated_reported_and_given_up(
         loads = "t2t_version_loads_total"
         assert server.metric(f'{loads}{{outcome="failed"}}') == 3
         assert server.metric(f'{loads}{{outcome="loaded"}}') == 2
+        fails.set()
+        (export_dir / "2" / "changed again").touch()
+        for _ in range(3):  # and as often while the old one answers
+            assert attempts.acquire(timeout=SECONDS)
+        assert states(server) == {2: "AVAILABLE", 1: "END"}
     for part in (
         "2: Too many open files. 2 more attempts",
         "2: Too many open files. 1 more attempts",

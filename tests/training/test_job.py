@@ -46,9 +46,11 @@ def test_resumed_run_keeps_what_it_started_from(capsys, tmp_path):
     options = Options(warm_start_from="other/ckpt-2")
     new = job._continue_options(options, {"options": {}}, tmp_path)
     assert new.warm_start_from == "other/ckpt-2"
-    assert job._continue_options(Options(), stored, tmp_path) == Options()
+    files.write_json(tmp_path / "run.json", stored)
     note = "first try said --warm_start_from=run/ckpt-1"
-    assert note in capsys.readouterr().out
+    for given, is_noted in ((Options(), True), (options, False)):
+        assert job._open_folder(tmp_path, given) == tmp_path
+        assert (note in capsys.readouterr().out) is is_noted
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "ckpt-5.index").touch()
     for given, is_noted in ((options, True), (Options(), False)):
