@@ -125,7 +125,6 @@ def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
     beams = translator_of(**settings, raw_scores=True).translate(LINES)
     text = "channel:run=rev:weight=0.5:length=20"
     found = translator_of(**settings, rerank=text).translate(LINES)
-    assert "that translates de to en." in capsys.readouterr().err
     for line, before, after in zip(LINES, beams, found, strict=True):
         expected = {
             text: log_prob
@@ -139,6 +138,7 @@ def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
             assert after.texts == ranked
             scores = [expected[text] for text in ranked]
             assert after.scores == pytest.approx(scores, rel=1e-5)
+    assert "that translates de to en." in capsys.readouterr().err
 
 
 def test_attention_is_that_of_the_reranked_translation(longest, translator_of):
