@@ -201,9 +201,10 @@ def _add_vocabularies(spec, vocabularies):
                 "vocabulary are the same. Export a SavedModel instead."
             )
     # Unknown text is PAD, which no text has, if it has no id of its own.
+    unknown = [PAD if v.unknown is None else v.unknown for v in vocabularies]
     source, target = (
-        (pieces[PAD if side.unknown is None else side.unknown], pieces[EOS])
-        for side, pieces in zip(vocabularies, sides, strict=True)
+        (pieces[i], pieces[EOS])
+        for i, pieces in zip(unknown, sides, strict=True)
     )
     if source != target:
         raise errors.UserError(
