@@ -39,12 +39,10 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         UserError: tasks failed; names each with its error.
     """
     failed: dict[str, errors.UserError] = {}
-    lock = threading.Lock()
     _stopped.clear()
-    began, ended, worked = time.monotonic(), 0, 0
+    counts = _Counts(len(tasks))
 
     def run_one(name):
-        nonlocal ended, worked
         if _stopped.is_set():
             return
         print(f"{name}: started.")
@@ -57,16 +55,7 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
                 return
             failed[name] = error
             how = "failed"
-        with lock:
-            ended += 1
-            worked += has_worked
-            estimate, left = "", len(tasks) - ended
-            if worked:
-                seconds = (time.monotonic() - began) / worked * left
-                estimate = f", about {seconds / 60:.0f} min left"
-            print(
-                f"{name}: {how}. {ended} of {len(tasks)} have ended{estimate}."
-            )
+        print(f"{name}: {how}. {counts.add(has_worked)}")
 
     with (
         _passing_sigterm(),
@@ -89,6 +78,26 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
             f"{len(failed)} of {len(tasks)} failed: "
             + " ".join(f"{name}: {error}" for name, error in failed.items())
         )
+
+
+class _Counts:
+    """Counts of the tasks that have ended, and the time that is left."""
+
+    def __init__(self, total: int):
+        self._total, self._began = total, time.monotonic()
+        self._ended = self._worked = 0
+        self._lock = threading.Lock()
+
+    def add(self, has_worked: bool) -> str:
+        """Count a task, and describe all."""
+        with self._lock:
+            self._ended += 1
+            self._worked += has_worked
+            estimate, left = "", self._total - self._ended
+            if self._worked:
+                seconds = (time.monotonic() - self._began) / self._worked * left
+                estimate = f", about {seconds / 60:.0f} min left"
+            return f"{self._ended} of {self._total} have ended{estimate}."
 
 
 def _all_done(futures):
