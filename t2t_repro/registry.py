@@ -801,13 +801,17 @@ def build_hparams(name: str) -> Any:
             function changes what it is given or returns nothing.
     """
     parent: tuple = ()
-    for entry in reversed(_with_ancestors(name)):
+    for entry in reversed(lineage(name)):
         parent = (_apply(entry, parent),)
     return parent[0]
 
 
-def _with_ancestors(name):
-    """Return the entries of a set, its parent, and so on."""
+def lineage(name: str) -> list[Entry | Declared]:
+    """Return the entries of an hparams set, its parent, and so on.
+
+    Raises:
+        UserError: a name is unknown, or a set is its own ancestor.
+    """
     entries = [hparams_sets[name]]
     while (parent := entries[-1].parent) is not None:
         if parent in (names := [entry.name for entry in entries]):

@@ -112,10 +112,8 @@ def _table(rows):
 
 
 def _differences(name, hparams):
-    chain = []
-    while name:
-        chain.append((name, registry.build_hparams(name)))
-        name = registry.hparams_sets[name].parent
+    names = [entry.name for entry in registry.lineage(name)]
+    chain = [(name, registry.build_hparams(name)) for name in names]
     if hparams != chain[0][1]:
         chain.insert(0, (f"{chain[0][0]} with --hparams", hparams))
     for (child, values), (parent, inherited) in itertools.pairwise(chain):

@@ -86,7 +86,7 @@ class Search:
         """Advance the state until all sentences are finished."""
         model, position, state = self.model, tf.constant(0), self.start()
         block, num_blocks = model.block, model.num_blocks
-        if block is None:  # there is one
+        if block is None:  # one block has all positions
             block, num_blocks = self.max_length, 1
         if num_blocks is not None:
             for number in range(1, num_blocks):

@@ -280,9 +280,9 @@ class Run:
 
         models = []
         for path in self.checkpoints(checkpoint_path):
-            self._require_languages(path)
+            hparams = self._hparams_of(path)
             with keras_compat.without_random_values():
-                model = self.build_model(self._hparams_of(path))
+                model = self.build_model(hparams)
             checkpoints.restore_weights(model, path, self.vocabularies.sha256)
             models.append(model)
         return models
@@ -295,33 +295,32 @@ class Run:
         shape = {"problem": str, "problem_arguments": dict, "hparams": dict}
         return files.read_json(file, shape)
 
-    def _require_languages(self, path):
+    def _hparams_of(self, path):
+        """Return the hparams of the run of a checkpoint, of our languages."""
+        settings = self.settings_of(path)
+        if settings is self.settings:
+            return self.hparams
+        self._require_languages(path, settings)
+        return run_json.hparams_of(settings["hparams"])
+
+    def _require_languages(self, path, settings):
         """Refuse a checkpoint of a run that translates other languages.
 
         The reverse run often has the same vocabulary.
         """
-        settings = self.settings_of(path)
-        if settings is self.settings:
-            return
         try:
             there = build_problem(
                 settings["problem"], settings["problem_arguments"]
             )
         except errors.UserError:  # of a user, whose definitions are not loaded
             return
-        sides = zip(_languages(there), _languages(self.problem), strict=True)
-        if any(there.isdisjoint(here) for there, here in sides):
+        here = _languages(self.problem)
+        if any(map(set.isdisjoint, _languages(there), here)):
             raise errors.UserError(
                 f"The checkpoint {path} is of a run that does not translate "
                 f"the languages of {self.output_dir}. Name its own run in "
                 "--output_dir, or another checkpoint."
             )
-
-    def _hparams_of(self, path):
-        settings = self.settings_of(path)
-        if settings is self.settings:
-            return self.hparams
-        return run_json.hparams_of(settings["hparams"])
 
     def require_same_model(self, paths: Sequence[pathlib.Path]) -> None:
         """Refuse checkpoints of runs whose model computes something else.
@@ -334,7 +333,6 @@ class Run:
         """
         here = hparam.of_model(self.hparams)
         for path in paths:
-            self._require_languages(path)
             there = hparam.of_model(self._hparams_of(path))
             if found := list(fields.differences(there, here)):
                 raise errors.UserError(

@@ -253,11 +253,19 @@ class Versions:
             for version in present[-1:]:
                 is_other = (
                     version != current
-                    or bool(self._statuses[version].error)
+                    or self._is_outdated(version)
                     or await self._has_changed(version)
                 )
                 if is_other and await self._may_load(version):
                     await self._load(version)
+
+    def _is_outdated(self, version):
+        """Return whether one in service is of files that are gone.
+
+        One that has crashed is no longer in service: _recover() loads it.
+        """
+        status = self._statuses[version]
+        return status.state == State.AVAILABLE and bool(status.error)
 
     async def _has_changed(self, version):
         """Return whether the files are others than those that were loaded."""

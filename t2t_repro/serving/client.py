@@ -503,9 +503,9 @@ class RestModel(RemoteModel):
             if isinstance(error, TimeoutError) or time.monotonic() >= end:
                 raise TimeoutError(str(error)) from error
             if isinstance(error, ssl.SSLEOFError):
-                hint = "It may require a certificate of clients."
+                message = f"{error}. It may require a certificate of clients."
                 raise self.server_error(
-                    "that TLS has ended", f"{error}. {hint}"
+                    "that TLS has ended", message
                 ) from error
             if isinstance(error, ssl.SSLError):
                 raise self.server_error("no TLS", str(error)) from error

@@ -39,7 +39,6 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         UserError: tasks failed; names each with its error.
     """
     failed: dict[str, errors.UserError] = {}
-    _stopped.clear()
     counts = _Counts(len(tasks))
 
     def run_one(name):
@@ -58,7 +57,7 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         print(f"{name}: {how}. {counts.add(has_worked)}")
 
     with (
-        _passing_sigterm(),
+        _stopped_by_sigterm(),
         concurrent.futures.ThreadPoolExecutor(processes) as pool,
     ):
         try:
@@ -71,8 +70,6 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
                 print("Waiting for commands that run; SIGTERM ends them.")
             pool.shutdown(cancel_futures=True)
             raise
-    if _stopped.is_set():
-        raise KeyboardInterrupt
     if failed:
         raise errors.UserError(
             f"{len(failed)} of {len(tasks)} failed: "
@@ -114,8 +111,11 @@ def _all_done(futures):
 
 
 @contextlib.contextmanager
-def _passing_sigterm():
-    """Start no further command after SIGTERM, and pass it to the others."""
+def _stopped_by_sigterm():
+    """Start no further command after SIGTERM, and pass it to the others.
+
+    The context ends with a KeyboardInterrupt then.
+    """
 
     def terminate(*_):
         _stopped.set()
@@ -125,8 +125,11 @@ def _passing_sigterm():
     previous = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
+        if _stopped.is_set():
+            raise KeyboardInterrupt
     finally:
         signal.signal(signal.SIGTERM, previous)
+        _stopped.clear()
 
 
 @contextlib.contextmanager

@@ -219,7 +219,7 @@ def _changed_files(result):
     """Return the files of --usr_dir that have changed since a training."""
     now = registry.definition_checksums()
     then = result.get("definitions", {})
-    return [name for name in then if then[name] != now.get(name, then[name])]
+    return sorted(n for n in then.keys() & now if then[n] != now[n])
 
 
 def step_flops(variant: Variant, job: Job) -> float:
