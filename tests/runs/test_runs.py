@@ -16,6 +16,7 @@ from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 DATA = {"train_sha256": "a", "validation_sha256": "b"}
+OTHER_VALIDATION = DATA | {"validation_sha256": "x"}
 SETTINGS = {
     "problem": "mine",
     "problem_arguments": {},
@@ -80,10 +81,7 @@ def test_folder_with_weights_of_another_training_is_refused(started, folder):
         ({"manifest_sha256": "ef"}, None),  # paths, sizes of files, versions
         ({"data": DATA}, None),
         ({"problem_arguments": {"vocabulary": "/moved"}}, None),
-        (
-            {"data": DATA | {"validation_sha256": "x"}},
-            "^valid.*'b' -> 'x'",
-        ),
+        ({"data": OTHER_VALIDATION}, "^validation_sha256: 'b' -> 'x'"),
         ({"data": DATA | {"train_sha256": "x"}}, "^train_sha256: 'a' -> 'x'"),
         ({"vocabulary_sha256": "x"}, "^vocabulary_sha256"),
     ],

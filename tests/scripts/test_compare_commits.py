@@ -25,13 +25,11 @@ def test_ratio_is_the_geometric_mean_of_turns():
 
 def test_a_regression_lies_wholly_below_the_threshold():
     old = _measured([100, 101, 99])
+    times = _measured([4.0, 4.1], "s"), _measured([2.0, 2.05], "s")
     found = [
         compare_commits.compare("a", old, _measured([90, 91, 89])),
         compare_commits.compare("b", old, _measured([60, 101, 120])),
-        # Less time is faster.
-        compare_commits.compare(
-            "c", _measured([4.0, 4.1], "s"), _measured([2.0, 2.05], "s")
-        ),
+        compare_commits.compare("c", *times),  # less time is faster
     ]
     assert [each.verdict for each in found[::2]] == ["slower", "faster"]
     assert compare_commits.regressions(found, 0.97) == ["a"]

@@ -49,12 +49,9 @@ def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
     with pytest.raises(errors.UserError, match="status 143"):
         search(here)
     study = search(here._replace(output_dir=tmp_path / "there"))
-    assert trained == [
-        "here/base-trial0-seed1-float32",
-        "here/base-trial1-seed1-float32",
-        "there/base-trial1-seed1-float32",
-        "there/base-trial2-seed1-float32",
-    ]
+    places = ("here", 0), ("here", 1), ("there", 1), ("there", 2)
+    names = "{}/base-trial{}-seed1-float32".format
+    assert trained == [names(*place) for place in places]
     assert [trial.value for trial in study.get_trials()] == [8.0, 6.0, 5.0]
     journal = here.results_dir / hparam_search.JOURNAL
     stored = journal.read_text()

@@ -22,6 +22,7 @@ from t2t_repro import errors, registry
 from t2t_repro.evaluation import published
 from t2t_repro.io import files
 from t2t_repro.metrics.metric import PARSING
+from t2t_repro.problem import build_problem
 from t2t_repro.sweeps import rows
 from t2t_repro.text import trees
 
@@ -86,6 +87,16 @@ def test_table_of_rivals_is_that_of_the_stored_rows_with_verdicts():
     assert cells["paper: BLEU"] == "27.3"
 
 
+def test_convention_is_the_metric_to_compare_with_the_paper():
+    for name, score in (
+        ("wmt14_ende", SPLIT),
+        ("wmt14_enfr", "bleu_tok"),
+        ("multi30k_ende_lctok", "bleu_tok"),
+        ("wsj_parsing", "bracketing_f1"),
+    ):
+        assert table_rows.convention(build_problem(name, {})) == score, name
+
+
 def test_tuned_rows_have_best_hparams_of_their_set_or_base(
     monkeypatch, tmp_path
 ):
@@ -94,12 +105,13 @@ def test_tuned_rows_have_best_hparams_of_their_set_or_base(
         hparams_set=None, hparams="", divide_widths=1, divide_layers=1, rows=[]
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)
+    rate, dropout = (
+        {"learning_rate_constant": 0.5},
+        "layer_prepostprocess_dropout",
+    )
     best = {
-        "table3_base": {
-            "learning_rate_constant": 0.5,
-            "layer_prepostprocess_dropout": 0.05,
-        },
-        "table3_big": {"layer_prepostprocess_dropout": 0.2},
+        "table3_base": rate | {dropout: 0.05},
+        "table3_big": {dropout: 0.2},
     }
     searched = {name: {"params": params} for name, params in best.items()}
     files.write_json(path, {"rows": searched})
@@ -110,7 +122,6 @@ def test_tuned_rows_have_best_hparams_of_their_set_or_base(
         name: variant.changes
         for name, variant in table_rows.table(table, "base").variants.items()
     }
-    rate = {"learning_rate_constant": 0.5}
     assert changes["a_h1"] == best["table3_base"]
     # The row's own variation stays, unless its own search replaces it.
     assert changes["d_dropout02"] == rate
@@ -139,20 +150,18 @@ def test_table_has_published_wsj_only_parsers_and_ours():
     assert "| right-branching: 2,416 trees | 12.0 |" in rows[6]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "line", "parse"),
-    [
+def test_right_branching_parse():
+    for sentence, line, parse in (
         ("a b c d .", "XX XX XX XX .", "(S XX (VP XX (VP XX XX )VP )VP . )S"),
         ("a b c", "XX XX XX", "(S XX (VP XX XX )VP )S"),
         ("a b", "XX XX", "(S XX XX )S"),
         ("a", "XX", "(S XX )S"),
         (".", ".", "(S . )S"),
         ("", "", ""),
-    ],
-)
-def test_right_branching_parse(sentence, line, parse):
-    gold = trees.read_line(line, sentence.split()).tree
-    assert trees.write_line(table4_parsing.right_branching(gold)) == parse
+    ):
+        gold = trees.read_line(line, sentence.split()).tree
+        found = trees.write_line(table4_parsing.right_branching(gold))
+        assert found == parse, sentence
 
 
 @pytest.mark.parametrize("name", table1.TYPES)
