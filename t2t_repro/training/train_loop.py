@@ -493,10 +493,11 @@ def _forecast(session):
     tokens = batch_plan.target_tokens(plan)
     step = tokens * session.flops_per_token
     seconds = (steps + session.validation_steps) * step / product
-    validations = session.options.validations_after(session.state.step)
+    work = f"{steps:,} steps"
+    if validations := session.options.validations_after(session.state.step):
+        work += f" and {validations:,} validations"
     return {
         "time": f"a step needs {step / 1e12:.3g} TFLOP, and products of "
-        f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {steps:,} steps "
-        f"and {validations:,} validations take about "
-        f"{progress.duration(max(1.0, seconds))} or more"
+        f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {work} take "
+        f"about {progress.duration(max(1.0, seconds))} or more"
     }

@@ -54,6 +54,7 @@ def test_summary_describes_training(runs, tmp_path, monkeypatch, reused_state):
     flags = {"train_steps": 4, "eval_every": 0, "max_tokens_per_replica": 1_024}
     other = train_loop.session_summary(runs.session(tmp_path, **flags))
     assert other["validation"] == "none, by --eval_every=0"
+    assert "that 4 steps take about 1 s" in other["time"]
     assert other["per replica"].endswith("at most 1,024 slots at once")
     # 0.02 / sqrt(10) * 3 / 10
     assert other["learning rate"].endswith(", peak 0.0019 at step 4")
