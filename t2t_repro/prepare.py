@@ -1,7 +1,10 @@
 """Preparation of a problem's data: generated if missing, otherwise checked."""
 
+import contextlib
 import dataclasses
 import functools
+import io
+import os
 import pathlib
 import shutil
 import sys
@@ -254,15 +257,24 @@ def _other_text_folder(contents, problem):
 
 
 def _require_same_text(contents, problem, folder, raw_dir, given, or_else=""):
-    """Refuse a given folder of raw files unless the data has its text."""
+    """Refuse a given folder of raw files unless the data has its text.
+
+    What is divided for the comparison does not replace the text of the data.
+    """
     if _is_unchanged(contents, problem, folder, raw_dir):
         return
-    splits = _splits(problem, _text_folders(folder, raw_dir))
+    raw_dir, _ = _text_folders(folder, raw_dir)
     remedy = f"To use this text, name another --data_dir{or_else}."
-    try:
-        changed = generate.changed_splits(folder, splits, contents)
-    except errors.UserError as error:
-        raise errors.UserError(f"{error} {remedy}", error.see) from error
+    place = folder.parent if os.access(folder.parent, os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=place) as temporary,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        splits = _splits(problem, (raw_dir, pathlib.Path(temporary)))
+        try:
+            changed = generate.changed_splits(folder, splits, contents)
+        except errors.UserError as error:
+            raise errors.UserError(f"{error} {remedy}", error.see) from error
     if changed:
         raise errors.UserError(
             f"The text in {given} is not that of the data in "

@@ -331,7 +331,7 @@ def test_existing_data_of_other_text_is_refused(tmp_path, split, filters):
     message = rf"other is not that of .*: {split} differs\. .*omit --raw_dir"
     with pytest.raises(errors.UserError, match=message):
         prepare.prepare(problem, tmp_path / "data", tmp_path / "other")
-    with pytest.raises(errors.UserError, match="gone is not a .*omit --raw_d"):
+    with pytest.raises(errors.UserError, match="gone is missing.*omit --raw_d"):
         prepare.prepare(problem, tmp_path / "data", tmp_path / "gone")
     # A file of the known folder that was written since is read again.
     path = tmp_path / "mine" / path.name
@@ -404,10 +404,13 @@ def test_data_of_one_file_needs_no_folder_and_notes_its_change(
     assert "Note: mine.tsv in" in capsys.readouterr().err
     with pytest.raises(errors.UserError, match="text has changed .*train"):
         prepare.archive(built, tmp_path / "data", None, tmp_path / "b.zip")
+    held_out = tmp_path / "data" / "downloads" / FOLDER / "test.xx.zst"
+    before = held_out.read_bytes()
     (tmp_path / "other").mkdir()  # a project with a file of the same name
     (tmp_path / "other" / "mine.tsv").write_text("".join(lines[::-1]))
     monkeypatch.chdir(tmp_path / "other")
     with pytest.raises(errors.UserError, match="The text in the file of .*oth"):
         prepare.prepare(built, tmp_path / "data")
+    assert held_out.read_bytes() == before
     again = prepare.prepare(built, tmp_path / "b", tmp_path / "a.zip")
     assert manifest.require(again)["splits"] == contents["splits"]

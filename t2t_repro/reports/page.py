@@ -54,11 +54,12 @@ class Row(NamedTuple):
     label: str
     texts: list[str]
     note: str = ""
+    varies: bool = False  # whether two runs of a column differ
 
     @property
     def differs(self) -> bool:
-        """True if two columns have different texts."""
-        return len(set(self.texts)) > 1
+        """True if two columns have different texts, or two runs of a column."""
+        return self.varies or len(set(self.texts)) > 1
 
     @property
     def is_known(self) -> bool:
@@ -180,10 +181,7 @@ def _compare(groups, facts, kept=()):
     Without a value in any run, there are only those whose labels are `kept`.
     """
     rows = (
-        Row(
-            label,
-            [_in_one_text(map(value, group.runs), number) for group in groups],
-        )
+        _row(label, [[*map(value, group.runs)] for group in groups], number)
         for label, value in facts
     )
     return [row for row in rows if row.is_known or row.label in kept]
@@ -301,29 +299,27 @@ def _splits(groups):
             for run in runs
             if split in run.scores
         }
-        columns = [
-            [stored[run.name] for run in group.runs if run.name in stored]
-            for group in groups
-        ]
+        columns = [[stored.get(run.name) for run in g.runs] for g in groups]
         numbers, facts = [], []
         for name in names_in(scores.numbers for scores in stored.values()):
-            texts = [_score(column, name) for column in columns]
-            numbers.append(Row(name, texts, descriptions.get(name, "")))
+            row = _row(name, _values(columns, "numbers", name), "{:.2f}".format)
+            for i, column in enumerate(columns):
+                if len(column) == 1 and column[0]:  # with its interval
+                    row.texts[i] = column[0].formatted(name)
+            numbers.append(row._replace(note=descriptions.get(name, "")))
         for name in names_in(scores.facts for scores in stored.values()):
-            values = ([s.facts.get(name) for s in column] for column in columns)
-            texts = [_in_one_text(column, str) for column in values]
-            facts.append(Row(name.replace("_", " "), texts))
+            values = _values(columns, "facts", name)
+            facts.append(_row(name.replace("_", " "), values, str))
         splits[split] = SplitScores(numbers, facts, stored)
     return splits
 
 
-def _score(column, name):
-    """Return a run's score with its interval, or the mean over seeds."""
-    if len(column) == 1:
-        return column[0].formatted(name)
-    return _in_one_text(
-        [scores.numbers.get(name) for scores in column], "{:.2f}".format
-    )
+def _values(columns, kind, name):
+    """Return an entry of the StoredScores of each column's runs, or None."""
+    return [
+        [getattr(scores, kind).get(name) if scores else None for scores in each]
+        for each in columns
+    ]
 
 
 def _costs(groups):
@@ -533,20 +529,36 @@ def _name(runs):
     return f"{start} ({len(names)} seeds)"
 
 
-def _in_one_text(values: Iterable[Any], text: Callable[[Any], str]) -> str:
-    """Return the text of a group's values.
+def _row(
+    label: str, columns: Iterable[Sequence[Any]], text: Callable[[Any], str]
+) -> Row:
+    """Return the Row of a value of each run, by columns; None is unknown."""
+    texts, varies = [], False
+    for values in columns:
+        known = [value for value in values if value is not None]
+        varies |= len({*map(text, known)}) > 1 or 0 < len(known) < len(values)
+        texts.append(_in_one_text(known, len(values), text))
+    return Row(label, texts, varies=varies)
+
+
+def _in_one_text(
+    known: Sequence[Any], num_runs: int, text: Callable[[Any], str]
+) -> str:
+    """Return the text of the known values of a group of runs.
 
     Numbers that differ have their mean, least and greatest one, other values
-    are listed: "27.25 (26.80 to 27.70)", "1, 2".
+    are listed: "27.25 (26.80 to 27.70)", "1, 2", "27.25 (1 of 2 seeds)".
     """
-    known = [value for value in values if value is not None]
-    texts = list(dict.fromkeys(map(text, known)))
-    if len(texts) < 2:
-        return texts[0] if texts else UNKNOWN
-    if not all(isinstance(value, int | float) for value in known):
-        return ", ".join(texts)
-    ends = f"{text(min(known))} to {text(max(known))}"
-    return f"{text(sum(known) / len(known))} ({ends})"
+    if not known:
+        return UNKNOWN
+    result, notes = ", ".join(dict.fromkeys(map(text, known))), []
+    is_number = all(isinstance(value, int | float) for value in known)
+    if is_number and len({*map(text, known)}) > 1:
+        result = text(sum(known) / len(known))
+        notes.append(f"{text(min(known))} to {text(max(known))}")
+    if len(known) < num_runs:
+        notes.append(f"{len(known)} of {num_runs} seeds")
+    return result + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _mean_curves(

@@ -329,8 +329,9 @@ def rank_samples(
 
 def _order(values, metrics, references):
     signs = {
-        name: -1 if metric.higher_is_better is False else 1
+        name: 1 if metric.higher_is_better else -1
         for name, metric in metrics.items()
+        if metric.higher_is_better is not None
     }
 
     def sort_key(i):

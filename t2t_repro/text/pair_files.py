@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from xml.etree import ElementTree
@@ -32,6 +33,10 @@ _SAFE_EXPAT = (2, 4, 1)
 # Of encodings, and of elements within elements.
 _XML_ERRORS = ElementTree.ParseError, LookupError, ValueError, RecursionError
 _RECORD = "division.json"
+_NOT_READ = (
+    "Note: standard input was not read, as its text is in {} since an earlier "
+    "command. For other text give another name, or remove that folder."
+)
 _ALL = ("all.inputs", "all.targets")  # the text while it is divided
 _MOST_HELD_OUT = 2_000  # pairs of a split, unless a number is given
 _SHARE_HELD_OUT = 20  # of a smaller text it is one in 20
@@ -332,6 +337,8 @@ class Division:
                 stored = files.read_json(path / _RECORD, shape)
                 is_same_file = status in ([], stored["status"])
                 if is_same_file and stored["settings"] == settings:
+                    if self.file.path == STDIN:
+                        print(_NOT_READ.format(path), file=sys.stderr)
                     return path
             with files.atomic_folder(path) as temporary:
                 counts = self.divide(self.file.read(), temporary)
@@ -381,11 +388,12 @@ class Division:
             numbered = _counted(part, split, counts)
             parallel_files.write_pairs(folder, names, numbered)
         if not size or not counts["train"] or len(held) < 2 * size:
+            other = "held_out=1" if not size else "a smaller held_out"
             raise errors.UserError(
                 f"{len(digests):,} different pairs with text on both sides are "
                 f"too few to hold out {size or 1:,} for validation and as many "
-                "for the test, which share no sentence with others. Add text, "
-                "or set a smaller held_out."
+                "for the test, which share no sentence with others. Add text"
+                f"{f', or set {other}' if size != 1 else ''}."
             )
         for path in paths:
             path.unlink()

@@ -71,8 +71,9 @@ def find(name: str, folder: pathlib.Path) -> pathlib.Path:
     """
     if not folder.is_dir():
         raise errors.UserError(
-            f"--raw_dir={storage.url_of(folder) or folder} is not a folder. "
-            "Name the folder of the files with text."
+            f"--raw_dir={storage.url_of(folder) or folder} is "
+            f"{'not a folder' if folder.exists() else 'missing'}. Name the "
+            "folder of the files with text, or an archive of datagen."
         )
     if path := existing(name, folder):
         return path

@@ -527,8 +527,12 @@ def _algorithm_of(trainer_spec: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the end of "INTERNAL: src/x.cc(744) [(condition)] Reason."."""
-    reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
+    """Return the reason of "INTERNAL: src/x.cc(744) [(condition)] Reason.".
+
+    It is without advice on options of SentencePiece's own command.
+    """
+    reason = str(error).rpartition("] ")[2] or str(error)
+    reason = reason.partition(" Increase vocab_size or")[0].rstrip(".")
     return "It is empty" if "sentences_.empty()" in reason else reason
 
 

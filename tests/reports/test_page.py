@@ -243,9 +243,16 @@ def test_runs_that_differ_in_their_seed_share_a_column():
     assert "3 runs side by side: base_seed (2 seeds), two." in text
     assert "Seed 1, 2 1" in text
     assert "sacreBLEU, test 28.00 (27.00 to 29.00) –" in text
-    assert "50.00 –" in text  # equal numbers of a column: one figure
     each = text[text.index("Results of each run") :]
     assert "sacreBLEU, test 27.00 29.00 –" in each
+    assert "50.00 –" in text  # equal numbers of a column: one figure
+    alone = text_of(with_seed(1, 27.0), with_seed(2, 29.0))
+    differing, equal = alone.partition("Equal in all runs")[::2]
+    assert "Seed 1, 2 " in differing and "28.00 (27.00 to 29" in differing
+    assert "chrF, test 50.00" in equal.partition("Results of each run")[0]
+    unscored = with_seed(2, 0.0)._replace(scores={})
+    text = text_of(with_seed(1, 27.0), unscored, NEW_RUN)
+    assert "sacreBLEU, test 27.00 (1 of 2 seeds) –" in text
     assert "(2 seeds)" not in text_of(with_seed(1, 27.0), with_seed(1, 29.0))
 
 

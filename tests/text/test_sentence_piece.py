@@ -122,7 +122,7 @@ def test_model_without_our_ids_or_bytes_is_error(tmp_path, settings, message):
     ("lines", "size", "reason"),
     [
         (["a b"], 5000, "Please set it to a value <= "),
-        (words(300), 100, "Increase vocab_size"),
+        (words(300), 100, r"required_chars. 100 vs 2\d\d. \(Of"),
         ([], 300, "It is empty"),
         *((words(300), size, "") for size in (0, -1, 10**12)),
     ],
