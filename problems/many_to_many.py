@@ -119,6 +119,11 @@ class ManyToMany(Problem):
         )
         return sources, targets
 
+    @property
+    def card(self) -> dict[str, Any]:
+        sources = dict.fromkeys(source for source, _ in self._trained)
+        return super().card | {"input_languages": [*sources]}
+
     def _check_directions(self):
         if not self._trained:
             raise errors.UserError(

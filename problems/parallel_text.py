@@ -104,10 +104,11 @@ class ParallelText(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.name or self.file):
+        if not self.data_label:
             raise errors.UserError(
                 "Problem 'parallel_text' needs --problem_args with name=…, a "
-                "name for the files in --raw_dir, or with file=…, one file."
+                "name for the files in --raw_dir, or with file=…, one file. "
+                "Standard input, file=-, needs a name, too."
             )
         check_name(self.data_label)
         self._check_file()

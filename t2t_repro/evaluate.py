@@ -277,7 +277,9 @@ def main(texts: Texts) -> None:
         print(f"\n{result.verification}")
     options.write_scores(result.scores | result.details)
     print(json.dumps(result.scores))
-    if model:
+    # An export does not rerank, and takes side inputs only from requests.
+    is_exported = not (settings["decode_hparams"].rerank or settings["side"])
+    if model and is_exported:
         given = common_flags.given("checkpoint_path", "decode_hparams")
         common_flags.print_next("exporter", *given)
 

@@ -180,7 +180,8 @@ class Problem(CorpusSettings):
         if self.allow_empty_source:
             return "text-generation"
         same = self.source_language == self.target_language
-        return "text2text-generation" if same else "translation"
+        is_other = same and not self.target_languages
+        return "text2text-generation" if is_other else "translation"
 
     @property
     def search(self) -> hparam.DecodeHParams:

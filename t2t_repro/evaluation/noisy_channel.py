@@ -34,13 +34,14 @@ class NoisyChannel(Reranker):
         """Open the folder of the reverse run, without its weights.
 
         Raises:
-            UserError: there is no run, or it has several directions.
+            UserError: there is no run, or its problem has several directions.
         """
         self._run, self._weight, self._length = Run.open(run), weight, length
         if self._run.problem.target_languages:
             raise errors.UserError(
-                f"The run {run} has several directions, of which the noisy "
-                "channel cannot choose one. Name a run of one direction."
+                f"The problem of the run {run} is for several directions, of "
+                "which the noisy channel cannot choose one. Name a run whose "
+                "problem has one direction."
             )
         self._paths = self._run.checkpoints()
 

@@ -22,7 +22,7 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 _SPACES = r"[\s\pZ\x0b\x1c-\x1f\x{85}]"
 # A tag of the target alone, with the groups of DIRECTED.
 _TAGGED = rf"(?s)^{_SPACES}*<()2([\pL\pN_]+)>(?:{_SPACES}+(.*))?$"
-_BLANK = f"{_SPACES}*"
+BLANK = f"{_SPACES}*"
 
 
 class GraphVocabulary(tf.Module):
@@ -422,6 +422,8 @@ class GraphTagger:
             InvalidArgumentError: a language is missing, or the model does not
                 know it.
         """
+        # A pattern matches no line with bytes that are not UTF-8.
+        lines = tf.strings.unicode_transcode(lines, "UTF-8", "UTF-8")
         if not languages:
             languages = tuple(tf.fill(tf.shape(lines), "") for _ in self.names)
         chosen = [
@@ -436,7 +438,7 @@ class GraphTagger:
         )
         has_tag &= is_known | (chosen[0] == "")
         texts = tf.where(has_tag, self._group(lines, 3), lines)
-        is_blank = tf.strings.regex_full_match(texts, _BLANK)
+        is_blank = tf.strings.regex_full_match(texts, BLANK)
         codes = [
             tf.where(has_tag & (tag != ""), tag, other)
             for tag, other in zip(own, chosen, strict=True)

@@ -83,7 +83,7 @@ def test_parallel_text_follows_its_arguments():
         ("name=a,languages=-de", "languages must be.*got '-de'"),
         ("languages=en-en,file=a.tsv", "must differ; got 'en-en'"),
         ("languages=en-de,file=a.tsv,columns=1:1", "columns .*got '1:1'"),
-        ("languages=en-de,file=-", "name must consist of letters"),
+        ("languages=en-de,file=-", "file=-, needs a name"),
         ("languages=en-de,file=a.txt", "format of .*a.txt must be tsv.*'txt'"),
         (
             "languages=en-de,file=a.tsv,columns=1",

@@ -51,7 +51,12 @@ def test_header_has_languages_in_the_direction_and_results():
     assert result["dataset"]["name"] == "multi30k_ende_rev test"
 
 
-def test_header_and_results_have_the_task():
+def test_header_has_all_languages_and_the_task():
+    directions = {"name": "x", "directions": "en-de:fr-de"}
+    many = build_problem("parallel_text_many", directions).card
+    header, _ = parts(CARD, **many)
+    assert header["language"] == ["de", "en", "fr"]
+    assert header["pipeline_tag"] == "translation"
     header, _ = parts(CARD, task="summarization")
     assert header["pipeline_tag"] == header["tags"][0] == "summarization"
     (result,) = header["model-index"][0]["results"]

@@ -87,6 +87,8 @@ def test_graph_adds_and_refuses_the_tags_of_the_tagger(source_languages):
                     in_graph([line])
                 assert "one that the model knows; got" in str(raised.value)
         assert in_graph([*expected]) == [*expected.values()]
+        if asked[0] == "de" and not source_languages:
+            assert in_graph([b"A\xff"])[0].endswith("de> A\ufffd")
 
 
 def local(card):

@@ -5,7 +5,7 @@
 
 const parameters = new URLSearchParams(location.search);
 const model = parameters.get("model") ?? document.querySelector("meta[name=model]").content;
-const server = parameters.get("server") ?? "";
+const server = (parameters.get("server") ?? "").replace(/\/+$/, "");
 const url = `${server}/v1/models/${encodeURIComponent(model)}`;
 const byId = (id) => document.getElementById(id);
 const CELL = { least: 18, most: 26 }; // pixels
@@ -33,8 +33,11 @@ async function fetchJson(address, options) {
         : "No answer from the server: it does not run. Start it again, then translate again.",
     );
   });
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(body.error ?? `HTTP ${response.status}`);
+  const body = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+  });
+  if (!response.ok) throw new Error(body?.error ?? `HTTP ${response.status}`);
+  if (!body) throw new Error("The answer was cut off, or is not that of a model server. Translate again.");
   return body;
 }
 
@@ -79,11 +82,12 @@ async function describe() {
   const { source_language: source, target_language: target, target_languages: targets = [], example } =
     metadata.model_card?.data ?? {}; // TensorFlow Serving answers without a card
   const into = [target, ...targets].filter(Boolean);
-  if (source && into.length) {
-    const direction = `${languageName(source)} to ${into.map(languageName).join(", ")}`;
-    byId("heading").textContent = `Translate from ${direction}`;
-    document.title = `${direction} · ${model}`;
+  if (into.length) {
+    const names = into.map(languageName).join(", ");
+    byId("heading").textContent = `Translate ${source ? `from ${languageName(source)} ` : ""}to ${names}`;
+    document.title = `${source ? `${languageName(source)} to` : "To"} ${names} · ${model}`;
     byId("text").lang = source;
+    if (!target) byId("text").placeholder = `Begin with the language: <2${into[0]}> …`;
     if (target) byId("result").querySelectorAll("output, ol").forEach((element) => { element.lang = target; });
   }
   const sentence = example || (targets.length ? "" : EXAMPLES[source]);
@@ -150,6 +154,7 @@ function showAttention(outputs) {
   if (outputs.truncated[0]) return showNoAttention(new Error("The text is too long for a picture."));
   const source = outputs.source_pieces[0].slice(0, outputs.source_lengths[0]);
   const target = outputs.target_pieces[0].slice(0, outputs.target_lengths[0]);
+  if (!target.length) return showNoAttention(new Error("There is no text to draw."));
   // [layers][heads][T][L], of which the signature `attention` has one head.
   const layers = attentionSignature === "attention" ? outputs.weights[0].map((mean) => [mean]) : outputs.weights[0];
   offer("layer", layers.length);
