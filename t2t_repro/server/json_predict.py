@@ -62,7 +62,8 @@ def parse(body: bytes) -> Body:
             object_pairs_hook=lambda pairs: dict(reversed(pairs)),
         )
     except (ValueError, RecursionError) as error:
-        raise request_errors.invalid(f"JSON Parse error: {error}") from error
+        reason = str(error).partition(";")[0]  # without advice on Python
+        raise request_errors.invalid(f"JSON Parse error: {reason}") from error
     if not isinstance(content, dict):
         raise request_errors.invalid("The request must be a JSON object.")
     signature = content.get("signature_name", "")

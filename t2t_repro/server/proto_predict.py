@@ -68,9 +68,10 @@ def _read_input(name, tensor, dtype, limits):
     try:
         return values(tensor)
     except ValueError as error:
+        where = " in tensor_content" * bool(tensor.tensor_content)
         form = ": their lengths as varints, then their bytes" * is_text
         raise request_errors.invalid(
-            f"{name} has a tensor_content that is not {sizes[0]} {kind}{form}."
+            f"{name} must have {sizes[0]} {kind}{where}{form}."
         ) from error
 
 

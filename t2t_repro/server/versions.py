@@ -213,10 +213,11 @@ class Versions:
         version = version_folders.newest_version(self._folder)
         await self._load(version)
         if error := self._statuses[version].error:
+            if not error.endswith((".", "?")):
+                error += "."
             raise errors.UserError(
-                f"Cannot load {self._folder / str(version)}: "
-                f"{error.rstrip('.')}. To serve an older version, remove that "
-                "folder."
+                f"Cannot load {self._folder / str(version)}: {error} To serve "
+                "an older version, remove that folder."
             )
 
     def start_watching(self, poll_secs: float) -> None:

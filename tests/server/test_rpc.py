@@ -200,7 +200,7 @@ def test_strings_in_tensor_content_are_those_that_tensorflow_reads(
 def test_tensor_content_of_another_form_is_refused(stub, count, content):
     message = predict_request()
     message.inputs["inputs"].CopyFrom(in_content(count, content))
-    words = f"inputs has a tensor_content that is not {count} strings"
+    words = f"inputs must have {count} strings in tensor_content"
     assert words in refusal(stub.Predict, message)
 
 
