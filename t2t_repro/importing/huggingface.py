@@ -86,9 +86,14 @@ _SETTINGS = {
     "attention_dropout": Setting(0.0, "attention_dropout", below=1),
     "activation_dropout": Setting(0.0, "relu_dropout", below=1),
 }
-_OF_DECODER = {
+# Settings that must have the values of others: the decoder's, and names of all
+# configurations (attribute_map), which transformers 5 lets win.
+_SAME = {
     "decoder_attention_heads": "encoder_attention_heads",
     "decoder_ffn_dim": "encoder_ffn_dim",
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
 }
 # Settings of generate(), with the defaults of GenerationConfig.
 _SEARCH = {
@@ -240,7 +245,7 @@ class _Family(NamedTuple):
         config, hparams = model_files.read_settings(
             stored, {**_SETTINGS, **self.settings}, file
         )
-        model_files.require_same(file, stored, config, _OF_DECODER)
+        model_files.require_same(file, stored, config, _SAME)
         model_files.require_fixed(file, stored, self.unread)
         hparams |= self.hparams
         if hparams["pos"] == "timing":  # numbers begin after that of PAD
@@ -406,6 +411,8 @@ def _read_search(folder, stored, config, family):
     stored = model_files.without_null(stored)
     if not files and stored.get("force_bos_token_to_be_generated"):  # of BART
         stored = {_FORCED: stored.get("bos_token_id", 0)} | stored
+    if files and "bos_token_id" in stored:  # begins outputs, if no other does
+        stored = {"decoder_start_token_id": stored["bos_token_id"]} | stored
     for name, other in _IDS.items():
         wanted = config[other]
         is_right = stored.get(name) in (None, wanted, [wanted])

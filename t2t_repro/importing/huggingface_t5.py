@@ -93,6 +93,13 @@ _NAMES = weights.Names(
     has_all_biases=False,
 )
 _TABLE = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+# As in huggingface.py.
+_SAME = {
+    "head_dim": "d_kv",
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+}
 forces_first = False  # no language begins an output
 read_vocabularies = huggingface_vocabularies.read_t5
 
@@ -110,6 +117,7 @@ def read_settings(
     gate, _, activation = config["feed_forward_proj"].rpartition("-")
     if gate and activation == "gelu":
         activation = "gelu_new"
+    model_files.require_same(file, stored, config, _SAME)
     derived = {"dense_act_fn": activation, "is_gated_act": bool(gate)}
     model_files.require_fixed(
         file, stored, derived | {"is_encoder_decoder": True}
