@@ -255,6 +255,18 @@ def upload(folder: pathlib.Path) -> None:
                         _remove(index.with_name(part))
 
 
+def remove_unfinished(folder: pathlib.Path) -> None:
+    """Remove objects with data of checkpoints that have no index there or here.
+
+    An upload was killed between the two, on a machine that may be gone.
+    """
+    known = names(folder)
+    for name in known:
+        path = folder / name
+        if not (_has_index(name, known) or path.exists()):
+            _remove(path)
+
+
 def upload_results(folder: pathlib.Path) -> None:
     """Call upload(); if it fails, as in a run of others, print a message."""
     try:

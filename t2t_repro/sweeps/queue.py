@@ -57,7 +57,7 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
         print(f"{name}: {how}. {counts.add(has_worked)}")
 
     with (
-        _stopped_by_sigterm(),
+        stopped_by_sigterm(),
         concurrent.futures.ThreadPoolExecutor(processes) as pool,
     ):
         try:
@@ -111,7 +111,7 @@ def _all_done(futures):
 
 
 @contextlib.contextmanager
-def _stopped_by_sigterm():
+def stopped_by_sigterm() -> Iterator[None]:
     """Start no further command after SIGTERM, and pass it to the others.
 
     The context ends with a KeyboardInterrupt then.
@@ -127,6 +127,10 @@ def _stopped_by_sigterm():
         yield
         if _stopped.is_set():
             raise KeyboardInterrupt
+    except errors.UserError as error:  # of a command that was stopped
+        if _stopped.is_set():
+            raise KeyboardInterrupt from error
+        raise
     finally:
         signal.signal(signal.SIGTERM, previous)
         _stopped.clear()

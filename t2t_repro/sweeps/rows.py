@@ -39,6 +39,10 @@ _RECORDED = {
     "metrics": "--metric=… of this command",
     "early_stopping_evals": "--early_stopping_evals=… of this command",
     "early_stopping_metric": "--early_stopping_metric=… of this command",
+    **{
+        name: f"--{name}=… of this command"
+        for name in ("problem", "problem_args", "data_dir", "output_dir")
+    },
 }
 
 
@@ -224,6 +228,7 @@ class Options(fields.Settings):
             given.add("eval_every=0")
         for unwanted, reason in (
             ("warm_start_from", "starts from new weights"),
+            ("dry_run", "is trained"),
             ("eval_every=0", "has the perplexity of its last validation"),
         ):
             if unwanted in given:
@@ -300,9 +305,9 @@ class Job(NamedTuple):
 
     def datagen(self) -> None:
         """Make the data, before several trainings would wait for it."""
-        queue.Commands().run(
-            "datagen", *self.problem_flags, *self.datagen_flags
-        )
+        flags = *self.problem_flags, *self.datagen_flags
+        with queue.stopped_by_sigterm():
+            queue.Commands().run("datagen", *flags)
 
 
 def require_metric(problem: Problem, name: str | None) -> str:

@@ -58,8 +58,8 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     if not steps:
         raise errors.UserError(
             f"{row.name}, seed {row.seed}, has no validation after "
-            f"{budget.used:.1f} minutes. Raise --budget_minutes, or validate "
-            "earlier: --trainer_flags=--eval_every=…."
+            f"{budget.used:.1f} minutes. Validate earlier, with "
+            "--trainer_flags=--eval_every=…, or let it train for longer."
         )
     ended_by = BUDGET if budget.exhausted else PATIENCE
     if steps[-1] >= job.settings(row)["hparams"]["train_steps"]:

@@ -386,7 +386,6 @@ class Comparison:
     def _difference(self, name, rows):
         """Return the difference of a row from base, and its verdict if known.
 
-        A metric of which neither direction is better has no verdict.
         The level is corrected for the number of rows that are compared.
         """
         row, base = rows[name], rows[self.base_row]
@@ -395,15 +394,13 @@ class Comparison:
         noise = pooled_deviation(rows)
         level = LEVEL / (len(rows) - 1)
         found = compare(row, base, noise, level)
-        entry = found._asdict() | {
-            "seeds_needed": seeds_needed(noise.deviation, self.margin, level)
-        }
-        higher_is_better = registry.metrics[self.metric].value.higher_is_better
-        if higher_is_better is None:  # as for a ratio of lengths
-            return entry
         low, high = found.interval
-        improvement = (low, high) if higher_is_better else (-high, -low)
-        return entry | {"verdict": verdict(improvement, self.margin)}
+        if registry.metrics[self.metric].value.higher_is_better is False:
+            low, high = -high, -low
+        return found._asdict() | {
+            "verdict": verdict((low, high), self.margin),
+            "seeds_needed": seeds_needed(noise.deviation, self.margin, level),
+        }
 
     def cells(self, row: dict[str, Any]) -> dict[str, str]:
         """Return {title of the column: cell} of a row of summarize()."""

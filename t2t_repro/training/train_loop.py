@@ -18,6 +18,7 @@ import tensorflow as tf
 from t2t_repro.data import batch_plan
 from t2t_repro.io import files, progress
 from t2t_repro.io.progress import Stopped, StopSignals, exit_code
+from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.checkpoints import CheckpointManager
 from t2t_repro.runs.history import History
 from t2t_repro.runtime import devices
@@ -473,7 +474,8 @@ def _checkpoint_space(session):
         f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
         f"{free / 1e9:,.1f} GB free"
     )
-    if count * size > free:
+    present = len(checkpoint_files.saved(session.output_dir))
+    if (count - present) * size > free:
         text += ", too few: make room, or lower --keep_checkpoint_max"
     return text
 

@@ -299,6 +299,14 @@ def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
     assert stored(memory)[index] == "new index of 4"
 
 
+def test_data_whose_index_was_never_uploaded_is_removed(memory, machine, first):
+    data, index = checkpoint(9)
+    for name in (data, f"{index}.own"):
+        memory.pipe_file(f"/bucket/run/{name}", b"of another machine")
+    storage.remove_unfinished(machine("second"))
+    assert stored(memory).keys() == {*FILES, f"{index}.own"}
+
+
 def test_unreadable_list_of_objects_means_that_nothing_is_known(first):
     (first / ".t2t.objects").write_text('{"run.json": 3}')
     storage.download(first)

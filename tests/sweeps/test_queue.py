@@ -59,6 +59,9 @@ def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
     with pytest.raises(KeyboardInterrupt):
         run({"one": task, "two": task}, 1)
     assert statuses == [-signal.SIGTERM]
+    with pytest.raises(KeyboardInterrupt), queue.stopped_by_sigterm():
+        task()
+        raise errors.UserError("The command of one task has failed.")
     assert signal.getsignal(signal.SIGTERM) is before
 
 

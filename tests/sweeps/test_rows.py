@@ -76,6 +76,8 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
             rows.Options(trainer_flags=f"{flag} 9").split_trainer_flags()
     for flags, reason in (
         ("--warm_start_from=elsewhere", "starts from new weights"),
+        ("--dry_run", "omit --dry_run"),
+        ("--output_dir=x", "Use --output_dir=… of this command"),
         ("--eval_every 0", "last validation; omit --eval_every=0"),
         ("--metrics=chrf", "Use --metric=… of this command"),
     ):

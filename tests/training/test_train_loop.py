@@ -122,6 +122,9 @@ def test_summary_compares_checkpoints_with_free_space(tmp_path, monkeypatch):
     assert "too few" not in train_loop._checkpoint_space(session)
     free = free._replace(free=free.free - 1)
     assert "too few: make room" in train_loop._checkpoint_space(session)
+    (session.output_dir / "checkpoints").mkdir(parents=True)
+    (session.output_dir / "checkpoints" / "ckpt-1.index").touch()  # of the six
+    assert "too few" not in train_loop._checkpoint_space(session)
     session.options = dataclasses.replace(session.options, train_steps=21)
     assert "at most 3, of" in train_loop._checkpoint_space(session)
 
