@@ -56,9 +56,9 @@ def train(
     strategy = strategy or tf.distribute.get_strategy()
     session = train_session.build(task, output_dir, options, strategy)
     checkpoints = train_session.restore(session)
-    for name, text in session_summary(session).items():
-        progress.show(f"{name:>14}: {text}")
     owes_validation = _owes_validation(session)
+    for name, text in session_summary(session, owes_validation).items():
+        progress.show(f"{name:>14}: {text}")
     if not owes_validation and (reason := _nothing_to_do(session)):
         progress.show(f"Nothing to do: {reason}")
         return 0
@@ -385,9 +385,13 @@ class _Loop:
 # Summary
 
 
-def session_summary(session: Session) -> dict[str, str]:
+def session_summary(
+    session: Session, owes_validation: bool = False
+) -> dict[str, str]:
     """Return a human-readable summary, {label: text}."""
     task, options = session.task, session.options
+    validations = options.validations_after(session.state.step)
+    validations += owes_validation
     hparams, plan = task.hparams, task.plan
     replicas = session.strategy.num_replicas_in_sync
     max_tokens, parallel = session.microbatches
@@ -416,10 +420,10 @@ def session_summary(session: Session) -> dict[str, str]:
         ),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
         f"{hparams.max_length} are dropped",
-        "validation": _validation(session),
+        "validation": _validation(session, validations),
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
         f"{session.state.step:,} done",
-        **_forecast(session),
+        **_forecast(session, validations),
         "learning rate": f"{hparams.learning_rate_schedule}, peak "
         f"{peak.rate:.3g} at step {peak.step:,}",
         "checkpoints": _checkpoint_space(session),
@@ -439,7 +443,7 @@ def _rounding(hparams, plan):
     )
 
 
-def _validation(session):
+def _validation(session, to_come):
     """Return when validations come, and what they measure."""
     options = session.options
     if not options.eval_every:
@@ -448,7 +452,7 @@ def _validation(session):
     translated = min(options.eval_bleu_sentences, used)
     return (
         f"after every {options.eval_every:,} steps and the last one, "
-        f"{options.validations_after(session.state.step):,} to come; of "
+        f"{to_come:,} to come; of "
         f"{len(session.task.corpora['validation']):,} pairs {used:,} are used, "
         f"{translated:,} are translated"
     )
@@ -480,7 +484,7 @@ def _checkpoint_space(session):
     return text
 
 
-def _forecast(session):
+def _forecast(session, validations):
     """Return {label: text} of the time that the steps take on a CPU.
 
     Otherwise nothing is known of it until the first steps are done, each of
@@ -496,8 +500,8 @@ def _forecast(session):
     step = tokens * session.flops_per_token
     seconds = (steps + session.validation_steps) * step / product
     work = f"{steps:,} steps"
-    if validations := session.options.validations_after(session.state.step):
-        work += f" and {validations:,} validations"
+    if validations:
+        work += f" and {validations:,} validation{'s' * (validations > 1)}"
     return {
         "time": f"a step needs {step / 1e12:.3g} TFLOP, and products of "
         f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {work} take "

@@ -53,6 +53,8 @@ def test_summary_describes_training(runs, tmp_path, monkeypatch, reused_state):
     assert "that 24 steps and 3 validations take about 1 s" in summary["time"]
     flags = {"train_steps": 4, "eval_every": 0, "max_tokens_per_replica": 1_024}
     other = train_loop.session_summary(runs.session(tmp_path, **flags))
+    owed = train_loop.session_summary(runs.session(tmp_path), True)
+    assert "4 to come" in owed["validation"]
     assert other["validation"] == "none, by --eval_every=0"
     assert "that 4 steps take about 1 s" in other["time"]
     assert other["per replica"].endswith("at most 1,024 slots at once")
@@ -78,26 +80,24 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
             )
         ),
         flops_per_token=3e9,
-        options=types.SimpleNamespace(
-            train_steps=100, validations_after=lambda step: 2
-        ),
+        options=types.SimpleNamespace(train_steps=100),
         validation_steps=20.0,
         state=types.SimpleNamespace(step=60),
     )
-    assert train_loop._forecast(session) == {
+    assert train_loop._forecast(session, 2) == {
         "time": "a step needs 0.3 TFLOP, and products of matrices reach 200 "
         "GFLOP/s, so that 40 steps and 2 validations take about 1 min 30 s or "
         "more"
     }
     session.worker.count = 2
-    assert "about 45 s or more" in train_loop._forecast(session)["time"]
+    assert "about 45 s or more" in train_loop._forecast(session, 2)["time"]
     session.state.step = 100
-    assert train_loop._forecast(session) == {}
+    assert train_loop._forecast(session, 2) == {}
     session.state.step = 60
     monkeypatch.setattr(
         train_loop.devices, "cpu_product_flops", lambda policy: None
     )
-    assert train_loop._forecast(session) == {}
+    assert train_loop._forecast(session, 2) == {}
 
 
 def test_summary_compares_checkpoints_with_free_space(tmp_path, monkeypatch):
