@@ -260,11 +260,14 @@ def remove_unfinished(folder: pathlib.Path) -> None:
 
     An upload was killed between the two, on a machine that may be gone.
     """
-    known = names(folder)
-    for name in known:
-        path = folder / name
-        if not (_has_index(name, known) or path.exists()):
-            _remove(path)
+    if not url_of(folder):
+        return
+    with _locked(folder):
+        known = names(folder)
+        for name in known:
+            path = folder / name
+            if not (_has_index(name, known) or path.exists()):
+                _remove(path)
 
 
 def upload_results(folder: pathlib.Path) -> None:

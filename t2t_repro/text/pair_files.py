@@ -13,7 +13,6 @@ import json
 import pathlib
 import re
 import shutil
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from xml.etree import ElementTree
@@ -33,10 +32,6 @@ _SAFE_EXPAT = (2, 4, 1)
 # Of encodings, and of elements within elements.
 _XML_ERRORS = ElementTree.ParseError, LookupError, ValueError, RecursionError
 _RECORD = "division.json"
-_NOT_READ = (
-    "Note: standard input was not read, as its text is in {} since an earlier "
-    "command. For other text give another name, or remove that folder."
-)
 _ALL = ("all.inputs", "all.targets")  # the text while it is divided
 _MOST_HELD_OUT = 2_000  # pairs of a split, unless a number is given
 _SHARE_HELD_OUT = 20  # of a smaller text it is one in 20
@@ -337,8 +332,6 @@ class Division:
                 stored = files.read_json(path / _RECORD, shape)
                 is_same_file = status in ([], stored["status"])
                 if is_same_file and stored["settings"] == settings:
-                    if self.file.path == STDIN:
-                        print(_NOT_READ.format(path), file=sys.stderr)
                     return path
             with files.atomic_folder(path) as temporary:
                 counts = self.divide(self.file.read(), temporary)

@@ -1,6 +1,5 @@
 """Files with both sides of a text: formats, and division into splits."""
 
-import dataclasses
 import gzip
 import random
 
@@ -10,7 +9,6 @@ from processes import run_python
 from pyarrow import parquet
 
 from t2t_repro import errors
-from t2t_repro.io import files
 from t2t_repro.text import pair_files, parallel_files
 
 LANGUAGES = ("en", "de")
@@ -180,17 +178,6 @@ def test_text_is_divided_again_if_its_file_changes(tmp_path):
         count(held_out=3)
     assert not killed.exists()
     assert count() == 37  # which would be lost if it was piped
-
-
-def test_text_of_an_earlier_command_is_noted_where_input_is_a_pipe(
-    tmp_path, capsys
-):
-    division = pair_files.Division(pair_files.PairFile("-", LANGUAGES))
-    settings = files.json_checksum(dataclasses.asdict(division))
-    record = {"settings": settings, "status": []}
-    files.write_json(tmp_path / "division.json", record)
-    assert division.folder(tmp_path) == tmp_path
-    assert "Note: standard input was not read" in capsys.readouterr().err
 
 
 def test_empty_sources_are_kept_where_the_problem_allows_them(tmp_path):
