@@ -126,7 +126,7 @@ function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }
   byId("copy").textContent = "Copy";
   byId("truncated").hidden = !cut;
   byId("hypotheses").replaceChildren(
-    ...texts.slice(0, countOutputs(scores)).map((text, i) => {
+    ...texts.slice(0, texts[0] ? countOutputs(scores) : 1).map((text, i) => {
       const item = document.createElement("li");
       const score = document.createElement("data");
       score.value = scores[i];
