@@ -278,8 +278,8 @@ def main(texts: Texts) -> None:
     options.write_scores(result.scores | result.details)
     print(json.dumps(result.scores))
     # An export does not rerank, and takes side inputs only from requests.
-    is_exported = not (settings["decode_hparams"].rerank or settings["side"])
-    if model and is_exported:
+    exports_alike = not (settings["decode_hparams"].rerank or settings["side"])
+    if model and exports_alike:
         given = common_flags.given("checkpoint_path", "decode_hparams")
         common_flags.print_next("exporter", *given)
 

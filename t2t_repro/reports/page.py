@@ -302,16 +302,23 @@ def _splits(groups):
         columns = [[stored.get(run.name) for run in g.runs] for g in groups]
         numbers, facts = [], []
         for name in names_in(scores.numbers for scores in stored.values()):
-            row = _row(name, _values(columns, "numbers", name), "{:.2f}".format)
-            for i, column in enumerate(columns):
-                if len(column) == 1 and column[0]:  # with its interval
-                    row.texts[i] = column[0].formatted(name)
+            row = _score_row(name, columns)
             numbers.append(row._replace(note=descriptions.get(name, "")))
         for name in names_in(scores.facts for scores in stored.values()):
             values = _values(columns, "facts", name)
             facts.append(_row(name.replace("_", " "), values, str))
         splits[split] = SplitScores(numbers, facts, stored)
     return splits
+
+
+def _score_row(name, columns):
+    """Return the Row of a score, with the interval of a run without others."""
+    row = _row(name, _values(columns, "numbers", name), "{:.2f}".format)
+    texts = [
+        column[0].formatted(name) if len(column) == 1 and column[0] else text
+        for column, text in zip(columns, row.texts, strict=True)
+    ]
+    return row._replace(texts=texts)
 
 
 def _values(columns, kind, name):
@@ -530,34 +537,37 @@ def _name(runs):
 
 
 def _row(
-    label: str, columns: Iterable[Sequence[Any]], text: Callable[[Any], str]
+    label: str, columns: Sequence[Sequence[Any]], text: Callable[[Any], str]
 ) -> Row:
     """Return the Row of a value of each run, by columns; None is unknown."""
-    texts, varies = [], False
-    for values in columns:
-        known = [value for value in values if value is not None]
-        varies |= len({*map(text, known)}) > 1 or 0 < len(known) < len(values)
-        texts.append(_in_one_text(known, len(values), text))
-    return Row(label, texts, varies=varies)
+
+    def shown(value):
+        return UNKNOWN if value is None else text(value)
+
+    return Row(
+        label,
+        [_in_one_text(values, text) for values in columns],
+        varies=any(len({*map(shown, values)}) > 1 for values in columns),
+    )
 
 
-def _in_one_text(
-    known: Sequence[Any], num_runs: int, text: Callable[[Any], str]
-) -> str:
-    """Return the text of the known values of a group of runs.
+def _in_one_text(values: Sequence[Any], text: Callable[[Any], str]) -> str:
+    """Return the text of the values of a group of runs; None is unknown.
 
     Numbers that differ have their mean, least and greatest one, other values
     are listed: "27.25 (26.80 to 27.70)", "1, 2", "27.25 (1 of 2 seeds)".
     """
+    known = [value for value in values if value is not None]
     if not known:
         return UNKNOWN
-    result, notes = ", ".join(dict.fromkeys(map(text, known))), []
+    texts = list(dict.fromkeys(map(text, known)))
+    result, notes = ", ".join(texts), []
     is_number = all(isinstance(value, int | float) for value in known)
-    if is_number and len({*map(text, known)}) > 1:
+    if is_number and len(texts) > 1:
         result = text(sum(known) / len(known))
         notes.append(f"{text(min(known))} to {text(max(known))}")
-    if len(known) < num_runs:
-        notes.append(f"{len(known)} of {num_runs} seeds")
+    if len(known) < len(values):
+        notes.append(f"{len(known)} of {len(values)} seeds")
     return result + (f" ({', '.join(notes)})" if notes else "")
 
 

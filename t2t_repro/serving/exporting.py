@@ -317,11 +317,11 @@ def card_markdown(card: Mapping[str, Any], format: str) -> str:
     """Return model_card.json, of an export in one of FORMATS, as Markdown."""
     source = card["data"]
     languages = source["source_language"], source["target_language"]
-    sources = source.get("input_languages", [])
+    inputs = source.get("input_languages", [])
     targets = source.get("target_languages", [])
     task = source.get("task", "translation")
     header: dict[str, Any] = {
-        **_languages([*languages, *sources, *targets]),
+        **_languages([*languages, *inputs, *targets]),
         "license": "unknown",
         "pipeline_tag": task,
         "tags": [task, card["hparams"]["model"], "tensorflow"],

@@ -22,7 +22,12 @@ from t2t_repro.text.vocabulary_pair import Vocabularies
 _SPACES = r"[\s\pZ\x0b\x1c-\x1f\x{85}]"
 # A tag of the target alone, with the groups of DIRECTED.
 _TAGGED = rf"(?s)^{_SPACES}*<()2([\pL\pN_]+)>(?:{_SPACES}+(.*))?$"
-BLANK = f"{_SPACES}*"
+_BLANK = f"{_SPACES}*"
+
+
+def is_blank(lines: tf.Tensor) -> tf.Tensor:
+    """Return which lines [B] have only spaces, bool [B]."""
+    return tf.strings.regex_full_match(lines, _BLANK)
 
 
 class GraphVocabulary(tf.Module):
@@ -438,19 +443,19 @@ class GraphTagger:
         )
         has_tag &= is_known | (chosen[0] == "")
         texts = tf.where(has_tag, self._group(lines, 3), lines)
-        is_blank = tf.strings.regex_full_match(texts, BLANK)
+        blank = is_blank(texts)
         codes = [
             tf.where(has_tag & (tag != ""), tag, other)
             for tag, other in zip(own, chosen, strict=True)
         ]
         checks = [
-            self._require_known(name, code, is_blank)
+            self._require_known(name, code, blank)
             for name, code in zip(self.names, codes, strict=True)
         ]
         source = codes[1] if len(codes) > 1 else ""
         with tf.control_dependencies(checks):
             tagged = tf.strings.join(["<", source, "2", codes[0], "> ", texts])
-            return tf.where(is_blank, "", tagged)
+            return tf.where(blank, "", tagged)
 
     def _group(self, lines, number):
         """Return a group of the pattern in lines [B] that match it."""

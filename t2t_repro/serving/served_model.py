@@ -42,7 +42,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runtime import graph
 from t2t_repro.serving import graph_vocabularies, requests
-from t2t_repro.serving.graph_vocabularies import BLANK, GraphTagger
+from t2t_repro.serving.graph_vocabularies import GraphTagger
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
@@ -130,9 +130,8 @@ class ServedModel(tf.Module):
 
     def _encode_sources(self, text, max_length):
         if self.tag:
-            is_blank = tf.strings.regex_full_match(text, BLANK)
             tagged = tf.strings.join([self.tag, text], " ")
-            text = tf.where(is_blank, "", tagged)
+            text = tf.where(graph_vocabularies.is_blank(text), "", tagged)
         elif self.tagger:
             text = self.tagger(text)
         return self._encode(self.source, text, max_length)

@@ -28,8 +28,8 @@ BUDGET = "budget"  # what ended a training, in its row's file
 Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 _IDENTITY = "seed", "base", "metric"  # of a test
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files
-# Flags of the trainer that a row's file records -> the flags to use instead.
-_RECORDED = {
+# Flags of the trainer that the sweep sets -> the flags to use instead.
+_SET = {
     "hparams_set": "the rows",
     "hparams": "--hparams=…",
     "train_steps": "--hparams=train_steps=…",
@@ -39,10 +39,10 @@ _RECORDED = {
     "metrics": "--metric=… of this command",
     "early_stopping_evals": "--early_stopping_evals=… of this command",
     "early_stopping_metric": "--early_stopping_metric=… of this command",
-    **{
-        name: f"--{name}=… of this command"
-        for name in ("problem", "problem_args", "data_dir", "output_dir")
-    },
+    "problem": "--problem=… of this command",
+    "problem_args": "--problem_args=… of this command",
+    "data_dir": "--data_dir=… of this command",
+    "output_dir": "--output_dir=… of this command",
 }
 
 
@@ -218,10 +218,10 @@ class Options(fields.Settings):
                 f"{self.trainer_flags}"
             ) from error
         given = {f.lstrip("-").partition("=")[0] for f in trainer_flags}
-        for name, instead in _RECORDED.items():
+        for name, instead in _SET.items():
             if name in given:
                 raise errors.UserError(
-                    f"A row's file records {name}. Use {instead}; "
+                    f"A sweep sets {name} of its rows. Use {instead}; "
                     f"got --trainer_flags={self.trainer_flags}."
                 )
         if re.search(r"-eval_every[= ]0(?!\S)", " ".join(trainer_flags)):

@@ -381,12 +381,12 @@ class Division:
             numbered = _counted(part, split, counts)
             parallel_files.write_pairs(folder, names, numbered)
         if not size or not counts["train"] or len(held) < 2 * size:
-            other = "held_out=1" if not size else "a smaller held_out"
+            others = {0: ", or set held_out=1", 1: ""}
             raise errors.UserError(
                 f"{len(digests):,} different pairs with text on both sides are "
                 f"too few to hold out {size or 1:,} for validation and as many "
                 "for the test, which share no sentence with others. Add text"
-                f"{f', or set {other}' if size != 1 else ''}."
+                f"{others.get(size, ', or set a smaller held_out')}."
             )
         for path in paths:
             path.unlink()

@@ -288,7 +288,8 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
         storage.upload(output_dir)  # an error shows before the first step
-        storage.remove_unfinished(output_dir)
+        # Others write averages and scores, the trainer alone checkpoints.
+        storage.remove_unfinished(output_dir / checkpoint_files.CHECKPOINTS)
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)

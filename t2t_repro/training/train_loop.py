@@ -167,6 +167,9 @@ class _Loop:
 
     def _open_log(self) -> TrainLog:
         hparams = self.session.task.hparams
+        validations = self.session.options.validations_after(
+            self.session.state.step
+        )
         peak = train_log.peak_flops(
             self.session.policy, self.session.strategy.num_replicas_in_sync
         )
@@ -177,7 +180,7 @@ class _Loop:
             lambda step: schedules.learning_rate(hparams, step),
             self.finite_checker,
             peak and peak / self.session.flops_per_token,
-            self.session.validation_steps,
+            self.session.validation_steps(validations),
         )
         log.record_settings(vars(hparams))
         return log
@@ -390,8 +393,9 @@ def session_summary(
 ) -> dict[str, str]:
     """Return a human-readable summary, {label: text}."""
     task, options = session.task, session.options
-    validations = options.validations_after(session.state.step)
-    validations += owes_validation
+    validations = owes_validation + options.validations_after(
+        session.state.step
+    )
     hparams, plan = task.hparams, task.plan
     replicas = session.strategy.num_replicas_in_sync
     max_tokens, parallel = session.microbatches
@@ -498,7 +502,7 @@ def _forecast(session, validations):
     plan = session.task.plan
     tokens = batch_plan.target_tokens(plan)
     step = tokens * session.flops_per_token
-    seconds = (steps + session.validation_steps) * step / product
+    seconds = (steps + session.validation_steps(validations)) * step / product
     work = f"{steps:,} steps"
     if validations:
         work += f" and {validations:,} validation{'s' * (validations > 1)}"

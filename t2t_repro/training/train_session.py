@@ -121,17 +121,15 @@ class Session:
             self.options.eval_pairs,
         )
 
-    @property
-    def validation_steps(self) -> float:
-        """Steps that take as long as the losses of the validations to come.
+    def validation_steps(self, validations: int) -> float:
+        """Return the steps that take as long as the losses of validations.
 
         Without the backward pass, a token has a third of a step's FLOPs.
         """
         plan = self.task.plan
         lengths = self.task.corpora["validation"].lengths["targets"]
         tokens = lengths[self.validation_pairs].sum() / 3
-        count = self.options.validations_after(self.state.step)
-        return count * tokens / batch_plan.target_tokens(plan)
+        return validations * tokens / batch_plan.target_tokens(plan)
 
     @property
     def stopping_metric(self) -> str:

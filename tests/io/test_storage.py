@@ -303,7 +303,7 @@ def test_data_whose_index_was_never_uploaded_is_removed(memory, machine, first):
     data, index = checkpoint(9)
     for name in (data, f"{index}.own"):
         memory.pipe_file(f"/bucket/run/{name}", b"of another machine")
-    storage.remove_unfinished(machine("second"))
+    storage.remove_unfinished(machine("second") / "checkpoints")
     assert stored(memory).keys() == {*FILES, f"{index}.own"}
 
 

@@ -81,7 +81,7 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
         ),
         flops_per_token=3e9,
         options=types.SimpleNamespace(train_steps=100),
-        validation_steps=20.0,
+        validation_steps=lambda validations: 10.0 * validations,
         state=types.SimpleNamespace(step=60),
     )
     assert train_loop._forecast(session, 2) == {
