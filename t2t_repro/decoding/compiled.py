@@ -30,9 +30,12 @@ _FEW_SENTENCES = 1, 8
 _MANY_SENTENCES = 16  # and its multiples
 _LENGTHS = (0, *(16 << i for i in range(21)))
 # Seconds of uncompiled searches in a bucket after which it is compiled: then it
-# takes 4 to 5 s of CPU time, and saves half of `small`, two thirds of `tiny`
-# (scripts/benchmarks/bench_decode.py).
+# takes 4 to 7 s of CPU time, and saves a quarter of `base` with AVX-512, 60% of
+# it with AVX2, and more of smaller models (scripts/benchmarks/bench_decode.py).
 _SECONDS_BEFORE = 15.0
+# The kernels of the decoder have a copy in the form for single sentences: 0.6
+# GB of `big` (213 million weights).
+_MAX_WEIGHTS_TO_COMPILE_LATER = 300_000_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
 # XLA raises the first. Tracing raises the others where a rule reads the texts
 # of side inputs, which are () in a compiled search.
@@ -113,13 +116,16 @@ class Search:
         search.decoding_constants().
         """
         self._models, self._hparams, self._rule = models, decode_hparams, rule
-        self._num_shards, self._one_sentence = num_shards, one_sentence
+        self._num_shards = num_shards
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        self._one_sentence = one_sentence and not has_gpu
         self._compiles = devices.use_xla(decode_hparams.xla)
         weights = sum(model.count_params() for model in models)
         self._may_compile_later = (
             decode_hparams.xla == "auto"
+            and not has_gpu
             and num_shards != 1
-            and weights < devices.MIN_WEIGHTS_FOR_THREADS
+            and weights < _MAX_WEIGHTS_TO_COMPILE_LATER
         )
         self._seconds: dict[tuple, float] = {}  # of uncompiled searches
         self._compiled_buckets: set[tuple] = set()
@@ -128,7 +134,7 @@ class Search:
 
     def refresh_weights(self) -> None:
         """Update the decoding constants after the models' weights changed."""
-        self._constants: dict[bool, list] = {}  # by whether XLA compiles
+        self._constants: dict[bool, list] = {}  # by the argument one_sentence
 
     def __call__(
         self,
@@ -184,19 +190,22 @@ class Search:
         )
 
     def _run(self, ids, compiled=False):
-        all_constants = self._constants
-        if compiled not in all_constants:
-            # XLA multiplies by kernels in blocks of columns at half the speed.
-            all_constants[compiled] = search.decoding_constants(
-                self._models, self._one_sentence and not compiled
+        # What is compiled later is the search of one sentence.
+        one_sentence = self._one_sentence or (
+            compiled and self._may_compile_later
+        )
+        if one_sentence not in self._constants:
+            self._constants[one_sentence] = search.decoding_constants(
+                self._models, one_sentence
             )
-        function, constants = self._function(compiled), all_constants[compiled]
+        constants = self._constants[one_sentence]
+        function = self._function(compiled, one_sentence)
         if compiled and self._rule.needs_side:  # XLA knows no strings
             inputs, prefixes, _, phrases = ids
             ids = inputs, prefixes, phrases
         return devices.map_shards(function, ids, (constants,), self._num_shards)
 
-    def _build_function(self, compiled):
+    def _build_function(self, compiled, one_sentence):
         """Trace the search.
 
         A concrete function takes its arguments in half the time: it does not
@@ -220,7 +229,8 @@ class Search:
 
         side = rules.SIDE_SPECS if self._rule.needs_side else ()
         constants = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants[compiled]
+            lambda x: tf.TensorSpec(x.shape, x.dtype),
+            self._constants[one_sentence],
         )
         return graph.function(
             in_buckets(find) if compiled else find,

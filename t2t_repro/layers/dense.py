@@ -21,7 +21,6 @@ docs/performance.md has the times of both.
 """
 
 import itertools
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -29,13 +28,13 @@ from typing import Any, NamedTuple, TypeVar
 import keras
 from keras import ops
 
-from t2t_repro.runtime import cpu
+from t2t_repro.runtime import cpu, graph
 from t2t_repro.runtime.keras_compat import Tensor
 
 _ALIASED = 512  # float32 values of 2 KiB
 _MORE_COLUMNS = 16  # a cache line of float32
 _NO_COPY = 0.0038
-_BLOCK_SIZES = range(32, 65)  # columns
+_BLOCK_SIZE = 64  # columns
 _Layer = TypeVar("_Layer")
 
 
@@ -143,27 +142,21 @@ def _add_in_bfloat16(y, bias):
 class Projection(NamedTuple):
     """Kernel and bias of one product, and a bias of () if it has none."""
 
-    # [K, N], or more rows and columns of zeros, or blocks [N / C, K, C] of it.
+    # [K, N], or blocks [N / 64, K, 64] of it; either with columns of zeros.
     kernel: Tensor
     bias: Tensor | tuple = ()  # [N], or as many as columns
 
 
-def join_kernels(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
+def join_kernels(*layers: keras.layers.Dense) -> Projection:
     """Join the kernels of layers with the same input, all with a bias or none.
 
-    There are at least `rows` rows: the input may end in zeros.
+    See in_blocks() and with_more_columns() for faster forms of the result.
     """
     dtype = layers[0].compute_dtype
     kernel = _joined([layer.kernel for layer in layers], dtype)
-    kernel = pad_columns(kernel)
-    missing = max(0, rows - kernel.shape[0])
-    kernel = ops.pad(kernel, ((0, missing), (0, 0)))
     if not layers[0].use_bias:
         return Projection(kernel)
-    bias = _joined([layer.bias for layer in layers], dtype)
-    return Projection(
-        kernel, ops.pad(bias, (0, kernel.shape[1] - bias.shape[0]))
-    )
+    return Projection(kernel, _joined([layer.bias for layer in layers], dtype))
 
 
 def _joined(weights, dtype):
@@ -178,7 +171,12 @@ def project_step(x: Tensor, projection: Projection) -> Tensor:
         product = ops.matmul(x, kernel)
     else:
         blocks, _, size = kernel.shape
-        product = ops.transpose(ops.matmul(x[None], kernel), (1, 0, 2))
+        x = x[None]
+        if graph.shapes_are_fixed():
+            # Otherwise XLA makes one product of [M, K] x [N / C, K, C], whose
+            # kernel it transposes in each step: four times as slow.
+            x = ops.tile(x, (blocks, 1, 1))
+        product = ops.transpose(ops.matmul(x, kernel), (1, 0, 2))
         product = ops.reshape(product, (-1, blocks * size))
     if isinstance(projection.bias, tuple):
         return product
@@ -199,18 +197,42 @@ def project_and_split(
 
 
 def in_blocks(constants: Any) -> Any:
-    """Return a nest of tensors whose Projections have kernels in blocks."""
+    """Return a nest whose Projections have kernels in blocks, for few rows."""
 
-    def convert(x: Any) -> Projection | None:
-        if not isinstance(x, Projection):
-            return None  # its parts are visited
-        rows, columns = x.kernel.shape
-        # Whole cache lines if possible: 16 values of float32.
-        sizes = [size for size in _BLOCK_SIZES if not columns % size]
-        if not sizes or rows == columns:  # squares are not faster in blocks
-            return x
-        size = max(sizes, key=lambda size: (math.gcd(size, 16), size))
-        blocks = ops.reshape(x.kernel, (rows, columns // size, size))
-        return x._replace(kernel=ops.transpose(blocks, (1, 0, 2)))
+    def convert(projection: Projection) -> Projection:
+        rows, columns = projection.kernel.shape
+        if rows == columns:  # squares are not faster in blocks
+            return projection
+        blocks = -(-columns // _BLOCK_SIZE)
+        kernel, bias = _padded(projection, blocks * _BLOCK_SIZE)
+        kernel = ops.reshape(kernel, (rows, blocks, _BLOCK_SIZE))
+        return Projection(ops.transpose(kernel, (1, 0, 2)), bias)
 
-    return keras.tree.traverse(convert, constants)
+    return _converted(convert, constants)
+
+
+def with_more_columns(constants: Any) -> Any:
+    """Return a nest whose Projections have kernels of pad_columns()."""
+
+    def convert(projection: Projection) -> Projection:
+        return _padded(projection, pad_columns(projection.kernel).shape[1])
+
+    return _converted(convert, constants)
+
+
+def _padded(projection, columns):
+    kernel, bias = projection
+    more = 0, columns - kernel.shape[1]
+    if more == (0, 0):
+        return projection
+    if not isinstance(bias, tuple):
+        bias = ops.pad(bias, (more,))
+    return Projection(ops.pad(kernel, ((0, 0), more)), bias)
+
+
+def _converted(convert, constants):
+    return keras.tree.traverse(
+        # None: the parts of other nodes are visited.
+        lambda x: convert(x) if isinstance(x, Projection) else None,
+        constants,
+    )

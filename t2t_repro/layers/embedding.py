@@ -69,10 +69,8 @@ class Embedding(keras.layers.Layer):
 
     def step_kernel(self) -> Projection:
         """Return the projection to logits, for the steps of a search."""
-        return Projection(dense.pad_columns(self._transposed()))
-
-    def _transposed(self):
-        return ops.transpose(ops.cast(self.weight, self.compute_dtype))
+        weight = ops.cast(self.weight, self.compute_dtype)
+        return Projection(ops.transpose(weight))
 
     def logits(self, x: Tensor, kernel: Projection | None = None) -> Tensor:
         """Return logits [..., V] float32 of x [..., D].
@@ -81,7 +79,7 @@ class Embedding(keras.layers.Layer):
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
         (logits,) = dense.project_and_split(
-            flat, kernel or Projection(self._transposed()), (self.vocab_size,)
+            flat, kernel or self.step_kernel(), (self.vocab_size,)
         )
         logits = ops.cast(logits, "float32")
         if self.bias is not None:

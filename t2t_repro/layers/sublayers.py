@@ -83,24 +83,20 @@ class FeedForward(dense.Composite):
 
     def step_kernels(self) -> tuple[Projection, ...]:
         """Return the projections of steps, in the order of their use."""
-        filter_ = dense.join_kernels(self.filter)
-        # Further columns of the hidden layer meet rows of zeros.
-        output = dense.join_kernels(
-            self.output_projection, rows=filter_.kernel.shape[1]
-        )
-        if self.linear is None:
-            return filter_, output
-        return filter_, dense.join_kernels(self.linear), output
+        layers = self.filter, self.linear, self.output_projection
+        return tuple(dense.join_kernels(each) for each in layers if each)
 
     def step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
         """Return the output of x [M, D], with the result of step_kernels()."""
-        hidden = self.filter.activation(dense.project_step(x, kernels[0]))
-        if self.linear is not None:
-            hidden = hidden * dense.project_step(x, kernels[1])
-        (output,) = dense.project_and_split(
-            hidden, kernels[-1], (self.hidden_size,)
+        *inner, output = kernels
+        size = (self.filter.units,)
+        hidden, *linear = (
+            dense.project_and_split(x, each, size)[0] for each in inner
         )
-        return output
+        hidden = self.filter.activation(hidden)
+        if linear:
+            hidden = hidden * linear[0]
+        return dense.project_and_split(hidden, output, (self.hidden_size,))[0]
 
 
 class Residual(dense.Composite):
