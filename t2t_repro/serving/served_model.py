@@ -544,14 +544,24 @@ def _search_of(call, find, decode_hparams):
         def uncompiled(ids):
             return call(find, ids, hparams)
 
-        in_bucket = compiled.in_buckets(lambda ids, _: call(find, ids, hparams))
+        def find_one(models, ids, hparams):
+            constants = search.decoding_constants(models, one_sentence=True)
+            return find(models, ids, hparams, constants=constants)
+
+        def in_buckets(find):
+            return compiled.in_buckets(lambda ids, _: call(find, ids, hparams))
+
+        one, many = in_buckets(find_one), in_buckets(find)
 
         def where_compiled(ids):
             count, length = tf.unstack(tf.shape(ids))
-            fits = (0 < count) & (count <= BUCKETS["sentences"][-1])
-            return tf.cond(
-                fits & (length <= BUCKETS["lengths"][-1]),
-                lambda: in_bucket(ids, ()),
+            fits = length <= BUCKETS["lengths"][-1]
+            fit_many = fits & (0 < count) & (count <= BUCKETS["sentences"][-1])
+            return tf.case(
+                [
+                    (fits & (count == 1), lambda: one(ids, ())),
+                    (fit_many, lambda: many(ids, ())),
+                ],
                 lambda: uncompiled(ids),
             )
 
