@@ -360,7 +360,7 @@ class DecodeHParams(fields.Settings):
         one_of("auto", "on", "off"),
         default="auto",
         help="Whether XLA compiles the search: auto does so on GPUs, and on "
-        "CPUs after many single sentences of a small model.",
+        "CPUs after many single sentences.",
     )
     allow_empty_source: bool = setting(
         default=False,
