@@ -480,7 +480,7 @@ def _checkpoint_space(session):
     free = shutil.disk_usage(folder).free
     text = (
         f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
-        f"{free / 1e9:,.1f} GB free"
+        f"{free / 1e6:,.1f} MB free"
     )
     present = len(checkpoint_files.saved(session.output_dir))
     if (count - present) * size > free:
