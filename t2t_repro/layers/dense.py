@@ -164,7 +164,7 @@ def _joined(weights, dtype):
     return ops.concatenate(weights, axis=-1)
 
 
-def project_step(x: Tensor, projection: Projection) -> Tensor:
+def _project(x, projection):
     """Return x [M, K] times the kernel, plus the bias: [M, columns]."""
     kernel = projection.kernel
     if len(kernel.shape) == 2:
@@ -187,7 +187,7 @@ def project_and_split(
     x: Tensor, projection: Projection, sizes: Sequence[int]
 ) -> list[Tensor]:
     """Return the outputs [M, size] of each joined layer for x [M, K]."""
-    product = project_step(x, projection)
+    product = _project(x, projection)
     *ends, size = itertools.accumulate(sizes)
     if product.shape[-1] > size:  # columns of zeros follow
         ends.append(size)

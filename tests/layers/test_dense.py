@@ -82,22 +82,25 @@ def test_kernels_are_divided_into_blocks_of_columns(rows, columns, blocks):
     nest = {"a": [dense.Projection(kernel, bias)], "b": (kernel,)}
     result = dense.in_blocks(nest)
     assert result["b"][0] is kernel
-    assert result["a"][0].kernel.shape == (blocks or kernel.shape)
+    divided = np.asarray(result["a"][0].kernel)
+    assert divided.shape == (blocks or kernel.shape)
+    whole = np.concatenate(divided, axis=1) if blocks else divided
+    np.testing.assert_array_equal(whole[:, :columns], kernel)
+    assert not whole[:, columns:].any()
 
 
 @pytest.mark.parametrize("form", [dense.in_blocks, dense.with_more_columns])
-@pytest.mark.parametrize("xla_compiles", [False, True])
+@pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("units", [(5,), (512,), (70, 512, 3), (6,)])
-def test_product_in_each_form_equals_keras(
-    monkeypatch, form, xla_compiles, use_bias, units
-):
+def test_each_form_equals_keras(monkeypatch, form, xla, use_bias, units):
     monkeypatch.setattr(cpu, "onednn_instruction_set", lambda *_: "AVX2")
     x = normal(4, 6)
-    layers = [keras.layers.Dense(size, use_bias=use_bias) for size in units]
+    settings = {"use_bias": use_bias, "bias_initializer": "random_normal"}
+    layers = [keras.layers.Dense(size, **settings) for size in units]
     expected = [layer(x) for layer in layers]
     (projection,) = form([dense.join_kernels(*layers)])
-    with graph.fixed_shapes() if xla_compiles else contextlib.nullcontext():
+    with graph.fixed_shapes() if xla else contextlib.nullcontext():
         outputs = dense.project_and_split(x, projection, units)
     for output, keras_output in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output, keras_output, atol=1e-5)
