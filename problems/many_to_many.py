@@ -179,14 +179,17 @@ class ManyToMany(Problem):
     ) -> "ManyToMany":
         given = chosen_direction(target_language, source_language)
         chosen = self.changed(_chosen=given)
-        if not chosen._possible:
+        chosen._check_chosen()
+        return chosen
+
+    def _check_chosen(self):
+        if not self._possible:
             known = (*self._trained, *self._untrained)
             raise errors.UserError(
                 f"{self.requested_name} has no direction with the languages "
-                f"{' and '.join(filter(None, given))}; it has "
+                f"{' and '.join(filter(None, self._chosen))}; it has "
                 f"{', '.join(map('-'.join, known))}."
             )
-        return chosen
 
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:

@@ -14,12 +14,7 @@ from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import pair_files, weighted_corpora
-from t2t_repro.text.languages import (
-    check_direction,
-    check_language,
-    chosen_direction,
-    tag_of,
-)
+from t2t_repro.text.languages import check_direction, check_language, tag_of
 from t2t_repro.text.parallel_files import (
     DESCRIPTION,
     Pair,
@@ -340,19 +335,13 @@ class ParallelTextMultilingual(ParallelTextMany):
             return super().card
         return super().card | {"source_languages": [*self.target_languages]}
 
-    def toward(
-        self, target_language: str, source_language: str = ""
-    ) -> "ParallelTextMultilingual":
-        """Return the problem of a direction, as of chosen_direction()."""
-        direction = chosen_direction(target_language, source_language)
-        chosen = self.changed(_chosen=direction)
+    def _check_chosen(self):
         known = self.target_languages
-        if any(direction) and self.reads_source:
-            pair = chosen.source_language, chosen.target_language
+        if any(self._chosen) and self.reads_source:
+            pair = self.source_language, self.target_language
             check_direction(pair, known)
-        elif direction[1]:
-            check_language("target", direction[1], known)
-        return chosen
+        elif self._chosen[1]:
+            check_language("target", self._chosen[1], known)
 
     def _tag(self, languages):
         if not self.reads_source:

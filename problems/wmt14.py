@@ -355,11 +355,8 @@ def read_tfds_pairs(
 ) -> Iterator[Pair]:
     """Yield the sentence pairs of a TFDS dataset, in its stored order.
 
-    Args:
-        name: dataset and configuration, "wmt14_translate/de-en".
-        split: TFDS's name of the split, "train" or "train[:1000]".
-        languages: the features that are inputs and targets.
-        download_dir: TFDS's data_dir, where TFDS downloads what is missing.
+    Languages are the features that are inputs and targets. TFDS downloads to
+    `download_dir` what is missing there.
 
     Raises:
         UserError: the dataset cannot be prepared, or lacks the split or a

@@ -238,11 +238,7 @@ def requirements(package: str, extra: str = "") -> Iterator[str]:
 
 
 def _is_installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    return any(metadata.distributions(name=package))
 
 
 def _versions() -> dict[str, str]:

@@ -113,12 +113,7 @@ def split_rows(
     replicas: int,
     microbatches: Microbatches = ONE_MICROBATCH,
 ) -> dict[str, np.ndarray]:
-    """Split the rows of a batch among replicas and microbatches.
-
-    Args:
-        arrays: result of assemble(), [rows, …] each.
-        replicas: number of replicas.
-        microbatches: those of a replica.
+    """Split the rows of assemble() among replicas, and their microbatches.
 
     Returns:
         Arrays, each [replicas, accumulation, microbatch rows, …],

@@ -93,15 +93,10 @@ def write_shard(
     vocab_size: int,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a shard.
+    """Write a shard, with a JSON object as its metadata.
 
-    Args:
-        path: file to write.
-        ids: {side: lists of ids, of Python or Arrow}; perhaps also
-            alignments, of positions.
-        texts: {side: list of str}, or {} to store ids only.
-        vocab_size: V, which decides the type of the stored ids.
-        metadata: JSON object to store in the file.
+    `ids` {side: lists of ids, of Python or Arrow} may have alignments, too, of
+    positions; `texts` {side: lines} may be {}. V decides the type of the ids.
     """
     kind = pa.large_list(pa.from_numpy_dtype(id_dtype(vocab_size)))
     columns = {side: pa.array(ids[side], kind) for side in SIDES}

@@ -344,12 +344,7 @@ def create(
     num_workers: int | None,
     local: Callable[[int | None], Engine],
 ) -> Engine:
-    """Return the local engine for "local", or that of "dask:ADDRESS".
-
-    Args:
-        name: of the engine.
-        num_workers: workers of the local engine; None: its default.
-        local: function of num_workers that returns the local engine.
+    """Return local(num_workers) for "local", or that of "dask:ADDRESS".
 
     Raises:
         UserError: the name is unknown, a cluster has a number of workers, or

@@ -229,18 +229,11 @@ def generate(
 ) -> dict[str, Any]:
     """Generate the missing files of a corpus, and return its manifest.
 
-    Args:
-        folder: created where it is missing. The caller has locked it. If it
-            has an unfinished corpus, the caller has checked that its settings
-            are the same.
-        splits: text of each split. Pairs of "train" that exceed the limits of
-            `settings` are dropped; other splits keep all pairs and their text.
-        settings: settings of the corpus, such as its problem.
-        metadata: further entries of the manifest.
-        engine: engine that encodes.
-        shard_pairs: pairs of raw text of each shard.
-        vocabulary_lines: function that starts reading the lines that a shared
-            vocabulary is learned from; None: both sides of the training pairs.
+    The caller has locked the folder and, if it has an unfinished corpus,
+    checked that its settings are the same. Pairs of "train" that exceed their
+    limits are dropped; other splits keep all pairs and their text. `metadata`
+    are further entries of the manifest. A shared vocabulary is learned from
+    `vocabulary_lines`; None: from both sides of the training pairs.
 
     Raises:
         UserError: no training pair is left, a pair of another split has an

@@ -396,11 +396,11 @@ def training_plan(
     vocabularies: Vocabularies,
     seed: int,
     corpus: Corpus,
-) -> batch_plan.Plan:
-    """Return the plan of a training with these settings."""
+) -> tuple[batch_plan.Plan, "SubwordSampler | None"]:
+    """Return the plan of a training with these settings, and its sampler."""
     sampler = build(hparams, vocabularies, seed)
     lengths = planned_lengths(sampler, corpus, hparams.max_length)
-    return batch_plan.build(lengths, hparams, seed)
+    return batch_plan.build(lengths, hparams, seed), sampler
 
 
 def planned_lengths(

@@ -162,7 +162,7 @@ def _flops(run, data, model, steps):
     """Return the FLOPs of the target tokens of so many steps of training."""
     hparams, seed = run.hparams, run.settings["random_seed"]
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    plan = subword_sampling.training_plan(
+    plan, _ = subword_sampling.training_plan(
         hparams, run.vocabularies, seed, corpus
     )
     tokens = batch_plan.target_tokens(plan) * steps

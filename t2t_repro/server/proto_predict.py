@@ -75,17 +75,6 @@ def _read_input(name, tensor, dtype, limits):
         ) from error
 
 
-def values(tensor: tensor_pb2.TensorProto) -> list[batching.Value]:
-    """Return the elements of a vector of a size that has been checked.
-
-    Raises:
-        ValueError: it has another number of elements.
-    """
-    if tensor.dtype == _STRING:
-        return strings(tensor)
-    return tf.make_ndarray(tensor).tolist()
-
-
 def check_output_filter(
     request: predict_pb2.PredictRequest, signature: meta_graph_pb2.SignatureDef
 ) -> None:
@@ -108,16 +97,19 @@ def check_output_filter(
         seen.add(name)
 
 
-def strings(tensor: tensor_pb2.TensorProto) -> list[bytes]:
-    """Return the strings of a vector, which may be in two fields.
+def values(tensor: tensor_pb2.TensorProto) -> list[batching.Value]:
+    """Return the elements of a vector of a size that has been checked.
 
-    As in TensorFlow, tensor_content comes first. It has the length of each
-    string as a varint of at most 32 bits, then the bytes of all
-    (core/platform/tensor_coding.cc, DecodeStringList).
+    Strings may be in two fields. As in TensorFlow, tensor_content comes first.
+    It has the length of each string as a varint of at most 32 bits, then the
+    bytes of all (core/platform/tensor_coding.cc, DecodeStringList).
 
     Raises:
-        ValueError: tensor_content has another form.
+        ValueError: it has another number of elements, or content of another
+            form.
     """
+    if tensor.dtype != _STRING:
+        return tf.make_ndarray(tensor).tolist()
     content = tensor.tensor_content
     if not content:
         return list(tensor.string_val)

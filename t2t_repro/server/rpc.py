@@ -148,7 +148,6 @@ class _CallChecks(grpc.aio.ServerInterceptor):
 
     def __init__(self, service: Service, access: Access):
         self._service, self._access = service, access
-        self._handlers: dict[str, grpc.RpcMethodHandler | None] = {}
         # Busy or attacked, the server is still healthy: places of their own.
         self._places, self._health_places = _Places(service), _Places(service)
 
@@ -159,17 +158,12 @@ class _CallChecks(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler | None:
-        method = handler_call_details.method
-        if method in self._handlers:
-            return self._handlers[method]
         handler = await continuation(handler_call_details)
         # Of Health.Watch, whose clients then take the server as healthy. A
         # stream without end would delay the end of the server.
         if handler is None or handler.response_streaming:
             return None  # UNIMPLEMENTED
-        checked = self._checked(method, handler)
-        self._handlers[method] = checked
-        return checked
+        return self._checked(handler_call_details.method, handler)
 
     def _checked(self, method, handler):
         """Return a handler that checks a call before that of its method."""

@@ -136,7 +136,7 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
     tokens and padding, of both sides.
     """
     hparams, seed = run.hparams, run.settings["random_seed"]
-    plan = subword_sampling.training_plan(
+    plan, _ = subword_sampling.training_plan(
         hparams, run.vocabularies, seed, open_corpus(run, "train")
     )
     model = building.build_abstract(hparams, **run.vocabularies.sizes)
@@ -233,7 +233,7 @@ def step_flops(variant: Variant, job: Job) -> float:
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
     vocabularies = manifest.open_vocabularies(job.data, job.problem.reverse)
     # All seeds of a row have as many steps.
-    plan = subword_sampling.training_plan(hparams, vocabularies, 1, corpus)
+    plan, _ = subword_sampling.training_plan(hparams, vocabularies, 1, corpus)
     model = building.build_abstract(hparams, **vocabularies.sizes)
     tokens = batch_plan.target_tokens(plan)
     return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))

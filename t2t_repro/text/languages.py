@@ -176,11 +176,9 @@ def tagger_of(
 ) -> Tagger | None:
     """Return the tagger of an export; None: its sources have no tags.
 
-    Args:
-        data: what the model card says of the data.
-        target_language: language of lines without a tag, perhaps "en-de"; "":
-            that of the model, if it has one.
-        source: language of sources that do not name theirs; "": as above.
+    `data` is what its model card says of data. Lines without a tag have the
+    target language, perhaps "en-de", and sources that do not name theirs
+    `source`; "": those of the model, if it has them.
     """
     if not (known := tuple(data.get("target_languages", ()))):
         return None
@@ -193,9 +191,7 @@ def tagger_of(
 def chosen_direction(target: str, source: str = "") -> Direction:
     """Return the languages of a source and a target, "" where none is chosen.
 
-    Args:
-        target: a language, or "en-de" for both; "": any.
-        source: a language; "": that of `target`, or any.
+    The target may be "en-de", for both. The source "" is that of the target.
 
     Raises:
         UserError: both name a source, and not the same.
@@ -210,11 +206,7 @@ def chosen_direction(target: str, source: str = "") -> Direction:
 
 
 def check_direction(direction: Direction, languages: Sequence[str]) -> None:
-    """Check the languages of a source and of its translation.
-
-    Args:
-        direction: the languages.
-        languages: those that the model knows; (): unknown.
+    """Check a direction by the languages that a model knows; (): unknown.
 
     Raises:
         UserError: one is missing or unknown; names those near it.

@@ -159,7 +159,7 @@ class SentencePiece(Vocabulary):
         return self.num_pieces
 
     @property
-    def unknown(self) -> int:
+    def unknown(self) -> int:  # type: ignore[override]
         return self._processor.unk_id()
 
     @functools.cached_property

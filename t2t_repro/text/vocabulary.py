@@ -54,6 +54,10 @@ class Vocabulary:
     leads_outputs = False
     # What becomes of line ends and tabs in translations.
     spaces: Mapping[int, str] = SPACES
+    # Id of text that cannot be spelled; None: any text can be spelled.
+    unknown: int | None = None
+    # Words with which sources may begin, each of which is one id.
+    tags: frozenset[str] = frozenset()
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
@@ -85,16 +89,6 @@ class Vocabulary:
     def __reduce__(self) -> tuple:
         """Serialize to the content of the file alone, for pickle."""
         return type(self), (self.model,)
-
-    @property
-    def unknown(self) -> int | None:
-        """Id of text that cannot be spelled; None: any text can be spelled."""
-        return None
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """Words with which sources may begin, each of which is one id."""
-        return frozenset()
 
     def split_tag(self, line: str) -> tuple[str, str]:
         """Split a line into its tag, "" if it has none, and its text."""
@@ -219,22 +213,17 @@ class TokenList(Vocabulary):
 
     text_ids: dict[str, int]  # of the tokens that text may have
     _tokens: list[str]
-    _unknown: int | None = None
 
     @property
     def size(self) -> int:
         return len(self._tokens)
-
-    @property
-    def unknown(self) -> int | None:
-        return self._unknown
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._tokens[i] for i in ids]
 
     def _ids_of(self, tokens):
         """Return the ids of a line's tokens, and EOS."""
-        return [*(self.text_ids.get(t, self._unknown) for t in tokens), EOS]
+        return [*(self.text_ids.get(t, self.unknown) for t in tokens), EOS]
 
     def _load(self, kind: str, *texts: str, remedy: str = "") -> dict:
         """Return the JSON of the file: "tokens", "unknown", and the texts.
@@ -265,8 +254,8 @@ class TokenList(Vocabulary):
                 )
         self._tokens = tokens
         self.text_ids = {t: i for i, t in enumerate(tokens) if i > EOS}
-        self._unknown = self.text_ids.get(content["unknown"])
-        if self._unknown is None:
+        self.unknown = self.text_ids.get(content["unknown"])
+        if self.unknown is None:
             raise errors.UserError(
                 f"The unknown token, {content['unknown']!r}, must be in the "
                 f"list, after PAD and EOS, the first two; these are "
@@ -292,10 +281,7 @@ class SpecialTokens(NamedTuple):
 def order_tokens(tokens: Sequence[str], special: SpecialTokens) -> list[int]:
     """Return the program's id of each of our ids: PAD, EOS, then the others.
 
-    Args:
-        tokens: the list; a token's place is its id there.
-        special: names of special tokens in it. Without `pad`, the first id of
-            the result is -1.
+    A token's place is its id there; that of a PAD that it lacks is -1.
 
     Raises:
         UserError: the list lacks a special token.
@@ -394,15 +380,9 @@ def _dump_token_list(tokens: Sequence[str], unknown: str) -> bytes:
 def map_ids(
     tokens: Sequence[str], special: SpecialTokens
 ) -> tuple[bytes, list[int]]:
-    """Give the tokens of another program's list our ids: PAD, EOS, the rest.
+    """Return the file of a list with our ids, and order_tokens() of it.
 
-    Args:
-        tokens: the list; a token's place is its id there.
-        special: names of special tokens in it. A list without `pad` gets one.
-
-    Returns:
-        content of the file; the program's id of each of our ids, -1 for a PAD
-        that it lacks.
+    A list without PAD gets one.
 
     Raises:
         UserError: the list lacks a special token, or has a token twice.

@@ -179,7 +179,7 @@ class VocabularySettings:
         object.__setattr__(self, "vocabulary", joined)  # of a frozen instance
 
     def _check_vocabularies(self) -> None:
-        rules = self._vocabulary_class.normalizations
+        rules = vocabulary_class(self.vocabulary_type).normalizations
         if self.normalization not in ("", *rules):
             raise errors.UserError(
                 f"The vocabulary_type {self.vocabulary_type} normalizes by "
@@ -224,13 +224,9 @@ class VocabularySettings:
         return [files.expand_path(name) for name in names if name]
 
     @property
-    def _vocabulary_class(self) -> type[Vocabulary]:
-        return vocabulary_class(self.vocabulary_type)
-
-    @property
     def learns_tags(self) -> bool:
         """True if a vocabulary of the type keeps tags whole."""
-        return self._vocabulary_class.learns_tags
+        return vocabulary_class(self.vocabulary_type).learns_tags
 
     @property
     def learning(self) -> dict[str, Any]:

@@ -57,12 +57,9 @@ def align_words(
     source_words: Sequence[int],
     target_words: Sequence[int],
 ) -> Alignment:
-    """Align two words if any of their subwords are linked.
+    """Align two words if any of their subwords, (source, target), are linked.
 
-    Args:
-        links: (source subword, target subword).
-        source_words: word of each source subword, by words().
-        target_words: the same for the target.
+    The words of each subword are those of words().
     """
     pairs = ((source_words[i], target_words[j]) for i, j in links)
     return Alignment(
@@ -86,15 +83,12 @@ def join_alignments(alignments: Iterable[Alignment]) -> Alignment:
 def word_indices(
     ids: Sequence[int], decode: Callable[[Sequence[Sequence[int]]], list[str]]
 ) -> list[int]:
-    """Return the index of the word that each subword belongs to.
+    """Return the index of the word that each subword of a line belongs to.
 
     A subword belongs to the word of its last character. A subword of white
-    space belongs to the next word, at the end of the line to the last one.
-
-    Args:
-        ids: subwords of a line.
-        decode: Vocabulary.decode. A text is compared with the text of its
-            subwords but the last, so that no form of subwords is assumed.
+    space belongs to the next word, at the end of the line to the last one. A
+    text is compared with that of its subwords but the last, so that no form of
+    subwords is assumed.
     """
     parts = [ids[:end] for end in range(len(ids) + 1)]
     texts = [text.rstrip() for text in decode(parts)]

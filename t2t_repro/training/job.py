@@ -221,11 +221,13 @@ def _continue_options(options, run_settings, run_folder):
 
 
 def _of_session(options, hparams, folder, stored):
-    """Return the options, and the origin of imported weights, for run.json."""
-    return {
-        "options": _options_of_steps(options, hparams, folder, stored),
-        **_origin(options.warm_start_from, stored),
-    }
+    """Return options, of the last session with a step, and origin."""
+    given = options.given()
+    saved = checkpoint_files.saved(folder) if stored else []
+    last = options.resolved(hparams).train_steps
+    if saved and checkpoint_files.step_of(saved[-1]) >= last:
+        given = stored.get("options", given)
+    return {"options": given, **_origin(options.warm_start_from, stored)}
 
 
 def _origin(start, stored):
@@ -234,15 +236,6 @@ def _origin(start, stored):
         stored = run_json.of_checkpoint(checkpoint_files.require(start))
     origin = (stored or {}).get("imported_from")
     return {"imported_from": origin} if origin else {}
-
-
-def _options_of_steps(options, hparams, folder, stored):
-    """Return options for run.json: those of the last session with a step."""
-    saved = checkpoint_files.saved(folder) if stored else []
-    last = options.resolved(hparams).train_steps
-    if saved and checkpoint_files.step_of(saved[-1]) >= last:
-        return stored.get("options", options.given())
-    return options.given()
 
 
 def _check(problem, hparams, options):
@@ -333,16 +326,11 @@ def _build_task(
         for split in ("train", "validation")
     }
     vocabularies = manifest.open_vocabularies(folder, problem.reverse)
-    sampler = subword_sampling.build(hparams, vocabularies, options.random_seed)
+    plan, sampler = subword_sampling.training_plan(
+        hparams, vocabularies, options.random_seed, corpora["train"]
+    )
     if sampler:  # alignments are of the stored subwords
         corpora["train"].is_aligned = False
-    plan = batch_plan.build(
-        subword_sampling.planned_lengths(
-            sampler, corpora["train"], hparams.max_length
-        ),
-        hparams,
-        options.random_seed,
-    )
     return Task(
         hparams,
         vocabularies,

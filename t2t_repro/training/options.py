@@ -164,21 +164,16 @@ class Options(fields.Settings):
 
     def resolved(self, hparams: hparam.HParams) -> "ResolvedOptions":
         """Return the options with defaults from the hparams filled in."""
-        save_steps = self.save_checkpoints_steps
-        save_steps = save_steps or hparams.save_checkpoints_steps
-        sentences = self.eval_bleu_sentences
-        if sentences is None:
-            sentences = _ALL if self.keep_best_checkpoints else 200
-        numbers = {
-            "train_steps": self.train_steps or hparams.train_steps,
+        given = {k: v for k, v in vars(self).items() if v is not None}
+        save_steps = hparams.save_checkpoints_steps
+        defaults = {
+            "train_steps": hparams.train_steps,
             "save_checkpoints_steps": save_steps,
-            "eval_every": save_steps
-            if self.eval_every is None
-            else self.eval_every,
-            "eval_bleu_sentences": sentences,
-            "keep_best_checkpoints": self.keep_best_checkpoints or 0,
+            "eval_every": given.get("save_checkpoints_steps", save_steps),
+            "eval_bleu_sentences": _ALL if self.keep_best_checkpoints else 200,
+            "keep_best_checkpoints": 0,
         }
-        return ResolvedOptions(**vars(self) | numbers)
+        return ResolvedOptions(**defaults | given)
 
     def sample_suite(self, suite: Suite) -> Suite:
         """Return the metrics of the translated sample.

@@ -60,11 +60,7 @@ class Objective(NamedTuple):
 
     @classmethod
     def build(cls, hparams: HParams, execution: Execution) -> "Objective":
-        """Return the objective that hparams name.
-
-        Raises:
-            UserError: the loss is unknown, or an argument wrong or missing.
-        """
+        """Return the objective that hparams name; see losses.build()."""
         return cls(
             hparams.label_smoothing,
             losses.build(hparams.loss),
@@ -112,12 +108,10 @@ def build_train_step(
     def step_by_parts(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
         counts = {name: batch[name] for name in DENOMINATORS}
-        gradients, sums = _all_reduce(
-            _accumulate(
-                lambda rows, first: forward_backward(rows, first, step, counts),
-                batch,
-                execution.parallel,
-            )
+        gradients, sums = _accumulate(
+            lambda rows, first: forward_backward(rows, first, step, counts),
+            batch,
+            execution.parallel,
         )
         norm = norm_of(gradients) / optimizer.scale_loss(1.0)
         optimizer.apply(gradients, variables)
@@ -165,10 +159,8 @@ def build_eval_step(
         return batch_loss(model, rows, None, objective, counts)
 
     def replica_step(batch):
-        return _all_reduce(
-            _accumulate(
-                lambda rows, _: forward(rows), batch, execution.parallel
-            )
+        return _accumulate(
+            lambda rows, _: forward(rows), batch, execution.parallel
         )
 
     return _on_replicas(replica_step, execution)
@@ -181,20 +173,14 @@ def batch_loss(
     objective: Objective,
     counts: Mapping[str, Any] | None = None,
 ) -> Sums:
-    """Run the model on a batch and sum its losses.
+    """Run the model on row features of a batch, and sum its losses.
 
-    Args:
-        model: the model.
-        batch: row features of data/batches.py.
-        rng: state of random numbers; None at inference.
-        objective: the loss.
-        counts: {name: [] float32} of the whole batch, the denominators of the
-            objective's own loss and of auxiliary losses; None: only the
-            cross-entropy is computed.
+    `rng` is None at inference. `counts` {name: [] float32} of the whole batch
+    are the denominators of the objective's own loss and of auxiliary losses;
+    None: only the cross-entropy is computed.
 
     Raises:
-        UserError: a loss names another denominator or has the name of another
-            figure, or is not as training.losses says.
+        UserError: a loss is not as training.losses says; see divided().
     """
     hidden = model.hidden_states(batch, rng)
     sums = losses.cross_entropy(
@@ -267,7 +253,7 @@ def _on_replicas(replica_step, execution):
 
 
 def _accumulate(function, batch, parallel):
-    """Sum the results of `function` over the microbatches of a batch.
+    """Sum the results of `function` over microbatches and replicas.
 
     The first and at most `parallel` of the others run at a time.
     """
@@ -279,27 +265,22 @@ def _accumulate(function, batch, parallel):
     def add(index, total):
         return index + 1, tf.nest.map_structure(tf.add, total, compute(index))
 
-    if _is_one(batch):
-        return compute(0)
-    count = tf.shape(batch["first_row"])[0]
-    _, total = tf.while_loop(
-        lambda index, _: index < count,
-        add,
-        (1, compute(0)),
-        parallel_iterations=parallel,
-    )
-    return total
+    total = compute(0)
+    if not _is_one(batch):
+        count = tf.shape(batch["first_row"])[0]
+        _, total = tf.while_loop(
+            lambda index, _: index < count,
+            add,
+            (1, total),
+            parallel_iterations=parallel,
+        )
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, total)
 
 
 def _is_one(batch):
     """Return whether the graph is of batches of one microbatch."""
     return batch["first_row"].shape[0] == 1
-
-
-def _all_reduce(values):
-    """Return the sum over replicas of each tensor in a structure."""
-    replica = tf.distribute.get_replica_context()
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 def num_chunks(

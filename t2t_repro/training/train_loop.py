@@ -44,14 +44,8 @@ def train(
     """Train to options.train_steps, from the latest checkpoint if there is one.
 
     `output_dir` gets checkpoints/ and, by the chief, TensorBoard events. The
-    default strategy is one device. The chief calls the callbacks.
-
-    Returns:
-        The exit code: 0, or 129, 130 or 143 after any worker received SIGHUP,
-        Ctrl-C or SIGTERM.
-
-    Raises:
-        UserError: a loss, a gradient or a weight is not finite.
+    default strategy is one device. The chief calls the callbacks. The result
+    and the errors are those of job.train().
     """
     strategy = strategy or tf.distribute.get_strategy()
     session = train_session.build(task, output_dir, options, strategy)
@@ -90,7 +84,7 @@ def _nothing_to_do(session):
     if step >= options.train_steps:
         return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
-    metric = session.stopping_metric
+    metric = options.stopping_metric(session.task.suite)
     # An earlier session may have stopped early. The chief wrote its file, which
     # others may see as it was before.
     history = History(session.output_dir, step)
@@ -298,7 +292,7 @@ class _Loop:
         if results is not None:
             self.callbacks.call("on_validation_end", step, results)
             patience = self.options.early_stopping_evals
-            metric = self.session.stopping_metric
+            metric = self.options.stopping_metric(self.session.task.suite)
             stops = self.history.stopped_improving(patience, metric)
             if stops:
                 self.log.write(

@@ -218,7 +218,7 @@ def test_hparams_choose_the_sides(tiny_hparams, pairs, sides):
     assert tuple(built.methods) == (
         corpus.SIDES if sides == "both" else (sides,)
     )
-    plan = subword_sampling.training_plan(hparams, pair, 1, pairs)
+    plan, _ = subword_sampling.training_plan(hparams, pair, 1, pairs)
     assert [*built.methods] == [
         side
         for side in corpus.SIDES

@@ -181,7 +181,7 @@ def test_strings_in_tensor_content_are_those_that_tensorflow_reads(
     lengths, values
 ):
     tensor = in_content(len(values), lengths + b"".join(values))
-    assert proto_predict.strings(tensor) == values
+    assert proto_predict.values(tensor) == values
     found = tf.io.parse_tensor(tensor.SerializeToString(), tf.string)
     assert found.numpy().tolist() == values
 

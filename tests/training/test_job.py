@@ -199,8 +199,8 @@ def test_run_without_its_run_json_has_the_given_options(run):
     save(run, 8)
     given = options.Options(train_steps=8)
     stored = {"options": {"train_steps": 9}}
-    assert job._options_of_steps(given, BASE, run, None) == given.given()
-    assert job._options_of_steps(given, BASE, run, stored) == stored["options"]
+    assert job._of_session(given, BASE, run, None) == {"options": given.given()}
+    assert job._of_session(given, BASE, run, stored) == stored
     # By default, base has more steps than 8.
     default = options.Options()
-    assert job._options_of_steps(default, BASE, run, stored) == {}
+    assert job._of_session(default, BASE, run, stored) == {"options": {}}
