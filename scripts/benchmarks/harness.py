@@ -262,13 +262,6 @@ def peak_megabytes():
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
-def num_tokens(corpus, batch):
-    """Return the tokens of both sides of a planned batch, without padding."""
-    return sum(
-        int(lengths[batch.pairs].sum()) for lengths in corpus.lengths.values()
-    )
-
-
 def random_inputs(settings):
     """Return random sentences [B, L] int32 that end with EOS."""
     shape = settings["batch"], settings["length"]

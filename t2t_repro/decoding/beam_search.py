@@ -79,21 +79,9 @@ def beam_search(
     return BeamSearch(model, sentences, rule, max_length, hparams).run()
 
 
-def huggingface(
-    model: decode_loop.SearchModel,
-    sentences: rules.Sentences,
-    rule: rules.Rule,
-    max_length: tf.Tensor | int,
-    hparams: DecodeHParams,
-    early_stopping: bool = False,
-) -> decode_loop.Hypotheses:
-    """Find the outputs of Hugging Face's generate().
-
-    The arguments are those of beam_search(), and `early_stopping`: whether the
-    search of a sentence ends with the W-th finished output.
-    """
-    search = _EarlyStopping if early_stopping else _HuggingFace
-    return search(model, sentences, rule, max_length, hparams).run()
+def huggingface(*arguments: Any) -> decode_loop.Hypotheses:
+    """Find the outputs of Hugging Face's generate(); see beam_search()."""
+    return _HuggingFace(*arguments).run()
 
 
 def huggingface_early_stopping(*arguments: Any) -> decode_loop.Hypotheses:

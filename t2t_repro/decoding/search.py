@@ -56,8 +56,11 @@ def search(
         given = rules.Given()
     require_attention(models, rule)
     require_side(rule, bool(given.side))
-    if rule.leads_outputs:
-        inputs, given = _moved_language(inputs, given)
+    if rule.leads_outputs:  # the target language is moved to the prefixes
+        inputs, prefixes = rules.split_language(inputs)
+        if given.prefixes is not None:
+            prefixes = tf.concat([prefixes, given.prefixes], 1)
+        given = given._replace(prefixes=prefixes)
     if constants is None:
         constants = decoding_constants(models)
     extra_length = decode_hparams.extra_length
@@ -77,14 +80,6 @@ def search(
         max_length,
         decode_hparams,
     )
-
-
-def _moved_language(inputs, given):
-    """Move the target languages of inputs to the beginning of the prefixes."""
-    inputs, prefixes = rules.split_language(inputs)
-    if given.prefixes is not None:
-        prefixes = tf.concat([prefixes, given.prefixes], 1)
-    return inputs, given._replace(prefixes=prefixes)
 
 
 def _named(decode_hparams):

@@ -1,21 +1,9 @@
 """The interface of metrics, and suites of them.
 
-A metric counts something in each sentence and computes its value from the sums:
-
-    @metrics.register("word_accuracy")
-    class WordAccuracy(Metric):
-        \"\"\"% of words at the right position.\"\"\"
-
-        def statistics(self, hypotheses, references, sources=None):
-            pairs = zip(hypotheses, references[0], strict=True)
-            return [count(line.split(), ref.split()) for line, ref in pairs]
-
-        def aggregate(self, totals):
-            correct, words = totals
-            return 100 * correct / max(words, 1)
-
-Intervals, paired tests and scores by length are computed from the statistics of
-the sentences. Tables show the first line of the docstring.
+A metric counts something in each sentence and computes its value from the sums,
+as in the example of docs/problems.md. Intervals, paired tests and scores by
+length are computed from the statistics of the sentences. Tables show the first
+line of the docstring.
 """
 
 import abc

@@ -36,7 +36,7 @@ def build(
         source_vocab_size: V of the inputs; None: the same vocabulary.
 
     Raises:
-        UserError: the model violates a rule of models/seq2seq.py.
+        UserError: the model violates a rule of docs/models.md.
     """
     check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)

@@ -444,10 +444,9 @@ class RecurrentMoe(_BalancedModel, Recurrent):
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
         # The mixture reads the layer below the top one.
-        below_is_bidirectional = (
+        directions = 1 + (
             h.num_bidirectional_layers == h.num_encoder_layers - 1
         )
-        directions = 2 if below_is_bidirectional else 1
         # Products of a unit of width.
         unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
         widths = h.hidden_size * (directions * source_length + target_length)
@@ -502,21 +501,9 @@ class TransformerMoe(_BalancedModel, Transformer):
 
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
-        plain = 2 * h.hidden_size * h.filter_size
         # Gates and noise; k experts. Empty rows of blocks do not count.
-        mixture = 2 * h.hidden_size * h.num_experts
-        mixture += (
-            h.experts_per_token * 2 * h.hidden_size * h.expert_filter_size
-        )
-        tokens = sum(
-            length
-            for layers, length in (
-                (h.encoder_layers, source_length),
-                (h.decoder_layers, target_length),
-            )
-            for i in range(layers)
-            if h.is_mixture(i)
-        )
-        return super().flops(source_length, target_length) + 2.0 * tokens * (
-            mixture - plain
-        )
+        unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
+        more = h.hidden_size * (unit - 2 * h.filter_size)  # than without
+        tokens = h.encoder_layers // h.mixture_period * source_length
+        tokens += h.decoder_layers // h.mixture_period * target_length
+        return super().flops(source_length, target_length) + 2.0 * tokens * more

@@ -1,27 +1,6 @@
 """Interface of models to training, search, export and reports.
 
-Methods that every model implements:
-
-    hidden_states(batch, rng)            states for the loss, [B, T, E]
-    output_layer                         weight [V, E], bias [V] or None
-    start_decoding(inputs, …)            the state before the first step
-    decode_step(ids, step, state)        logits of the next subword
-    flops(source_length, target_length)  of one pair, forward
-
-Optional features, declared by class attributes or by overriding methods:
-packed rows (`packed_rows`), recomputation (`recomputation`), attention weights
-(`attention_kinds`), CTranslate2's format (`ctranslate2_spec`), auxiliary
-losses, and a bound on the length of outputs.
-
-Rules that hold for every model:
-
-- A sentence's result is independent of the other sentences of its batch and of
-  padding.
-- Random numbers come from layers/randomness.py alone, as a function of the
-  row. build() refuses Keras's own seed generators.
-- Each layer with weights or dropout has a unique name: paths name weights in
-  checkpoints and streams of random numbers. build() refuses paths that are used
-  twice or numbered by Keras.
+docs/models.md has the rules that hold for every model.
 """
 
 from collections.abc import Mapping

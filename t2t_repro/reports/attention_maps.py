@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib import colors, figure
 
+from t2t_repro.decoding.translation import AttentionTrace
 from t2t_repro.io import files
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import curves
@@ -154,16 +155,21 @@ def back_reference(encoder: Attention) -> HeadChoice | None:
 def structure(encoder: Attention) -> list[HeadChoice]:
     """Select the two sharpest heads of different patterns, as in Figure 5."""
     others = _word_pairs(encoder) & (_distances(encoder) > 0)
-    sharpness = _sharpness(encoder.weights * others, words(encoder.queries))
+    selected = words(encoder.queries)
+    if not selected.any():
+        return []
+    # The selected queries' mean greatest weight, [layers, H].
+    sharpness = (encoder.weights * others).max(-1)[..., selected].mean(-1)
     order = sharpness.ravel().argsort()[::-1]
     heads = [np.unravel_index(i, sharpness.shape) for i in order]
     heads = [head for head in heads if sharpness[head] > 0]
     first = heads[:1]
-    second = [
-        head
-        for head in heads[1:]
-        if _overlap(encoder.weights[head], encoder.weights[first[0]]) < MAJORITY
-    ]
+
+    def overlap(head):  # the mean weight on the same keys as the first
+        both = encoder.weights[head], encoder.weights[first[0]]
+        return np.minimum(*both).sum(1).mean()
+
+    second = [head for head in heads[1:] if overlap(head) < MAJORITY]
     return [
         HeadChoice(
             "Structure of the sentence",
@@ -210,18 +216,6 @@ def _distances(attention):
 def _word_pairs(attention):
     """Return [queries, keys] bool, True where both pieces are of words."""
     return words(attention.queries)[:, None] & words(attention.keys)
-
-
-def _sharpness(weights, selected):
-    """Return the selected queries' mean greatest weight, [layers, H]."""
-    if not selected.any():
-        return np.zeros(weights.shape[:2])
-    return weights.max(-1)[..., selected].mean(-1)
-
-
-def _overlap(weights, others):
-    """Return the weight of two heads on the same keys, a mean over queries."""
-    return np.minimum(weights, others).sum(1).mean()
 
 
 # Plots: small for all heads, large for selected heads.
@@ -279,21 +273,12 @@ class SentencePlots(NamedTuple):
     layers: dict[str, list[LayerPlot]]  # title of the attention -> its layers
 
 
-def plot_sentence(
-    inputs: str,
-    outputs: str,
-    source: list[str],
-    target: list[str],
-    weights: AttentionWeights,
-) -> SentencePlots:
-    """Plot the attention of a sentence and its translation.
-
-    `source` and `target` are their pieces; weights are NumPy arrays without B.
-    """
-    kinds = attentions(source, target, weights)
+def plot_sentence(trace: AttentionTrace) -> SentencePlots:
+    """Plot the attention of a sentence and its translation."""
+    kinds = attentions(trace.source, trace.target, trace.weights)
     return SentencePlots(
-        inputs,
-        outputs,
+        trace.inputs,
+        trace.outputs,
         list(_figures(kinds.get("encoder"), kinds["cross"])),
         {kind.title: plot_layers(kind) for kind in kinds.values()},
     )

@@ -1,5 +1,6 @@
 """Training curves, read from TensorBoard events and plotted; templates."""
 
+import contextlib
 import html
 import io
 import math
@@ -74,20 +75,14 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
 
 
 def _scalars(path, prefix):
-    for event in _events(path):
-        for value in event.summary.value:
-            if value.tensor.dtype == tf.float32.as_datatype_enum:
-                number = float(tf.make_ndarray(value.tensor))
-                yield prefix + value.tag, event.step, number
-
-
-def _events(path):
-    """Yield the events of a file, up to a record that was cut off."""
-    try:
+    """Yield the scalars of a file, up to a record that was cut off."""
+    with contextlib.suppress(tf.errors.DataLossError):
         for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20):
-            yield tf.compat.v1.Event.FromString(record.numpy())
-    except tf.errors.DataLossError:
-        return
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                if value.tensor.dtype == tf.float32.as_datatype_enum:
+                    number = float(tf.make_ndarray(value.tensor))
+                    yield prefix + value.tag, event.step, number
 
 
 def steps_done(curves: dict[str, Curve]) -> int:

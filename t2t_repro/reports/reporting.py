@@ -247,7 +247,7 @@ def _attention(run, data, options):
         # Of a softmax over one key, where a translation has one piece.
         warnings.filterwarnings("ignore", "You are using a softmax over axis")
         plots = [
-            attention_maps.plot_sentence(*trace)
+            attention_maps.plot_sentence(trace)
             for trace in map(translator.attention, shown)
             if trace.target  # which weights that are no numbers leave empty
         ]

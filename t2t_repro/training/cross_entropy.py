@@ -33,15 +33,13 @@ class _OutputLayer(NamedTuple):
     bias: tf.Tensor | None  # [V] float32
     weight_total: tf.Tensor  # [E] float32, sum over V
     bias_total: tf.Tensor | float  # [] float32, sum over V
-    low: float  # probability of each subword other than the target
 
 
-def _output_layer(dtype, label_smoothing, weight, bias=None):
+def _output_layer(dtype, weight, bias=None):
     """Prepare weight [V, E] and bias [V] of a layer, which may have none."""
     bias_total = 0.0 if bias is None else tf.reduce_sum(bias)
-    totals = tf.reduce_sum(weight, 0), bias_total
-    low = label_smoothing / (weight.shape[0] - 1)
-    return _OutputLayer(tf.cast(weight, dtype), bias, *totals, low)
+    weight_total = tf.reduce_sum(weight, 0)
+    return _OutputLayer(tf.cast(weight, dtype), bias, weight_total, bias_total)
 
 
 def smoothed_cross_entropy(
@@ -99,11 +97,13 @@ def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
 
     @tf.custom_gradient
     def at_once(x, *weights):
-        layer = _output_layer(x.dtype, label_smoothing, *weights)
+        layer = _output_layer(x.dtype, *weights)
         losses, grad_logits = forward(x, layer, labels)
 
         def backward(upstream, *_):
-            grad_x, grad_weights = _backward(grad_logits, x, layer, upstream)
+            grad_x, grad_weights = _backward(
+                grad_logits, x, layer, upstream, label_smoothing
+            )
             return (grad_x, *grad_weights)
 
         return losses, backward
@@ -111,7 +111,7 @@ def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
     @tf.custom_gradient
     def in_chunks(x, *weights):
         zeros = tuple(map(tf.zeros_like, weights))
-        layer = _output_layer(x.dtype, label_smoothing, *weights)
+        layer = _output_layer(x.dtype, *weights)
 
         def forward_chunk(chunk):
             return forward(chunk[0], layer, chunk[1])[0]
@@ -120,7 +120,7 @@ def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
             x, labels, upstream = (array[index] for array in arrays)
             _, grad_logits = forward(x, layer, labels)
             chunk_grad_x, chunk_grads = _backward(
-                grad_logits, x, layer, upstream
+                grad_logits, x, layer, upstream, label_smoothing
             )
             totals = tuple(map(tf.add, grad_weights, chunk_grads))
             return index + 1, grad_x.write(index, chunk_grad_x), totals
@@ -180,7 +180,7 @@ def _forward(x, layer, labels, label_smoothing, xla):
         (smoothed, nll, is_correct), [N] float32 each; the gradient with
         respect to the logits without its term "- low", [N, V] in x's dtype.
     """
-    low = layer.low
+    low = _off_target_probability(label_smoothing, layer.weight.shape[0])
     logits = tf.matmul(x, layer.weight, transpose_b=True)
     logits = tf.cast(logits, tf.float32)
     if layer.bias is not None:
@@ -234,13 +234,14 @@ def _target_terms_in_xla(logits, best, labels, surplus, dtype):
     return target_logits, log_sum - target_logits, grad_logits
 
 
-def _backward(grad_logits, x, layer, upstream):
+def _backward(grad_logits, x, layer, upstream, label_smoothing):
     """Return the gradients with respect to x and to the weights.
 
     `upstream` [N], one number a token, multiplies arrays of [N, E], not of
     [N, V]. `grad_logits` are those of _forward().
     """
-    low, upstream = layer.low, upstream[:, None]
+    low = _off_target_probability(label_smoothing, layer.weight.shape[0])
+    upstream = upstream[:, None]
     grad_x = tf.cast(tf.matmul(grad_logits, layer.weight), tf.float32)
     grad_x = (grad_x - low * layer.weight_total) * upstream
     x_upstream = tf.cast(x, tf.float32) * upstream
@@ -259,10 +260,15 @@ def _backward(grad_logits, x, layer, upstream):
     return tf.cast(grad_x, x.dtype), grad_weights
 
 
+def _off_target_probability(label_smoothing, vocab_size):
+    """Return the probability of each subword other than the target."""
+    return label_smoothing / (vocab_size - 1)
+
+
 def smoothing_constant(label_smoothing: float, vocab_size: int) -> float:
     """Return the smoothed loss of a perfect prediction, as T2T subtracts it."""
     if not label_smoothing:
         return 0.0
-    low = label_smoothing / (vocab_size - 1)
+    low = _off_target_probability(label_smoothing, vocab_size)
     confidence = 1 - label_smoothing
     return -confidence * math.log(confidence) - label_smoothing * math.log(low)

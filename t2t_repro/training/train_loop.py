@@ -84,7 +84,7 @@ def _nothing_to_do(session):
     if step >= options.train_steps:
         return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
-    metric = options.stopping_metric(session.task.suite)
+    metric = session.stopping_metric
     # An earlier session may have stopped early. The chief wrote its file, which
     # others may see as it was before.
     history = History(session.output_dir, step)
@@ -292,7 +292,7 @@ class _Loop:
         if results is not None:
             self.callbacks.call("on_validation_end", step, results)
             patience = self.options.early_stopping_evals
-            metric = self.options.stopping_metric(self.session.task.suite)
+            metric = self.session.stopping_metric
             stops = self.history.stopped_improving(patience, metric)
             if stops:
                 self.log.write(

@@ -132,6 +132,11 @@ class Session:
         return validations * tokens / batch_plan.target_tokens(plan)
 
     @property
+    def stopping_metric(self) -> str:
+        """The early-stopping metric."""
+        return self.options.stopping_metric(self.task.suite)
+
+    @property
     def microbatches(self) -> batches.Microbatches:
         """The microbatches of a replica."""
         return batches.Microbatches(

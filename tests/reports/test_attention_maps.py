@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from t2t_repro.decoding.translation import AttentionTrace
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import attention_maps
 
@@ -163,7 +164,7 @@ def sentence():
     def weights(queries, keys):
         return random.dirichlet(np.ones(keys), (2, 2, queries))
 
-    return attention_maps.plot_sentence(
+    trace = AttentionTrace(
         "two birds sing",
         "zwei Vögel",
         ["▁two", "▁birds", "▁sing", "</s>"],
@@ -172,6 +173,7 @@ def sentence():
             encoder=weights(4, 4), decoder=weights(3, 3), cross=weights(3, 4)
         ),
     )
+    return attention_maps.plot_sentence(trace)
 
 
 def test_sentence_has_every_layer_and_the_papers_figures(sentence):
