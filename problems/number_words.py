@@ -5,25 +5,27 @@ before the tens and writes one word, French counts by twenties. A small model
 learns this in minutes.
 """
 
-import concurrent.futures
 import functools
+import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from t2t_repro import errors
+from t2t_repro.data import engines
 from t2t_repro.io import files, progress
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
+from t2t_repro.runtime import cpu
 from t2t_repro.text.parallel_files import Pair
 
 LARGEST = 999_999
 SPLIT_SIZES = {"train": 200_000, "validation": 500, "test": 1_000}  # numbers
 ORDINALS = range(10_000)  # numbers that also occur as ordinals
 YEARS = range(1000, 2100)  # numbers that also occur as years
-_CHUNK = 2_000  # numbers spelled by one task of the pool
+_CHUNK = 2_000  # numbers spelled by one call of a process
 
 
 def spell(number: int, form: str, language: str) -> str:
@@ -60,23 +62,26 @@ def numbers(split: str) -> list[int]:
     return parts[split].tolist()
 
 
-def _spell_all(language: str, number: int) -> list[str]:
-    return [spell(number, form, language) for form in forms(number)]
+def _spell_all(language: str, values: Sequence[int]) -> list[list[str]]:
+    return [[spell(n, form, language) for form in forms(n)] for n in values]
 
 
 def write_words(path: pathlib.Path, split: str, language: str) -> None:
     """Write every form of every number of a split, one a line."""
     values = numbers(split)
     path.parent.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(values), _CHUNK)
     # Spelling takes about 0.1 ms a word of Python code: one process a core.
-    with concurrent.futures.ProcessPoolExecutor() as pool:
-        spell_all = functools.partial(_spell_all, language)
-        spelled = pool.map(spell_all, values, chunksize=_CHUNK)
-        with files.atomic_text_file(path) as file:
-            for words in progress.bar(
-                spelled, f"spell {path.name}", len(values)
-            ):
-                file.writelines(f"{word}\n" for word in words)
+    count = min(cpu.usable_cores(), len(starts))
+    results = engines.in_order(
+        engines.for_python(engines.ThreadEngine(count)),
+        functools.partial(_spell_all, language),
+        ((None, values[i : i + _CHUNK]) for i in starts),
+    )
+    spelled = itertools.chain.from_iterable(chunk for _, chunk in results)
+    with files.atomic_text_file(path) as file:
+        for words in progress.bar(spelled, f"spell {path.name}", len(values)):
+            file.writelines(f"{word}\n" for word in words)
 
 
 class NumberWords(Problem):

@@ -30,7 +30,7 @@ def test_spell_writes_number_in_words(number, form, language, words):
 def test_number_words_are_written_once_and_aligned(monkeypatch, tmp_path):
     sizes = {"train": 30, "validation": 4, "test": 6}
     monkeypatch.setattr(number_words, "SPLIT_SIZES", sizes)
-    monkeypatch.setattr(number_words, "_CHUNK", 7)
+    monkeypatch.setattr(number_words, "_CHUNK", 20)
     monkeypatch.setattr(number_words, "LARGEST", 9_999)
     name = "number_words_enfr"
     built = build_problem(name)
