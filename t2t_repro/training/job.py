@@ -154,11 +154,16 @@ def _open_folder(output_dir, options):
         )
     checkpoint_files.open_folder(folder)
     left = checkpoint_files.saved(folder)
-    if url and left and not (folder / run_json.RUN).exists():
+    if left and not (folder / run_json.RUN).exists():
         raise errors.UserError(
             f"There is no run at {url} any more, and its copy {folder} has "
             f"{left[-1].name}, which was not uploaded. Move the copy to "
             "another place, or remove it to train from the start."
+            if url
+            else f"{folder} has {left[-1].name}, but no {run_json.RUN}, which "
+            "tells the settings that it was trained with. Restore the file "
+            "from a copy. To train from these weights with any settings, name "
+            f"another --output_dir and --warm_start_from={left[-1]}."
         )
     if not left and options.warm_start_from is None:
         _note_lost_start(folder / run_json.RUN)

@@ -195,6 +195,13 @@ def test_run_that_was_removed_from_the_store_is_not_continued(run, memory):
         job._open_folder("memory://bucket/run", options.Options())
 
 
+def test_checkpoints_without_run_json_are_not_continued(tmp_path):
+    save(tmp_path, 8)
+    message = "ckpt-8, but no run.json.*--warm_start_from=.*ckpt-8"
+    with pytest.raises(errors.UserError, match=message):
+        job._open_folder(tmp_path, options.Options())
+
+
 def test_run_without_its_run_json_has_the_given_options(run):
     save(run, 8)
     given = options.Options(train_steps=8)
