@@ -78,7 +78,7 @@ def write_words(path: pathlib.Path, split: str, language: str) -> None:
         functools.partial(_spell_all, language),
         ((None, values[i : i + _CHUNK]) for i in starts),
     )
-    spelled = itertools.chain.from_iterable(chunk for _, chunk in results)
+    spelled = itertools.chain.from_iterable(chunk or () for _, chunk in results)
     with files.atomic_text_file(path) as file:
         for words in progress.bar(spelled, f"spell {path.name}", len(values)):
             file.writelines(f"{word}\n" for word in words)

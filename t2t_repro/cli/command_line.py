@@ -68,6 +68,7 @@ def run(
     """
     module = sys.modules[main.__module__]
     closed = progress.open_closed_streams()
+    interrupts = _note_interrupts()
     printable = progress.Printable(sys.stderr)
     sys.stderr = progress.Screen(printable)  # type: ignore
 
@@ -88,7 +89,7 @@ def run(
             sys.stdout.flush()
             return code
         except (Exception, KeyboardInterrupt) as error:
-            code = _report(error, closed)
+            code = _report(error, closed, interrupts)
             if code is None:
                 raise
             return code
@@ -99,10 +100,26 @@ def run(
     app.run(start, flags_parser=parse)
 
 
-def _report(error, closed):
+def _note_interrupts():
+    """Return a list to which each Ctrl-C adds its signal, if it ends main()."""
+    noted = []
+
+    def interrupt(number, frame):
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    # It is ignored in the background of a shell, which stays.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    return noted
+
+
+def _report(error, closed, interrupts):
     """Explain an error, and return the exit status; None: it is a bug.
 
-    `closed` are names of the standard streams that the caller has closed.
+    `closed` are names of the standard streams that the caller has closed, and
+    `interrupts` those of _note_interrupts(): an import of an extension, or a
+    conversion of a graph, that is interrupted raises an error of its own.
     """
     try:
         sys.stdout.flush()
@@ -111,10 +128,7 @@ def _report(error, closed):
     if isinstance(error, BrokenPipeError) and error.filename is None:
         # The reader of standard output has ended, as `| head` does.
         return 128 + signal.SIGPIPE
-    # The import of an extension that is interrupted is an ImportError.
-    if isinstance(error, KeyboardInterrupt) or isinstance(
-        error.__cause__, KeyboardInterrupt
-    ):
+    if interrupts or isinstance(error, KeyboardInterrupt):
         print("Interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
     if isinstance(error, errors.UserError):

@@ -11,9 +11,13 @@ not. So there are two: the cache of the first has room for half of the longest
 possible output.
 """
 
+import atexit
 import bisect
 import functools
+import os
 import re
+import signal
+import sys
 import threading
 import time
 import warnings
@@ -33,6 +37,7 @@ _LENGTHS = (0, *(16 << i for i in range(21)))
 # takes 4 to 7 s of CPU time, and saves a quarter of `base` with AVX-512, 60% of
 # it with AVX2, and more of smaller models (scripts/benchmarks/bench_decode.py).
 _SECONDS_BEFORE = 15.0
+_SILENT_SECONDS = 1.0  # of waiting at the end of the process
 # The kernels of the decoder have a copy in the form for single sentences: 0.6
 # GB of `big` (213 million weights).
 _MAX_WEIGHTS_TO_COMPILE_LATER = 300_000_000
@@ -41,6 +46,7 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 # of side inputs, which are () in a compiled search.
 _REFUSALS = tf.errors.OpError, TypeError, ValueError
 _REFUSED = re.compile(r"on XLA_\w+: (\w+) .*?{{node (.*?)}}")
+_FAILED = re.compile(r"(.+)\n\s*\[\[{{node (.*?)}}")  # with these shapes
 
 
 def padded_count(sentences: tf.Tensor) -> tf.Tensor:
@@ -94,7 +100,23 @@ def what_is_refused(error: Exception) -> str:
     """
     if found := _REFUSED.search(str(error)):
         return f"the operation {found[1]} ({found[2]})"
+    if found := _FAILED.search(str(error)):
+        return f"the operation {found[2]}: {found[1]}"
     return str(error).partition("\n")[0]
+
+
+def _wait_for(compilation):
+    """Wait for a thread; the compiler aborts a process that ends meanwhile."""
+    try:
+        compilation.join(_SILENT_SECONDS)
+        if compilation.is_alive():
+            print(
+                "Waiting for the compilation of a search; Ctrl-C ends it.",
+                file=sys.stderr,
+            )
+        compilation.join()
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGINT)
 
 
 class Search:
@@ -170,8 +192,11 @@ class Search:
         before = self._seconds[bucket]
         self._seconds[bucket] = before + time.perf_counter() - start
         if before < _SECONDS_BEFORE <= self._seconds[bucket]:
-            # No daemon: the compiler aborts a process that ends meanwhile.
-            threading.Thread(target=self._compile, args=(ids, bucket)).start()
+            thread = threading.Thread(
+                target=self._compile, args=(ids, bucket), daemon=True
+            )
+            thread.start()
+            atexit.register(_wait_for, thread)
         return found
 
     def _compile(self, ids, bucket):
@@ -195,9 +220,10 @@ class Search:
             compiled and self._may_compile_later
         )
         if one_sentence not in self._constants:
-            self._constants[one_sentence] = search.decoding_constants(
-                self._models, one_sentence
-            )
+            with tf.init_scope():  # they outlast a tf.function of the caller
+                self._constants[one_sentence] = search.decoding_constants(
+                    self._models, one_sentence
+                )
         constants = self._constants[one_sentence]
         function = self._function(compiled, one_sentence)
         if compiled and self._rule.needs_side:  # XLA knows no strings

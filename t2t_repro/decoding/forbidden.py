@@ -196,9 +196,11 @@ class ForbidWords(rules.Rule):
     def start(self, sentences: rules.Sentences, num_hypotheses: int) -> Any:
         """Return the state of no subwords."""
         phrases = sentences.side.phrases  # type: ignore[union-attr]
+        # XLA folds no axis of length 0, as without any word. PAD has no text.
+        padded = tf.pad(phrases, [(0, 0), (0, 0), (0, 1)], constant_values=PAD)
         words = tf.foldl(
             lambda hashes, subwords: _read(hashes, subwords, self._spelled),
-            tf.transpose(phrases, (2, 0, 1)),
+            tf.transpose(padded, (2, 0, 1)),
             tf.zeros(tf.shape(phrases)[:2], tf.int64),
         )
         words = tf.repeat(words[:, None], num_hypotheses, 1)

@@ -196,6 +196,7 @@ def test_run_that_was_removed_from_the_store_is_not_continued(run, memory):
 
 
 def test_checkpoints_without_run_json_are_not_continued(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
     save(tmp_path, 8)
     message = "ckpt-8, but no run.json.*--warm_start_from=.*ckpt-8"
     with pytest.raises(errors.UserError, match=message):
