@@ -68,6 +68,11 @@ def test_operation_that_xla_does_not_know_is_named():
         call(tf.constant(INPUTS), ())
     named = compiled.what_is_refused(failure.value)
     assert named == "the operation AsString (rule._Spelling/AsString)"
+    fold = graph.function(lambda ids: tf.foldl(tf.add, ids), jit_compile=True)
+    with pytest.raises(tf.errors.OpError) as failure:  # of an axis of length 0
+        fold(tf.zeros((0, 1)))
+    named = compiled.what_is_refused(failure.value)
+    assert named.startswith("the operation foldl/") and ": " in named
 
 
 def test_search_that_xla_refuses_runs_uncompiled(monkeypatch):

@@ -232,6 +232,17 @@ def test_translations_have_no_word_of_their_side_input(translator_of):
     assert not has_phrase(found[2].casefold(), words[:1], True)
 
 
+def test_start_is_compiled_where_no_sentence_has_a_word():
+    rule = forbidden.forbid(Spelled(" a", "b", " ab"))
+
+    @tf.function(jit_compile=True)
+    def start(phrases):
+        side = rules.SideInput((), phrases)
+        return rule.start(rules.sentences([LIMIT], side=side), 1)
+
+    assert not start(tf.zeros((1, 1, 0), tf.int32)).forbidden.numpy().any()
+
+
 @pytest.mark.parametrize("text", ["a b", "x.", "a\tb-c", "\u4e2d"])
 def test_side_inputs_that_are_no_words_are_refused(translator_of, text):
     translator = translator_of(rules="forbid")
