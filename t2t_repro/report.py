@@ -33,6 +33,10 @@ class Options:
     pictures: bool = flag(
         False, "Also write every attention map to a file of its own."
     )
+    report_dir: str = flag(
+        "",
+        "Folder of the report, by default OUTPUT_DIR/report of the first run.",
+    )
     devices: int = flag(
         1, "Number of GPUs, or CPUs, that each run trained on.", at_least=1
     )
@@ -69,6 +73,7 @@ def main(runs: list["Run"]) -> None:
             num_sentences=options.num_sentences,
             pictures=options.pictures,
             flops_per_second=options.flops_per_second,
+            report_dir=options.report_dir,
         ),
     )
     print(f"Wrote {report.page}.")

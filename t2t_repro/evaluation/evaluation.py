@@ -203,6 +203,12 @@ def evaluate_checkpoints(
                 "signatures": result.details["signatures"],
             }
             stored.add(checkpoint_files.step_of(path), sha256, found)
+    if not stored.entries:
+        raise errors.UserError(
+            f"The training has removed all {len(paths)} checkpoints meanwhile. "
+            "Run the command again, or train with more of them "
+            "(--keep_checkpoint_max)."
+        )
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
     return stored
 

@@ -42,6 +42,7 @@ class ReportOptions:
     pictures: bool = False  # whether to write each plot to a file, too
     # Sustained rate of all devices of a run together.
     flops_per_second: float | None = None
+    report_dir: str | pathlib.Path = ""  # "": RUN/report, of the first run
 
 
 class Report(NamedTuple):
@@ -57,7 +58,7 @@ _NUM_PARTS = 3  # of a run: curves, samples, attention
 def write(
     opened: Sequence[Run], options: ReportOptions = ReportOptions()
 ) -> Report:
-    """Write a page of runs side by side to the folder of the first.
+    """Write a page of runs side by side.
 
     Raises:
         UserError: a run is given twice, or a sentence cannot be translated.
@@ -68,7 +69,7 @@ def write(
             "--output_dir names a run twice; got "
             f"{', '.join(map(str, folders))}. Give each run once."
         )
-    folder = folders[0] / "report"
+    folder = storage.local_path(options.report_dir or folders[0] / "report")
     files.require_writable(folder)
     with progress.bar(
         total=len(opened) * _NUM_PARTS + 1, desc="report", unit="part"

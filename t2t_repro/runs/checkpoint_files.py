@@ -68,10 +68,11 @@ def require(name: pathlib.Path | str) -> pathlib.Path:
         # A user may name the run, or the folder of its checkpoints.
         folders = path / CHECKPOINTS, path, path.parent
         found = next(filter(None, map(list_checkpoints, folders)), [])
-        example = found[-1] if found else "…/ckpt-1500"
+        example = storage.name_of(found[-1]) if found else "…/ckpt-1500"
         raise errors.UserError(
             f"There is no checkpoint {name}. Name one as {example}, without an "
-            "ending."
+            "ending. If you named none, the run's training has removed it: run "
+            "the command again."
         )
     return path
 

@@ -543,13 +543,6 @@ def average(
         UserError: one of `paths` is missing or of another model; names it. Or
             another process writes to the folder.
     """
-    missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
-    if missing:
-        raise errors.UserError(
-            f"No checkpoint {', '.join(map(str, missing))}: "
-            f"{len(paths) - len(missing)} of {len(paths)} exist. Name only "
-            "checkpoints that exist."
-        )
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
     average_path = folder / f"ckpt-{max(map(checkpoint_files.step_of, paths))}"

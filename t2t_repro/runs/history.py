@@ -32,7 +32,9 @@ class History:
         self._path = output_dir / VALIDATION
         stored = []
         if self._path.exists():
-            stored = files.read_json(self._path, _SHAPE)
+            remedy = "Restore it from a copy. Checkpoints need it only to rank "
+            remedy += "them: without the file, their training continues, too."
+            stored = files.read_json(self._path, _SHAPE, remedy)
         self.entries: list[dict] = [e for e in stored if e["step"] <= last_step]
 
     @property

@@ -151,9 +151,9 @@ def test_report_is_one_page_of_two_runs_with_pictures_beside_it(
         shutil.copy(path, other)
     ok(run("evaluate", f"--output_dir={folder}", "--split=test"))
     flags = "--pictures", "--devices=2", "--sustained_tflops=0.5"
-    runs = f"--output_dir={folder},{other}"
-    text = ok(run("report", runs, "--sentence=a b c d e f", *flags))
-    folder = folder / "report"
+    runs, folder = f"--output_dir={folder},{other}", tmp_path / "page"
+    flags = *flags, "--sentence=a b c d e f", f"--report_dir={folder}"
+    text = ok(run("report", runs, *flags))
     assert f"Wrote {folder / 'index.html'}." in text
     page = (folder / "index.html").read_text("utf-8")
     for part in (

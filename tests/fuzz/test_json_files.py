@@ -304,7 +304,7 @@ def test_edited_cluster_is_valid_or_explained(content):
 def test_checkpoint_without_a_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
         checkpoints.CheckpointReader(path)
-    with pytest.raises(errors.UserError, match="No checkpoint"):
+    with pytest.raises(errors.UserError, match="There is no checkpoint"):
         checkpoints.average([path], tmp_path)
 
 
