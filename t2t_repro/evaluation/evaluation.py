@@ -176,16 +176,17 @@ def evaluate_checkpoints(
             "sources. Give --sources, too, or a --split."
         )
     paths = run.saved_checkpoints()
+    missing = errors.UserError(
+        f"There is no checkpoint in {run.checkpoints_folder}, or none that its "
+        "training has kept meanwhile. Run the trainer first, or this again."
+    )
     hparams = decode_hparams or run.search
     side = _normalized_side(side, test_set, run.problem)
     settings = _settings_of_scores(run.problem, test_set, hparams, side)
     with files.locked(run.output_dir / history.SCORES_FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
         if not (paths or stored.entries):
-            raise errors.UserError(
-                f"There is no checkpoint in {run.checkpoints_folder}. Run the "
-                "trainer first."
-            )
+            raise missing
         devices.use_one_thread_per_operation()
         model = run.build_model()
         translator = BatchTranslator([model], run.vocabularies, hparams)
@@ -194,23 +195,22 @@ def evaluate_checkpoints(
                 continue
             translator.refresh_weights()
             outputs = _outputs(translator, test_set, suite, hparams, side)
-            result = _score_outputs(
-                outputs, None, test_set, suite, None, samples
-            )
-            found = {
-                "scores": {name: result.scores[name] for name in suite.names},
-                "plus_minus": result.details["plus_minus"],
-                "signatures": result.details["signatures"],
-            }
+            found = _entry(outputs, test_set, suite, samples)
             stored.add(checkpoint_files.step_of(path), sha256, found)
     if not stored.entries:
-        raise errors.UserError(
-            f"The training has removed all {len(paths)} checkpoints meanwhile. "
-            "Run the command again, or train with more of them "
-            "(--keep_checkpoint_max)."
-        )
+        raise missing
     storage.upload_results(run.output_dir / history.SCORES_FOLDER)
     return stored
+
+
+def _entry(outputs, test_set, suite, samples):
+    """Return the scores of _Outputs as CheckpointScores has them."""
+    result = _score_outputs(outputs, None, test_set, suite, None, samples)
+    return {
+        "scores": {name: result.scores[name] for name in suite.names},
+        "plus_minus": result.details["plus_minus"],
+        "signatures": result.details["signatures"],
+    }
 
 
 def _settings_of_scores(problem, test_set, hparams, side):
