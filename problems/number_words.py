@@ -18,7 +18,6 @@ from t2t_repro.io import files, progress
 from t2t_repro.problem import Path, Problem
 from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
-from t2t_repro.runtime import cpu
 from t2t_repro.text.parallel_files import Pair
 
 LARGEST = 999_999
@@ -70,13 +69,12 @@ def write_words(path: pathlib.Path, split: str, language: str) -> None:
     """Write every form of every number of a split, one a line."""
     values = numbers(split)
     path.parent.mkdir(parents=True, exist_ok=True)
-    starts = range(0, len(values), _CHUNK)
     # Spelling takes about 0.1 ms a word of Python code: one process a core.
-    count = min(cpu.usable_cores(), len(starts))
+    num_workers = 1 if len(values) <= _CHUNK else None
     results = engines.in_order(
-        engines.for_python(engines.ThreadEngine(count)),
+        engines.for_python(engines.threads(num_workers)),
         functools.partial(_spell_all, language),
-        ((None, values[i : i + _CHUNK]) for i in starts),
+        ((None, values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK)),
     )
     spelled = itertools.chain.from_iterable(chunk or () for _, chunk in results)
     with files.atomic_text_file(path) as file:

@@ -16,7 +16,6 @@ from t2t_repro import errors, registry
 from t2t_repro.data import engines, generate, manifest
 from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Path, Problem
-from t2t_repro.runtime import cpu
 from t2t_repro.text import parallel_files, vocabulary_pair
 
 # Of a manifest, what an archive has, too.
@@ -73,7 +72,7 @@ def prepare(
     """
     folder = data_folder(data_dir, problem)
     raw_dir = _unpacked(raw_dir, folder)
-    made_by = engines.create(engine, num_workers, _local_engine)
+    made_by = engines.create(engine, num_workers, engines.threads)
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
@@ -180,10 +179,6 @@ def archive(
             )
         parallel_files.pack(raw, path)
     print(f"Wrote {path}, {path.stat().st_size:,} bytes.")
-
-
-def _local_engine(num_workers):
-    return engines.ThreadEngine(num_workers or cpu.usable_cores())
 
 
 def _unpacked(raw_dir, folder):

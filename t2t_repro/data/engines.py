@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from tqdm import tqdm
 
 from t2t_repro import errors, registry
-from t2t_repro.runtime import tensorflow_import
+from t2t_repro.runtime import cpu, tensorflow_import
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
@@ -366,6 +366,11 @@ def create(
     with errors.needed("dask", f"--engine={name}"):
         import distributed  # noqa: F401 (its absence is reported here)
     return DaskEngine(address)
+
+
+def threads(num_workers: int | None = None) -> ThreadEngine:
+    """Return threads of this process, by default one for each core."""
+    return ThreadEngine(num_workers or cpu.usable_cores())
 
 
 def for_python(engine: Engine) -> Engine:
