@@ -247,6 +247,8 @@ class ServedModel(tf.Module):
         weights = self._call(
             score.attention_of_models, ids, target_ids, self._leads, by_head
         )
+        if self._leads:  # what the output begins with is no source
+            ids, lengths, weights = ids[:, 1:], lengths - 1, weights[..., 1:]
         return {
             "outputs": self._decode(target_ids),
             "truncated": truncated,

@@ -221,6 +221,14 @@ def test_export_has_the_outputs_of_the_decoder(family, model):
         [each.total for each in scored],
         rtol=1e-4,
     )
+    if family.leads:
+        trace, found = translator.attention(tagged[0]), served.attention(texts)
+        pieces = [piece.decode() for piece in found["source_pieces"][0].numpy()]
+        assert [*filter(None, pieces)] == trace.source
+        _, _, *size = trace.weights.cross.shape
+        found = found["weights"].numpy()[0, :, : size[0], : size[1]]
+        expected = trace.weights.cross.mean(1)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", families(*MULTILINGUAL), indirect=True)
