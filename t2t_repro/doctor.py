@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import textwrap
+import traceback
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -114,6 +115,10 @@ def _check_model(found, hparams, separate):
         except errors.UserError as error:
             result[name] = "breaks a rule"
             found.problems.append(f"In {name}: {error}")
+        except Exception as error:  # of the model's own code
+            result[name] = "failed"
+            traceback.print_exc()
+            found.problems.append(f"In {name} the model raised {error!r}.")
     found.advice.extend(building.notes_of(hparams.model))
 
 

@@ -64,9 +64,10 @@ def main() -> None:
         return
     name, hparams = common_flags.required("hparams_set"), common_flags.hparams()
     from t2t_repro.models import building
-    from t2t_repro.training import optimizer
+    from t2t_repro.training import losses, optimizer
 
     optimizer.check(hparams)
+    losses.build(hparams.loss)
     if options.yaml:
         print(common_flags.configuration(), end="")
         return

@@ -381,12 +381,13 @@ class Division:
             numbered = _counted(part, split, counts)
             parallel_files.write_pairs(folder, names, numbered)
         if not size or not counts["train"] or len(held) < 2 * size:
-            others = {0: ", or set held_out=1", 1: ""}
+            smaller = {0: "held_out=1"}.get(size, "a smaller held_out")
+            helps = size != 1 and len(digests) > 2
             raise errors.UserError(
                 f"{len(digests):,} different pairs with text on both sides are "
                 f"too few to hold out {size or 1:,} for validation and as many "
                 "for the test, which share no sentence with others. Add text"
-                f"{others.get(size, ', or set a smaller held_out')}."
+                f"{f', or set {smaller}' if helps else ''}."
             )
         for path in paths:
             path.unlink()

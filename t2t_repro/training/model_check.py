@@ -27,7 +27,7 @@ from t2t_repro.layers import randomness
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models import building, seq2seq
 from t2t_repro.models.seq2seq import Seq2Seq, StepOutputs
-from t2t_repro.runtime import keras_compat
+from t2t_repro.runtime import graph, keras_compat
 from t2t_repro.training import losses
 from t2t_repro.training.step import Objective, batch_loss
 
@@ -323,6 +323,32 @@ def _check_gradients(subject: _Subject) -> None:
             raise Violation(f"gradients are finite; {weight.path} has others")
 
 
+def _check_auxiliary_losses(subject: _Subject) -> None:
+    """Compare the sums of both pairs together with those of each alone."""
+    model = subject.model
+    if model.notes:  # losses that are no such sums
+        return
+
+    def totals(inputs: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
+        batch = seq2seq.one_sentence_per_row(inputs, targets)
+        found = model.hidden_states(batch).auxiliary_losses
+        return {
+            loss.name: np.asarray(ops.cast(loss.total, "float32"))
+            for loss in found
+        }
+
+    both = totals(subject.inputs, subject.targets)
+    first = totals(subject.inputs[:1], subject.targets[:1])
+    second = totals(*subject.second_pair)
+    for name, total in both.items():
+        subject.require_equal(
+            total,
+            first[name] + second[name],
+            "an auxiliary loss is a sum over rows, without padding; "
+            f"{name} of two pairs is compared with the sum of each alone",
+        )
+
+
 def _check_decoding(subject: _Subject) -> None:
     """Compare steps of decoding with the full pass, as a search takes them.
 
@@ -370,6 +396,24 @@ def _check_decoding(subject: _Subject) -> None:
                 for part in (state.sentences, state.hypotheses)
             ]
             state = state._replace(sentences=left[0], hypotheses=left[1])
+
+
+def _check_graph(subject: _Subject) -> None:
+    """Trace a step of decoding, as a search does."""
+    model, inputs = subject.model, ops.convert_to_tensor(subject.inputs)
+    constants = model.decoding_constants()
+    state = model.start_decoding(inputs, _BEAMS, 2, constants)
+    ids = tf.TensorSpec((len(inputs), _BEAMS), tf.int32)
+    try:
+        graph.function(model.decode_step).get_concrete_function(
+            ids, tf.TensorSpec((), tf.int32), state
+        )
+    except tf.errors.OperatorNotAllowedInGraphError as error:
+        raise Violation(
+            "conditions and loops over tensors are ops.where, ops.cond and "
+            "ops.while_loop; decode_step() has others: "
+            f"{str(error).partition('. ')[0]}"
+        ) from error
 
 
 def _full_pass(subject: _Subject, hypotheses: np.ndarray) -> tuple:
@@ -426,7 +470,9 @@ _RULES: tuple[Callable[[_Subject], None], ...] = (
     _check_packed_rows,
     _check_random_numbers,
     _check_gradients,
+    _check_auxiliary_losses,
     _check_decoding,
+    _check_graph,
 )
 
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from t2t_repro import errors, registry
 from t2t_repro.models import building
-from t2t_repro.models.seq2seq import HiddenStates
+from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import model_check
 
@@ -74,6 +74,18 @@ class StateNeverCompacted(Transformer):
         return state
 
 
+class LossOfTheBatch(Transformer):
+    def hidden_states(self, batch, rng=None):
+        x = super().hidden_states(batch, rng).states
+        loss = AuxiliaryLoss("size", ops.mean(x**2), "target_tokens")
+        return HiddenStates(x, (loss,))
+
+
+class ConditionOfPython(Transformer):
+    def decode_step(self, ids, step, state):
+        return super().decode_step(ids, step if step > 0 else 0, state)
+
+
 class LayerOfTheStep(Transformer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -106,6 +118,8 @@ class OneVocabulary(Transformer):
         (UnusedWeight, "it does not depend on transformer/unused"),
         (InputsChangedInSteps, r"logits of decode_step\(\).*at step 0"),
         (BeamsKeptInPlace, r"logits of decode_step\(\).*at step 2"),
+        (LossOfTheBatch, "a sum over rows, .*; size of two pairs"),
+        (ConditionOfPython, r"are ops.where, .*a Python `bool` is not allowed"),
         (LayerOfTheStep, r"weights are made .*; late/kernel, late/bias app"),
         (LayerOfEachCall, "layers are made by .*; transformer/new is none"),
         (StateNeverCompacted, r"logits of decode_step\(\).*at step 2"),
