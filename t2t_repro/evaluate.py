@@ -165,8 +165,12 @@ def _read_texts() -> Texts:
         for path in (options.translations, options.baseline)
     )
     if isinstance(test_set, TestSet):
-        others = [text for text in (translations, baseline) if text is not None]
-        test_sets.require_same_counts(*test_set.texts, *others)
+        test_sets.require_same_counts(
+            test_set.references,
+            sources=test_set.sources,
+            translations=translations,
+            baseline=baseline,
+        )
     problem = run.problem if run else _problem(test_set, options)
     problem = _of_languages(problem, test_set, options)
     if options.tokenized:

@@ -98,8 +98,8 @@ def evaluate(
     run = None if isinstance(subject, Problem) else subject
     task = subject if isinstance(subject, Problem) else subject.problem
     task = task.with_metrics(given.metrics)
-    others = [lines for lines in (translations, baseline) if lines is not None]
-    test_set = open_test_set(run, task, test_set, given.data_dir, *others)
+    others = {"translations": translations, "baseline": baseline}
+    test_set = open_test_set(run, task, test_set, given.data_dir, **others)
     compared = test_set, task.suite, baseline, given.samples
     if translations is not None:
         if given.side is not None:
@@ -420,7 +420,7 @@ def open_test_set(
     problem: Problem,
     test_set: str | TestSet,
     data_dir: Path | None,
-    *others: Sequence[str],
+    **others: Sequence[str] | None,
 ) -> TestSet:
     """Return a test set, normalized, with the directions of the problem.
 
@@ -430,7 +430,7 @@ def open_test_set(
         run, problem: the run, or None and the problem of the translations.
         test_set: "validation", "test", sacreBLEU's name of a test set, or text.
         data_dir: folder of generated data; None: the run's.
-        others: further [lines], which must be as many.
+        **others: further [lines], which must be as many.
 
     Raises:
         UserError: there is no such text, or it needs a direction, the line
@@ -446,7 +446,9 @@ def open_test_set(
         )
     else:
         opened = _of_direction(test_set, problem)
-    test_sets.require_same_counts(*opened.texts, *others)
+    test_sets.require_same_counts(
+        opened.references, sources=opened.sources, **others
+    )
     for suite in suites(opened, problem.suite).values() or [problem.suite]:
         suite.build()
     return opened
@@ -591,8 +593,12 @@ def score(
         UserError: the line counts differ, there is no line, or a metric
             cannot score such text.
     """
-    others = [] if baseline is None else [baseline]
-    test_sets.require_same_counts(hypotheses, *test_set.texts, *others)
+    test_sets.require_same_counts(
+        test_set.references,
+        sources=test_set.sources,
+        translations=hypotheses,
+        baseline=baseline,
+    )
     if not test_set.directions:
         return _score_text(
             hypotheses, test_set, suite, baseline, samples, log_probs

@@ -40,8 +40,7 @@ def count(
         UserError: the line counts differ, there is no line, or a metric's
             statistics are not those of so many sentences.
     """
-    texts = [*references, *([] if sources is None else [sources])]
-    require_same_counts(hypotheses, *texts)
+    require_same_counts(references, sources=sources, translations=hypotheses)
     return {
         name: _checked(
             name,

@@ -98,19 +98,24 @@ class TestSet(NamedTuple):
         )
 
 
-def require_same_counts(*texts: Sequence[str]) -> None:
+def require_same_counts(
+    references: Sequence[Sequence[str]], **others: Sequence[str] | None
+) -> None:
     """Raise a UserError unless all texts have equally many lines, above 0.
 
-    The lines must be text, too.
+    The lines must be text, too. `others` are sources=, translations=, …; None:
+    there are none.
     """
-    counts = [len(lines) for lines in texts]
+    texts = [("references", lines) for lines in references]
+    texts += [(k, lines) for k, lines in others.items() if lines is not None]
+    counts = [len(lines) for _, lines in texts]
     if len(set(counts)) > 1 or not counts[0]:
         raise errors.UserError(
-            "Sources, translations and references must have the same number of "
-            "lines, at least one; got "
-            f"{' and '.join(f'{n:,}' for n in counts)}."
+            "Texts that are compared must have the same number of lines, at "
+            "least one; got "
+            f"{', '.join(f'{len(lines):,} {name}' for name, lines in texts)}."
         )
-    for lines in texts:
+    for _, lines in texts:
         require_text(lines)
 
 

@@ -120,7 +120,7 @@ decoder {to_dir} --export_dir={here}/none \
 {decoder} --score_file={here}/two
     {here}/two, line 1: expected input, tab, target; got 1 fields: 'a b'.
 {evaluate} --references={here}/one --language=de
-    the same number of lines, at least one; got 1 and 2.
+    the same number of lines, at least one; got 1 references, 2 translations.
 {evaluate} --sources=in.xx --language=de
     got --sources=in.xx alone
 {evaluate}

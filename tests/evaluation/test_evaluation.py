@@ -61,8 +61,12 @@ def test_text_is_scored_in_the_metrics_of_its_problem(captions):
     [
         ("test", LINES, "in a folder of generated data; got no data_dir"),
         (TEXTS, None, "nothing to score"),
-        (TEXTS, LINES[:1], "got 2 and 2 and 1"),
-        (TEXTS._replace(sources=[]), LINES, "got 2 and 0 and 2"),
+        (TEXTS, LINES[:1], "got 2 references, 2 sources, 1 translations"),
+        (
+            TEXTS._replace(sources=[]),
+            LINES,
+            "got 2 references, 0 sources, 2 tr",
+        ),
         (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],
 )

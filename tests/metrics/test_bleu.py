@@ -82,8 +82,12 @@ def test_only_compound_split_and_intl_split_hyphens():
 @pytest.mark.parametrize(
     "hypotheses, references, counts",
     [
-        (["a"] * 1234, [["a"] * 1234, ["a"] * 3], "1,234 and 1,234 and 3"),
-        ([], [[]], "0 and 0"),
+        (
+            ["a"] * 1234,
+            [["a"] * 1234, ["a"] * 3],
+            "1,234 references, 3 references, 1",
+        ),
+        ([], [[]], "0 references, 0 tr"),
     ],
 )
 def test_different_or_zero_lines_are_errors(hypotheses, references, counts):
