@@ -85,7 +85,7 @@ def test_only_compound_split_and_intl_split_hyphens():
         (
             ["a"] * 1234,
             [["a"] * 1234, ["a"] * 3],
-            "1,234 references, 3 references, 1",
+            "1,234 references, 3 re",
         ),
         ([], [[]], "0 references, 0 tr"),
     ],
