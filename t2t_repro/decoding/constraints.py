@@ -123,7 +123,9 @@ class Require(rules.Rule):
         order = tf.range(tf.shape(phrases)[1])
         # Phrases that are empty, or part of another one, need nothing.
         is_part = met & (order[:, None] != order)
-        is_part &= ~tf.transpose(met, (0, 2, 1)) | (order[:, None] < order)
+        # Transposed in another dtype, oneDNN would log an error.
+        mutual = tf.transpose(tf.cast(met, tf.float32), (0, 2, 1)) > 0
+        is_part &= ~mutual | (order[:, None] < order)
         met = tf.reduce_any(is_part, 1) | (lengths == 0)
         table = _table(lengths, overlaps)
         begun = tf.zeros_like(phrases, tf.bool)
@@ -248,13 +250,14 @@ def _read_each_other(phrases):
     count = tf.shape(phrases)[1]
     none = tf.repeat(tf.zeros_like(phrases, tf.bool)[:, None], count, 1)
 
-    def read(state, subwords):
+    def read(state, position):
+        subwords = phrases[..., position]
         begun, met = _read(phrases[:, None], *state, subwords)
         is_over = (subwords == PAD)[..., None, None]
         return tf.where(is_over, state[0], begun), met
 
-    by_position = tf.transpose(phrases, (2, 0, 1))
-    return tf.foldl(read, by_position, (none, none[..., 0]))
+    positions = tf.range(tf.shape(phrases)[2])
+    return tf.foldl(read, positions, (none, none[..., 0]))
 
 
 def _table(lengths, overlaps):

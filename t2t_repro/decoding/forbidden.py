@@ -199,8 +199,8 @@ class ForbidWords(rules.Rule):
         # XLA folds no axis of length 0, as without any word. PAD has no text.
         padded = tf.pad(phrases, [(0, 0), (0, 0), (0, 1)], constant_values=PAD)
         words = tf.foldl(
-            lambda hashes, subwords: _read(hashes, subwords, self._spelled),
-            tf.transpose(padded, (2, 0, 1)),
+            lambda hashes, i: _read(hashes, padded[..., i], self._spelled),
+            tf.range(tf.shape(padded)[2]),
             tf.zeros(tf.shape(phrases)[:2], tf.int64),
         )
         words = tf.repeat(words[:, None], num_hypotheses, 1)
@@ -218,14 +218,12 @@ class ForbidWords(rules.Rule):
             equal = hashes[..., None] == state.forbidden[:, :, None]
             return tf.reduce_any(equal & (hashes[..., None] != 0), -1)
 
+        # Transposed in another dtype, oneDNN would log an error.
+        ends = tf.cast(are_forbidden(*self._ended), tf.float32)
         is_ended = tf.math.unsorted_segment_max(  # [V, B, W] of [N, B, W]
-            tf.cast(
-                tf.transpose(are_forbidden(*self._ended), (2, 0, 1)), tf.int32
-            ),
-            self._ended_in,
-            len(self._closes),
+            tf.transpose(ends, (2, 0, 1)), self._ended_in, len(self._closes)
         )
-        out = tf.transpose(is_ended > 0, (1, 2, 0))
+        out = tf.transpose(is_ended, (1, 2, 0)) > 0
         out |= are_forbidden(1, [0]) & self._closes
         # Whether the next subword is the last one before EOS.
         is_last = (step.sentences.limits - 2 <= step.position)[:, None, None]
