@@ -15,7 +15,7 @@ from typing import Any
 
 from t2t_repro import errors, registry
 from t2t_repro.data.settings import Data
-from t2t_repro.decoding import translation
+from t2t_repro.decoding import reranking, translation
 from t2t_repro.decoding.translate import BatchTranslator
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, storage
@@ -87,6 +87,8 @@ class Model(translation.Translator):
             )
         search["return_beams"] = bool(n_best != 1)
         hparams = self._search(search, n_best)
+        problem = self.run.problem.toward(target_language)
+        reranking.require_direction(hparams, problem)
         translator = self._translator_of(hparams, len(self.keras_models))
         starts = [""] * len(lines)
         if prefixes is not None:

@@ -95,7 +95,7 @@ def _check_bulk(options):
 
 def _decode(options, model, split, total):
     """Translate or score one file, standard input, or typed lines."""
-    from t2t_repro.decoding import translate
+    from t2t_repro.decoding import reranking, translate
     from t2t_repro.runtime import graph
 
     if total is not None:
@@ -104,6 +104,9 @@ def _decode(options, model, split, total):
     run, paths, hparams = model
     _choose_threads(options, paths)
     source, target = run.problem.normalizers
+    if options.score_file:  # which aligns given targets
+        hparams = dataclasses.replace(hparams, rerank="")
+    reranking.require_direction(hparams, run.problem)
     models = run.models(paths)
     aligner = None
     if options.alignments:
@@ -112,8 +115,6 @@ def _decode(options, model, split, total):
         )
     if options.decode_attention:
         hparams = dataclasses.replace(hparams, return_beams=False)
-    if options.score_file:  # which aligns given targets
-        hparams = dataclasses.replace(hparams, rerank="")
     translator = translate.BatchTranslator(
         models,
         run.vocabularies,

@@ -42,6 +42,17 @@ class Reranker(abc.ABC):
         """Return the scores of many sentences, by default one by one."""
         return map(self.score, sources, candidates)
 
+    def require_direction(self, source: str, target: str) -> None:
+        """Check that candidates from a language into another can be scored.
+
+        By default any can. A language is "" if it is unknown, or if the lines
+        have several.
+
+        Raises:
+            UserError: the reranker is of another direction.
+        """
+        del source, target
+
     @property
     def settings(self) -> Mapping[str, Any]:
         """Values that change scores beside the arguments, for JSON."""
@@ -109,6 +120,17 @@ def build(hparams: DecodeHParams, is_aligned: bool = False) -> Reranker | None:
             f"t2t_repro.decoding.reranking.Reranker; got {reranker!r}."
         )
     return reranker
+
+
+def require_direction(hparams: DecodeHParams, problem: Any) -> None:
+    """Check that the reranker of a search, if any, is of a problem's direction.
+
+    Raises:
+        UserError: it is of another direction.
+    """
+    if reranker := build(hparams):
+        languages = problem.source_language, problem.target_language
+        reranker.require_direction(*languages)
 
 
 class MinimumBayesRisk(Reranker):

@@ -230,6 +230,7 @@ def _settings_of_scores(problem, test_set, hparams, side):
     for entry in used + registry.of_search(hparams):
         if isinstance(entry, registry.Entry):  # else it is built in
             code |= registry.checksums_of_class(entry.value)
+    reranking.require_direction(hparams, problem)
     reranker = reranking.build(hparams)
     others = {
         "definitions": code,
@@ -322,6 +323,7 @@ def _run_models(run, task, test_set, settings):
 
     devices.use_one_thread_per_operation()
     hparams = settings.decode_hparams or task.search
+    reranking.require_direction(hparams, task)
     side = _normalized_side(settings.side, test_set, task)
     paths = run.checkpoints(settings.checkpoint_path)
     models = run.models(paths)

@@ -1,7 +1,6 @@
 """Reranking by a model of the reverse direction: the noisy channel."""
 
 import functools
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from t2t_repro.decoding.translation import Translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.runs import checkpoint_files
 from t2t_repro.runs.run import Run
-from t2t_repro.text import long_lines
+from t2t_repro.text import languages, long_lines
 
 # Subwords of a line, which may have many sentences: it is scored as a whole.
 _WHOLE = 1_000_000
@@ -45,16 +44,25 @@ class NoisyChannel(Reranker):
             )
         self._paths = self._run.checkpoints()
 
+    def require_direction(self, source: str, target: str) -> None:
+        problem, given = self._run.problem, (source, target)
+        own = problem.target_language, problem.source_language
+        if any(own) and (
+            [*map(languages.two_letters, own)]
+            != [*map(languages.two_letters, given)]
+        ):
+            raise errors.UserError(
+                f"The run {self._run.output_dir} of the noisy channel scores "
+                f"translations from {own[0]} to {own[1]} alone; got "
+                f"{'-'.join(filter(None, given)) or 'several directions'}. "
+                "Name a run of the reverse direction, or choose one of several "
+                "directions."
+            )
+
     @functools.cached_property
     def _translator(self):
         from t2t_repro.decoding.translate import BatchTranslator
 
-        problem = self._run.problem  # the forward run is not known here
-        print(
-            "Reranking by a run that translates "
-            f"{problem.source_language} to {problem.target_language}.",
-            file=sys.stderr,
-        )
         return BatchTranslator(
             self._run.models(self._paths),
             self._run.vocabularies,

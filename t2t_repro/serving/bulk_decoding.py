@@ -162,9 +162,9 @@ def of_run(
             splits lines is not installed.
     """
     paths = run.checkpoints(checkpoint_path)
-    run.problem.toward(target_language).line_splitter(
-        run.vocabularies.source, split_sentences
-    )
+    problem = run.problem.toward(target_language)
+    problem.line_splitter(run.vocabularies.source, split_sentences)
+    reranking.require_direction(decode_hparams or run.search, problem)
     return RunModel(
         run.output_dir.absolute(),
         tuple(path.absolute() for path in paths),

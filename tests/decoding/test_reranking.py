@@ -101,10 +101,11 @@ def test_reranker_reads_sentences_as_the_model_does(
 
 
 def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
-    translator_of, vocabularies, model, monkeypatch, capsys
+    translator_of, vocabularies, model, monkeypatch
 ):
     reverse = types.SimpleNamespace(
         problem=problem.scoring_problem(("de", "en")),
+        output_dir="rev",
         checkpoints=lambda: [],
         models=lambda paths: [model],
         vocabularies=vocabularies,
@@ -138,7 +139,12 @@ def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
             assert after.texts == ranked
             scores = [expected[text] for text in ranked]
             assert after.scores == pytest.approx(scores, rel=1e-5)
-    assert "that translates de to en." in capsys.readouterr().err
+    channel = reranking.build(hparam.DecodeHParams(4, rerank=text))
+    channel.require_direction("en_US", "deu")
+    with pytest.raises(
+        errors.UserError, match="from en to de alone; got fr-de"
+    ):
+        channel.require_direction("fr", "de")
 
 
 def test_attention_is_that_of_the_reranked_translation(longest, translator_of):
