@@ -142,10 +142,10 @@ class SentencePiece(Vocabulary):
         except (RuntimeError, ValueError) as error:  # ValueError: not 32 bits
             raise errors.UserError(
                 f"Cannot learn a vocabulary of {vocab_size} subwords from this "
-                f"text: {_reason(error)}. (Of --problem_args=vocab_size=…, 256 "
-                "are bytes, 3 are special, and one is needed for each "
-                "character of the text. Most of the others are pieces that the "
-                "text repeats.)"
+                f"text: {_reason(error)}. (Of --problem_args=vocab_size=… or "
+                "source_vocab_size=…, 256 are bytes, 3 are special, and one is "
+                "needed for each character of the text. Most of the others are "
+                "pieces that the text repeats.)"
             ) from error
         return cls(model.getvalue())
 
