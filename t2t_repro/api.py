@@ -78,7 +78,8 @@ class Model(translation.Translator):
                 max_input_length, with side inputs or long_inputs="refuse".
         """
         lines = translation.require_lines(lines)
-        source, target = self._normalizers(target_language)
+        problem = self.run.problem.toward(target_language)
+        source, target = problem.normalizers
         if "return_beams" in search:
             raise errors.UserError(
                 "return_beams follows from n_best; got return_beams="
@@ -87,9 +88,8 @@ class Model(translation.Translator):
             )
         search["return_beams"] = bool(n_best != 1)
         hparams = self._search(search, n_best)
-        problem = self.run.problem.toward(target_language)
-        reranking.require_direction(hparams, problem)
         translator = self._translator_of(hparams, len(self.keras_models))
+        reranking.require_direction(translator.reranker, problem)
         starts = [""] * len(lines)
         if prefixes is not None:
             starts = translation.require_beside(lines, prefixes, "prefix")
@@ -115,7 +115,8 @@ class Model(translation.Translator):
         targets: Iterable[str],
         target_language: str = "",
     ) -> list[float]:
-        source, target = self._normalizers(target_language)
+        problem = self.run.problem.toward(target_language)
+        source, target = problem.normalizers
         sources = translation.require_lines(sources)
         targets = translation.require_beside(sources, targets, "target")
         pairs = zip(map(source, sources), map(target, targets), strict=True)
@@ -133,10 +134,13 @@ class Model(translation.Translator):
             UserError: the line is blank or too long, or the model has no
                 attention.
         """
-        source, _ = self._normalizers(target_language)
+        problem = self.run.problem.toward(target_language)
+        source, _ = problem.normalizers
         (line,) = translation.require_lines([line])
         hparams = self._search(search | {"return_beams": False})
-        return self._translator_of(hparams, 1).attention(source(line))
+        translator = self._translator_of(hparams, 1)
+        reranking.require_direction(translator.reranker, problem)
+        return translator.attention(source(line))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any
@@ -170,9 +174,6 @@ class Model(translation.Translator):
         if isinstance(changes, str | Mapping):
             given["decode_hparams"] = self.run.search.override(changes)
         return {"checkpoint_path": self._checkpoints, **given}
-
-    def _normalizers(self, target_language):
-        return self.run.problem.toward(target_language).normalizers
 
     def _translator_of(self, hparams, num_models):
         # They may have been defined again, as in a notebook.

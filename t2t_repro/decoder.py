@@ -104,9 +104,6 @@ def _decode(options, model, split, total):
     run, paths, hparams = model
     _choose_threads(options, paths)
     source, target = run.problem.normalizers
-    if options.score_file:  # which aligns given targets
-        hparams = dataclasses.replace(hparams, rerank="")
-    reranking.require_direction(hparams, run.problem)
     models = run.models(paths)
     aligner = None
     if options.alignments:
@@ -115,6 +112,8 @@ def _decode(options, model, split, total):
         )
     if options.decode_attention:
         hparams = dataclasses.replace(hparams, return_beams=False)
+    if options.score_file:  # which aligns given targets
+        hparams = dataclasses.replace(hparams, rerank="")
     translator = translate.BatchTranslator(
         models,
         run.vocabularies,
@@ -123,6 +122,7 @@ def _decode(options, model, split, total):
         split,
         one_sentence=options.decode_interactive,
     )
+    reranking.require_direction(translator.reranker, run.problem)
     if options.decode_attention:
         translator.require_attention()  # also without any line
         lines = progress.bar(

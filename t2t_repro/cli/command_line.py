@@ -101,7 +101,7 @@ def run(
 
 
 def _note_interrupts():
-    """Return a list to which each Ctrl-C adds its signal, if it ends main()."""
+    """Return a list to which each Ctrl-C adds its signal."""
     noted = []
 
     def interrupt(number, frame):

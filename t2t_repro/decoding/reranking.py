@@ -122,13 +122,13 @@ def build(hparams: DecodeHParams, is_aligned: bool = False) -> Reranker | None:
     return reranker
 
 
-def require_direction(hparams: DecodeHParams, problem: Any) -> None:
-    """Check that the reranker of a search, if any, is of a problem's direction.
+def require_direction(reranker: Reranker | None, problem: Any) -> None:
+    """Check that a reranker, if there is one, is of a problem's direction.
 
     Raises:
         UserError: it is of another direction.
     """
-    if reranker := build(hparams):
+    if reranker:
         languages = problem.source_language, problem.target_language
         reranker.require_direction(*languages)
 

@@ -207,10 +207,10 @@ class BatchTranslator:
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
-        self._reranker = reranking.build(decode_hparams, bool(aligner))
+        self.reranker = reranking.build(decode_hparams, bool(aligner))
         search_hparams = decode_hparams
-        if self._reranker:
-            raw = decode_hparams.raw_scores or self._reranker.needs_log_probs
+        if self.reranker:
+            raw = decode_hparams.raw_scores or self.reranker.needs_log_probs
             search_hparams = dataclasses.replace(
                 decode_hparams, return_beams=True, raw_scores=raw
             )
@@ -329,11 +329,11 @@ class BatchTranslator:
         inputs, no_prefix = pad_rows([ids]), pad_rows([[]])
         found, scores = self._search(inputs, no_prefix)
         best = 0
-        if self._reranker:
+        if self.reranker:
             texts = self._target.decode(found[0].numpy())
             beams = Translation.of_beams(texts, scores[0].numpy().tolist())
             _, text = self._source.split_tag(line)
-            best = self._reranker.order([text], [beams])[0][0][0]
+            best = self.reranker.order([text], [beams])[0][0][0]
         targets = tf.boolean_mask(found[0, best], found[0, best] != PAD)[None]
         if self._source.leads_outputs:
             ids, inputs = ids[1:], inputs[:, 1:]
@@ -395,7 +395,7 @@ class BatchTranslator:
         for i, row in enumerate(rows):
             parts[row.line].append(found.get(i))
         translations = list(map(self._join, parts, refused))
-        if self._reranker:
+        if self.reranker:
             self._rerank(translations, sentences, parts)
         if self._hparams.distinct:
             translations = [
@@ -421,7 +421,7 @@ class BatchTranslator:
             " ".join(self._source.split_tag(text)[1] for text in sentences[i])
             for i in chosen
         ]
-        reranked = self._reranker.rerank(
+        reranked = self.reranker.rerank(
             sources, [translations[i] for i in chosen]
         )
         for i, found in zip(chosen, reranked, strict=True):

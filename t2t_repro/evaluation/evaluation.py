@@ -230,8 +230,8 @@ def _settings_of_scores(problem, test_set, hparams, side):
     for entry in used + registry.of_search(hparams):
         if isinstance(entry, registry.Entry):  # else it is built in
             code |= registry.checksums_of_class(entry.value)
-    reranking.require_direction(hparams, problem)
     reranker = reranking.build(hparams)
+    reranking.require_direction(reranker, problem)
     others = {
         "definitions": code,
         "reranker": reranker and reranker.settings,
@@ -323,7 +323,6 @@ def _run_models(run, task, test_set, settings):
 
     devices.use_one_thread_per_operation()
     hparams = settings.decode_hparams or task.search
-    reranking.require_direction(hparams, task)
     side = _normalized_side(settings.side, test_set, task)
     paths = run.checkpoints(settings.checkpoint_path)
     models = run.models(paths)
@@ -336,6 +335,7 @@ def _run_models(run, task, test_set, settings):
         **_settings_of_side(side),
     }
     translator = translate.BatchTranslator(models, run.vocabularies, hparams)
+    reranking.require_direction(translator.reranker, task)
     outputs = _outputs(translator, test_set, task.suite, hparams, side)
     return outputs, details
 

@@ -444,9 +444,10 @@ class RecurrentMoe(_BalancedModel, Recurrent):
     def flops(self, source_length: float, target_length: float) -> float:
         h = self.hparams
         # The mixture reads the layer below the top one.
-        directions = 1 + (
+        below_is_bidirectional = (
             h.num_bidirectional_layers == h.num_encoder_layers - 1
         )
+        directions = 2 if below_is_bidirectional else 1
         # Products of a unit of width.
         unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
         widths = h.hidden_size * (directions * source_length + target_length)
@@ -504,6 +505,8 @@ class TransformerMoe(_BalancedModel, Transformer):
         # Gates and noise; k experts. Empty rows of blocks do not count.
         unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
         more = h.hidden_size * (unit - 2 * h.filter_size)  # than without
-        tokens = h.encoder_layers // h.mixture_period * source_length
-        tokens += h.decoder_layers // h.mixture_period * target_length
+        tokens = source_length * sum(map(h.is_mixture, range(h.encoder_layers)))
+        tokens += target_length * sum(
+            map(h.is_mixture, range(h.decoder_layers))
+        )
         return super().flops(source_length, target_length) + 2.0 * tokens * more

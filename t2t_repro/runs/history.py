@@ -19,6 +19,10 @@ LOSS_NAME = "loss_name"  # key of validations by another loss than cross-entropy
 # Cross-entropies are compared without label smoothing, as perplexities.
 _ALWAYS_MEASURED = {LOSS: ("perplexity", False), "accuracy": ("accuracy", True)}
 _SHAPE = [{"step": int, "perplexity": float}]
+_REMEDY = (
+    "Restore it from a copy. Checkpoints need it only to rank them: without "
+    "the file, their training continues, too."
+)
 
 
 class History:
@@ -32,9 +36,7 @@ class History:
         self._path = output_dir / VALIDATION
         stored = []
         if self._path.exists():
-            remedy = "Restore it from a copy. Checkpoints need it only to rank "
-            remedy += "them: without the file, their training continues, too."
-            stored = files.read_json(self._path, _SHAPE, remedy)
+            stored = files.read_json(self._path, _SHAPE, _REMEDY)
         self.entries: list[dict] = [e for e in stored if e["step"] <= last_step]
 
     @property

@@ -164,7 +164,8 @@ def of_run(
     paths = run.checkpoints(checkpoint_path)
     problem = run.problem.toward(target_language)
     problem.line_splitter(run.vocabularies.source, split_sentences)
-    reranking.require_direction(decode_hparams or run.search, problem)
+    reranker = reranking.build(decode_hparams or run.search)
+    reranking.require_direction(reranker, problem)
     return RunModel(
         run.output_dir.absolute(),
         tuple(path.absolute() for path in paths),

@@ -31,9 +31,7 @@ _WORD = re.compile(rf"(?:[{_SET}]|[^\s{_SET}]+)\s*")
 NUM_SHOWN = 10  # lines that a message names
 
 
-def split(
-    text: str, fits: Callable[[str], bool], ends: Sequence[re.Pattern] = _ENDS
-) -> list[str]:
+def split(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Split a line into the longest fragments that fit, in order.
 
     Fragments end where sentences end. A sentence that is too long is split at
@@ -41,6 +39,12 @@ def split(
     character is a fragment even if it does not fit. Only white space around
     fragments is removed.
     """
+    return _split(text, fits, _ENDS)
+
+
+def _split(
+    text: str, fits: Callable[[str], bool], ends: Sequence[re.Pattern]
+) -> list[str]:
     text = text.strip()
     if len(text) <= 1 or fits(text):
         return [text] if text else []
@@ -50,7 +54,7 @@ def split(
     while first < len(units):
         last = _last_that_fits(units, first, fits)
         # A single unit that does not fit is split at weaker boundaries.
-        fragments += split("".join(units[first:last]), fits, ends[1:])
+        fragments += _split("".join(units[first:last]), fits, ends[1:])
         first = last
     return fragments
 

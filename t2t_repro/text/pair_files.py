@@ -381,7 +381,7 @@ class Division:
             numbered = _counted(part, split, counts)
             parallel_files.write_pairs(folder, names, numbered)
         if not size or not counts["train"] or len(held) < 2 * size:
-            smaller = {0: "held_out=1"}.get(size, "a smaller held_out")
+            smaller = "a smaller held_out" if size else "held_out=1"
             helps = size != 1 and len(digests) > 2
             raise errors.UserError(
                 f"{len(digests):,} different pairs with text on both sides are "

@@ -84,7 +84,7 @@ def test_translators_rerank_all_outputs_of_a_line(
         assert after.scores == [len(text) for text in after.texts]
     best = list(one.translate(LINES))
     assert best == [translation.best(1) for translation in found]
-    source, candidates = every._reranker.seen
+    source, candidates = every.reranker.seen
     raw = translator_of(**settings, return_beams=True, raw_scores=True)
     assert candidates == list(raw.translate(LINES))[LINES.index(source)]
 
@@ -97,7 +97,7 @@ def test_reranker_reads_sentences_as_the_model_does(
         [model], vocabularies, hparams, split=lambda line: line.lower().split()
     )
     list(translator.translate(["Two  BIRDS"]))
-    assert translator._reranker.seen[0] == "two birds"
+    assert translator.reranker.seen[0] == "two birds"
 
 
 def test_noisy_channel_adds_scores_of_a_reverse_model_and_words(
