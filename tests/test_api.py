@@ -170,11 +170,23 @@ BEAMS = "n_best must be from 1 to beam_size=.;"
         ("translate", [[None]], "line 1 is None"),
         ("translate", [None], "got the NoneType None"),
         ("translate", [["ok", "\ud83d"]], r"line 2 is '\\ud83d"),
-        ("attention", [""], "of 1 to 127 .* got 0 in|that have text"),
-        ("attention", ["two " * 1_000], "got 4000 in|that have text"),
+        (
+            "attention",
+            [""],
+            "Attention is shown .*(1 to 127 .* got 0 in|that have text)",
+        ),
+        (
+            "attention",
+            ["two " * 1_000],
+            "Attention is shown .*(got 4000 in|that have text)",
+        ),
         ("attention", ["\ud83d"], r"line 1 is '\\ud83d"),
         ("score", ["two", "zwei"], "got the str 'two'"),
-        ("score", [["two"], ["a", "b"]], "one target; got 2 for 1 sources"),
+        (
+            "score",
+            [["two"], ["a", "b"]],
+            "needs one target; got 2 for 1 sources",
+        ),
     ],
 )
 def test_mistakes(model, method, arguments, message):

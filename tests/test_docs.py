@@ -78,11 +78,7 @@ def test_problems_and_hparams_sets_exist(page):
 def settings_in(page, flag):
     """Return the settings "a=1,b=2" that a page gives to a flag."""
     values = re.findall(rf"--{flag}=([\w=.,*:]+)", page.read_text("utf-8"))
-    return [
-        value
-        for value in values
-        if "=" in value and not value.startswith("key=")
-    ]
+    return [v for v in values if "=" in v and not v.startswith("key=")]
 
 
 def is_valid(cls, settings):

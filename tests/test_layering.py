@@ -52,11 +52,7 @@ def imports(source):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        found |= {
-            name.split(".")[1]
-            for name in names
-            if name.startswith("t2t_repro.")
-        }
+        found |= {x.split(".")[1] for x in names if x.startswith("t2t_repro.")}
     return found
 
 

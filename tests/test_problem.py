@@ -168,7 +168,10 @@ def test_metrics_are_those_of_translations_or_of_direction(monkeypatch, toy):
         (("blue",), "Unknown metric 'blue'. Did you mean 'bleu'"),
         ("bleu", "'toy' must be a tuple of names, .*; got 'bleu'"),
         (("bleu", 3), "must be a tuple of names"),
-        ((), r"'toy' must be a tuple of names, the headline .* got \(\)"),
+        (
+            (),
+            r"'toy' must be a tuple of names, the headline first, .* got \(\)",
+        ),
         (("loss",), "cannot be named 'loss'"),
     ],
 )

@@ -201,7 +201,7 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(tmp_path):
             [("好" * 1_398, "好" * 1_399)],
             "lines of at most 4,192 bytes, and all 2 lines are longer",
         ),
-        ([("", target) for _, target in draw_pairs(40)], "empty_source=true"),
+        ([("", text) for _, text in draw_pairs(40)], "allow_empty_source=true"),
     ],
     ids=["none", "empty", "long lines", "empty sources"],
 )

@@ -94,10 +94,7 @@ def test_run_killed_after_every_file_keeps_finished_shards(
         assert manifest.read(tmp_path) is None
         assert run(tmp_path, "after", number) == -signal.SIGKILL
         count_outcome("kills", "datagen", "tried")
-        now = {
-            path.name: path.stat().st_mtime_ns
-            for path in tmp_path.glob("*.arrow")
-        }
+        now = {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("*.arrow")}
         assert now == now | times
         times = now
     assert read_files(tmp_path) == uninterrupted_run

@@ -95,9 +95,7 @@ def best_outputs(table, limit, prefix, hparams, penalty):
     seed=st.integers(0, 2**32),
     limit=st.integers(1, 5),
     prefix=st.lists(st.sampled_from(WORDS), max_size=3),
-    hparams=st.builds(
-        settings, st.integers(0, 5), st.sampled_from([0, 1, 2, 3])
-    ),
+    hparams=st.builds(settings, st.integers(0, 5), st.integers(0, 3)),
     penalty=st.sampled_from([(0.0, 5), (0.6, 5), (1.0, 0)]),
 )
 @hypothesis.example(0, 5, [2, 2], settings(4, 2), (0.6, 5))
@@ -136,9 +134,7 @@ def test_wide_beam_finds_best_outputs(seed, limit, prefix, hparams, penalty):
 @hypothesis.given(
     seed=st.integers(0, 2**32),
     limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
-    hparams=st.builds(
-        settings, st.integers(0, 9), st.sampled_from([0, 1, 2, 3])
-    ),
+    hparams=st.builds(settings, st.integers(0, 9), st.integers(0, 3)),
     block=st.sampled_from([None, 1, 4]),
     data=st.data(),
 )

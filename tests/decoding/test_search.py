@@ -72,14 +72,9 @@ def test_scoring_computes_at_most_max_logits_at_once(
     monkeypatch.setattr(score, "MAX_LOGITS", tokens * 24 + 23)
     found = score.subword_log_probs(models, *pair)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert {math.prod(shape) for shape in shapes} <= {
-        tokens * 24,
-        12 % tokens * 24,
-    }
+    assert {*map(math.prod, shapes)} <= {tokens * 24, 12 % tokens * 24}
     assert len(shapes) == members * math.ceil(12 / tokens)
-    traced = graph.function(
-        lambda *pair: score.subword_log_probs(models, *pair)
-    )
+    traced = graph.function(lambda *ids: score.subword_log_probs(models, *ids))
     np.testing.assert_allclose(traced(*pair), expected, rtol=1e-5, atol=1e-6)
 
 

@@ -65,7 +65,7 @@ def test_text_is_scored_in_the_metrics_of_its_problem(captions):
         (
             TEXTS._replace(sources=[]),
             LINES,
-            "got 2 references, 0 so",
+            "got 2 references, 0 sources, 2 translations",
         ),
         (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],

@@ -122,6 +122,16 @@ def assert_is_tree(tree):
 
 
 @given(edited_bytes(TREES, TREES.replace(b"\n   ", b" ")))
+def test_edited_file_of_trees_is_read_or_named_by_line(folder, content):
+    path = folder / "trees.mrg"
+    found = read_or_refuse(
+        lambda path: list(trees.read(read_all(path), path)), path, content
+    )
+    for tree in found or ():
+        assert_is_tree(tree)
+
+
+@given(edited_bytes(TREES))
 def test_treebank_pairs_score_as_their_own_parses(folder, content):
     """Each parse that datagen accepts is its own perfect parse."""
     wsj = build_problem("wsj_parsing")

@@ -85,9 +85,9 @@ def test_only_compound_split_and_intl_split_hyphens():
         (
             ["a"] * 1234,
             [["a"] * 1234, ["a"] * 3],
-            "1,234 references, 3 re",
+            "1,234 references, 3 references, 1,234 translations",
         ),
-        ([], [[]], "0 references, 0 tr"),
+        ([], [[]], "0 references, 0 translations"),
     ],
 )
 def test_different_or_zero_lines_are_errors(hypotheses, references, counts):

@@ -316,7 +316,10 @@ class _Pair(keras.layers.Layer):
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
             "Keras named .*dense_1.*Give it another name",
         ),
-        (lambda: _Pair(name="pair"), "items with the path pair/same/kernel"),
+        (
+            lambda: _Pair(name="pair"),
+            "two items with the path pair/same/kernel",
+        ),
         (
             lambda: keras.Sequential(
                 [keras.layers.Dropout(0.5, name="dropout")], name="a"
@@ -359,6 +362,9 @@ class _AttributeOfKeras(transformer.Transformer):
         self.metrics = ()
 
 
+_TAKEN = "keras.Model has {}, too.*another name"
+
+
 def _mine(**attributes):
     return type("Mine", (transformer.Transformer,), attributes)
 
@@ -373,9 +379,9 @@ class _OneVocabulary(transformer.Transformer):
     [
         (_BuiltApart, "kernel: a/kernel and b/kernel. They were built outside"),
         (_LayerOfACall, "makes a layer .* when it is called. Make all in"),
-        (_AttributeOfKeras, "keras.Model has metrics, too.*another name"),
-        (_mine(loss=property(lambda self: 1)), "keras.Model has loss, too"),
-        (_mine(variables=lambda self: ()), "keras.Model has variables, too"),
+        (_AttributeOfKeras, _TAKEN.format("metrics")),
+        (_mine(loss=property(lambda self: 1)), _TAKEN.format("loss")),
+        (_mine(variables=lambda self: ()), _TAKEN.format("variables")),
         (_OneVocabulary, "does not take source_vocab_size.*[*][*]kwargs"),
     ],
 )

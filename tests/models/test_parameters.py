@@ -76,11 +76,8 @@ def test_convs2s_of_full_size_has_the_derived_number_of_parameters():
 
 
 def test_flops_of_convs2s_are_those_of_the_matrix_products(build_small):
-    layers = {
-        "encoder_convolutions": "12x3",
-        "decoder_convolutions": "12x3+6x1",
-    }
-    model = build_small("convs2s_tiny", layers)
+    sizes = {"encoder_convolutions": "12x3", "decoder_convolutions": "12x3+6x1"}
+    model = build_small("convs2s_tiny", sizes)
     source = 8 * 12 + 3 * 12 * 24 + 12 * 8
     convolutions = 3 * 12 * 24 + 12 * 12 + 12 * 6  # with the projection
     attention = 2 * 12 * 8 + 2 * 6 * 8

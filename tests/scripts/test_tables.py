@@ -97,9 +97,7 @@ def test_convention_is_the_metric_to_compare_with_the_paper():
         assert table_rows.convention(build_problem(name, {})) == score, name
 
 
-def test_tuned_rows_have_best_hparams_of_their_set_or_base(
-    monkeypatch, tmp_path
-):
+def test_tuned_rows_have_best_hparams_of_set_or_base(monkeypatch, tmp_path):
     path = tmp_path / "hparam_search.json"
     values = types.SimpleNamespace(
         hparams_set=None, hparams="", divide_widths=1, divide_layers=1, rows=[]
@@ -109,10 +107,7 @@ def test_tuned_rows_have_best_hparams_of_their_set_or_base(
         {"learning_rate_constant": 0.5},
         "layer_prepostprocess_dropout",
     )
-    best = {
-        "table3_base": rate | {dropout: 0.05},
-        "table3_big": {dropout: 0.2},
-    }
+    best = {"table3_base": rate | {dropout: 0.05}, "table3_big": {dropout: 0.2}}
     searched = {name: {"params": params} for name, params in best.items()}
     files.write_json(path, {"rows": searched})
     values.tuned = str(path)

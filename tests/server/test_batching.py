@@ -172,7 +172,9 @@ async def test_bad_request_fails_alone(model, queue, first):
     model.go.set()
     await first
     assert texts(await others[0]) == ["b"]
-    with pytest.raises(request_errors.RequestError, match="model failed: no"):
+    with pytest.raises(
+        request_errors.RequestError, match="The model failed: no"
+    ):
         await others[1]
     assert texts(await others[2]) == ["c"]
     assert texts(await submit(queue, "d")) == ["d"]

@@ -217,12 +217,7 @@ def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda text: "other\n" * 9,
-        lambda text: "other\n" * 999,
-        str.swapcase,
-        str,
-    ],
+    [lambda _: "other\n" * 9, lambda _: "other\n" * 999, str.swapcase, str],
     ids=["shorter", "longer", "other letters", "touched"],
 )
 def test_file_that_changes_while_it_is_translated_is_refused(
