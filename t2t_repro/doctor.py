@@ -159,9 +159,9 @@ def _text(section, value):
     if value is None:
         return "no limit"
     if section == "memory":
-        return _gigabytes(value)
+        return files.size_text(value)
     if section == "disk":
-        free, total = map(_gigabytes, (value["free"], value["total"]))
+        free, total = map(files.size_text, (value["free"], value["total"]))
         return f"{free} of {total} free"
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -172,10 +172,6 @@ def _text(section, value):
             f"{name} {_text('', entry)}" for name, entry in value.items()
         )
     return str(value)
-
-
-def _gigabytes(number):
-    return f"{number / 1e9:,.1f} GB"
 
 
 class Diagnosis(NamedTuple):
@@ -350,16 +346,16 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
     usable = memory["limit"] or memory["total"]
     if usable < 4e9:
         yield (
-            f"{_gigabytes(usable)} of memory are enough for small models: "
+            f"{files.size_text(usable)} of memory are enough for small models: "
             "trainer --max_tokens_per_replica=2048 needs less."
         )
     for folder, disk in facts["disk"].items():
         if disk["free"] < _BASE_GIGABYTES * 1e9:
             yield (
-                f"The disk of {folder} has {_gigabytes(disk['free'])} free, "
-                f"and a run of base needs {_BASE_GIGABYTES}: make room, name "
-                "other folders by --data_dir and --output_dir, or keep fewer "
-                "checkpoints by trainer --keep_checkpoint_max=5."
+                f"The disk of {folder} has {files.size_text(disk['free'])} "
+                f"free, and a run of base needs {_BASE_GIGABYTES}: make room, "
+                "name other folders by --data_dir and --output_dir, or keep "
+                "fewer checkpoints by trainer --keep_checkpoint_max=5."
             )
 
 

@@ -159,12 +159,12 @@ def _fetch(name, info):
     free = shutil.disk_usage(files.nearest_existing(cache)).free
     if size > free:
         raise errors.UserError(
-            f"{name} has {size / 1e6:,.1f} MB to download, and the disk of "
-            f"{cache} has {free / 1e6:,.1f} MB free. Make room, or set "
+            f"{name} has {files.size_text(size)} to download, and the disk of "
+            f"{cache} has {files.size_text(free)} free. Make room, or set "
             "HF_HUB_CACHE to a folder on another disk."
         )
     if size:
-        text = f"Downloading {size / 1e6:,.1f} MB of {name} to {cache}."
+        text = f"Downloading {files.size_text(size)} of {name} to {cache}."
         print(text, file=sys.stderr)
     get = functools.partial(package.hf_hub_download, name.model)
     # By the name of the revision, which offline mode then knows. All others are

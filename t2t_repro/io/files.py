@@ -259,6 +259,13 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
         ) from error
 
 
+def size_text(size: float) -> str:
+    """Return "3.5 MB" or "69.5 GB" for a number of bytes."""
+    if size < 1e9:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size / 1e9:,.1f} GB"
+
+
 def nearest_existing(path: str | os.PathLike) -> pathlib.Path:
     """Return a path, or the nearest parent that exists."""
     path = expand_path(path).absolute()

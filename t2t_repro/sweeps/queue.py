@@ -197,6 +197,18 @@ class Budget:
         files.write_json(self._path, {"minutes": minutes})
 
 
+def require_known_flags(command: str, given: Sequence[str]) -> None:
+    """Raise a UserError if a command refuses flags, or their values.
+
+    A command that prints its help parses its flags first, and starts nothing.
+    """
+    line = [sys.executable, "-m", "t2t_repro", command, *given, "--help"]
+    ended = subprocess.run(line, capture_output=True, text=True)
+    if ended.returncode:
+        message = ended.stderr.strip().removeprefix("Error: ")
+        raise errors.UserError(f"{shlex.join(given)}: {message}")
+
+
 class CommandError(errors.UserError):
     """A command that failed; its checkpoints and files remain."""
 

@@ -195,10 +195,11 @@ class Options(fields.Settings):
         """Check what the first training would find.
 
         Raises:
-            UserError: see split_trainer_flags(), and
-                history.require_stopping_metric().
+            UserError: see split_trainer_flags(), queue.require_known_flags()
+                and history.require_stopping_metric().
         """
-        self.split_trainer_flags()
+        if trainer_flags := self.split_trainer_flags():
+            queue.require_known_flags("trainer", trainer_flags)
         metric, patience = self.early_stopping_metric, self.early_stopping_evals
         if patience or metric != history.HEADLINE:
             history.require_stopping_metric(metric, patience, problem.suite, 1)

@@ -141,6 +141,12 @@ def build(
         defaults |= {"initial_learning_rate": 0.0, "warmup_target": constant}
     named = arguments.parameters(cls)
     values = {k: v for k, v in defaults.items() if k in named} | values
+    if values.get("decay_steps") == defaults["decay_steps"] <= 0:
+        raise errors.UserError(
+            f"{_ARGUMENTS}: warmup_steps={warmup_steps} leaves no step to the "
+            f"decay, which ends with train_steps={hparams.train_steps}. Lower "
+            "warmup_steps, raise train_steps, or set decay_steps."
+        )
     return arguments.construct(cls, values, _ARGUMENTS)
 
 

@@ -473,8 +473,8 @@ def _checkpoint_space(session):
     folder = files.nearest_existing(session.output_dir)
     free = shutil.disk_usage(folder).free
     text = (
-        f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
-        f"{free / 1e6:,.1f} MB free"
+        f"at most {count}, of {files.size_text(size)} each; the disk has "
+        f"{files.size_text(free)} free"
     )
     present = len(checkpoint_files.saved(session.output_dir))
     if (count - present) * size > free:

@@ -184,6 +184,8 @@ query --export_dir={here}/export/1 --token_file={here}/token
     Use the seeds
 {sweep} --trainer_flags=--eval_every=0
     perplexity of its last validation
+{sweep} --trainer_flags=--random_sede=3
+    --random_sede=3: Unknown command line flag 'random_sede'. Did you mean
 {sweep} --output_dir=s3://b/x
     needs local folders; got --output_dir
 show --runs_dir={here} --hparams_set=small

@@ -214,12 +214,15 @@ def test_rate_of_several_numbers_is_refused(base):
         schedules.check(_with(base, "pair"))
 
 
-def test_negative_rate_of_a_training_is_refused_with_its_step(base, registries):
+def test_rates_that_do_not_fit_the_steps_are_refused(base, registries):
     registries.schedules.register("falling")(lambda done, hparams: 8.0 - done)
     schedules.check(_with(base, "falling"), 9)
     schedules.check(base, 1)  # its first rate may be 0
     with pytest.raises(errors.UserError, match=r"of step 12 is -3\. .*fewer"):
         schedules.check(_with(base, "falling"), 12)
+    too_late = f"warmup_steps={base.train_steps}"
+    with pytest.raises(errors.UserError, match="leaves no step to the decay"):
+        schedules.check(_with(base, "cosine_decay", too_late))
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_summary_compares_checkpoints_with_free_space(tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     found = train_loop._checkpoint_space(session)
-    assert found == "at most 6, of 2.0 MB each; the disk has 5,000.0 MB free"
+    assert found == "at most 6, of 2.0 MB each; the disk has 5.0 GB free"
     # Six have 4 bytes of each float, and 8 of each integer.
     free = free._replace(free=6 * (4 * 500_000 + 8 * 7))
     assert "too few" not in train_loop._checkpoint_space(session)
