@@ -85,8 +85,12 @@ def prepare(
         elif other := _other_text_folder(contents, problem):
             given = f"the file of --problem_args in {other.absolute()}"
             _require_same_text(contents, problem, folder, other, given)
+        else:
+            _note_changed_text(contents, problem, folder)
         _note_changed_definition(contents, problem, folder)
-        _note_changed_text(contents, problem, folder)
+        if problem.reverse and problem.source_tags:  # X may have made the data
+            vocabularies = manifest.open_vocabularies(folder, reverse=True)
+            generate.require_tags(vocabularies.source, problem.source_tags)
         print(f"The data is there: {storage.name_of(folder)}.")
     storage.upload(folder)
     if verify:
@@ -321,15 +325,16 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"{tokens['inputs']:,} and {tokens['targets']:,} subwords "
             f"(dropped: {dropped})"
         )
-        lines += _check_lines(split, counts)
+        is_filtered = split == "train" and "directions" not in contents
+        lines += _check_lines(counts, is_filtered)
         if directions := contents.get("directions"):
             counts = (f"{key} {n:,}" for key, n in directions[split].items())
             lines.append(f"  read: {', '.join(counts)}")
     return "\n".join(lines)
 
 
-def _check_lines(split, counts):
-    """Return a line for each thing that checks of the text found."""
+def _check_lines(counts, is_filtered):
+    """Yield a line for each thing that checks of a split's text found."""
     if not counts["read"]:
         yield "  it is empty: there is nothing to score"
     if found := counts.get("in_training"):
@@ -338,7 +343,7 @@ def _check_lines(split, counts):
             "are in the training text, too, so that scores are too good"
         )
     if found := counts.get("web"):
-        remedy = "; filters=web drops them" if split == "train" else ""
+        remedy = "; filters=web drops them" if is_filtered else ""
         yield f"  {found['pairs']:,} have remains of web pages{remedy}, as"
         yield f"    {' | '.join(found['example'])}"
 
@@ -396,7 +401,8 @@ def _check_settings(contents, problem, folder):
     defaults.
     """
     expected = {"problem": problem.registered_name} | problem.arguments
-    expected.pop("decode_hparams", None)  # the data is the same with any
+    for name in "decode_hparams", "pipeline_tag":
+        expected.pop(name, None)  # the data is the same with any
     arguments = contents.get("arguments")
     stored = {"problem": contents.get("problem")}
     if isinstance(arguments, dict):

@@ -55,10 +55,10 @@ class Problem(CorpusSettings):
     text is not in the default `raw_files`, it overrides them or `pairs`.
     """
 
-    # Not arguments, so not annotated. named() sets the first three.
+    # Not arguments, so not annotated. named() sets them, and `reverse`.
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
-    reverse = False  # True for X_rev: the sides are swapped on reading
+
     reversible = True  # False: there is no X_rev
     # For the model card: the web page of the data, its licence, and the paper.
     data_page = ""

@@ -182,6 +182,18 @@ def test_second_process_waits_for_the_first(prepared, tmp_path, raw, capsys):
     assert stored["splits"] == prepared[1]["splits"]
 
 
+def test_each_direction_needs_the_tags_in_its_vocabulary(tmp_path, raw):
+    tagged = prepare.prepare(build(",tags=<BT>"), tmp_path / "tagged", raw)
+    plain = prepare.prepare(build(), tmp_path / "plain", raw)
+    of_both = f"{tagged}/vocab.model:{plain}/vocab.model"
+    more = f",tags=<BT>,separate_vocabularies=true,vocabulary={of_both}"
+    prepare.prepare(build(more), tmp_path / "new", raw)
+    for data_dir in "new", "other":  # that of the other direction, and none
+        with pytest.raises(errors.UserError, match="it lacks <BT>"):
+            backward = build(more, "parallel_text_rev")
+            prepare.prepare(backward, tmp_path / data_dir, raw)
+
+
 def test_reversed_problem_reads_the_same_data_swapped(prepared):
     data_dir, _ = prepared
     backward = build(name="parallel_text_rev")

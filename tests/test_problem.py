@@ -141,6 +141,8 @@ filters=max_words=
     'max_words=' must have a number
 filters=max_words=nan
     'max_words=nan' must have a number
+filters=letters=80
+    'letters=80' must have a number from 0 to 1
 """)
 
 

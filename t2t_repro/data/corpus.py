@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -351,7 +352,8 @@ class Encoder:
         """Return the positions of linked subwords, source and target in turn.
 
         There are none if a vocabulary's normalization changes the number of
-        words, since nobody knows then which of them were linked.
+        words, or if it depends on the aligner, since nobody knows then which of
+        them were linked.
         """
         try:
             links = word_alignment.parse(pair[2])
@@ -360,19 +362,24 @@ class Encoder:
                 f"{error} It is the alignment of {pair[0][:80]!r}."
             ) from error
         words = list(map(word_alignment.words, self.vocabularies, sentences))
-        counts = [
-            len(vocabulary.split_tag(line)[1].split())
+        texts = [
+            vocabulary.split_tag(line)[1]
             for vocabulary, line in zip(self.vocabularies, pair, strict=False)
         ]
+        counts = [len(text.split()) for text in texts]
+        # To fast_align, a no-break space is a part of a word; to eflomal, not.
+        others = [len(re.findall(r"[^ \t]+", text)) for text in texts]
+        encoded = [max(side, default=-1) + 1 for side in words]
+        most = list(map(max, counts, encoded))
         for i, j in links:
-            if i >= counts[0] or j >= counts[1]:
+            if i >= most[0] or j >= most[1]:
                 raise errors.UserError(
                     f"An alignment has {i}-{j}, where words count from 0 and "
                     f"the sides have {counts[0]} and {counts[1]}: "
                     f"{pair[0][:80]!r}, {pair[1][:80]!r}. Align the lines of "
                     "these files, with words separated by white space."
                 )
-        if counts != [max(side, default=-1) + 1 for side in words]:
+        if not counts == others == encoded:
             return []
         return [*itertools.chain(*word_alignment.link_subwords(links, *words))]
 

@@ -10,7 +10,8 @@ import hashlib
 import itertools
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from t2t_repro import errors, registry
 from t2t_repro.data import engines
 from t2t_repro.io import files, progress
+from t2t_repro.text.languages import split_known_tag
 from t2t_repro.text.pair_filters import Different, PairFilter, Unique
 from t2t_repro.text.parallel_files import Checksums, Pair
 
@@ -46,17 +48,18 @@ class PairFilters:
         text: str,
         languages: tuple[str, str],
         allow_empty_source: bool = False,
+        tags: Sequence[str] = (),
     ):
         """Parse "max_words=100:different:unique", for pairs of two languages.
 
         With `allow_empty_source`, a target without a source is judged as if it
-        were both sides of its pair.
+        were both sides of its pair. Sides are judged without a leading tag.
 
         Raises:
             UserError: a name is unknown or given twice, or a value is wrong.
         """
         self._filters: dict[str, PairFilter] = {}
-        self._judges_targets = allow_empty_source
+        self._judges_targets, self._tags = allow_empty_source, tags
         languages = languages[0] or languages[1], languages[1]
         for item in filter(None, text.split(":")):
             name, _, value = item.partition("=")
@@ -65,9 +68,7 @@ class PairFilters:
                     f"The filter {name!r} is given twice in {text!r}."
                 )
             cls = registry.pair_filters.subclass(name, PairFilter)
-            self._filters[name] = cls(
-                _number(item, value, cls.default), languages
-            )
+            self._filters[name] = cls(_number(item, value, cls), languages)
 
     @property
     def names(self) -> list[str]:
@@ -95,6 +96,8 @@ class PairFilters:
         return kinds.index(True) + 1 if any(kinds) else 0
 
     def _reason(self, pair):
+        if self._tags:
+            pair = [split_known_tag(line, self._tags)[1] for line in pair]
         has_one_side = self._judges_targets and not pair[0].strip()
         if has_one_side:
             pair = (pair[1], pair[1])
@@ -115,18 +118,20 @@ class PairFilters:
         return 0
 
 
-def _number(item, value, default):
+def _number(item, value, cls):
     """Return the value of a filter: a number, the default, or None."""
     if not value and item[-1] != "=":
-        return default
+        return cls.default
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if default is None or not 0 <= number < math.inf:
-        allowed = "no value" if default is None else "a number of at least 0"
-        raise errors.UserError(f"The filter {item!r} must have {allowed}.")
-    return number
+    allowed = f"a number {'from 0 to 1' if cls.is_share else 'of at least 0'}"
+    if cls.default is None:
+        allowed = "no value"
+    elif 0 <= number <= (1 if cls.is_share else sys.float_info.max):
+        return number
+    raise errors.UserError(f"The filter {item!r} must have {allowed}.")
 
 
 def _hash(pair):

@@ -93,11 +93,13 @@ def _build_vocabularies(cls, samples, settings):
     else:
         learned = [_learn(cls, *each, settings) for each in samples.items()]
         vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
-    _require_tags(vocabularies.source, settings.source_tags)
+    given = vocabularies.reversed() if settings.reverse else vocabularies
+    require_tags(given.source, settings.source_tags)
     return vocabularies
 
 
-def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
+def require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
+    """Raise a UserError unless each tag of the sources is a piece."""
     if missing := set(tags) - vocabulary.tags:
         raise errors.UserError(
             "The vocabulary must have each tag of the sources as a "
@@ -262,20 +264,22 @@ def generate(
             engine,
             shard_pairs,
         )
-    _require_pairs(contents["splits"]["train"])
+    _require_pairs(contents["splits"]["train"], settings)
     files.write_json(folder / manifest.UNFINISHED, contents, with_checksum=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return contents
 
 
-def _require_pairs(train: Mapping[str, Any]) -> None:
+def _require_pairs(train: Mapping[str, Any], settings: CorpusSettings) -> None:
     if not train["kept"]:
         hint = ""
         if train["dropped"]["empty_side"] == train["read"]:
-            hint = (
-                " A language model, whose sources are empty, needs a problem "
-                "with allow_empty_source=true."
-            )
+            hint = " All targets are empty."
+            if not settings.allow_empty_source:
+                hint = (
+                    " Each has an empty side. A language model, whose sources "
+                    "are empty, needs a problem with allow_empty_source=true."
+                )
         raise errors.UserError(
             f"There is nothing to train on: all {train['read']:,} training "
             f"pairs were dropped: {train['dropped']}.{hint}"

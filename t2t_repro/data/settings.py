@@ -36,7 +36,9 @@ class CorpusSettings(VocabularySettings):
         "as max_words=100:letters=0.5:unique; --registry_help lists them.",
     )
 
+    # Not arguments, so not annotated.
     tokenized = False  # whether normalize() tokenizes; scores are of tokens
+    reverse = False  # True for X_rev: the sides are swapped on reading
 
     @functools.cached_property  # which an instance may replace
     def stored_languages(self) -> tuple[str, str]:
@@ -60,7 +62,10 @@ class CorpusSettings(VocabularySettings):
         if not self.filters:
             return None
         return PairFilters(
-            self.filters, self.stored_languages, self.allow_empty_source
+            self.filters,
+            self.stored_languages,
+            self.allow_empty_source,
+            [] if self.reverse else self.source_tags,
         )
 
 

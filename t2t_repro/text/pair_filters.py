@@ -56,6 +56,7 @@ class PairFilter:
 
     # Value if none is given; None: the filter has no value.
     default: float | None = None
+    is_share = False  # whether the value is from 0 to 1
 
     def __init__(self, value: float | None, languages: tuple[str, str]):
         """Keep the given value, or the default, and the languages of a pair."""
@@ -115,6 +116,7 @@ class Letters(PairFilter):
     """
 
     default = 0.5
+    is_share = True
 
     def keep(self, pair: Pair) -> bool:
         for line in pair:
@@ -133,6 +135,7 @@ class Script(PairFilter):
     """
 
     default = 0.5
+    is_share = True
 
     def __init__(self, value: float | None, languages: tuple[str, str]):
         super().__init__(value, languages)
@@ -175,6 +178,7 @@ class Language(PairFilter):
     """
 
     default = 0.9
+    is_share = True
 
     @functools.cached_property
     def _expected(self):

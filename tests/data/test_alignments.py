@@ -17,9 +17,9 @@ ALIGNED = ("an bed  can", "dan ebb", "0-1 2-0 2-1")
 
 
 def test_subwords_of_linked_words_are_linked_in_both_directions(tmp_path):
-    # Line separators are white space, and U+200B is a space only to the
-    # vocabulary.
-    train = [*PAIRS, ALIGNED, ("a\u200bb", "x", "0-0"), ("bed", "x", " 0-0")]
+    # U+200B is a space only to the vocabulary, and U+A0 to no fast_align.
+    unclear = [("a\u200bb", "x", "1-0"), ("a\xa0b c", "x", "1-0")]
+    train = [*PAIRS, ALIGNED, *unclear, ("bed", "x", " 0-0")]
     contents = generate_corpus(tmp_path, train, [("bed", "x", "")])
     counts = contents["splits"]
     assert (counts["train"]["aligned"], counts["test"]["aligned"]) == (2, 0)
@@ -34,7 +34,7 @@ def test_subwords_of_linked_words_are_linked_in_both_directions(tmp_path):
         for i, source in enumerate(words[0])
         if (source, target) in {(0, 1), (2, 0), (2, 1)}
     ]
-    index = np.array([7, 40, 41])
+    index = np.array([7, 40, 41, 42])
     for reverse in (False, True):
         pairs = manifest.open_corpus(tmp_path, "train", reverse)
         of_pair, *sides = pairs.links(index)

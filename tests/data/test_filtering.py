@@ -107,6 +107,12 @@ def test_target_without_a_source_is_judged_as_both_sides(source):
     assert built.apply([(source, "a day"), (source, "+")]).reasons == b"\0\1"
 
 
+def test_tag_is_not_judged():
+    built = PairFilters("max_words=2:different", ("a", "en"), tags=["<BT>"])
+    pairs = [("<BT> a b", "c"), ("<BT> a", "A"), ("<B> a b", "c")]
+    assert built.apply(pairs).reasons == b"\0\2\1"
+
+
 def test_exception_of_a_filter_is_a_user_error_that_names_it(registries):
     @registries.pair_filters.register("tenth")
     class Tenth(PairFilter):
