@@ -93,6 +93,8 @@ def _build(vocabulary):
 
 # SentencePiece vocabularies in a graph: operations of TF Text.
 
+_PERIOD = "<0x2E>"  # a byte's piece, which is no part of another
+
 
 class SentencePieceGraph(GraphVocabulary):
     """A SentencePiece model, which TF Text's operations read."""
@@ -109,12 +111,27 @@ class SentencePieceGraph(GraphVocabulary):
             out_type=self.out_type,
             name=f"vocabulary_{vocabulary.sha256}",
         )
+        self._guard = None
+        pieces = vocabulary.pieces(range(vocabulary.num_pieces))
+        if vocabulary.is_verbatim and _PERIOD in pieces:
+            self._guard = pieces.index(_PERIOD)
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
         return self.tokenizer.tokenize(lines)
 
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        return self.tokenizer.detokenize(ids)
+        if self._guard is None:
+            return self.tokenizer.detokenize(ids)
+        # TF Text drops all spaces that begin a text; SentencePiece drops one.
+        rows = ids.value_rowids()
+        guards = tf.fill([tf.size(rows, tf.int64) + ids.nrows()], self._guard)
+        places = tf.range(tf.size(rows, tf.int64)) + rows + 1
+        guarded = tf.RaggedTensor.from_row_lengths(
+            tf.tensor_scatter_nd_update(guards, places[:, None], ids.values),
+            ids.row_lengths() + 1,
+        )
+        texts = self.tokenizer.detokenize(guarded)
+        return tf.strings.regex_replace(texts, r"\A\. ?", "")
 
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.id_to_string(ids)

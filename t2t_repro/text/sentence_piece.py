@@ -163,11 +163,14 @@ class SentencePiece(Vocabulary):
         return self._processor.unk_id()
 
     @functools.cached_property
-    def spaces(self) -> Mapping[int, str]:  # type: ignore[override]
+    def is_verbatim(self) -> bool:
+        """True if all spaces are text, also those that begin a line."""
         spec = _Proto.FromString(self.model).normalizer_spec
-        if spec.name == "identity" and not spec.remove_extra_whitespaces:
-            return vocabulary.LINE_ENDS
-        return super().spaces
+        return spec.name == "identity" and not spec.remove_extra_whitespaces
+
+    @property
+    def spaces(self) -> Mapping[int, str]:  # type: ignore[override]
+        return vocabulary.LINE_ENDS if self.is_verbatim else super().spaces
 
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]

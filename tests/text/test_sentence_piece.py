@@ -231,7 +231,11 @@ def test_verbatim_vocabulary_keeps_any_text(verbatim, line):
 def test_verbatim_graph_and_samples_keep_text(verbatim):
     line = "        ab\tcd  ½ \t"
     graph = SentencePieceGraph(verbatim)
-    vocabulary_graphs.assert_same_ids(verbatim, graph, [line, "", "  "])
+    lines = [line, "", "  ", ".", " . a"]
+    vocabulary_graphs.assert_same_ids(verbatim, graph, lines)
+    space, *text = verbatim.encode([" a"])[0][:-1]
+    rows = [[space, space, *text], [space], text, []]
+    vocabulary_graphs.assert_same_text(verbatim, graph, rows)
     method = BpeDropout(verbatim.scored_pieces(), verbatim.size, 0.5)
     sampler = SubwordSampler({"inputs": method}, 0)
     (row,) = verbatim.encode([line])
