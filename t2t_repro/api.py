@@ -47,8 +47,8 @@ class Model(translation.Translator):
         self.keras_models = models = run.models(self._checkpoints)
         # Each traces its search once, and holds copies of some weights.
         self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
-            lambda hparams, num_models, definitions: BatchTranslator(
-                models[:num_models], run.vocabularies, hparams
+            lambda hparams, definitions: BatchTranslator(
+                models, run.vocabularies, hparams
             )
         )
 
@@ -88,7 +88,7 @@ class Model(translation.Translator):
             )
         search["return_beams"] = bool(n_best != 1)
         hparams = self._search(search, n_best)
-        translator = self._translator_of(hparams, len(self.keras_models))
+        translator = self._translator_of(hparams)
         reranking.require_direction(translator.reranker, problem)
         starts = [""] * len(lines)
         if prefixes is not None:
@@ -120,9 +120,7 @@ class Model(translation.Translator):
         sources = translation.require_lines(sources)
         targets = translation.require_beside(sources, targets, "target")
         pairs = zip(map(source, sources), map(target, targets), strict=True)
-        translator = self._translator_of(
-            self.run.search, len(self.keras_models)
-        )
+        translator = self._translator_of(self.run.search)
         return [score.total for score in translator.score(pairs)]
 
     def attention(
@@ -138,7 +136,7 @@ class Model(translation.Translator):
         source, _ = problem.normalizers
         (line,) = translation.require_lines([line])
         hparams = self._search(search | {"return_beams": False})
-        translator = self._translator_of(hparams, 1)
+        translator = self._translator_of(hparams)
         reranking.require_direction(translator.reranker, problem)
         return translator.attention(source(line))
 
@@ -175,7 +173,7 @@ class Model(translation.Translator):
             given["decode_hparams"] = self.run.search.override(changes)
         return {"checkpoint_path": self._checkpoints, **given}
 
-    def _translator_of(self, hparams, num_models):
+    def _translator_of(self, hparams):
         # They may have been defined again, as in a notebook.
         definitions = [entry.value for entry in registry.of_search(hparams)]
         # What a rule or a reranker may have read: a file, or a run, whose
@@ -185,7 +183,7 @@ class Model(translation.Translator):
             for named in hparams.paths.values()
             for path in (named, *named.glob("*/"))
         ]
-        return self._translator(hparams, num_models, (*definitions, *versions))
+        return self._translator(hparams, (*definitions, *versions))
 
     def _search(self, changes, n_best=1):
         hparams = self.run.search.override(changes)

@@ -82,11 +82,11 @@ def test_reranker_of_a_run_with_a_new_checkpoint_is_built_again(
 
     (tmp_path / "checkpoints").mkdir()
     search = DecodeHParams(rerank=f"reading:run={tmp_path}")
-    first = run._translator_of(search, 1)
-    assert run._translator_of(search, 1) is first
+    first = run._translator_of(search)
+    assert run._translator_of(search) is first
     (tmp_path / "checkpoints" / "ckpt-2.index").touch()
     os.utime(tmp_path / "checkpoints", (0, 0))
-    assert run._translator_of(search, 1) is not first
+    assert run._translator_of(search) is not first
 
 
 def test_translations_begin_with_their_prefixes(run, export):
@@ -134,6 +134,15 @@ def test_export_drops_beams_without_an_output_and_repeated_texts(
     monkeypatch.setattr(export, "run", lambda *_: outputs)
     (found,) = export.translate(["x"], **settings)
     assert found == translation.Translation(*expected)
+
+
+def test_one_translation_is_the_first_also_if_distinct(monkeypatch, export):
+    asked = []
+    monkeypatch.setattr(
+        export, "_run", lambda *given: asked.append(given) or ()
+    )
+    export.translate(["x"], distinct=True, beam_size=3)
+    assert asked[0][1]["n_best"] == [1]  # of 0, samples would come best first
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ class BatchTranslator:
         return np.array([(each.total, len(each.pieces)) for each in found])
 
     def attention(self, line: str) -> AttentionTrace:
-        """Translate a line with the only model; return its attention weights.
+        """Translate a line; return the first model's attention weights.
 
         The line is a batch by itself, so that no padding appears.
 
@@ -320,7 +320,9 @@ class BatchTranslator:
         model = self.require_attention()
         self.require_side(False)
         (ids,) = self._source.encode([line])
-        if not self._source.has_text(ids) or len(ids) > score.MAX_SUBWORDS:
+        keeps_blank = self._hparams.allow_empty_source
+        is_blank = not (keeps_blank or self._source.has_text(ids))
+        if is_blank or len(ids) > score.MAX_SUBWORDS:
             raise errors.UserError(
                 "Attention is shown for sentences of 1 to "
                 f"{score.MAX_SUBWORDS - 1} subwords, without tags; got "
@@ -352,8 +354,8 @@ class BatchTranslator:
         )
 
     def require_attention(self) -> Seq2Seq:
-        """Return the only model, if it has attention weights to show."""
-        (model,) = self._models
+        """Return the first model, if it has attention weights to show."""
+        model = self._models[0]
         if "cross" not in model.attention_kinds:
             raise errors.UserError(
                 f"The model {model.hparams.model!r} has no attention weights "

@@ -134,7 +134,9 @@ class SignatureTranslator(Translator):
         texts = {"prefixes": prefixes, "side": side}
         if subwords or search or any(x is not None for x in texts.values()):
             signature = "subwords" if subwords else "translate"
-            search["n_best"] = 0 if distinct else n_best
+            # Of samples, which come best first if there are several, the only
+            # one is the first that was drawn.
+            search["n_best"] = 0 if distinct and n_best != 1 else n_best
             columns |= _optional_columns(lines, texts, search)
         found = [Translation([""], [0.0])] * len(lines)
         for batch, outputs in self._run(signature, columns):

@@ -451,8 +451,7 @@ class RequestModel(ServedModel):
             tf.reshape(each, (-1, length + 1)) for each in (texts, counts)
         )
         is_new = tf.cast(texts[:, 1:] != texts[:, :-1], tf.int32)
-        last = tf.maximum(counts[:, -1:] - 1, 0)
-        words = tf.minimum(counts[:, 1:] - is_new, last)
+        words = tf.minimum(counts[:, 1:] - is_new, counts[:, -1:] - 1)
         return tf.where((ids == EOS) | (ids == PAD), _NO_WORD, words)
 
 

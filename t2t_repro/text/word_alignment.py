@@ -92,7 +92,7 @@ def word_indices(
     """
     parts = [ids[:end] for end in range(len(ids) + 1)]
     texts = [text.rstrip() for text in decode(parts)]
-    last = max(len(texts[-1].split()) - 1, 0)
+    last = len(texts[-1].split()) - 1  # -1: none, of a text without words
     return [
         min(len(text.split()) - (text != before), last)
         for before, text in itertools.pairwise(texts)

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t_repro.decoding import score
+from t2t_repro.decoding import score, translate
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models import building
 
 LINES = ["two birds sing", "the cat sat on the mat"]
@@ -32,6 +33,14 @@ def test_trace_has_best_translation_and_distributions_over_pieces(translator):
         for weights in trace.weights:
             np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
         assert not np.triu(trace.weights.decoder, 1).any(), "sees the future"
+
+
+def test_trace_of_an_ensemble_has_its_translation(model, vocabularies):
+    members = [model, building.build(model.hparams, vocabularies.target.size)]
+    hparams = DecodeHParams(beam_size=2, extra_length=4)
+    ensemble = translate.BatchTranslator(members, vocabularies, hparams)
+    outputs = [ensemble.attention(line).outputs for line in LINES]
+    assert outputs == [each.text for each in ensemble.translate(LINES)]
 
 
 def test_mean_attention_of_models_with_different_numbers_of_layers(models):
