@@ -22,7 +22,9 @@ import json
 import os
 import pathlib
 import re
+import signal
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,7 +73,8 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
     if is_multi_worker(distribution):
         check_tf_config()
         print("Waiting for all workers of TF_CONFIG.", flush=True)
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with interruptible():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices(
         "GPU"
     ) or tf.config.list_logical_devices("CPU")
@@ -80,6 +83,27 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
     if distribution == "one_device":
         return tf.distribute.get_strategy()
     return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process within the context, which waits for others.
+
+    It waits in native code, after which alone a handler of Python's would run.
+    A cluster's own handler of SIGTERM, which would ignore it, is removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = signal.SIGINT, signal.SIGTERM
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    if handlers[signal.SIGINT] is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def is_multi_worker(distribution: str) -> bool:

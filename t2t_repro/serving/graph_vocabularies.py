@@ -14,6 +14,7 @@ from t2t_repro.text.sentence_piece import (
     CODE,
     MappedSentencePiece,
     MultilingualPieces,
+    SentencePiece,
 )
 from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -101,7 +102,7 @@ class SentencePieceGraph(GraphVocabulary):
 
     out_type = tf.int32  # of the segmentation: ids
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: SentencePiece):
         super().__init__(vocabulary)
         # A loaded graph finds the model by the name of the operation that
         # created it: under TF Text's default name, a second vocabulary would

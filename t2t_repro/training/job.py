@@ -313,7 +313,8 @@ def _prepare_data(
 ) -> pathlib.Path:
     """Return the folder of the data; the chief generates missing data."""
     if not worker.is_chief:
-        worker.barrier()  # until the chief is done
+        with devices.interruptible():
+            worker.barrier()  # until the chief is done
         return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(problem, **vars(data))
     worker.barrier()

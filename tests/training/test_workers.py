@@ -1,6 +1,7 @@
 """Workers by TF_CONFIG, and the single worker without it."""
 
 import json
+import signal
 import zlib
 
 import pytest
@@ -12,6 +13,7 @@ from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
 PAIR = {"worker": ["a:1", "b:1"]}
+SIGNALS = signal.SIGINT, signal.SIGTERM
 
 
 def config(cluster, kind, index):
@@ -75,10 +77,18 @@ def test_multi_worker_without_tf_config_is_refused(monkeypatch):
 def test_tf_config_selects_multi_worker(distribution, monkeypatch):
     """The strategy is a fake, since a real one waits for the other worker."""
     monkeypatch.setenv("TF_CONFIG", config(PAIR, "worker", 1))
+    before = [*map(signal.getsignal, SIGNALS)]
+
+    def wait_for_others():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        signal.signal(signal.SIGTERM, lambda *_: None)  # as TensorFlow does
+        return "several"
+
     monkeypatch.setattr(
-        tf.distribute, "MultiWorkerMirroredStrategy", lambda: "several"
+        tf.distribute, "MultiWorkerMirroredStrategy", wait_for_others
     )
     assert devices.strategy(distribution) == "several"
+    assert [*map(signal.getsignal, SIGNALS)] == before
     assert devices.strategy("one_device") != "several"
 
 
