@@ -51,7 +51,8 @@ def define_flags():
     flags.DEFINE_string(
         "objective",
         PERPLEXITY,
-        "What trials improve: perplexity, or a metric of the problem.",
+        "What trials improve: perplexity, the headline of the problem, or "
+        "--early_stopping_metric.",
     )
     table_rows.define_flags()
 
@@ -70,7 +71,15 @@ def main():
             "values with several."
         )
     job = table_rows.job(split="validation", averaged=False)
-    objective = Objective(values.objective, job.problem)
+    objective = Objective(values.objective, job)
+    path = job.results_dir / "hparam_search.json"
+    if path.exists():
+        stored = files.read_json(path)["objective"]
+        if stored != objective.name:
+            raise errors.UserError(
+                f"The rows of {path} have another objective, {stored}. Name "
+                "another --results_dir."
+            )
     job.datagen()
     table = table_rows.table(variants, values.rows[0])
     trained = table.rows(values.rows, values.seed)
@@ -88,7 +97,6 @@ def main():
         for row in trained
     }
     queue.run(tasks, job.options.processes)
-    path = job.results_dir / "hparam_search.json"
     summary = summarize(studies, objective)
     if path.exists():  # rows of earlier calls
         summary["rows"] = files.read_json(path)["rows"] | summary["rows"]
@@ -101,13 +109,20 @@ def main():
 class Objective:
     """The quantity that trials improve."""
 
-    def __init__(self, name: str, problem):
-        """Check the name: "perplexity", or a metric of the problem."""
-        known = (PERPLEXITY, *problem.suite.names)
+    def __init__(self, name: str, job):
+        """Check the name, of a value that the validations of a trial have."""
+        known = [PERPLEXITY]
+        if job.options.trainer_flag("eval_bleu_sentences") != "0":
+            known.append(job.problem.suite.names[0])
+            metric = job.options.early_stopping_metric
+            if job.options.early_stopping_evals and metric in registry.metrics:
+                known.append(metric)
         if name not in known:
             raise errors.UserError(
-                f"--objective is one of {', '.join(known)}; got "
-                f"--objective={name}."
+                f"--objective is one of {', '.join(known)}, which validations "
+                f"have; got --objective={name}. They have another metric as "
+                "--early_stopping_metric, with --early_stopping_evals, and "
+                "none but perplexity with --eval_bleu_sentences=0."
             )
         self.name = name
         self.maximize = (
@@ -120,9 +135,7 @@ class Objective:
         values = [entry[self.name] for entry in curve if self.name in entry]
         if not values:
             raise errors.UserError(
-                f"The validations in {folder} have no {self.name}. Let the "
-                "trainer translate a sample: --eval_bleu_sentences=… in "
-                "--trainer_flags."
+                f"The validations in {folder} have no {self.name}."
             )
         return (max if self.maximize else min)(values)
 
@@ -302,9 +315,10 @@ def _distribution(cls, text, name, values):
     low, high = map(parse, ends.split(":"))
     if type(low) not in (int, float):
         raise _error(text, f"{name} is not a number")
-    if not low < high or (log and low <= 0):
+    if not (low < high < math.inf and low > (0 if log else -math.inf)):
         raise _error(
-            text, "Its ends are not in ascending order, or not above 0"
+            text,
+            "Its ends are not finite, not in ascending order, or not above 0",
         )
     if isinstance(low, int):
         return distributions.IntDistribution(low, high, log=log)

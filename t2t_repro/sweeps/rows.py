@@ -43,7 +43,11 @@ _SET = {
     "problem_args": "--problem_args=… of this command",
     "data_dir": "--data_dir=… of this command",
     "output_dir": "--output_dir=… of this command",
+    "config": "--config=… of this command",
+    "flagfile": "--flagfile=… of this command",
 }
+# Settings in a row's file that only some rows have.
+_OPTIONAL = "patience_metric", "eval_pairs"
 
 
 class Row(NamedTuple):
@@ -225,7 +229,7 @@ class Options(fields.Settings):
                     f"A sweep sets {name} of its rows. Use {instead}; "
                     f"got --trainer_flags={self.trainer_flags}."
                 )
-        if re.search(r"-eval_every[= ]0(?!\S)", " ".join(trainer_flags)):
+        if _value(trainer_flags, "eval_every") == "0":
             given.add("eval_every=0")
         for unwanted, reason in (
             ("warm_start_from", "starts from new weights"),
@@ -238,6 +242,15 @@ class Options(fields.Settings):
                     f"--trainer_flags={self.trainer_flags}."
                 )
         return trainer_flags
+
+    def trainer_flag(self, name: str) -> str | None:
+        """Return the value of one of --trainer_flags; None: it is absent."""
+        return _value(self.split_trainer_flags(), name)
+
+
+def _value(given, name):
+    found = re.findall(rf"-{name}[= ](\S+)", " ".join(given))
+    return found[-1] if found else None
 
 
 class Job(NamedTuple):
@@ -299,9 +312,10 @@ class Job(NamedTuple):
             "mixed_precision": options.mixed_precision,
             "patience": options.early_stopping_evals,
             "patience_metric": metric,
+            "eval_pairs": options.trainer_flag("eval_pairs"),
             "hparams": dataclasses.asdict(hparams),
         }
-        optional = "data", "patience_metric"
+        optional = "data", *_OPTIONAL
         return {k: v for k, v in settings.items() if v or k not in optional}
 
     def datagen(self) -> None:
@@ -374,6 +388,7 @@ def _read(file):
 
 def _differences(stored, wanted):
     """Describe differences of a row's file from the wanted settings."""
+    wanted = dict.fromkeys(_OPTIONAL) | wanted
     actual = {key: stored.get(key) for key in wanted}
     changed = list(fields.differences(actual, wanted))
     only_there = "{0} is {2!r} there and {1!r} here"

@@ -7,7 +7,6 @@ checkpoint. Commands of the package train and score in their own processes.
 import datetime
 import functools
 import pathlib
-import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -267,9 +266,7 @@ def run_rows(
         UserError: a row saves fewer checkpoints than it averages, or failed.
     """
     lock = threading.Lock()
-    kept = re.search(
-        r"-keep_checkpoint_max[= ](\d+)", job.options.trainer_flags
-    )
+    kept = job.options.trainer_flag("keep_checkpoint_max")
     for row in rows if job.averaged else ():
         hparams = job.settings(row)["hparams"]
         steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
@@ -281,7 +278,7 @@ def run_rows(
                 f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
                 "num_averaged_checkpoints=…."
             )
-        if kept and int(kept[1]) < wanted:
+        if kept and int(kept) < wanted:
             raise errors.UserError(
                 f"{row.name} is an average of {wanted} checkpoints; got "
                 f"--trainer_flags={job.options.trainer_flags}. Omit "

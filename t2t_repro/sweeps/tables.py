@@ -87,7 +87,9 @@ def summarize(results: Results, *names: str) -> Results:
             rows[-1][name] = statistics.fmean(values)
             rows[-1][f"{name}_range"] = [min(values), max(values)]
             if len(values) > 1:
-                rows[-1][f"{name}_deviation"] = statistics.stdev(values)
+                is_known = all(map(math.isfinite, values))
+                deviation = statistics.stdev(values) if is_known else math.nan
+                rows[-1][f"{name}_deviation"] = deviation
     return rows
 
 
@@ -273,7 +275,8 @@ def seeds_needed(
     if not difference or math.isnan(deviation):
         return None
     quantile = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(POWER)
-    return math.ceil(rows * (quantile * deviation / difference) ** 2)
+    needed = math.ceil(rows * (quantile * deviation / difference) ** 2)
+    return max(needed, 1)
 
 
 @functools.cache

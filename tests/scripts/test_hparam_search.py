@@ -38,7 +38,7 @@ def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
     monkeypatch.setattr(hparam_search.running, "train_row", train)
     row = rows.Row("base", "base", {"train_steps": 5}, 1)
     here = micro_job(tmp_path)._replace(output_dir=tmp_path / "here")
-    objective = hparam_search.Objective("perplexity", here.problem)
+    objective = hparam_search.Objective("perplexity", here)
 
     def search(job):
         study = hparam_search.open_study(row, job, RANGES, objective)

@@ -80,6 +80,7 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
         ("--output_dir=x", "Use --output_dir=… of this command"),
         ("--eval_every 0", "last validation; omit --eval_every=0"),
         ("--metrics=chrf", "Use --metric=… of this command"),
+        ("--flagfile=x", "Use --flagfile=… of this command"),
     ):
         with pytest.raises(errors.UserError, match=reason):
             rows.Options(trainer_flags=flags).split_trainer_flags()
@@ -100,12 +101,16 @@ def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
         write_finished(table.row(name, seed), job)
     write_finished(table.row("big", 1), job, split="test")  # of another job
     write_finished(table.row("base", 1), job, mixed_precision="bfloat16")
+    write_finished(table.row("base", 3), job, eval_pairs="9")
     results = rows.finished_rows(table, job)
     assert [(result["row"], result["seed"]) for result in results] == [
         ("base", 2),
         ("base", 10),
         ("big", 2),
     ]
+    fewer = job.options.override({"trainer_flags": "--eval_pairs=9"})
+    (result,) = rows.finished_rows(table, job._replace(options=fewer))
+    assert result["seed"] == 3
     others = table._replace(variants={"base": rows.Variant("base")})
     assert rows.finished_rows(others, job) == []
 

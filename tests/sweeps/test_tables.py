@@ -51,6 +51,12 @@ def finished(job, row, score):
     }
 
 
+def test_deviation_of_infinite_scores_is_no_number(micro_table):
+    table, job = micro_table
+    seeds = [finished(job, table.row("base", n), math.inf) for n in (1, 2)]
+    assert math.isnan(tables.summarize(seeds, "bleu")[0]["bleu_deviation"])
+
+
 def test_provenance_says_what_differs_between_rows(micro_table):
     table, job = micro_table
     first = finished(job, table.row("base", 1), 1.0)
@@ -119,6 +125,7 @@ def test_seeds_needed_equals_literal_value():
     assert tables.seeds_needed(0.5, -0.9) == 5
     assert tables.seeds_needed(0.5, 0) is None
     assert tables.seeds_needed(math.nan, 0.5) is None
+    assert tables.seeds_needed(0.0, 0.5) == 1
 
 
 @pytest.mark.parametrize(
