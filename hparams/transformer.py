@@ -26,6 +26,12 @@ class TransformerHParams(HParams):
         MAX_INNER_WIDTH,
         help="Width F of the feed-forward network's hidden layer.",
     )
+    decoder_filter_size: int = setting(
+        at_least(0),
+        MAX_INNER_WIDTH,
+        default=0,
+        help="F of the decoder; 0: filter_size.",
+    )
     num_heads: int = setting(at_least(1), MAX_WIDTH, help="Attention heads H.")
     num_key_value_heads: int = setting(
         at_least(0),
@@ -269,6 +275,11 @@ class TransformerHParams(HParams):
         }
         for name, is_possible, rule in rules.get(self.pos, ()):
             self._require(name, is_possible, f"{rule} where pos is {self.pos}")
+
+    @property
+    def filter_sizes(self) -> tuple[int, int]:
+        """Widths F of encoder and decoder."""
+        return self.filter_size, self.decoder_filter_size or self.filter_size
 
     @property
     def encoder_layers(self) -> int:

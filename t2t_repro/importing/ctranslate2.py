@@ -295,7 +295,10 @@ def _set_structure(model, hparams):
         if f"{path}/beta" not in tensors:
             rule = "a layer normalization"
             raise model.refuse(path, rule, "RMS normalization")
-    width = len(tensors.take("encoder/layer_0/ffn/linear_0/weight", -1, -1))
+    widths = [
+        len(tensors.take(f"{side}/layer_0/ffn/linear_0/weight", -1, -1))
+        for side in SIDES
+    ]
     head_size = take("encoder/layer_0/self_attention/head_dim", size // heads)
     channels = heads * head_size if heads * head_size != size else 0
     rows = 1
@@ -317,7 +320,7 @@ def _set_structure(model, hparams):
                 raise model.refuse(f"{path}/{name}", rule, got)
     kind = "dot_product_unscaled" if scales == {1.0} else "dot_product"
     hparams |= {
-        "filter_size": width,
+        **model_files.filter_sizes(*widths),
         "attention_key_channels": channels,
         "attention_value_channels": channels,
         "attention_type": kind,

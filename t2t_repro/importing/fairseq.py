@@ -79,7 +79,8 @@ _SEARCH = {
 # models/transformer/transformer_config.py and transformer_legacy.py.
 _SETTINGS = {
     "encoder_embed_dim": Setting(512, "hidden_size"),
-    "encoder_ffn_embed_dim": Setting(2048, "filter_size"),
+    "encoder_ffn_embed_dim": Setting(2048),
+    "decoder_ffn_embed_dim": Setting(0),  # the encoder's
     "encoder_attention_heads": Setting(8, "num_heads"),
     "encoder_layers": Setting(6),
     "decoder_layers": Setting(6),
@@ -111,7 +112,6 @@ _SETTINGS = {
 # These must be as the encoder's.
 _OF_DECODER = {
     "decoder_embed_dim": "encoder_embed_dim",
-    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "decoder_attention_heads": "encoder_attention_heads",
     "decoder_input_dim": "encoder_embed_dim",
     "decoder_output_dim": "encoder_embed_dim",
@@ -278,6 +278,11 @@ def _read_settings(found, file):
     return settings, hparams | {
         **model_files.layer_counts(
             settings["encoder_layers"], settings["decoder_layers"]
+        ),
+        **model_files.filter_sizes(
+            settings["encoder_ffn_embed_dim"],
+            settings["decoder_ffn_embed_dim"]
+            or settings["encoder_ffn_embed_dim"],
         ),
         **model_files.norm_order(settings["encoder_normalize_before"]),
         "attention_bias": True,

@@ -56,7 +56,7 @@ _POSITIONS_TOLERANCE = 1e-5
 # Settings of MarianConfig, with its defaults; null is the default, too.
 _SETTINGS = {
     "d_model": Setting(int, "hidden_size"),
-    "encoder_ffn_dim": Setting(int, "filter_size"),
+    "encoder_ffn_dim": Setting(int),
     "encoder_attention_heads": Setting(int, "num_heads"),
     "encoder_layers": Setting(int),
     "decoder_layers": Setting(int),
@@ -90,7 +90,6 @@ _SETTINGS = {
 # configurations (attribute_map), which transformers 5 lets win.
 _SAME = {
     "decoder_attention_heads": "encoder_attention_heads",
-    "decoder_ffn_dim": "encoder_ffn_dim",
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
     "num_hidden_layers": "encoder_layers",
@@ -254,6 +253,9 @@ class _Family(NamedTuple):
             **model_files.layer_counts(
                 config["encoder_layers"], config["decoder_layers"]
             ),
+            **model_files.filter_sizes(
+                config["encoder_ffn_dim"], config["decoder_ffn_dim"]
+            ),
             "attention_bias": True,
             "norm_epsilon": 1e-5,  # default of torch.nn.LayerNorm
         }
@@ -320,6 +322,7 @@ _FAMILIES: dict[str, Any] = {
         {
             "langs": Setting(list),
             "tie_word_embeddings": Setting(False, values=[False]),
+            "decoder_start_token_id": Setting(2),  # of FSMTConfig
         }
         | _defaults(activation_function="relu", scale_embedding=True),
         {},

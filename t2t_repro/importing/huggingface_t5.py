@@ -108,11 +108,12 @@ def read_settings(
     stored: Mapping[str, Any], file: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of a config.json, and their hparams."""
-    is_scaled = stored.get("model_type") == "t5" and bool(
-        stored.get("tie_word_embeddings", True)
-    )
-    # transformers 5 writes it; before, only the 1.0 has tied matrices.
+    # transformers 5 writes it; before, only the 1.0 has tied matrices. Its mT5
+    # does not read it.
+    is_scaled = bool(stored.get("tie_word_embeddings", True))
     table = _SETTINGS | {"scale_decoder_outputs": Setting(is_scaled)}
+    if stored.get("model_type") != "t5":
+        stored = {**stored, "scale_decoder_outputs": False}
     config, hparams = model_files.read_settings(stored, table, file)
     gate, _, activation = config["feed_forward_proj"].rpartition("-")
     if gate and activation == "gelu":

@@ -333,7 +333,7 @@ _OPTIONS = {
     "tied-embeddings-all": Setting(False),
     "transformer-heads": Setting(8, "num_heads", lowest=1),
     "transformer-dim-ffn": Setting(2048, "filter_size", lowest=1),
-    "transformer-decoder-dim-ffn": Setting(0),  # 0: transformer-dim-ffn
+    "transformer-decoder-dim-ffn": Setting(0, "decoder_filter_size"),
     "transformer-ffn-activation": Setting(
         "swish", values=("relu", "swish", "gelu")
     ),
@@ -444,7 +444,7 @@ def _check(options, version, file):
 
     d, dropout, has no effect on a trained model.
     """
-    sizes, width = options["dim-vocabs"], options["transformer-dim-ffn"]
+    sizes = options["dim-vocabs"]
     depth, tied = options["dec-depth"], options["transformer-tied-layers"]
     before = options["transformer-preprocess"].replace("d", "")
     allowed = {
@@ -458,11 +458,6 @@ def _check(options, version, file):
         "input-types",
         all(kind == "sequence" for kind in options["input-types"]),
         "'sequence'",
-    )
-    require(
-        "transformer-decoder-dim-ffn",
-        options["transformer-decoder-dim-ffn"] in (0, width),
-        f"transformer-dim-ffn ({width})",
     )
     are_layers = all(type(one) is int and 0 < one <= depth for one in tied)
     require(

@@ -335,6 +335,12 @@ def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
     }
 
 
+def filter_sizes(encoder: int, decoder: int) -> dict[str, int]:
+    """Return the hparams of the widths of the feed-forward networks."""
+    different = decoder if decoder != encoder else 0
+    return {"filter_size": encoder, "decoder_filter_size": different}
+
+
 def norm_order(pre_norm: bool) -> dict[str, str]:
     """Return the hparams of normalized inputs of sublayers, or of outputs."""
     return {

@@ -97,15 +97,15 @@ def read_stacks(
     Raises:
         UserError: an array is missing, or has another shape.
     """
-    reader = _Reader(tensors, names, hparams)
     found: dict[str, np.ndarray] = {}
     for side in SIDES:
-        found.update(reader.read(names.stack, side, side, names.scope))
+        reader = _Reader(tensors, names, hparams, side)
+        found.update(reader.read(names.stack, side, names.scope))
         count = hparams[f"num_{side}_layers"] or hparams["num_hidden_layers"]
         for i, number in enumerate((numbers or {}).get(side, range(count))):
             at = names.at.replace("{side}", side).replace("{i}", str(number))
             layer, at = f"{side}/layer_{i}", names.scope + at
-            found.update(reader.read(names.layer, side, layer, at))
+            found.update(reader.read(names.layer, layer, at))
     return found
 
 
@@ -114,16 +114,18 @@ class _Reader:
     tensors: Tensors
     names: Names
     hparams: Mapping[str, Any]
+    side: str
 
     def __post_init__(self) -> None:
         given = self.hparams
+        width = self.side == "decoder" and given.get("decoder_filter_size")
         size = given["hidden_size"]
         keys = given.get("attention_key_channels") or size
         relative = given.get("max_relative_position", 0)
         self.pre_norm = given.get("layer_preprocess_sequence") == "n"
         self.sizes = {
             "D": size,
-            "F": given["filter_size"],
+            "F": width or given["filter_size"],
             "K": keys,
             "V": given.get("attention_value_channels") or size,
             "R": 2 * relative + 1,
@@ -138,7 +140,7 @@ class _Reader:
         }
 
     def read(
-        self, table: Mapping[str, Any], side: str, path: str, at: str
+        self, table: Mapping[str, Any], path: str, at: str
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yield paths and arrays of a stack or of a layer.
 
@@ -147,10 +149,10 @@ class _Reader:
         for part, names in table.items():
             is_cross = part.startswith("cross_attention")
             if not self.parts.get(part, True) or (
-                is_cross and side == "encoder"
+                is_cross and self.side == "encoder"
             ):
                 continue
-            theirs = self._choose(part, names, side, at)
+            theirs = self._choose(part, names, at)
             ours = _expand(part)
             count = len(ours) // len(theirs)  # of our arrays in one of theirs
             for i, name in enumerate(theirs):
@@ -160,7 +162,7 @@ class _Reader:
                     for one, value in zip(parts, values, strict=True):
                         yield f"{path}/{self._path(one)}{ending}", value
 
-    def _choose(self, part, names, side, at):
+    def _choose(self, part, names, at):
         """Return the names that the file has, or else the first.
 
         An array that was taken has another meaning: layer_norms.1 of a decoder
@@ -170,7 +172,7 @@ class _Reader:
         word = (self.names.norm if _is_norm(part) else self.names.dense)[0]
         options = []
         for name in (names,) if isinstance(names, str) else names:
-            name = name.replace("{order}", order).replace("{side}", side)
+            name = name.replace("{order}", order).replace("{side}", self.side)
             options.append([at + one for one in _expand(name)])
             if options[-1][0].replace("?", word) in self.tensors.left:
                 return options[-1]

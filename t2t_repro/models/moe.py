@@ -36,7 +36,7 @@ from t2t_repro.layers import attention, dense, randomness
 from t2t_repro.layers.randomness import Dropout, Rng
 from t2t_repro.models import seq2seq
 from t2t_repro.models.recurrent import Decoder, Encoder, Recurrent
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models.transformer import Transformer, ffn_products
 from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
 from t2t_repro.runtime.keras_compat import Int, Tensor
 
@@ -504,9 +504,11 @@ class TransformerMoe(_BalancedModel, Transformer):
         h = self.hparams
         # Gates and noise; k experts. Empty rows of blocks do not count.
         unit = 2 * (h.num_experts + h.experts_per_token * h.expert_filter_size)
-        more = h.hidden_size * (unit - 2 * h.filter_size)  # than without
-        tokens = source_length * sum(map(h.is_mixture, range(h.encoder_layers)))
-        tokens += target_length * sum(
-            map(h.is_mixture, range(h.decoder_layers))
+        more = [h.hidden_size * unit - ffn for ffn in ffn_products(h)]
+        encoder, decoder = (
+            sum(map(h.is_mixture, range(layers)))
+            for layers in (h.encoder_layers, h.decoder_layers)
         )
-        return super().flops(source_length, target_length) + 2.0 * tokens * more
+        products = source_length * encoder * more[0]
+        products += target_length * decoder * more[1]
+        return super().flops(source_length, target_length) + 2.0 * products

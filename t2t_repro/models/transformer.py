@@ -313,10 +313,7 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         hparams, d = self.hparams, self.hparams.hidden_size
         keys = hparams.attention_key_channels or d
         values = hparams.attention_value_channels or d
-        # Gated activations need three matrices, others two.
-        ffn = (3 if hparams.ffn_activation in GATES else 2) * (
-            d * hparams.filter_size
-        )
+        encoder_ffn, decoder_ffn = ffn_products(hparams)
         # Cost of a query and a key: Q K^T and weights x V.
         compatibility = attention.COMPATIBILITIES[hparams.attention_type]
         pair = compatibility.products * keys + values
@@ -326,11 +323,11 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
         if hparams.num_key_value_heads:
             memory = memory * hparams.num_key_value_heads // hparams.num_heads
         encoder_layer = source_length * (
-            queries + memory + source_length * self_pair + ffn
+            queries + memory + source_length * self_pair + encoder_ffn
         )
         decoder_layer = (
-            target_length * (queries + memory + target_length * self_pair + ffn)
-            + target_length * (queries + source_length * pair)
+            target_length * (queries + memory + target_length * self_pair)
+            + target_length * (queries + source_length * pair + decoder_ffn)
             + source_length * memory
         )
         layers = (
@@ -341,3 +338,15 @@ class Transformer(seq2seq.EmbeddingSeq2Seq):
 
     def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
         return transformer_ctranslate2.convert(self, specs, max_positions)
+
+
+def ffn_products(hparams: Any) -> tuple[int, int]:
+    """Return how many products a token takes in a feed-forward network.
+
+    The first is one of the encoder, the second one of the decoder.
+    """
+    # Gated activations need three matrices, others two.
+    matrices = 3 if hparams.ffn_activation in GATES else 2
+    encoder, decoder = hparams.filter_sizes
+    width = matrices * hparams.hidden_size
+    return width * encoder, width * decoder

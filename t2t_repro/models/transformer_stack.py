@@ -59,6 +59,7 @@ class _Layer(dense.Composite):
     Each is within a residual.
     """
 
+    side: int  # 0 encoder, 1 decoder
     attentions: tuple[str, ...]
     self_attention: sublayers.Residual
     cross_attention: sublayers.Residual
@@ -87,7 +88,7 @@ class _Layer(dense.Composite):
         return self.new_layer(
             parts.feed_forward,
             hidden_size=hparams.hidden_size,
-            filter_size=hparams.filter_size,
+            filter_size=hparams.filter_sizes[self.side],
             dropout_rate=hparams.relu_dropout,
             activation=hparams.ffn_activation,
             name="feed_forward",
@@ -117,6 +118,7 @@ class _Layer(dense.Composite):
 class EncoderLayer(_Layer):
     """Self-attention and feed-forward network."""
 
+    side = 0
     attentions = ("self_attention",)
 
     def call(
@@ -134,6 +136,7 @@ class EncoderLayer(_Layer):
 class DecoderLayer(_Layer):
     """Self-attention, cross-attention and feed-forward network."""
 
+    side = 1
     attentions = ("self_attention", "cross_attention")
 
     def call(

@@ -17,7 +17,8 @@ VARIANTS = {
     "all_tied": {},
     "apart": {},
     "old_names": {"encoder_embed_path": None, "relu_dropout": 0.1},
-    "pre_norm": PRE_NORM | {"activation_fn": "gelu"},
+    "pre_norm": PRE_NORM
+    | {"activation_fn": "gelu", "decoder_ffn_embed_dim": 9},
     "learned_positions": models.both(learned_pos=True)
     | {"layernorm_embedding": True},
     "no_positions": {

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 import vocabulary_graphs
-from imported_models import GOLDEN, forward, write_huggingface
+from imported_models import GOLDEN, build, forward, write_huggingface
 
 from t2t_repro import errors
 from t2t_repro.data.corpus import Encoder
@@ -331,6 +331,21 @@ def test_softmax_of_older_fsmt_has_either_name(tmp_path, name):
     read = write_huggingface(tmp_path, arrays=arrays, golden="fsmt")
     found = read().hparams
     assert found["shared_targets_embedding_and_softmax_weights"]
+
+
+def test_decoder_may_be_wider_than_the_encoder(tmp_path):
+    """Three units of FSMT's that do nothing; its first id has a default."""
+    stored = safetensors.numpy.load_file(GOLDEN / "fsmt" / "model.safetensors")
+    arrays = {}
+    for part, axis in ("fc1.weight", 0), ("fc1.bias", 0), ("fc2.weight", 1):
+        array = stored[name := f"model.decoder.layers.0.{part}"]
+        arrays[name] = np.append(array, 0 * array.take([0] * 3, axis), axis)
+    settings = {"decoder_ffn_dim": 27, "decoder_start_token_id": None}
+    found = write_huggingface(tmp_path, settings, arrays, golden="fsmt")()
+    models = huggingface.read(GOLDEN / "fsmt"), found
+    plain, wider = (forward(build(m), [5, 6, 1], [7, 1]) for m in models)
+    np.testing.assert_allclose(wider, plain, atol=1e-6)
+    assert found.hparams["decoder_filter_size"] == 27
 
 
 SHARED = "model.shared.weight"

@@ -37,7 +37,9 @@ VARIANTS = {
     | {"transformer-postprocess-emb": "nd", "transformer-heads": 4},
     "pre_norm": PRE_NORM,
     "relu": {"transformer-ffn-activation": "relu", "output-omit-bias": True},
-    "gelu": GELU | {"version": "v1.12.3", "enc-depth": 1, "dec-depth": 2},
+    "gelu": GELU
+    | {"version": "v1.12.3", "enc-depth": 1, "dec-depth": 2}
+    | {"transformer-decoder-dim-ffn": 30},
     "old_gelu": GELU | APART,
     "target_tied": APART | {"tied-embeddings": True},
     "embeddings_tied": APART

@@ -64,6 +64,7 @@ class Model(Reference):
         activation = ACTIVATIONS[args.get("activation_fn", "relu")]
         super().__init__(pre_norm, activation, arrays)
         self.args, self.sizes, self.old = args, sizes, old
+        self.decoder_width = args.get("decoder_ffn_embed_dim")
         self.output = "embed_out" if old else "output_projection.weight"
 
     def dense(self, path, inputs, outputs):

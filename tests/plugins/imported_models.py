@@ -75,9 +75,9 @@ def _arrays(arrays, changes):
     for name, value in dict(changes).items():
         if isinstance(value, list):
             value = np.float32(value)
-        elif value and "ones" in value:
+        elif isinstance(value, dict) and "ones" in value:
             value = np.ones(value["ones"], value.get("type", "float32"))
-        elif value:
+        elif isinstance(value, dict):
             value = arrays[value["reversed"]][::-1].copy()
         changed[name] = value
     return {k: v for k, v in changed.items() if v is not None}

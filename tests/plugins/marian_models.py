@@ -67,6 +67,7 @@ class Model(Reference):
             "gelu": (lambda x: silu(1.702 * x) / 1.702) if is_old else gelu,
         }
         self.heads = options["transformer-heads"]
+        self.decoder_width = options.get("transformer-decoder-dim-ffn")
         super().__init__(
             options["transformer-preprocess"] == "n",
             activations[options["transformer-ffn-activation"]],

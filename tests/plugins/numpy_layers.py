@@ -65,6 +65,7 @@ class Reference:
 
     size, width, heads, epsilon = 8, 12, 2, 1e-6
     keys = values = 8  # channels of all heads
+    decoder_width = 0  # 0: width
 
     def __init__(self, pre_norm, activation=relu, arrays=None, seed=1):
         """Store arrays by their names; None: draw those that are used."""
@@ -85,7 +86,8 @@ class Reference:
         size, keys, values = self.size, self.keys, self.values
         shapes = [(size, keys), (size, keys), (size, values), (values, size)]
         if kind == "ffn":
-            shapes = [(size, self.width), (self.width, size)]
+            width = side == "decoder" and self.decoder_width or self.width
+            shapes = [(size, width), (width, size)]
         names, norm = self.names(side, i, kind)
         return [
             self.dense(name, *shape)

@@ -27,6 +27,7 @@ OPTIONS = {
     },
     "together": {
         "num_decoder_layers": 2,
+        "decoder_filter_size": 11,
         "attention_key_channels": 6,
         "ffn_activation": "glu",
         "attention_bias": True,
