@@ -170,17 +170,12 @@ class CheckpointManager:
                 "loss_scale/finite_steps": optimizer.step_counter.value,
             }
 
-    def save(
-        self,
-        step: int,
-        scheduled: bool = True,
-        rankings: Iterable[Sequence[int]] = (),
-    ) -> pathlib.Path:
-        """Write ckpt-STEP, and prune().
+    def save(self, step: int, scheduled: bool = True) -> pathlib.Path:
+        """Write ckpt-STEP; prune() then removes older ones.
 
         A run that is stopped writes an unscheduled checkpoint to resume from.
-        The next save removes it unless it is one of the best, and it does not
-        count for max_to_keep: a run that was stopped leaves the same
+        The next prune() removes it unless it is one of the best, and it does
+        not count for max_to_keep: a run that was stopped leaves the same
         checkpoints as one that was not.
 
         Raises:
@@ -195,7 +190,6 @@ class CheckpointManager:
         write_checkpoint(
             self._variables | self._optional, path, self._vocabulary
         )
-        self.prune(rankings)
         return path
 
     def prune(self, rankings: Iterable[Sequence[int]] = ()) -> None:

@@ -34,9 +34,9 @@ class Callback:
     def request_stop(self, reason: str) -> None:
         """End the training after this step, with a checkpoint and status 0.
 
-        `reason` is printed. Any method may call it. In on_checkpoint_begin()
-        and on_checkpoint_saved() it is too late for their step: the next one is
-        the last.
+        `reason` is printed. Any method may call it. In on_checkpoint_begin(),
+        on_checkpoint_written() and on_checkpoint_saved() it is too late for
+        their step: the next one is the last.
         """
         self.stop_reason = reason
 
@@ -68,6 +68,9 @@ class Callback:
 
     def on_checkpoint_begin(self, step: int) -> None:
         """Prepare for a checkpoint, which may replace older ones."""
+
+    def on_checkpoint_written(self, step: int) -> None:
+        """Prepare for the removal of older ones; this one is on the disk."""
 
     def on_checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
         """Observe a checkpoint, which is on the disk."""

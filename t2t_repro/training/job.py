@@ -391,6 +391,9 @@ def notes_on_settings(
         )
 
 
+_PATIENCE = 10  # seconds until a wait is explained
+
+
 class Uploads(Callback):
     """Uploads after each checkpoint, in a thread beside the training."""
 
@@ -400,10 +403,15 @@ class Uploads(Callback):
         self._executor = futures.ThreadPoolExecutor(1)
         self._running: futures.Future | None = None
 
-    def on_checkpoint_begin(self, step: int) -> None:
-        """Wait for the last upload, whose files the new checkpoint removes."""
+    def on_checkpoint_written(self, step: int) -> None:
+        """Wait for the last upload, whose files may be removed then."""
         running, self._running = self._running, None
         try:
+            if running and futures.wait([running], _PATIENCE).not_done:
+                progress.show(
+                    f"Waiting for an upload to {storage.url_of(self._folder)}. "
+                    f"The checkpoint of step {step:,} is in {self._folder}."
+                )
             if running:
                 running.result()
         except errors.UserError as error:

@@ -372,7 +372,11 @@ class _Loop:
             self.finite_checker.check_weights(step, self.state.variables)
             self.log.flush()
             if self.worker.is_chief:
-                self.checkpoints.save(step, scheduled, self._rankings())
+                self.checkpoints.save(step, scheduled)
+        if self.worker.is_chief:
+            self.callbacks.call("on_checkpoint_written", step)
+            with self.log.pause():
+                self.checkpoints.prune(self._rankings())
         self.saved_at = time.monotonic()
 
     def _rankings(self):

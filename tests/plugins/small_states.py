@@ -52,7 +52,9 @@ class State:
     def save(self, folder, step, scheduled=True, **settings):
         """Save a checkpoint with the values of its step."""
         self.set(step)
-        self.checkpoints(folder, **settings).save(step, scheduled)
+        manager = self.checkpoints(folder, **settings)
+        manager.save(step, scheduled)
+        manager.prune()
 
     def restore(self, folder):
         """Restore the latest checkpoint, check its values, return its path."""

@@ -81,13 +81,17 @@ def test_newest_checkpoints_and_best_of_each_ranking_are_kept(tmp_path):
     manager = state.checkpoints(tmp_path, max_to_keep=2)
     for step in (8, 9, 10):
         manager.save(step)
+        manager.prune()
     assert steps() == [9, 10]
     assert not list(tmp_path.glob("ckpt-8*"))
     manager = state.checkpoints(tmp_path, max_to_keep=1, max_best=2)
-    manager.save(11, rankings=[[8, 9, 10, 11]])
-    manager.save(12, rankings=[[9, 10], [11, 12]])
+    manager.save(11)
+    manager.prune([[8, 9, 10, 11]])
+    manager.save(12)
+    manager.prune([[9, 10], [11, 12]])
     assert steps() == [9, 10, 11, 12]
-    manager.save(13, rankings=[[10, 11, 12], []])
+    manager.save(13)
+    manager.prune([[10, 11, 12], []])
     assert steps() == [10, 11, 13]
     assert {p.stem for p in tmp_path.glob("*.best")} == {"ckpt-10", "ckpt-11"}
     assert all(path.exists() for path in others)

@@ -126,7 +126,7 @@ def observed(folder):
     )
 
 
-def test_next_checkpoint_waits_for_the_upload(run, monkeypatch):
+def test_removal_of_checkpoints_waits_for_the_upload(run, monkeypatch):
     began, may_end, upload = (
         threading.Event(),
         threading.Event(),
@@ -141,11 +141,12 @@ def test_next_checkpoint_waits_for_the_upload(run, monkeypatch):
     monkeypatch.setattr(storage, "upload", slow)
     observers = observed(run)
     with observers.session(run, 0):
-        observers.call("on_checkpoint_begin", 4)
+        observers.call("on_checkpoint_written", 4)
         observers.call("on_checkpoint_saved", 4, save(run, 4))  # does not wait
         assert began.wait(60) and storage.names(run) == []
+        observers.call("on_checkpoint_begin", 8)  # nor this
         may_end.set()
-        observers.call("on_checkpoint_begin", 8)
+        observers.call("on_checkpoint_written", 8)
         assert "checkpoints/ckpt-4.index" in storage.names(run)
         observers.call("on_checkpoint_saved", 8, save(run, 8))
     assert "checkpoints/ckpt-8.index" in storage.names(run)
@@ -160,7 +161,7 @@ def test_failed_upload_is_reported_and_made_up_for(run, monkeypatch, capsys):
         with monkeypatch.context() as patch:
             patch.setattr(storage, "put_object", fail)
             observers.call("on_checkpoint_saved", 4, save(run, 4))
-            observers.call("on_checkpoint_begin", 8)
+            observers.call("on_checkpoint_written", 8)
         shown = capsys.readouterr().out
         assert "Cannot access memory://bucket/run/" in shown
         assert "Training continues" in shown
