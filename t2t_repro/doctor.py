@@ -353,9 +353,9 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
         if disk["free"] < _BASE_GIGABYTES * 1e9:
             yield (
                 f"The disk of {folder} has {files.size_text(disk['free'])} "
-                f"free, and a run of base needs {_BASE_GIGABYTES}: make room, "
-                "name other folders by --data_dir and --output_dir, or keep "
-                "fewer checkpoints by trainer --keep_checkpoint_max=5."
+                f"free, and a run of base needs {_BASE_GIGABYTES} GB: make "
+                "room, name other folders by --data_dir and --output_dir, or "
+                "keep fewer checkpoints by trainer --keep_checkpoint_max=5."
             )
 
 

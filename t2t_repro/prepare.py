@@ -88,8 +88,8 @@ def prepare(
         else:
             _note_changed_text(contents, problem, folder)
         _note_changed_definition(contents, problem, folder)
-        if problem.reverse and problem.source_tags:  # X may have made the data
-            vocabularies = manifest.open_vocabularies(folder, reverse=True)
+        if problem.source_tags:  # X_rev may have made the data of X
+            vocabularies = manifest.open_vocabularies(folder, problem.reverse)
             generate.require_tags(vocabularies.source, problem.source_tags)
         print(f"The data is there: {storage.name_of(folder)}.")
     storage.upload(folder)

@@ -1,5 +1,6 @@
 """Preparation of a problem's data: once, and checks of existing data."""
 
+import dataclasses
 import gzip
 import os
 import pathlib
@@ -187,11 +188,19 @@ def test_each_direction_needs_the_tags_in_its_vocabulary(tmp_path, raw):
     plain = prepare.prepare(build(), tmp_path / "plain", raw)
     of_both = f"{tagged}/vocab.model:{plain}/vocab.model"
     more = f",tags=<BT>,separate_vocabularies=true,vocabulary={of_both}"
-    prepare.prepare(build(more), tmp_path / "new", raw)
+    forward, backward = build(more), build(more, "parallel_text_rev")
+    prepare.prepare(forward, tmp_path / "new", raw)
     for data_dir in "new", "other":  # that of the other direction, and none
         with pytest.raises(errors.UserError, match="it lacks <BT>"):
-            backward = build(more, "parallel_text_rev")
             prepare.prepare(backward, tmp_path / data_dir, raw)
+    of_both = f"{plain}/vocab.model:{tagged}/vocab.model"
+    forward, backward = (
+        dataclasses.replace(each, vocabulary=of_both).named("parallel_text", i)
+        for i, each in enumerate((forward, backward))
+    )
+    prepare.prepare(backward, tmp_path / "reversed", raw)
+    with pytest.raises(errors.UserError, match="it lacks <BT>"):
+        prepare.prepare(forward, tmp_path / "reversed", raw)
 
 
 def test_reversed_problem_reads_the_same_data_swapped(prepared):

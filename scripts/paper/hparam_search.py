@@ -167,7 +167,8 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
     settings = json.loads(json.dumps(settings))  # as they are stored
     stored = study.user_attrs.get("settings", settings)
     # Settings that are newer than the journal have their defaults.
-    stored = stored | {"row": run_json.with_defaults(stored["row"])}
+    known = {"eval_pairs": settings["row"]["eval_pairs"]} | stored["row"]
+    stored = stored | {"row": run_json.with_defaults(known)}
     if stored != settings:
         differing = [k for k in settings if stored.get(k) != settings[k]]
         raise errors.UserError(

@@ -16,6 +16,7 @@ from t2t_repro.sweeps import rows, running
 WIDTHS = (
     "hidden_size",
     "filter_size",
+    "decoder_filter_size",
     "attention_key_channels",
     "attention_value_channels",
 )

@@ -370,7 +370,7 @@ class Encoder:
         # To fast_align, a no-break space is a part of a word; to eflomal, not.
         others = [len(re.findall(r"[^ \t]+", text)) for text in texts]
         encoded = [max(side, default=-1) + 1 for side in words]
-        most = list(map(max, counts, encoded))
+        most = list(map(max, counts, others, encoded))
         for i, j in links:
             if i >= most[0] or j >= most[1]:
                 raise errors.UserError(

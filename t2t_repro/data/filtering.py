@@ -97,7 +97,7 @@ class PairFilters:
 
     def _reason(self, pair):
         if self._tags:
-            pair = [split_known_tag(line, self._tags)[1] for line in pair]
+            pair = tuple(split_known_tag(x, self._tags)[1] for x in pair)
         has_one_side = self._judges_targets and not pair[0].strip()
         if has_one_side:
             pair = (pair[1], pair[1])

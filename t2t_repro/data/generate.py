@@ -274,12 +274,12 @@ def _require_pairs(train: Mapping[str, Any], settings: CorpusSettings) -> None:
     if not train["kept"]:
         hint = ""
         if train["dropped"]["empty_side"] == train["read"]:
-            hint = " All targets are empty."
-            if not settings.allow_empty_source:
-                hint = (
-                    " Each has an empty side. A language model, whose sources "
-                    "are empty, needs a problem with allow_empty_source=true."
-                )
+            hint = (
+                " All targets are empty."
+                if settings.allow_empty_source
+                else " Each has an empty side. A language model, whose sources "
+                "are empty, needs a problem with allow_empty_source=true."
+            )
         raise errors.UserError(
             f"There is nothing to train on: all {train['read']:,} training "
             f"pairs were dropped: {train['dropped']}.{hint}"

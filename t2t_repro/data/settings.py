@@ -65,7 +65,7 @@ class CorpusSettings(VocabularySettings):
             self.filters,
             self.stored_languages,
             self.allow_empty_source,
-            [] if self.reverse else self.source_tags,
+            self.source_tags,
         )
 
 

@@ -5,6 +5,7 @@ docs/searching.md has an example of a user's own.
 """
 
 import abc
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -188,7 +189,9 @@ class MinimumBayesRisk(Reranker):
             [self._metric.sentence_score(row) for row in statistics],
             (size, size),
         )
-        weights = np.array(list(counts.values())) / counts.total()
+        # fsum() rounds once: equal means stay equal in any order of candidates.
+        sums = map(math.fsum, utilities * list(counts.values()))
         sign = 1 if self._metric.higher_is_better else -1
-        risks = dict(zip(distinct, sign * utilities @ weights, strict=True))
+        means = [sign * total / counts.total() for total in sums]
+        risks = dict(zip(distinct, means, strict=True))
         return [risks[text] for text in candidates.texts]

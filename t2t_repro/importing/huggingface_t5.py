@@ -47,6 +47,7 @@ _SETTINGS = {
     "layer_norm_epsilon": Setting(1e-6, "norm_epsilon"),
     "dropout_rate": Setting(0.1, "layer_prepostprocess_dropout", below=1),
     "tie_word_embeddings": Setting(True),
+    "scale_decoder_outputs": Setting(False),
 }
 _HPARAMS = {
     "pos": "buckets",
@@ -110,11 +111,11 @@ def read_settings(
     """Return the settings of a config.json, and their hparams."""
     # transformers 5 writes it; before, only the 1.0 has tied matrices. Its mT5
     # does not read it.
-    is_scaled = bool(stored.get("tie_word_embeddings", True))
-    table = _SETTINGS | {"scale_decoder_outputs": Setting(is_scaled)}
-    if stored.get("model_type") != "t5":
-        stored = {**stored, "scale_decoder_outputs": False}
-    config, hparams = model_files.read_settings(stored, table, file)
+    is_scaled = stored.get("model_type") == "t5" and stored.get(
+        "scale_decoder_outputs", stored.get("tie_word_embeddings", True)
+    )
+    stored = {**stored, "scale_decoder_outputs": is_scaled}
+    config, hparams = model_files.read_settings(stored, _SETTINGS, file)
     gate, _, activation = config["feed_forward_proj"].rpartition("-")
     if gate and activation == "gelu":
         activation = "gelu_new"

@@ -332,8 +332,8 @@ _OPTIONS = {
     "tied-embeddings-src": Setting(False),
     "tied-embeddings-all": Setting(False),
     "transformer-heads": Setting(8, "num_heads", lowest=1),
-    "transformer-dim-ffn": Setting(2048, "filter_size", lowest=1),
-    "transformer-decoder-dim-ffn": Setting(0, "decoder_filter_size"),
+    "transformer-dim-ffn": Setting(2048, lowest=1),
+    "transformer-decoder-dim-ffn": Setting(0),  # transformer-dim-ffn
     "transformer-ffn-activation": Setting(
         "swish", values=("relu", "swish", "gelu")
     ),
@@ -427,10 +427,13 @@ def read_options(
     version = _version(options)
     _check(options, version, file)
     numbers = _layer_numbers(options)
+    width = options["transformer-dim-ffn"]
+    decoder_width = options["transformer-decoder-dim-ffn"]
     gelu = "gelu" if version >= _EXACT_GELU else "gelu_sigmoid"
     activation = {"relu": "relu", "swish": "silu", "gelu": gelu}
     return options, hparams | {
         **model_files.layer_counts(*map(len, numbers.values())),
+        **model_files.filter_sizes(width, decoder_width or width),
         **model_files.norm_order("n" in options["transformer-preprocess"]),
         "attention_bias": True,
         "ffn_activation": activation[options["transformer-ffn-activation"]],

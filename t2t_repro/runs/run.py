@@ -205,7 +205,7 @@ class Run:
     def last_checkpoints(self, number: int | None = None) -> list[pathlib.Path]:
         """Return the paths of the last checkpoints, oldest first.
 
-        Older ones that the trainer keeps as the best are not among them.
+        Others that the trainer keeps as the best are not among them.
         None: as many as the hparams set says or, after a short training, as
         there are, of which a note is printed.
 
@@ -214,15 +214,19 @@ class Run:
         """
         wanted = number or self.hparams.num_averaged_checkpoints
         saved = self.saved_checkpoints()
-        first = sum(checkpoint_files.best_marker(p).exists() for p in saved)
+        last = [
+            p for p in saved if not checkpoint_files.best_marker(p).exists()
+        ]
         options = self.settings.get("options", {})
         # Runs of earlier versions have no markers.
-        if not first and options.get("keep_best_checkpoints"):
+        if last == saved and options.get("keep_best_checkpoints"):
             kept = options.get("keep_checkpoint_max", checkpoint_files.MAX_KEPT)
-            first = max(len(saved) - kept, 0)
-        paths = saved[first:][-wanted:]
-        older = f" after {first} older ones that are the best" if first else ""
-        found = f"{self.checkpoints_folder} has {len(paths)} checkpoints{older}"
+            last = saved[-kept:]
+        paths, others = last[-wanted:], len(saved) - len(last)
+        beside = f" beside {others} that are kept as the best" if others else ""
+        found = (
+            f"{self.checkpoints_folder} has {len(paths)} checkpoints{beside}"
+        )
         if paths and number is None and len(paths) < wanted:
             print(f"{found}; the hparams set averages {wanted}.")
         elif len(paths) < wanted:

@@ -103,7 +103,8 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if handler is not None:  # one that is not Python's
+                signal.signal(number, handler)
 
 
 def is_multi_worker(distribution: str) -> bool:

@@ -12,11 +12,12 @@ from t2t_repro.text import byte_pair_encoding, languages, t2t_subwords
 from t2t_repro.text.byte_pair_encoding import ByteLevel
 from t2t_repro.text.sentence_piece import (
     CODE,
+    SPACE,
     MappedSentencePiece,
     MultilingualPieces,
     SentencePiece,
 )
-from t2t_repro.text.vocabulary import Vocabulary, WhitespaceTokens
+from t2t_repro.text.vocabulary import PAD, Vocabulary, WhitespaceTokens
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 # Python's spaces, in RE2's syntax.
@@ -94,7 +95,7 @@ def _build(vocabulary):
 
 # SentencePiece vocabularies in a graph: operations of TF Text.
 
-_PERIOD = "<0x2E>"  # a byte's piece, which is no part of another
+_PERIOD = "<0x2E>"  # the piece of a byte
 
 
 class SentencePieceGraph(GraphVocabulary):
@@ -113,9 +114,9 @@ class SentencePieceGraph(GraphVocabulary):
             name=f"vocabulary_{vocabulary.sha256}",
         )
         self._guard = None
-        pieces = vocabulary.pieces(range(vocabulary.num_pieces))
-        if vocabulary.is_verbatim and _PERIOD in pieces:
-            self._guard = pieces.index(_PERIOD)
+        if vocabulary.drops_one_space:
+            pieces = vocabulary.pieces(range(vocabulary.num_pieces))
+            self._guard = pieces.index(_PERIOD) if _PERIOD in pieces else None
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
         return self.tokenizer.tokenize(lines)
@@ -123,16 +124,23 @@ class SentencePieceGraph(GraphVocabulary):
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         if self._guard is None:
             return self.tokenizer.detokenize(ids)
-        # TF Text drops all spaces that begin a text; SentencePiece drops one.
-        rows = ids.value_rowids()
-        guards = tf.fill([tf.size(rows, tf.int64) + ids.nrows()], self._guard)
-        places = tf.range(tf.size(rows, tf.int64)) + rows + 1
+        # TF Text drops all spaces that begin a text. They are behind a period,
+        # which is removed with the one that SentencePiece drops.
+        rows, count = ids.value_rowids(), ids.nrows()
+        guards = tf.fill([tf.size(rows, rows.dtype) + count], self._guard)
+        places = tf.range(tf.size(rows, rows.dtype)) + rows + 1
         guarded = tf.RaggedTensor.from_row_lengths(
             tf.tensor_scatter_nd_update(guards, places[:, None], ids.values),
             ids.row_lengths() + 1,
         )
         texts = self.tokenizer.detokenize(guarded)
-        return tf.strings.regex_replace(texts, r"\A\. ?", "")
+        padded = tf.concat([ids.values, [PAD]], axis=0)  # of an empty last row
+        first = self.pieces(tf.gather(padded, ids.row_starts()))
+        return tf.where(
+            tf.strings.regex_full_match(first, f"{SPACE}.*"),
+            tf.strings.regex_replace(texts, r"\A\. ?", ""),
+            tf.strings.substr(texts, 1, -1),
+        )
 
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.id_to_string(ids)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
-from t2t_repro.io import files
+from t2t_repro.io import files, progress
 
 BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
 _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
@@ -114,8 +114,9 @@ def _all_done(futures):
 def stopped_by_sigterm() -> Iterator[None]:
     """Start no further command after SIGTERM, and pass it to the others.
 
-    The context ends with a KeyboardInterrupt then.
+    The context ends the program then, with a shell's exit code of the signal.
     """
+    status = progress.exit_code(signal.SIGTERM)
 
     def terminate(*_):
         _stopped.set()
@@ -126,10 +127,10 @@ def stopped_by_sigterm() -> Iterator[None]:
     try:
         yield
         if _stopped.is_set():
-            raise KeyboardInterrupt
+            raise SystemExit(status)
     except errors.UserError as error:  # of a command that was stopped
         if _stopped.is_set():
-            raise KeyboardInterrupt from error
+            raise SystemExit(status) from error
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -24,7 +24,8 @@ from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue
 
 PAIRED_TESTS = "paired_tests.json"  # in the folder of results
-BUDGET = "budget"  # what ended a training, in its row's file
+# What ended a training, in its row's file.
+BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"
 Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 _IDENTITY = "seed", "base", "metric"  # of a test
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files
@@ -46,8 +47,6 @@ _SET = {
     "config": "--config=… of this command",
     "flagfile": "--flagfile=… of this command",
 }
-# Settings in a row's file that only some rows have.
-_OPTIONAL = "patience_metric", "eval_pairs"
 
 
 class Row(NamedTuple):
@@ -315,7 +314,7 @@ class Job(NamedTuple):
             "eval_pairs": options.trainer_flag("eval_pairs"),
             "hparams": dataclasses.asdict(hparams),
         }
-        optional = "data", *_OPTIONAL
+        optional = "data", "patience_metric"
         return {k: v for k, v in settings.items() if v or k not in optional}
 
     def datagen(self) -> None:
@@ -388,8 +387,11 @@ def _read(file):
 
 def _differences(stored, wanted):
     """Describe differences of a row's file from the wanted settings."""
-    wanted = dict.fromkeys(_OPTIONAL) | wanted
+    wanted = {"patience_metric": None} | wanted
+    # Files of earlier versions do not say with how many pairs they validated.
     actual = {key: stored.get(key) for key in wanted}
+    if "eval_pairs" not in stored:
+        wanted = wanted | {"eval_pairs": None}
     changed = list(fields.differences(actual, wanted))
     only_there = "{0} is {2!r} there and {1!r} here"
     return changed or list(fields.differences(wanted, actual, only_there))

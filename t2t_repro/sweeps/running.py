@@ -6,6 +6,7 @@ checkpoint. Commands of the package train and score in their own processes.
 
 import datetime
 import functools
+import math
 import pathlib
 import shutil
 import threading
@@ -25,6 +26,8 @@ from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, tables
 from t2t_repro.sweeps.rows import (
     BUDGET,
+    PATIENCE,
+    STEPS,
     Job,
     Row,
     Table,
@@ -38,7 +41,6 @@ from t2t_repro.sweeps.rows import (
 from t2t_repro.text import parallel_files
 from t2t_repro.text.test_sets import TestSet
 
-PATIENCE, STEPS = "patience", "steps"  # what ends a training, and BUDGET
 SAMPLES = 1_000  # of a paired test
 
 
@@ -64,8 +66,12 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     if steps[-1] >= job.settings(row)["hparams"]["train_steps"]:
         ended_by = STEPS
     if job.averaged:
+        number = job.settings(row)["hparams"]["num_averaged_checkpoints"]
         commands.run(
-            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
+            "avg_checkpoints",
+            *job.problem_flags,
+            f"--output_dir={folder}",
+            f"--num_last_checkpoints={number}",  # and not fewer
         )
     return {
         "ended_by": ended_by,
@@ -162,8 +168,9 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
 def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     """Train and score a row, and write its file, unless it exists.
 
-    A row that its budget ended is continued if the budget has grown. `measure`
-    is a function of the training's run and its stored scores.
+    A row that its budget ended is continued if the budget has grown, and scored
+    again if its training has gone on. `measure` is a function of the training's
+    run and its stored scores.
 
     Returns:
         Whether the row was not finished before.
@@ -171,13 +178,7 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     path, folder = job.path(row), job.training_folder(row)
     finished = read_finished(path, job.settings(row))
     options, log = job.options, None
-    has_time_left = (  # of a budget that ended the training
-        finished
-        and finished.get("ended_by") == BUDGET
-        and folder.exists()
-        and not queue.Budget(folder, options.budget_minutes).exhausted
-    )
-    if finished and not has_time_left:
+    if finished and not _is_continued(finished, folder, options.budget_minutes):
         changed = _changed_files(finished)
         code = f", with other code in {', '.join(changed)}" * bool(changed)
         print(
@@ -212,6 +213,17 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     shutil.copyfile(translations, translations_path(job.results_dir, result))
     files.write_json(path, result)
     return True
+
+
+def _is_continued(finished, folder, minutes):
+    """Return whether a budget's end is not the end of a training any more."""
+    if finished.get("ended_by") != BUDGET or not folder.exists():
+        return False
+    if not queue.Budget(folder, minutes).exhausted:
+        return True
+    steps = map(checkpoint_files.step_of, checkpoint_files.saved(folder))
+    scored = finished["figures"].get("curve", [{}])[-1].get("step", math.inf)
+    return any(step > scored for step in steps)
 
 
 def _changed_files(result):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors, registry
 from t2t_repro.io import files, progress
-from t2t_repro.sweeps.rows import BUDGET, is_of, stored_paired_tests
+from t2t_repro.sweeps.rows import STEPS, is_of, stored_paired_tests
 
 LEVEL, POWER = 0.05, 0.8
 BETTER, WORSE, EQUAL = "better", "worse", "no difference"
@@ -130,7 +130,7 @@ def provenance(results: Results, score: str) -> str:
     # Models other than the Transformer have other names for their layers.
     layers = hparams.get("num_hidden_layers")
     size = f"{layers} layers and " if layers else ""
-    is_cut = any(row.get("ended_by") == BUDGET for row in results)
+    is_cut = any(row.get("ended_by", STEPS) != STEPS for row in results)
     versions = [row.get("definitions", {}) for row in results]
     changed = {
         name

@@ -163,14 +163,17 @@ class SentencePiece(Vocabulary):
         return self._processor.unk_id()
 
     @functools.cached_property
-    def is_verbatim(self) -> bool:
-        """True if all spaces are text, also those that begin a line."""
+    def spaces(self) -> Mapping[int, str]:  # type: ignore[override]
         spec = _Proto.FromString(self.model).normalizer_spec
-        return spec.name == "identity" and not spec.remove_extra_whitespaces
+        if spec.name == "identity" and not spec.remove_extra_whitespaces:
+            return vocabulary.LINE_ENDS
+        return super().spaces
 
     @property
-    def spaces(self) -> Mapping[int, str]:  # type: ignore[override]
-        return vocabulary.LINE_ENDS if self.is_verbatim else super().spaces
+    def drops_one_space(self) -> bool:
+        """True if text lacks the first space of its pieces, and no other."""
+        spec = _Proto.FromString(self.model).normalizer_spec
+        return spec.add_dummy_prefix and not spec.remove_extra_whitespaces
 
     @functools.cached_property
     def tags(self) -> frozenset[str]:  # type: ignore[override]

@@ -18,7 +18,7 @@ ALIGNED = ("an bed  can", "dan ebb", "0-1 2-0 2-1")
 
 def test_subwords_of_linked_words_are_linked_in_both_directions(tmp_path):
     # U+200B is a space only to the vocabulary, and U+A0 to no fast_align.
-    unclear = [("a\u200bb", "x", "1-0"), ("a\xa0b c", "x", "1-0")]
+    unclear = [("a\u200bb", "x", "1-0"), ("a \xa0 c", "x", "2-0")]
     train = [*PAIRS, ALIGNED, *unclear, ("bed", "x", " 0-0")]
     contents = generate_corpus(tmp_path, train, [("bed", "x", "")])
     counts = contents["splits"]

@@ -7,6 +7,7 @@ from small_corpora import draw_pairs, generate_corpus
 from t2t_repro import errors
 from t2t_repro.data import corpus, filtering, manifest
 from t2t_repro.data.filtering import PairFilters
+from t2t_repro.problem import build_problem
 from t2t_repro.text.pair_filters import PairFilter
 
 FILTERS = "max_words=10:different:unique:letters"
@@ -111,6 +112,10 @@ def test_tag_is_not_judged():
     built = PairFilters("max_words=2:different", ("a", "en"), tags=["<BT>"])
     pairs = [("<BT> a b", "c"), ("<BT> a", "A"), ("<B> a b", "c")]
     assert built.apply(pairs).reasons == b"\0\2\1"
+    names = "parallel_text", "parallel_text_rev"  # of the same data
+    arguments = "name=x,languages=a-b,tags=<BT>,filters=max_words=2"
+    for problem in (build_problem(name, arguments) for name in names):
+        assert problem.pair_filters.apply(pairs).reasons == b"\0\0\1"
 
 
 def test_exception_of_a_filter_is_a_user_error_that_names_it(registries):

@@ -48,6 +48,9 @@ def test_minimum_bayes_risk_is_the_mean_over_all_candidates(
     (found,) = reranker.rerank([""], [CANDIDATES])
     assert found.texts == [texts[k] for k in order]
     assert found.scores == pytest.approx([means[k] for k in order])
+    different = Translation([*"abcdefghijklmno"], [0.0] * 15)
+    (found,) = reranker.rerank([""], [different])
+    assert found.texts == different.texts  # of equal means
 
 
 class Longest(Reranker):

@@ -302,9 +302,12 @@ def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
         return
     run.settings["options"]["keep_checkpoint_max"] = 9  # since it was marked
     (run.checkpoints_folder / "ckpt-1.best").touch()
-    message = "has 3 checkpoints after 1 older .* 4 are .*checkpoint_max=4 or"
+    message = "has 3 checkpoints beside 1 .* 4 are .*checkpoint_max=4 or"
     with pytest.raises(errors.UserError, match=message):
         run.last_checkpoints(4)
+    (run.checkpoints_folder / "ckpt-4.best").touch()
+    paths = run.last_checkpoints(2)
+    assert [path.name for path in paths] == ["ckpt-3", "ckpt-5"]
 
 
 def test_models_have_hparams_of_their_runs(tmp_path, tiny_hparams, monkeypatch):

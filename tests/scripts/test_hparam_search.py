@@ -62,3 +62,5 @@ def test_search_resumes_on_another_machine_from_results(monkeypatch, tmp_path):
     hparam_search.open_study(row, here, RANGES, objective)
     with pytest.raises(errors.UserError, match="Name another --results_dir"):
         hparam_search.open_study(row._replace(seed=2), here, RANGES, objective)
+    with pytest.raises(errors.UserError, match="perplexity, .*got --obj.*=x"):
+        hparam_search.Objective("x", here)

@@ -56,10 +56,10 @@ def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
             statuses.append(started.wait())
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="143"):
         run({"one": task, "two": task}, 1)
     assert statuses == [-signal.SIGTERM]
-    with pytest.raises(KeyboardInterrupt), queue.stopped_by_sigterm():
+    with pytest.raises(SystemExit, match="143"), queue.stopped_by_sigterm():
         task()
         raise errors.UserError("The command of one task has failed.")
     assert signal.getsignal(signal.SIGTERM) is before

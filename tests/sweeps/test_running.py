@@ -73,7 +73,10 @@ def run_base(micro_table, trainer):
         trainer.commands.clear()
         options = dataclasses.replace(job.options, **options)
         limited = job._replace(options=options)
-        running.run_row(table.row("base", 1), limited, lambda *_: {})
+        curve = [{"step": step}]
+        running.run_row(
+            table.row("base", 1), limited, lambda *_: {"curve": curve}
+        )
         row = files.read_json(job.results_dir / "base-seed1.json")
         return row["ended_by"], row["converged"], row["minutes"]
 
@@ -101,6 +104,10 @@ def test_checkpoint_of_a_budgets_end_is_validated(
     (folder / "ckpt-5.index").touch()
     run_base(4, 3.0, budget_minutes=3)
     assert trainer.commands == ["trainer", "trainer", "evaluate"]
+    run_base(5, budget_minutes=3)  # the training has gone on since
+    assert trainer.commands == ["trainer", "evaluate"]
+    run_base(5, budget_minutes=3)
+    assert not trainer.commands
 
 
 def test_training_that_stops_by_itself_has_converged(micro_table, run_base):

@@ -18,6 +18,7 @@ from t2t_repro.data.subword_sampling import (
     UnigramSampling,
 )
 from t2t_repro.serving.graph_vocabularies import SentencePieceGraph
+from t2t_repro.text import sentence_piece
 from t2t_repro.text.sentence_piece import Bpe, Characters, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -234,8 +235,12 @@ def test_verbatim_graph_and_samples_keep_text(verbatim):
     lines = [line, "", "  ", ".", " . a"]
     vocabulary_graphs.assert_same_ids(verbatim, graph, lines)
     space, *text = verbatim.encode([" a"])[0][:-1]
-    rows = [[space, space, *text], [space], text, []]
+    rows = [[space, space, *text], [verbatim.unknown, *text], text, []]
     vocabulary_graphs.assert_same_text(verbatim, graph, rows)
+    proto = sentence_piece._Proto.FromString(verbatim.model)
+    proto.normalizer_spec.add_dummy_prefix = False
+    bare = Bpe(proto.SerializeToString())
+    vocabulary_graphs.assert_same_text(bare, SentencePieceGraph(bare), rows)
     method = BpeDropout(verbatim.scored_pieces(), verbatim.size, 0.5)
     sampler = SubwordSampler({"inputs": method}, 0)
     (row,) = verbatim.encode([line])

@@ -434,7 +434,7 @@ def test_signal_stops_a_validation_which_the_next_session_repeats(
     runs, fake_steps, tmp_path, train_steps
 ):
     class SignalBeforeValidation(Callback):
-        def on_checkpoint_begin(self, step):
+        def on_checkpoint_written(self, step):
             if step == 8:
                 signal.raise_signal(signal.SIGTERM)
 
