@@ -149,6 +149,14 @@ class Options:
                 f"--rest_port and --grpc_port (alias --port) are both "
                 f"{self.rest_port}. Name two ports."
             )
+        if self.health_port and self.health_port in (
+            self.rest_port,
+            self.grpc_port,
+        ):
+            raise errors.UserError(
+                f"--health_port={self.health_port} is the port of requests, "
+                "too. Name another."
+            )
         if self.max_waiting < self.max_batch_size:
             raise errors.UserError(
                 f"A queue of --max_waiting={self.max_waiting} never has room "

@@ -23,7 +23,7 @@ from t2t_repro.cli import config_file
 from t2t_repro.data.settings import Data
 from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.text import parallel_files
+from t2t_repro.text import languages, parallel_files
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
@@ -198,9 +198,13 @@ def direction(options: Any) -> str:
     """Return --source_language and --target_language: "en-de", "de" or "".
 
     Raises:
-        UserError: there is a source alone.
+        UserError: there is a source alone, or two different ones.
     """
-    source, target = options.source_language, options.target_language or ""
+    source, target = (
+        options.source_language or "",
+        options.target_language or "",
+    )
+    source, target = languages.chosen_direction(target, source)
     if source and not target:
         raise errors.UserError(
             f"--source_language={source} needs --target_language. Give both."

@@ -18,7 +18,7 @@ import prometheus_client as prometheus
 from t2t_repro import errors
 from t2t_repro.server import request_errors
 from t2t_repro.serving.requests import Limits
-from t2t_repro.text.languages import SOURCE, TARGET, tagger_of
+from t2t_repro.text.languages import SOURCE, TARGET, check_language, tagger_of
 
 Value: TypeAlias = Any  # bytes, int or float
 Inputs = dict[str, list[Value]]  # {name: one value for each sentence}
@@ -377,6 +377,8 @@ def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
     for number, row in enumerate(zip(sources, *columns, strict=True)):
         source, *asked = (value.decode("utf-8") for value in row)
         try:
+            if target := asked[0]:  # not "en-de", which the graph refuses, too
+                check_language("target", target, data["target_languages"])
             tagger = tagger_of(data, *asked)
             assert tagger, "the model has languages"
             tagged.append(tagger(source).encode("utf-8"))

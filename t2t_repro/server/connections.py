@@ -182,8 +182,9 @@ class Connection(web.RequestHandler):
             loop = asyncio.get_running_loop()
             loop.call_later(_REFUSAL_SECS, transport.abort)
             return
-        # So pause_writing() is called as soon as the client does not read.
-        transport.set_write_buffer_limits(high=0)
+        # So pause_writing() is called as soon as the client does not read. With
+        # a limit of 0, asyncio's TLS would end a connection only after 30 s.
+        transport.set_write_buffer_limits(high=1)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

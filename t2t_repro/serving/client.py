@@ -49,6 +49,7 @@ from t2t_repro.text import languages, parallel_files
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _MAX_ANSWER_BYTES = 1 << 26  # no batch of translations is as long
+_CUT = "it ended within an answer"
 # In messages of gRPC's library about servers without gRPC, and without TLS or
 # with another certificate.
 _HTTP_1 = "http1.x"
@@ -416,7 +417,8 @@ class RemoteModel(SignatureTranslator):
                 ) from error
             except ServerUnavailableError as error:
                 message = str(error)
-                if time.monotonic() + pause >= end:
+                left = end - time.monotonic()
+                if left <= 0:
                     raise errors.UserError(
                         f"{self.server} was unavailable for {wait:g} s: "
                         f"{message}. Check that it runs, that the port is that "
@@ -432,7 +434,7 @@ class RemoteModel(SignatureTranslator):
                     )
                 shown.add(message)
             # Random: clients that failed together must not retry together.
-            time.sleep(random.uniform(pause / 2, pause))
+            time.sleep(min(random.uniform(pause / 2, pause), left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def add_tags(self, lines: list[str], target_language: str) -> list[str]:
@@ -513,11 +515,13 @@ class RestModel(RemoteModel):
                 raise self.server_error("no TLS", str(error)) from error
             if isinstance(error, OSError):
                 raise ServerUnavailableError(str(error)) from error
+            if isinstance(error, http.client.IncompleteRead):
+                raise ServerUnavailableError(_CUT) from error
             raise self.server_error("no HTTP", repr(error)) from error
         if time.monotonic() >= end:
             raise TimeoutError("an answer has begun")
         if response.length and len(answer) < _MAX_ANSWER_BYTES:
-            raise ServerUnavailableError("it ended within an answer")
+            raise ServerUnavailableError(_CUT)
         return self._read(signature, response.status, answer)
 
     @contextlib.contextmanager

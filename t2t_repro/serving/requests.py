@@ -96,10 +96,10 @@ class OptionalInput(NamedTuple):
     @property
     def range_text(self) -> str:
         """Values that a request may have."""
-        return (
-            f"from {self.lowest:g} to {self.highest:g}, or {self.default:g} "
-            "for that of the export"
-        )
+        text = f"from {self.lowest:g} to {self.highest:g}"
+        if self.default == 1:  # of n_best, an output
+            return text
+        return f"{text}, or {self.default:g} for that of the export"
 
     def allows(self, value: Any) -> Any:
         """Return whether a request may have a number, or each of a tensor."""
@@ -152,7 +152,7 @@ def fault(
         )
         for i, value in enumerate(columns.get(name, ())):
             if not found.allows(value):
-                return f"{name}[{i}] must be {found.range_text}; got {value:g}."
+                return f"{name}[{i}] must be {found.range_text}; got {value}."
     own = card.get("decode_hparams", {}).get("beam_size", 0)
     pairs = zip(
         columns.get("n_best", ()), columns.get("beam_size", ()), strict=False

@@ -26,6 +26,13 @@ def test_foreign_models_may_have_numbers_or_no_inputs():
         batching.check_inputs({}, requests.Limits())
 
 
+def test_target_language_of_a_request_is_one():
+    asked = {"inputs": [b"x"], "target_language": [b"en-de"]}
+    card = {"data": {"target_languages": ["de", "en"]}}
+    with pytest.raises(request_errors.RequestError, match="got 'en-de'"):
+        batching.with_tags(asked, card)
+
+
 class BlockedModel:
     """A model that blocks until `go` is set, and records its batches."""
 
