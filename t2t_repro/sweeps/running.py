@@ -222,7 +222,8 @@ def _is_continued(finished, folder, minutes):
     if not queue.Budget(folder, minutes).exhausted:
         return True
     steps = map(checkpoint_files.step_of, checkpoint_files.saved(folder))
-    scored = finished["figures"].get("curve", [{}])[-1].get("step", math.inf)
+    curve = finished["figures"].get("curve") or [{}]  # of earlier versions
+    scored = curve[-1].get("step", math.inf)
     return any(step > scored for step in steps)
 
 
