@@ -80,7 +80,7 @@ _SEARCH = {
 _SETTINGS = {
     "encoder_embed_dim": Setting(512, "hidden_size"),
     "encoder_ffn_embed_dim": Setting(2048),
-    "decoder_ffn_embed_dim": Setting(0),  # the encoder's
+    "decoder_ffn_embed_dim": Setting(0),  # 0: the encoder's
     "encoder_attention_heads": Setting(8, "num_heads"),
     "encoder_layers": Setting(6),
     "decoder_layers": Setting(6),

@@ -333,7 +333,7 @@ _OPTIONS = {
     "tied-embeddings-all": Setting(False),
     "transformer-heads": Setting(8, "num_heads", lowest=1),
     "transformer-dim-ffn": Setting(2048, lowest=1),
-    "transformer-decoder-dim-ffn": Setting(0),  # transformer-dim-ffn
+    "transformer-decoder-dim-ffn": Setting(0),  # 0: the encoder's
     "transformer-ffn-activation": Setting(
         "swish", values=("relu", "swish", "gelu")
     ),

@@ -95,7 +95,7 @@ def saved(run: pathlib.Path) -> list[pathlib.Path]:
 def best_marker(path: pathlib.Path) -> pathlib.Path:
     """Return the file that marks a checkpoint as one of the best alone.
 
-    It is older than the last ones, however many are kept later.
+    It is not one of the last ones, however many are kept later.
     """
     return path.with_name(f"{path.name}.best")
 

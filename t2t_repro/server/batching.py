@@ -18,7 +18,13 @@ import prometheus_client as prometheus
 from t2t_repro import errors
 from t2t_repro.server import request_errors
 from t2t_repro.serving.requests import Limits
-from t2t_repro.text.languages import SOURCE, TARGET, check_language, tagger_of
+from t2t_repro.text.languages import (
+    SOURCE,
+    TARGET,
+    check_language,
+    split_direction,
+    tagger_of,
+)
 
 Value: TypeAlias = Any  # bytes, int or float
 Inputs = dict[str, list[Value]]  # {name: one value for each sentence}
@@ -369,7 +375,7 @@ def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
         RequestError: a language is missing, or the model does not know it.
     """
     data, sources = card.get("data", {}), inputs.get("inputs", [])
-    if not data.get("target_languages"):
+    if not (known := data.get("target_languages")):
         return inputs
     none = [b""] * len(sources)
     columns = (inputs.get(name, none) for name in (TARGET, SOURCE))
@@ -377,8 +383,10 @@ def with_tags(inputs: Inputs, card: Mapping[str, Any]) -> Inputs:
     for number, row in enumerate(zip(sources, *columns, strict=True)):
         source, *asked = (value.decode("utf-8") for value in row)
         try:
-            if target := asked[0]:  # not "en-de", which the graph refuses, too
-                check_language("target", target, data["target_languages"])
+            _, own = split_direction(source)[0]
+            if "-" in asked[0] and source.strip() and own not in known:
+                # Python's "en-de" is no language, as in the graph.
+                check_language("target", asked[0], known)
             tagger = tagger_of(data, *asked)
             assert tagger, "the model has languages"
             tagged.append(tagger(source).encode("utf-8"))

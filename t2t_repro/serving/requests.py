@@ -97,7 +97,7 @@ class OptionalInput(NamedTuple):
     def range_text(self) -> str:
         """Values that a request may have."""
         text = f"from {self.lowest:g} to {self.highest:g}"
-        if self.default == 1:  # of n_best, an output
+        if self.lowest <= float(self.default) <= self.highest:
             return text
         return f"{text}, or {self.default:g} for that of the export"
 
@@ -152,7 +152,9 @@ def fault(
         )
         for i, value in enumerate(columns.get(name, ())):
             if not found.allows(value):
-                return f"{name}[{i}] must be {found.range_text}; got {value}."
+                return (
+                    f"{name}[{i}] must be {found.range_text}; got {value:.10g}."
+                )
     own = card.get("decode_hparams", {}).get("beam_size", 0)
     pairs = zip(
         columns.get("n_best", ()), columns.get("beam_size", ()), strict=False

@@ -37,6 +37,7 @@ def run(tasks: Mapping[str, Callable[[], object]], processes: int) -> None:
 
     Raises:
         UserError: tasks failed; names each with its error.
+        SystemExit: after SIGTERM.
     """
     failed: dict[str, errors.UserError] = {}
     counts = _Counts(len(tasks))
@@ -116,7 +117,7 @@ def stopped_by_sigterm() -> Iterator[None]:
 
     The context ends the program then, with a shell's exit code of the signal.
     """
-    status = progress.exit_code(signal.SIGTERM)
+    ended = SystemExit(progress.exit_code(signal.SIGTERM))
 
     def terminate(*_):
         _stopped.set()
@@ -127,10 +128,10 @@ def stopped_by_sigterm() -> Iterator[None]:
     try:
         yield
         if _stopped.is_set():
-            raise SystemExit(status)
+            raise ended
     except errors.UserError as error:  # of a command that was stopped
         if _stopped.is_set():
-            raise SystemExit(status) from error
+            raise ended from error
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -65,15 +65,17 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     ended_by = BUDGET if budget.exhausted else PATIENCE
     if steps[-1] >= job.settings(row)["hparams"]["train_steps"]:
         ended_by = STEPS
+    fewer = {}
     if job.averaged:
-        number = job.settings(row)["hparams"]["num_averaged_checkpoints"]
         commands.run(
-            "avg_checkpoints",
-            *job.problem_flags,
-            f"--output_dir={folder}",
-            f"--num_last_checkpoints={number}",  # and not fewer
+            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
         )
-    return {
+        saved = checkpoint_files.saved(folder)
+        best = [p for p in saved if checkpoint_files.best_marker(p).exists()]
+        count = len(saved) - len(best)
+        if count < job.settings(row)["hparams"]["num_averaged_checkpoints"]:
+            fewer = {"averaged_checkpoints": count}
+    return fewer | {
         "ended_by": ended_by,
         # With a patience, the last step comes while the metric improves.
         "converged": ended_by

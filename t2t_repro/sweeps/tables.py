@@ -314,6 +314,7 @@ def _error(deviation, *seeds):
 
 # The table of a sweep: each row beside the one that it is compared with
 
+_FEWER = "averaged_checkpoints"  # of a row: fewer than its set says
 _FORMATS: dict[str, Callable] = {"tex": latex, "txt": text, "md": markdown}
 
 
@@ -369,6 +370,9 @@ class Comparison:
                 "minutes": statistics.fmean(r.get("minutes", 0) for r in ours),
                 "converged": rows[name].converged,
             }
+            fewer = [r[_FEWER] for r in ours if _FEWER in r]
+            if fewer:
+                entry[_FEWER] = min(fewer)
             if name != self.base_row and self.base_row in rows:
                 entry |= self._difference(name, rows)
                 entry["differs_in"] = varied(ours, found[self.base_row])
@@ -411,10 +415,13 @@ class Comparison:
         if "interval" in row:
             interval = "{:+.2f} to {:+.2f}".format(*row["interval"])
         changes = row.get("differs_in", {}).items()
+        marks = " (not converged)" * (not row["converged"])
+        if _FEWER in row:
+            marks += f" (average of {row[_FEWER]} checkpoints)"
         p_values = (test["p_value"] for test in row.get("paired_tests", ()))
         difference = number(row.get("difference"), 2, "+")
         return {
-            "row": row["row"] + " (not converged)" * (not row["converged"]),
+            "row": row["row"] + marks,
             "differs in": ", ".join(f"{key}={value}" for key, value in changes),
             title: _mean(row, self.metric),
             f"{title} − {self.base_row}": difference.replace("-", "−"),

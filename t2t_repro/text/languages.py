@@ -194,9 +194,15 @@ def chosen_direction(target: str, source: str = "") -> Direction:
     The target may be "en-de", for both. The source "" is that of the target.
 
     Raises:
-        UserError: both name a source, and not the same.
+        UserError: both name a source, and not the same; or a side of "en-de" is
+            empty.
     """
-    named, _, target = target.rpartition("-")
+    given = target
+    named, dash, target = target.rpartition("-")
+    if dash and not (named and target):
+        raise errors.UserError(
+            f"Two languages are written as en-de, and one as de; got {given!r}."
+        )
     if named and source and named != source:
         raise errors.UserError(
             f"The language of the source must be one; got {source!r}, and "

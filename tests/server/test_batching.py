@@ -31,6 +31,8 @@ def test_target_language_of_a_request_is_one():
     card = {"data": {"target_languages": ["de", "en"]}}
     with pytest.raises(request_errors.RequestError, match="got 'en-de'"):
         batching.with_tags(asked, card)
+    for line in b"<2de> x", b"":  # needs none
+        batching.with_tags(asked | {"inputs": [line]}, card)
 
 
 class BlockedModel:

@@ -93,9 +93,11 @@ def test_rows_are_compared_with_the_base_row(micro_table):
     first = compared.write(results[:1]).splitlines()
     assert first[1].split() == "base 25.00 5.00 2.00 3.0".split()
     assert "verdict" not in compared.summarize([results[0], results[3]])[1]
+    results[-1]["averaged_checkpoints"] = 4
     compared.write(results)
     line = (job.results_dir / "table.md").read_text("utf-8").splitlines()[3]
-    assert line.startswith("| big (not converged) | hidden_size=1024, num_")
+    marked = "| big (not converged) (average of 4 checkpoints) | hidden_size=10"
+    assert line.startswith(marked)
     assert line.endswith(
         "| 26.00 ± 0.10 | +1.00 | +0.77 to +1.23 | 0.012 | better "
         "| 5.00 ± 0.00 | 2.00 | 3.0 |"

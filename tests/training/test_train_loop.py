@@ -430,14 +430,17 @@ def test_signal_during_a_validation_stops_after_it(
 
 
 @pytest.mark.parametrize("train_steps", [8, 16])
+@pytest.mark.parametrize("moment", ["begin", "written"])
 def test_signal_stops_a_validation_which_the_next_session_repeats(
-    runs, fake_steps, tmp_path, train_steps
+    runs, fake_steps, tmp_path, train_steps, moment
 ):
     class SignalBeforeValidation(Callback):
-        def on_checkpoint_written(self, step):
+        def _signal(self, step):
             if step == 8:
                 signal.raise_signal(signal.SIGTERM)
 
+    before = f"on_checkpoint_{moment}"
+    setattr(SignalBeforeValidation, before, SignalBeforeValidation._signal)
     settings = {"train_steps": train_steps, "eval_every": 8}
     fake_steps()
     runs.train(tmp_path / "whole", **settings)
