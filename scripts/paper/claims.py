@@ -35,6 +35,7 @@ from t2t_repro.cli import command_line
 from t2t_repro.evaluation.published import TABLE_3
 from t2t_repro.io import files
 from t2t_repro.sweeps import tables
+from t2t_repro.sweeps.rows import STEPS
 
 LIST = pathlib.Path(__file__).with_suffix(".json")
 RESULTS = pathlib.Path("scripts/results/claims")
@@ -246,7 +247,7 @@ def _scores(quantity, rows) -> dict[str, tables.Row]:
         name: tables.Row(
             [value_of(quantity, result) for result in results],
             # All have the same number of steps, as in the paper.
-            all(r.get("ended_by") != "budget" for r in results),
+            all(r.get("ended_by", STEPS) == STEPS for r in results),
         )
         for name, results in rows.items()
     }
