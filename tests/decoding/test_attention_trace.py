@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 
@@ -36,6 +37,7 @@ def test_trace_has_best_translation_and_distributions_over_pieces(translator):
 
 
 def test_trace_of_an_ensemble_has_its_translation(model, vocabularies):
+    keras.utils.set_random_seed(2)
     members = [model, building.build(model.hparams, vocabularies.target.size)]
     hparams = DecodeHParams(beam_size=2, extra_length=4)
     ensemble = translate.BatchTranslator(members, vocabularies, hparams)
