@@ -281,8 +281,7 @@ def _read_settings(found, file):
         ),
         **model_files.filter_sizes(
             settings["encoder_ffn_embed_dim"],
-            settings["decoder_ffn_embed_dim"]
-            or settings["encoder_ffn_embed_dim"],
+            settings["decoder_ffn_embed_dim"],
         ),
         **model_files.norm_order(settings["encoder_normalize_before"]),
         "attention_bias": True,

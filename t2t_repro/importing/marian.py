@@ -427,13 +427,14 @@ def read_options(
     version = _version(options)
     _check(options, version, file)
     numbers = _layer_numbers(options)
-    width = options["transformer-dim-ffn"]
-    decoder_width = options["transformer-decoder-dim-ffn"]
     gelu = "gelu" if version >= _EXACT_GELU else "gelu_sigmoid"
     activation = {"relu": "relu", "swish": "silu", "gelu": gelu}
     return options, hparams | {
         **model_files.layer_counts(*map(len, numbers.values())),
-        **model_files.filter_sizes(width, decoder_width or width),
+        **model_files.filter_sizes(
+            options["transformer-dim-ffn"],
+            options["transformer-decoder-dim-ffn"],
+        ),
         **model_files.norm_order("n" in options["transformer-preprocess"]),
         "attention_bias": True,
         "ffn_activation": activation[options["transformer-ffn-activation"]],

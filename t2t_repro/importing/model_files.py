@@ -336,7 +336,7 @@ def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
 
 
 def filter_sizes(encoder: int, decoder: int) -> dict[str, int]:
-    """Return the hparams of the widths of the feed-forward networks."""
+    """Return the hparams of the widths F; the decoder's 0 is the encoder's."""
     different = decoder if decoder != encoder else 0
     return {"filter_size": encoder, "decoder_filter_size": different}
 

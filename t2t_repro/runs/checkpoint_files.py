@@ -100,6 +100,11 @@ def best_marker(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f"{path.name}.best")
 
 
+def without_best(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """Return the checkpoints but those that are kept as the best alone."""
+    return [path for path in paths if not best_marker(path).exists()]
+
+
 def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
     """Return paths of the complete checkpoints in a folder, oldest first."""
     found = list_files(folder)

@@ -214,9 +214,7 @@ class Run:
         """
         wanted = number or self.hparams.num_averaged_checkpoints
         saved = self.saved_checkpoints()
-        last = [
-            p for p in saved if not checkpoint_files.best_marker(p).exists()
-        ]
+        last = checkpoint_files.without_best(saved)
         options = self.settings.get("options", {})
         # Runs of earlier versions have no markers.
         if last == saved and options.get("keep_best_checkpoints"):

@@ -125,7 +125,8 @@ class SentencePieceGraph(GraphVocabulary):
         if self._guard is None:
             return self.tokenizer.detokenize(ids)
         # TF Text drops all spaces that begin a text. They are behind a period,
-        # which is removed with the one that SentencePiece drops.
+        # which is removed with the one that SentencePiece drops. (For tf.concat
+        # of integers of ragged tensors, oneDNN would log an error.)
         rows, count = ids.value_rowids(), ids.nrows()
         guards = tf.fill([tf.size(rows, rows.dtype) + count], self._guard)
         places = tf.range(tf.size(rows, rows.dtype)) + rows + 1

@@ -26,6 +26,8 @@ from t2t_repro.sweeps import queue
 PAIRED_TESTS = "paired_tests.json"  # in the folder of results
 # What ended a training, in its row's file.
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"
+# How many checkpoints a row averages, if they are fewer than its set says.
+FEWER = "averaged_checkpoints"
 Tests = dict[str, list[dict[str, Any]]]  # of each row, one for each seed
 _IDENTITY = "seed", "base", "metric"  # of a test
 _NAME = re.compile(r"[\w.-]+")  # of a row, and so of its files

@@ -26,6 +26,7 @@ from t2t_repro.runs.run import Run
 from t2t_repro.sweeps import queue, tables
 from t2t_repro.sweeps.rows import (
     BUDGET,
+    FEWER,
     PATIENCE,
     STEPS,
     Job,
@@ -71,10 +72,9 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
             "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
         )
         saved = checkpoint_files.saved(folder)
-        best = [p for p in saved if checkpoint_files.best_marker(p).exists()]
-        count = len(saved) - len(best)
+        count = len(checkpoint_files.without_best(saved))
         if count < job.settings(row)["hparams"]["num_averaged_checkpoints"]:
-            fewer = {"averaged_checkpoints": count}
+            fewer = {FEWER: count}
     return fewer | {
         "ended_by": ended_by,
         # With a patience, the last step comes while the metric improves.

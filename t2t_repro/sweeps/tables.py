@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors, registry
 from t2t_repro.io import files, progress
-from t2t_repro.sweeps.rows import STEPS, is_of, stored_paired_tests
+from t2t_repro.sweeps.rows import FEWER, STEPS, is_of, stored_paired_tests
 
 LEVEL, POWER = 0.05, 0.8
 BETTER, WORSE, EQUAL = "better", "worse", "no difference"
@@ -314,7 +314,6 @@ def _error(deviation, *seeds):
 
 # The table of a sweep: each row beside the one that it is compared with
 
-_FEWER = "averaged_checkpoints"  # of a row: fewer than its set says
 _FORMATS: dict[str, Callable] = {"tex": latex, "txt": text, "md": markdown}
 
 
@@ -370,9 +369,9 @@ class Comparison:
                 "minutes": statistics.fmean(r.get("minutes", 0) for r in ours),
                 "converged": rows[name].converged,
             }
-            fewer = [r[_FEWER] for r in ours if _FEWER in r]
+            fewer = [r[FEWER] for r in ours if FEWER in r]
             if fewer:
-                entry[_FEWER] = min(fewer)
+                entry[FEWER] = min(fewer)
             if name != self.base_row and self.base_row in rows:
                 entry |= self._difference(name, rows)
                 entry["differs_in"] = varied(ours, found[self.base_row])
@@ -416,8 +415,8 @@ class Comparison:
             interval = "{:+.2f} to {:+.2f}".format(*row["interval"])
         changes = row.get("differs_in", {}).items()
         marks = " (not converged)" * (not row["converged"])
-        if _FEWER in row:
-            marks += f" (average of {row[_FEWER]} checkpoints)"
+        if FEWER in row:
+            marks += f" (average of {row[FEWER]} checkpoints)"
         p_values = (test["p_value"] for test in row.get("paired_tests", ()))
         difference = number(row.get("difference"), 2, "+")
         return {

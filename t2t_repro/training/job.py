@@ -406,14 +406,15 @@ class Uploads(Callback):
     def on_checkpoint_written(self, step: int) -> None:
         """Wait for the last upload, whose files may be removed then."""
         running, self._running = self._running, None
+        if running is None:
+            return
         try:
-            if running and futures.wait([running], _PATIENCE).not_done:
+            if futures.wait([running], _PATIENCE).not_done:
                 progress.show(
                     f"Waiting for an upload to {storage.url_of(self._folder)}. "
                     f"The checkpoint of step {step:,} is in {self._folder}."
                 )
-            if running:
-                running.result()
+            running.result()
         except errors.UserError as error:
             progress.show(
                 f"{error} Training continues, and the next checkpoint is "
