@@ -288,22 +288,48 @@ class DaskEngine(Engine):
         import dask
         import distributed
 
-        try:
+        def connect():
             # By default, a connection keeps its last 1,000 messages, chunks
             # included.
             with dask.config.set({"distributed.admin.low-level-log-length": 0}):
-                client = distributed.Client(
+                return distributed.Client(
                     self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
                 )
+
+        try:
+            # A client with a wrong address waits for minutes when it is freed.
+            distributed.comm.resolve_address(self.address)
+            client = _call_within(2 * TIMEOUT_SECONDS, connect)
             client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
             return client
         # TypeError: of tls:// without certificates in the settings of Dask.
         except (OSError, TimeoutError, TypeError, ValueError) as error:
             raise errors.UserError(
                 f"There is no Dask cluster with a worker at {self.address}: "
-                f"{error}. Start `dask scheduler` and, on each machine, `dask "
-                "worker ADDRESS`."
+                f"{error}. Start `dask scheduler`, whose port is 8786, and, on "
+                "each machine, `dask worker ADDRESS`."
             ) from error
+
+
+def _call_within(seconds, function):
+    """Call a function, or raise TimeoutError when it takes too long.
+
+    Dask waits for ever for the greeting of a service that is not a scheduler,
+    such as its dashboard.
+    """
+    future: concurrent.futures.Future = concurrent.futures.Future()
+
+    def call():
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        return future.result(seconds)
+    except concurrent.futures.TimeoutError:
+        raise TimeoutError("it has not answered") from None
 
 
 def _lost_if_unreachable(call):

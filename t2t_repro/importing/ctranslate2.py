@@ -164,6 +164,11 @@ def _reference(
 def _read_hparams(model: ModelFile, tokens: Tokens) -> dict[str, Any]:
     """Return the hparams that the attributes have."""
     attributes, tensors = model.attributes, model.tensors
+    for name in tensors.names(".*/gamma"):
+        path = name.removesuffix("/gamma")
+        if f"{path}/beta" not in tensors:
+            rule = "a layer normalization"
+            raise model.refuse(path, rule, "RMS normalization")
     for side in (*SIDES, ""):
         for name in _UNUSED:
             attributes.take(f"{side}/{name}".strip("/"), 0)
@@ -290,11 +295,6 @@ def _set_structure(model, hparams):
     """Set the hparams that the names and shapes of arrays show."""
     tensors, take = model.tensors, model.attributes.take
     size, heads = hparams["hidden_size"], hparams["num_heads"]
-    for name in tensors.names(".*/gamma"):
-        path = name.removesuffix("/gamma")
-        if f"{path}/beta" not in tensors:
-            rule = "a layer normalization"
-            raise model.refuse(path, rule, "RMS normalization")
     widths = [
         len(tensors.take(f"{side}/layer_0/ffn/linear_0/weight", -1, -1))
         for side in SIDES

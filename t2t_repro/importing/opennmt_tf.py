@@ -13,6 +13,7 @@ docs/configuration.md of OpenNMT-tf.
 import ast
 import os
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,6 +76,11 @@ _ARGUMENTS = {
 }
 _POSITIONS = "position_encoder_class"
 _POSITION_ENCODERS = "SinusoidalPositionEncoder", "PositionEmbedder"
+# One of them, or a call without a reducer, which would replace the sum.
+_POSITION_ENCODER = re.compile(
+    rf"(lambda: )?([\w.]+\.)?({'|'.join(_POSITION_ENCODERS)})"
+    r"(\((maximum_position=)?\d*\))?"
+)
 # Arguments that the weights show, or that have no effect on outputs.
 _SHOWN = """
     source_inputter target_inputter num_layers num_units ffn_inner_dim mha_bias
@@ -267,15 +273,14 @@ def read_model(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         (
             name
             for name in _ARGUMENTS["ffn_activation"].values
-            if f".{activation}".endswith(f".{name}")
+            if re.fullmatch(rf"([\w.]+\.)?{re.escape(name)}", activation)
         ),
         activation,
     )
     _, hparams = model_files.read_settings(arguments, _ARGUMENTS, file)
     encoder = arguments.setdefault(_POSITIONS, _POSITION_ENCODERS[0])
-    is_known = any(name in str(encoder) for name in _POSITION_ENCODERS)
-    rule = f"None or one of {', '.join(_POSITION_ENCODERS)}"
-    if encoder is not None and not is_known:
+    if encoder is not None and not _POSITION_ENCODER.fullmatch(str(encoder)):
+        rule = f"None or one of {', '.join(_POSITION_ENCODERS)}"
         raise model_files.refuse(file, _POSITIONS, rule, encoder)
     return arguments, hparams
 
@@ -283,14 +288,9 @@ def read_model(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _parse_model(file):
     """Return the arguments in a file that weights do not show."""
     tree = ast.parse(file.read_text("utf-8"))
-    calls = [
-        call
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call)
-        and _name(call) in (*_CATALOG, _FROM_CATALOG)
-    ]
-    if len(calls) != 1:
-        lines = ", ".join(map(str, sorted(call.lineno for call in calls)))
+    made = [node for each in tree.body for node in _model_of(each)]
+    name = _name(made[-1]) if made else None
+    if len(made) != 1 or name not in (*_CATALOG, _FROM_CATALOG):
         raise model_files.refuse(
             file,
             "the model",
@@ -298,10 +298,9 @@ def _parse_model(file):
             "model = lambda: opennmt.models.Transformer(num_layers=6, "
             "num_units=512, num_heads=8, ffn_inner_dim=2048) (write what "
             "`model` is in this form, and remove the rest)",
-            f"{len(calls)} calls, on lines {lines}" if lines else "none",
+            " and ".join(map(ast.unparse, made)) or "none",
         )
-    (call,) = calls
-    name = _name(call)
+    (call,) = made
     if name == "Transformer":
         return _arguments(call, file)
     if name == _FROM_CATALOG:
@@ -309,12 +308,28 @@ def _parse_model(file):
         if not isinstance(name, str) or name not in _CATALOG:
             rule = f"one of {', '.join(_CATALOG)}"
             raise model_files.refuse(file, "the model", rule, name)
+    elif call.args or call.keywords:
+        raise model_files.refuse(file, name, "without arguments", "some")
     return dict(_CATALOG[name])
 
 
-def _name(call):
+def _model_of(statement):
+    """Return what a statement makes the name `model`, if it does."""
+    match statement:
+        case ast.Assign(targets=[ast.Name("model")], value=value):
+            return [value.body if isinstance(value, ast.Lambda) else value]
+        case ast.FunctionDef(name="model", body=[ast.Return(value)]) if value:
+            return [value]
+        case ast.FunctionDef(name="model") | ast.ClassDef(name="model"):
+            return [statement]
+    return []
+
+
+def _name(node):
     """Return the name of a call's function, without its module."""
-    return ast.unparse(call.func).rpartition(".")[2]
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).rpartition(".")[2]
+    return None
 
 
 def _arguments(call, file):

@@ -306,10 +306,13 @@ print(t2t_repro.load("FOLDER").translate(["…"]))
 ```
 
 The folder is a version of a SavedModel for TensorFlow Serving, which takes and
-returns text.""",
+returns text. A model of several languages also needs `target_language="…"`, and
+rules of the search that read side inputs `side=["…"]`.""",
     "ctranslate2": """\
-The folder has a model for CTranslate2. Its vocabularies are SentencePiece
-models, or JSON lists of words between spaces; sentences end with `</s>`.""",
+The folder has a model for CTranslate2. Its vocabularies are those of the run:
+SentencePiece models, other lists of subwords, or JSON lists of words between
+spaces; sentences end with `</s>`. A code of a language, such as `>>de<<`, is a
+token of its own before the others.""",
 }
 
 

@@ -257,8 +257,11 @@ def read_parquet(
                     inputs, targets = map(parallel_files.one_line, pair)
                     yield inputs, targets
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        advice = "Fetch it again."
+        if path.is_fifo():
+            advice = "Parquet is read from a file, not from a pipe."
         raise errors.UserError(
-            f"Cannot read {path}: {error}. Fetch it again."
+            f"Cannot read {path}: {error}. {advice}"
         ) from error
 
 

@@ -23,6 +23,7 @@ const EXAMPLES = {
 };
 let request = new AbortController();
 let attentionSignature = "attention"; // see describe()
+let readsSide = false;
 
 async function fetchJson(address, options) {
   const response = await fetch(address, options).catch((error) => {
@@ -53,10 +54,11 @@ async function translate(text) {
   request = new AbortController();
   const { signal } = request;
   byId("error").hidden = true;
+  await described;
   byId("result").setAttribute("aria-busy", "true");
   try {
+    if (readsSide) throw new Error("This export reads a text beside each sentence, which this page cannot send. Use t2t query --side.");
     showHypotheses(await predict("n_best", text, signal));
-    await described;
     await predict(attentionSignature, text, signal).then(showAttention, (error) => {
       if (signal.aborted) throw error;
       showNoAttention(error);
@@ -78,7 +80,9 @@ function showError(error) {
 async function describe() {
   const { model_spec: { version }, metadata } = await fetchJson(`${url}/metadata`);
   byId("model").textContent = `${model}, version ${version}`;
-  if ("attention_heads" in metadata.signature_def.signature_def) attentionSignature = "attention_heads";
+  const signatures = metadata.signature_def.signature_def;
+  readsSide = !("n_best" in signatures);
+  if ("attention_heads" in signatures) attentionSignature = "attention_heads";
   const { source_language: source, target_language: target, target_languages: targets = [], example } =
     metadata.model_card?.data ?? {}; // TensorFlow Serving answers without a card
   const into = [target, ...targets].filter(Boolean);
@@ -126,7 +130,7 @@ function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }
   byId("copy").textContent = "Copy";
   byId("truncated").hidden = !cut;
   byId("hypotheses").replaceChildren(
-    ...texts.slice(0, texts[0] ? countOutputs(scores) : 1).map((text, i) => {
+    ...texts.slice(0, texts.some(Boolean) ? countOutputs(scores) : 1).map((text, i) => {
       const item = document.createElement("li");
       const score = document.createElement("data");
       score.value = scores[i];
