@@ -82,10 +82,10 @@ def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
     heads, groups = x.shape[1], y.shape[1]
     if heads == groups:
         return ops.matmul(x, y)
-    length, size = ops.shape(x)[2:]
-    rows = ops.reshape(x, (-1, groups, heads // groups * length, size))
+    batch, _, length, size = ops.shape(x)  # no -1: M is 0 before the first step
+    rows = ops.reshape(x, (batch, groups, heads // groups * length, size))
     return ops.reshape(
-        ops.matmul(rows, y), (-1, heads, length, ops.shape(y)[3])
+        ops.matmul(rows, y), (batch, heads, length, ops.shape(y)[3])
     )
 
 

@@ -434,9 +434,10 @@ def visible_columns(inputs: Tensor, hparams: Any) -> Tensor:
 
 def pad_columns(x: Tensor, length: Tensor) -> Tensor:
     """Return the columns of x [B, L, …] up to `length`, zeros after L."""
-    missing = ops.maximum(length - ops.shape(x)[1], 0)
+    missing = length - ops.shape(x)[1]
+    larger = max if isinstance(missing, int) else ops.maximum
     pads = [(0, 0)] * (len(x.shape) - 2)
-    return ops.pad(x, [(0, 0), (0, missing), *pads])[:, :length]
+    return ops.pad(x, [(0, 0), (0, larger(missing, 0)), *pads])[:, :length]
 
 
 def take_column(columns: Tensor, step: Tensor) -> Tensor:

@@ -70,6 +70,14 @@ def test_dropout_acts_on_attention_weights():
     np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("keys", [0, L])  # none before the first step
+def test_heads_share_matrices(keys):
+    weights, values = normal(B, H, T, keys), normal(B, 2, keys, D)
+    expected = weights @ values.repeat(2, axis=1)
+    product = attention.grouped_matmul(weights, values)
+    np.testing.assert_allclose(product, expected, atol=1e-5)
+
+
 def test_queries_with_a_key_are_those_of_sentences():
     segments = np.array([[1, 1, 2, 0], [1, 0, 0, 0]])
     mask = attention.same_segment_mask(segments, segments)
