@@ -83,9 +83,9 @@ def main() -> None:
     path, origin = _open_input(system, name)
     found = reader.read(path, **arguments)
     if texts := [*map(files.expand_path, options.keep_tokens_of)]:
-        size = found.vocabularies.target.size
+        size = found.vocabularies.pair.target.size
         found = imported.trim(found, texts)
-        kept = f"{found.vocabularies.target.size:,} of {size:,}"
+        kept = f"{found.vocabularies.pair.target.size:,} of {size:,}"
         print(f"Kept {kept} subwords.")
         origin = (origin or {}) | {"kept_subwords": kept}
     languages = options.languages or imported.languages_of(found)

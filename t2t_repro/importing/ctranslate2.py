@@ -119,8 +119,7 @@ def read(folder: pathlib.Path) -> Imported:
     return Imported(
         hparams,
         model_weights,
-        found.pair,
-        found.kind,
+        found,
         _SEARCH,
         tuple(dict.fromkeys(files)),
         reference=_reference(folder, tokens, found),

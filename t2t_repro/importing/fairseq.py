@@ -193,12 +193,10 @@ def convert(
     return Imported(
         hparams,
         model_weights,
-        found.pair,
-        found.kind,
+        found._replace(languages=pair),
         _SEARCH,
         (file, *dict.fromkeys(found.files)),
-        pair,
-        left_over=tensors.refuse_rest(_IGNORED),
+        tensors.refuse_rest(_IGNORED),
     )
 
 

@@ -165,12 +165,9 @@ def read(folder: pathlib.Path) -> Imported:
     return Imported(
         hparams,
         model_weights,
-        found.pair,
-        found.kind,
+        found,
         search,
         (file, *weights_files, *found.files, *search_files),
-        found.languages,
-        found.codes,
         tensors.refuse_rest(_UNREAD_ARRAYS),
     )
 

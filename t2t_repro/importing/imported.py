@@ -35,6 +35,35 @@ SIDES = "inputs", "targets"  # of models of many tasks, in place of languages
 _LINES = 10_000  # that trim() segments at once
 
 
+class FoundVocabularies(NamedTuple):
+    """Vocabularies of a model, and what is known of them."""
+
+    pair: Vocabularies
+    # The other system's id of each of our ids, on both sides; -1: none.
+    orders: Sequence[list[int]]
+    files: Sequence[pathlib.Path]
+    kind: str  # name in registry.vocabularies
+    languages: tuple[str, str] = ("", "")  # "": the files do not say
+    # Languages of a model that is told that of the target, or both.
+    codes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_type(
+        cls,
+        kind: str,
+        mapped: Sequence[tuple[bytes, list[int]]],
+        used: Iterable[pathlib.Path],
+        languages: tuple[str, str] = ("", ""),
+        codes: Iterable[str] = (),
+    ) -> "FoundVocabularies":
+        """Return vocabularies of a type, from their files and orders."""
+        build = functools.cache(vocabulary_pair.vocabulary_class(kind))
+        pair = Vocabularies.of(*(build(model) for model, _ in mapped))
+        orders = [order for _, order in mapped]
+        paths = [*dict.fromkeys(used)]
+        return cls(pair, orders, paths, kind, languages, tuple(codes))
+
+
 class Reference(NamedTuple):
     """Pair of which the other system gives log-probabilities."""
 
@@ -51,15 +80,11 @@ class Imported(NamedTuple):
     hparams: Mapping[str, Any]
     # By our paths; weights.by_path() leaves out what is shared.
     weights: Mapping[str, np.ndarray]
-    vocabularies: Vocabularies
-    vocabulary_type: str
+    vocabularies: FoundVocabularies
     # Fields of DecodeHParams that differ from the paper's.
     search: Mapping[str, Any]
     # Files that were read.
     files: tuple[pathlib.Path, ...]
-    languages: tuple[str, str] = ("", "")  # "": the files do not say
-    # Languages of a model that is told that of the target, or both.
-    codes: tuple[str, ...] = ()
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()
     # None: the other system is not installed.
@@ -74,10 +99,9 @@ def languages_of(found: Imported) -> str:
     Raises:
         UserError: they name none, or not two words.
     """
-    source, target = found.languages
-    if found.codes or all(
-        re.fullmatch(r"\w+", name) for name in found.languages
-    ):
+    source, target = languages = found.vocabularies.languages
+    are_words = all(re.fullmatch(r"\w+", name) for name in languages)
+    if found.vocabularies.codes or are_words:
         return f"{source}-{target}"
     raise errors.UserError(
         "The languages must be two words, the extensions of your files; the "
@@ -147,34 +171,6 @@ def _rows(array, order, absent=0.0):
     np.take(array, np.maximum(indices, 0), axis=0, out=taken, mode="clip")
     taken[indices < 0] = absent
     return taken
-
-
-class FoundVocabularies(NamedTuple):
-    """Vocabularies of a model, and what is known of them."""
-
-    pair: Vocabularies
-    # The other system's id of each of our ids, on both sides; -1: none.
-    orders: Sequence[list[int]]
-    files: Sequence[pathlib.Path]
-    kind: str  # name in registry.vocabularies
-    languages: tuple[str, str] = ("", "")  # as of Imported
-    codes: tuple[str, ...] = ()  # the same
-
-    @classmethod
-    def of_type(
-        cls,
-        kind: str,
-        mapped: Sequence[tuple[bytes, list[int]]],
-        used: Iterable[pathlib.Path],
-        languages: tuple[str, str] = ("", ""),
-        codes: Iterable[str] = (),
-    ) -> "FoundVocabularies":
-        """Return vocabularies of a type, from their files and orders."""
-        build = functools.cache(vocabulary_pair.vocabulary_class(kind))
-        pair = Vocabularies.of(*(build(model) for model, _ in mapped))
-        orders = [order for _, order in mapped]
-        paths = [*dict.fromkeys(used)]
-        return cls(pair, orders, paths, kind, languages, tuple(codes))
 
 
 class Side(NamedTuple):
@@ -278,7 +274,8 @@ def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
     Raises:
         UserError: a file cannot be read, or a vocabulary is not SentencePiece.
     """
-    pair = found.vocabularies
+    vocabularies = found.vocabularies
+    pair = vocabularies.pair
     sides: list[Any] = [*pair]
     for side in sides:
         is_other = isinstance(side, ByteLevel)  # it is to spell any text
@@ -298,13 +295,14 @@ def trim(found: Imported, paths: Sequence[pathlib.Path]) -> Imported:
     )
     bias = found.weights.get("softmax/bias")
     trimmed = matrices(ids, source, target, softmax, bias)
+    is_mapped = isinstance(pair.source, MappedSentencePiece)
+    both = zip(vocabularies.orders, ids, strict=True)
     return found._replace(
         weights={**found.weights, **trimmed},
-        vocabularies=Vocabularies.of(*kept),
-        vocabulary_type=(
-            found.vocabulary_type
-            if isinstance(pair.source, MappedSentencePiece)
-            else "mapped_sentence_piece"
+        vocabularies=vocabularies._replace(
+            pair=Vocabularies.of(*kept),
+            orders=[[order[i] for i in kept] for order, kept in both],
+            kind=vocabularies.kind if is_mapped else "mapped_sentence_piece",
         ),
         reference=None,  # which has the probabilities of before
     )

@@ -403,9 +403,7 @@ def read(
     tensors = Tensors(stored, str(file))
     found, model_weights = _read_weights(tensors, options, hparams, files)
     tensors.refuse_rest([OPTIONS])
-    return Imported(
-        hparams, model_weights, found.pair, found.kind, files.search, files.all
-    )
+    return Imported(hparams, model_weights, found, files.search, files.all)
 
 
 def read_options(

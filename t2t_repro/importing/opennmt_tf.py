@@ -143,11 +143,10 @@ def read(path: pathlib.Path) -> Imported:
     return Imported(
         hparams,
         model_weights,
-        found.pair,
-        found.kind,
+        found,
         read_search(config, data_file),
         (*files, model_file, data_file, *found.files),
-        left_over=left_over,
+        left_over,
     )
 
 

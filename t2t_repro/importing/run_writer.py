@@ -60,7 +60,7 @@ def write(
     if not hparams:  # such as a positional encoding of the user's choice
         compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
-    pair = imported.vocabularies
+    pair = imported.vocabularies.pair
     stored = run_json.settings(
         problem, HPARAMS_SET, settings, _SEED, None, pair, 0
     )
@@ -127,7 +127,7 @@ def build_variables(
     Raises:
         UserError: they do not fit the model.
     """
-    model = building.build_abstract(hparams, **imported.vocabularies.sizes)
+    model = building.build_abstract(hparams, **imported.vocabularies.pair.sizes)
     expected = {
         path: tuple(weight.shape)
         for path, weight in building.by_path(model.weights).items()
@@ -162,7 +162,7 @@ def compare(
     except Exception as error:  # an old file, or any other of its own
         print(f"Not compared with {reference.system}: {error}", file=sys.stderr)
         return
-    source, target = imported.vocabularies
+    source, target = imported.vocabularies.pair
     model = building.build(hparams, target.size, source_vocab_size=source.size)
     for path, weight in building.by_path(model.weights).items():
         weight.assign(variables[f"weights/{path}"])
@@ -186,7 +186,8 @@ def _problem(
     imported: Imported, output_dir: pathlib.Path, languages: str
 ) -> Problem:
     """Return a problem with the vocabularies of the run."""
-    pair, folder = imported.vocabularies, output_dir.absolute()
+    vocabularies, folder = imported.vocabularies, output_dir.absolute()
+    pair = vocabularies.pair
     if ":" in str(folder) and not pair.is_shared:
         raise errors.UserError(
             f"{folder} has a colon, which separates the paths of two "
@@ -197,18 +198,18 @@ def _problem(
         "name": re.sub(r"[^\w.]", "_", folder.name),
         "vocab_size": pair.target.size,
         "vocabulary": ":".join(map(str, names)),
-        "vocabulary_type": imported.vocabulary_type,
+        "vocabulary_type": vocabularies.kind,
         "separate_vocabularies": not pair.is_shared,
         "decode_hparams": ":".join(
             f"{k}={v}" for k, v in imported.search.items()
         ),
     }
-    if not imported.codes:
+    if not vocabularies.codes:
         arguments["languages"] = languages
         return build_problem("parallel_text", arguments)
     source, _, target = languages.partition("-")
     arguments |= {
-        "languages": ":".join(imported.codes),
+        "languages": ":".join(vocabularies.codes),
         "source": source,
         "target": target,
         "reads_source": pair.source.leads_outputs,

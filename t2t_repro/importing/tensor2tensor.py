@@ -18,7 +18,7 @@ trained. Otherwise, hparams.json must have "target_space_id".
 import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import arrays, imported, model_files, weights
 from t2t_repro.importing.arrays import Tensors
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.model_files import Setting
 from t2t_repro.text.t2t_subwords import T2TSubwords
 from t2t_repro.text.vocabulary_pair import Vocabularies
@@ -122,35 +122,26 @@ def read(path: pathlib.Path) -> Imported:
     prefix = arrays.find_checkpoint(path)
     folder = prefix.parent
     file = folder / HPARAMS
-    found, settings, hparams = read_settings(file)
+    stored, settings, hparams = read_settings(file)
     languages, flags_file = _problem_languages(folder)
     tensors = arrays.read_checkpoint_arrays(prefix)
-    vocabulary_files = _vocabulary_files(folder, languages)
-    pair = _vocabularies(vocabulary_files, settings["vocab_divisor"])
+    found = _vocabularies(folder, languages, settings["vocab_divisor"])
     # The scope of encoder and decoder.
     end = "encoder/layer_0/self_attention/multihead_attention/q/kernel"
     bodies = tensors.names(rf"(?!.*training/).*\b{end}")
     body = (bodies or [f"transformer/body/{end}"])[0].removesuffix(end)
-    model_weights = _weights(tensors, settings, hparams, pair, body)
+    model_weights = _weights(tensors, settings, hparams, found.pair, body)
     if hparams["inputs_bias"]:
         model_weights["inputs_bias"] = _target_space(
-            tensors, found, hparams["hidden_size"], body, file
+            tensors, stored, hparams["hidden_size"], body, file
         )
-    left_over = tensors.refuse_rest(_IGNORED)
     return Imported(
         hparams,
         model_weights,
-        pair,
-        "t2t_subwords",
+        found,
         {},  # tensor2tensor's flags, not its files, have the search
-        (
-            *arrays.checkpoint_files(prefix),
-            file,
-            *vocabulary_files,
-            *flags_file,
-        ),
-        languages,
-        left_over=left_over,
+        (*arrays.checkpoint_files(prefix), file, *found.files, *flags_file),
+        tensors.refuse_rest(_IGNORED),
     )
 
 
@@ -242,14 +233,14 @@ def _matrix(tensors, vocab_size, size, kind):
     )
 
 
-def _target_space(tensors, found, size, body, file):
+def _target_space(tensors, stored, size, body, file):
     """Return the vector that is added to all embeddings of inputs."""
     (name, *_) = tensors.names(
         r"(?!.*training/).*\btarget_space_embedding/kernel"
     ) or [f"{body}target_space_embedding/kernel"]
     table = tensors.take(name, -1, size)
-    row = found.get("target_space_id")
-    if row is None and "optimizer_adafactor_beta1" in found:
+    row = stored.get("target_space_id")
+    if row is None and "optimizer_adafactor_beta1" in stored:
         row = 0
     trained = []  # rows with moments of Adam; none if they are unknown
     if moments := tensors.names(rf"(.*/)?{re.escape(name)}/Adam_1"):
@@ -291,9 +282,11 @@ def _vocabulary_files(folder, languages):
     )
 
 
-def _vocabularies(files: Sequence[pathlib.Path], divisor: int) -> Vocabularies:
+def _vocabularies(
+    folder: pathlib.Path, languages: tuple[str, str], divisor: int
+) -> FoundVocabularies:
     """Read the vocabularies, with empty subwords for ids without one."""
-    loaded = []
+    files, loaded = _vocabulary_files(folder, languages), []
     for file in files:
         vocabulary = T2TSubwords.load(file)
         missing = -vocabulary.size % divisor
@@ -301,7 +294,9 @@ def _vocabularies(files: Sequence[pathlib.Path], divisor: int) -> Vocabularies:
             model = vocabulary.model.removesuffix(b"\n")
             vocabulary = T2TSubwords(model + b"\n''" * missing + b"\n")
         loaded.append(vocabulary)
-    return Vocabularies(loaded[0], loaded[-1])
+    pair = Vocabularies(loaded[0], loaded[-1])
+    orders = [list(range(side.size)) for side in pair]
+    return FoundVocabularies(pair, orders, files, "t2t_subwords", languages)
 
 
 def _problem_languages(

@@ -101,7 +101,7 @@ def read_or_refuse(read):
     except errors.UserError as error:
         assert str(error)
         return
-    vocabulary = found.vocabularies.source
+    vocabulary = found.vocabularies.pair.source
     (ids,) = vocabulary.encode(["the cat"])
     assert ids[-1] == 1 and max(ids) < vocabulary.size
 

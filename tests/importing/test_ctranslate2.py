@@ -116,7 +116,7 @@ def compare(folder, source_end=()):
     """Compare the outputs of a folder with ours; return what was read."""
     model, found = read_model(folder)
     assert_same_outputs(
-        folder, model, found.vocabularies, SOURCES, TARGETS, source_end
+        folder, model, found.vocabularies.pair, SOURCES, TARGETS, source_end
     )
     return found
 
@@ -128,7 +128,7 @@ def test_log_probs_and_greedy_outputs_equal_ctranslate2s(name, tmp_path):
     found = compare(folder, source_end=["</s>"] if name == "bart" else ())
     if name == "marian":  # a multiple of 8, for 20 positions
         assert found.hparams["max_length"] == 24
-    assert found.vocabulary_type == "whitespace_tokens"
+    assert found.vocabularies.kind == "whitespace_tokens"
     assert found.search["beam_size"] == 2
     assert {file.name for file in found.files} == {
         "model.bin",
@@ -168,9 +168,9 @@ def test_own_export_keeps_its_vocabulary(export_to_ctranslate2, vocabulary):
     changes |= VARIANTS["hidden_eos"] | VARIANTS["sizes"]
     model, folder = export_to_ctranslate2(pair, card, **changes)
     imported, found = read_model(folder)
-    assert found.vocabulary_type == "bpe"
-    assert found.vocabularies.sha256 == vocabulary.sha256
-    assert found.vocabularies.is_shared
+    assert found.vocabularies.kind == "bpe"
+    assert found.vocabularies.pair.sha256 == vocabulary.sha256
+    assert found.vocabularies.pair.is_shared
     assert imported.hparams.max_length == model.hparams.max_length
     ids, targets = vocabulary.encode(["two birds sing in a tree", "a dog"])
     np.testing.assert_allclose(
@@ -188,8 +188,8 @@ def test_own_export_of_two_vocabularies(export_to_ctranslate2, vocabulary):
     changes = {"shared_embedding_and_softmax_weights": False}
     _, folder = export_to_ctranslate2(pair, **changes)
     found = read(folder)
-    assert found.vocabularies.target.model == pair.target.model
-    assert found.vocabulary_type == "bpe"  # by the files, without a card
+    assert found.vocabularies.pair.target.model == pair.target.model
+    assert found.vocabularies.kind == "bpe"  # by the files, without a card
     other = Bpe.learn(["ein Fisch singt"] * 5, 270)
     (folder / "vocab.targets.model").write_bytes(other.model)
     with pytest.raises(errors.UserError, match="vocab.targets.model are not"):
@@ -200,8 +200,8 @@ def test_own_export_of_tokens_is_imported_as_such(export_to_ctranslate2):
     words = WhitespaceTokens.learn(SOURCES, 9)
     _, folder = export_to_ctranslate2(Vocabularies.shared(words))
     found = read(folder)
-    assert found.vocabulary_type == "whitespace_tokens"
-    assert found.vocabularies.source.model == words.model
+    assert found.vocabularies.kind == "whitespace_tokens"
+    assert found.vocabularies.pair.source.model == words.model
 
 
 def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
@@ -221,15 +221,16 @@ def test_sentence_piece_model_beside_gives_the_tokens(vocabulary, tmp_path):
     folder = save(build(register), tmp_path / "model")
     (folder / "sentencepiece.model").write_bytes(vocabulary.model)
     model, found = read_model(folder)
-    assert found.vocabulary_type == "mapped_sentence_piece"
-    assert found.vocabularies.is_shared and found.files[-1].suffix == ".model"
+    assert found.vocabularies.kind == "mapped_sentence_piece"
+    pair = found.vocabularies.pair
+    assert pair.is_shared and found.files[-1].suffix == ".model"
     lines = ["two birds sing", "a cat"]
     spelled, expected = (
         [side.pieces(row) for row in side.encode(lines)]
-        for side in (found.vocabularies.source, vocabulary)
+        for side in (pair.source, vocabulary)
     )
     assert spelled == expected
-    assert_same_outputs(folder, model, found.vocabularies, lines, lines[::-1])
+    assert_same_outputs(folder, model, pair, lines, lines[::-1])
 
 
 def refused(folder, message):
@@ -252,11 +253,11 @@ def test_text_vocabulary_is_read_as_ctranslate2_does(tmp_path):
     text = folder / "shared_vocabulary.txt"
     text.write_bytes("".join(f"{token}\r\n" for token in tokens).encode())
     found = read(folder)
-    assert set(tokens) < set(found.vocabularies.source.pieces(range(11)))
+    assert set(tokens) < set(found.vocabularies.pair.source.pieces(range(11)))
     # The unknown token comes last if the file lacks it.
     text.write_text("\n".join(tokens[1:]))
-    found = read(folder)
-    assert found.vocabularies.source.pieces([found.vocabularies.source.unknown])
+    source = read(folder).vocabularies.pair.source
+    assert source.pieces([source.unknown])
 
 
 def test_vocabularies_of_two_sides_are_read(tmp_path):
@@ -269,7 +270,7 @@ def test_vocabularies_of_two_sides_are_read(tmp_path):
     refused(folder, "Cannot use .*source_vocabulary.json")
     source.write_text(json.dumps(TOKENS))
     found = compare(folder)
-    assert not found.vocabularies.is_shared
+    assert not found.vocabularies.pair.is_shared
     assert [file.name for file in found.files] == [
         *("model.bin", "config.json"),
         *("source_vocabulary.json", "target_vocabulary.json"),

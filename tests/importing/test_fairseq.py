@@ -42,18 +42,18 @@ def test_logits_equal_fairseqs_formulas(name, tmp_path):
     models.write_vocabularies(tmp_path, shared=tied == "all")
     checkpoint = {"args": args, "model": state}
     found = fairseq.convert(checkpoint, tmp_path / "model.pt", "none")
-    (inputs,) = found.vocabularies.source.encode(["the cat on cats ☃."])
-    (targets,) = found.vocabularies.target.encode(["a cat"])
+    lines = "the cat on cats ☃.", "a cat"
+    inputs, targets = imported_models.encode(found, *lines)
     # Theirs begin with <s>, <pad>, </s>; ours with <pad>, </s>, <s>.
     theirs = np.array([1, 2, 0, *range(3, sizes[1])])
     reference = models.Model(args, state, old=old)
     expected = reference.logits(theirs[inputs], theirs[targets[:-1]])[:, theirs]
     actual = imported_models.logits(found, inputs, targets)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
-    assert found.languages == ("en", "de")
-    assert found.vocabulary_type == "bpe_codes"
+    assert found.vocabularies.languages == ("en", "de")
+    assert found.vocabularies.kind == "bpe_codes"
     shared = found.hparams["shared_embedding_and_softmax_weights"]
-    assert shared == found.vocabularies.is_shared == (tied == "all")
+    assert shared == found.vocabularies.pair.is_shared == (tied == "all")
 
 
 def test_settings_may_be_in_cfg(tmp_path):
@@ -71,8 +71,8 @@ def test_settings_may_be_in_cfg(tmp_path):
     checkpoint = {"cfg": config, "model": models.state(args)}
     found = fairseq.convert(checkpoint, tmp_path / "model.pt")
     assert found.hparams["num_encoder_layers"] == 2
-    assert found.languages == ("en", "de")
-    source = found.vocabularies.source
+    assert found.vocabularies.languages == ("en", "de")
+    source = found.vocabularies.pair.source
     (ids,) = source.encode(["cat. "])  # Moses splits off the full stop
     assert source.pieces(ids[:-1]) == ["cat", "."]
     assert source.join([ids[:-1]]) == ["cat."]
@@ -155,7 +155,7 @@ def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
     checkpoint = {"args": args, "model": models.state(args)}
     file = tmp_path / "model.pt"
     found = fairseq.convert(checkpoint, file, "none", "en-de")
-    assert found.languages == ("en", "de")
+    assert found.vocabularies.languages == ("en", "de")
 
 
 def test_copies_of_fairseq_0_12_are_ignored(tmp_path):

@@ -256,7 +256,7 @@ def test_targets_of_training_begin_with_what_leads_outputs(family):
 
 
 def test_newer_files_of_mbart50_have_the_same_tokens(tmp_path):
-    found = huggingface.read(GOLDEN / "mbart50")
+    found = huggingface.read(GOLDEN / "mbart50").vocabularies
     content = (GOLDEN / "mbart50" / "sentencepiece.bpe.model").read_bytes()
     pieces = sentence_piece.piece_names(content)[3:]
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *pieces, *found.codes, "<mask>"]
@@ -264,29 +264,26 @@ def test_newer_files_of_mbart50_have_the_same_tokens(tmp_path):
         "model": {"vocab": [[token, 0.0] for token in tokens[:-1]]},
         "added_tokens": [{"id": len(tokens) - 1, "content": "<mask>"}],
     }
-    files = {
-        "tokenizer.json": stored,
-        "generation_config.json": {
-            "forced_bos_token_id": tokens.index("de_DE")
-        },
-    }
+    forced = {"forced_bos_token_id": tokens.index("de_DE")}
+    files = {"tokenizer.json": stored, "generation_config.json": forced}
     newer = write_huggingface(tmp_path, files=files, golden="mbart50")()
-    assert newer.vocabularies.source.model == found.vocabularies.source.model
+    newer = newer.vocabularies
+    assert newer.pair.source.model == found.pair.source.model
     assert newer.languages == ("en_XX", "de_DE")
 
 
 def test_output_of_bart_may_begin_with_any_token(tmp_path):
     files = {"generation_config.json": {"forced_bos_token_id": None}}
     found = write_huggingface(tmp_path, files=files, golden="bart")()
-    assert found.vocabularies.is_shared
-    assert not found.vocabularies.source.leads_outputs
-    (row,) = found.vocabularies.source.encode(["x"])
-    assert found.vocabularies.source.pieces(row) == ["<s>", "x", "</s>"]
+    assert found.vocabularies.pair.is_shared
+    assert not found.vocabularies.pair.source.leads_outputs
+    (row,) = found.vocabularies.pair.source.encode(["x"])
+    assert found.vocabularies.pair.source.pieces(row) == ["<s>", "x", "</s>"]
     older = {"forced_bos_token_id": None}
     older["force_bos_token_to_be_generated"] = True
     files = {"generation_config.json": None}
     found = write_huggingface(tmp_path, older, files=files, golden="bart")()
-    assert found.vocabularies.source.leads_outputs
+    assert found.vocabularies.pair.source.leads_outputs
 
 
 def test_arrays_of_the_bare_model_are_read(tmp_path):
@@ -322,7 +319,7 @@ def test_newer_files_of_bart_have_the_same_tokens(tmp_path):
     files = {"tokenizer.json": stored, "vocab.json": None, "merges.txt": None}
     newer = write_huggingface(tmp_path, files=files, golden="bart")()
     older = huggingface.read(golden)
-    assert newer.vocabularies.sha256 == older.vocabularies.sha256
+    assert newer.vocabularies.pair.sha256 == older.vocabularies.pair.sha256
 
 
 @pytest.mark.parametrize("name", ["embed_tokens", "output_projection"])

@@ -111,7 +111,7 @@ def test_vocabularies_of_opus_mt(tmp_path):
         *("source.spm", "target.spm"),
     }
     assert found.hparams["shared_embedding_and_softmax_weights"]
-    source, target = found.vocabularies
+    source, target = found.vocabularies.pair
     assert source.size == target.size == len(tokens) + 1
     assert source.pieces(range(1, 4)) == tokens[:3]
     (ids,) = source.encode([">>de<< the cat"])
@@ -136,7 +136,7 @@ def test_vocabularies_of_each_side(tmp_path):
         },
     )
     found = marian.read(folder / "model.npz")
-    assert found.vocabularies.sizes == {
+    assert found.vocabularies.pair.sizes == {
         "source_vocab_size": len(TOKENS) + 1,
         "vocab_size": count + 1,
     }
@@ -152,7 +152,7 @@ def test_vocabulary_files_are_looked_for_beside_the_model(tmp_path):
     with pytest.raises(errors.UserError, match="--vocabularies=vocab.spm"):
         marian.read(folder)
     found = marian.read(folder, [pathlib.Path("english.spm")])
-    assert found.vocabularies.is_shared
+    assert found.vocabularies.pair.is_shared
 
 
 def test_numbers_in_quotes_are_read_as_numbers(tmp_path):
@@ -191,7 +191,7 @@ def test_ids_without_a_token_and_names_of_nematus(tmp_path):
     ids["beyond"] = 900
     del ids[TOKENS[5]]
     folder, _, _ = random_model(tmp_path, **SIDES, **{"vocab.json": ids})
-    vocabulary = marian.read(folder).vocabularies.source
+    vocabulary = marian.read(folder).vocabularies.pair.source
     assert vocabulary.pieces([1, 2, 6]) == ["eos", "UNK", "<unused 5>"]
 
 
@@ -272,7 +272,8 @@ def test_wrong_ids_are_named(tmp_path, number):
 def test_sentence_piece_without_eos_is_named(tmp_path):
     other = sentence_piece(eos_piece="</end>")
     folder, _, _ = random_model(tmp_path, **{"vocab.spm": other})
-    assert marian.read(folder).vocabularies.source.pieces([1]) == ["</end>"]
+    found = marian.read(folder).vocabularies.pair.source
+    assert found.pieces([1]) == ["</end>"]
     other = other.replace(b"</end>", b"</and>", 1)
     (folder / "vocab.spm").write_bytes(other)
     with pytest.raises(errors.UserError, match="Cannot use .*must have a piec"):

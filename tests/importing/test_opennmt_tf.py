@@ -38,8 +38,8 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
     tensors = models.arrays(rows, **structure)
     models.write(tmp_path, tensors, **files)
     found = opennmt_tf.read(tmp_path)
-    (inputs,) = found.vocabularies.source.encode(["the cat of . <unk> a dog"])
-    (targets,) = found.vocabularies.target.encode(["a dog sat . . ."])
+    lines = "the cat of . <unk> a dog", "a dog sat . . ."
+    inputs, targets = imported_models.encode(found, *lines)
     theirs, theirs_target = _theirs(source), _theirs(models.TARGET)
     seen = inputs if name == "source_eos" else inputs[:-1]
     ids, chosen = theirs[seen], theirs_target[targets]
@@ -54,7 +54,8 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
 
 
 def test_unknown_token_is_the_last_even_if_its_name_is_taken(tmp_path):
-    source = imported_models.write_opennmt_tf(tmp_path)().vocabularies.source
+    found = imported_models.write_opennmt_tf(tmp_path)()
+    source = found.vocabularies.pair.source
     (ids,) = source.encode(["<unk> other"])
     assert source.pieces(ids) == ["<unk>", "<<unk>>", "</s>"]
     assert source.unknown == source.size - 1
@@ -89,8 +90,8 @@ def test_sentence_piece_beside_segments_text(is_named, tmp_path):
     models.write(tmp_path, tensors, tokens, tokens, data)
     (tmp_path / "sp.model").write_bytes(model.model)
     found = opennmt_tf.read(tmp_path)
-    assert found.vocabulary_type == "mapped_sentence_piece"
-    source = found.vocabularies.source
+    assert found.vocabularies.kind == "mapped_sentence_piece"
+    source = found.vocabularies.pair.source
     (ids,) = source.encode(["the cat"])
     (expected,) = model.encode(["the cat"])
     assert source.pieces(ids[:-1]) == model.pieces(expected[:-1])

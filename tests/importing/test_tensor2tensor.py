@@ -38,8 +38,7 @@ def _convert(hparams, tensors, tmp_path, **vocabularies):
 
 
 def _difference(found, hparams, tensors, sizes, **options):
-    (inputs,) = found.vocabularies.source.encode([LINE])
-    (targets,) = found.vocabularies.target.encode(["a dog sat."])
+    inputs, targets = imported_models.encode(found, LINE, "a dog sat.")
     actual = imported_models.logits(found, inputs, targets)
     model = models.Model(hparams, sizes, tensors, **options)
     expected = model.logits(inputs, targets[:-1])
@@ -70,7 +69,7 @@ def test_two_vocabularies_follow_the_languages_of_flags(
     tensors = models.arrays(hparams, sizes)
     (tmp_path / "flags.txt").write_text(f"--a=b\n--problem={problem}\n")
     found = _convert(hparams, tensors, tmp_path, en=VOCABULARY, de=other)
-    assert found.languages == ("de", "en")
+    assert found.vocabularies.languages == ("de", "en")
     assert _difference(found, hparams, tensors, sizes) < 1e-4
 
 
@@ -80,7 +79,7 @@ def test_vocab_divisor_gives_ids_without_text(tmp_path):
     assert rows > V
     tensors = models.arrays(hparams, (rows, rows))
     found = _convert(hparams, tensors, tmp_path)
-    assert found.vocabularies.target.join([[2, rows - 1, 2]]) == ["thethe"]
+    assert found.vocabularies.pair.target.join([[2, rows - 1, 2]]) == ["thethe"]
     assert _difference(found, hparams, tensors, (rows, rows)) < 1e-4
 
 

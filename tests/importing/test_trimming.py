@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from imported_models import GOLDEN, logits
+from imported_models import GOLDEN, encode, logits
 
 from t2t_repro import errors
 from t2t_repro.importing import huggingface, imported
@@ -34,7 +34,7 @@ def multilingual():
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_text_has_its_pieces_and_other_text_is_spelled(kind, multilingual):
-    vocabulary = multilingual.vocabularies.source
+    vocabulary = multilingual.vocabularies.pair.source
     if kind == "unigram":
         lines = [*LINES, *OTHERS[:2], OTHERS[3]] * 20
         vocabulary = Unigram.learn(lines, 317, normalization="identity")
@@ -66,21 +66,16 @@ def test_model_has_the_same_logits(name, tmp_path):
     text = tmp_path / "text"
     text.write_text("\n".join(LINES), "utf-8")
     trimmed = imported.trim(found, [text])
-    before, after = found.vocabularies, trimmed.vocabularies
+    before, after = found.vocabularies.pair, trimmed.vocabularies.pair
     assert after.source.size == after.target.size < before.target.size
     assert after.have_same_ids
     assert after.source.tags == before.source.tags != set()
     names = before.target.pieces(range(before.target.size))
-    kept = [
-        names.index(x) for x in after.target.pieces(range(after.target.size))
-    ]
-    ids = [
-        side.encode([line])[0]
-        for side, line in zip(before, LINES, strict=False)
-    ]
-    fewer = [
-        side.encode([line])[0] for side, line in zip(after, LINES, strict=False)
-    ]
+    pieces = after.target.pieces(range(after.target.size))
+    kept = [names.index(piece) for piece in pieces]
+    order = found.vocabularies.orders[1]
+    assert trimmed.vocabularies.orders[1] == [order[i] for i in kept]
+    ids, fewer = encode(found, *LINES[:2]), encode(trimmed, *LINES[:2])
     assert [[kept[i] for i in row] for row in fewer] == ids
     np.testing.assert_allclose(
         logits(trimmed, *fewer), logits(found, *ids)[:, kept], atol=1e-5
@@ -89,6 +84,6 @@ def test_model_has_the_same_logits(name, tmp_path):
 
 def test_vocabulary_of_words_is_refused(multilingual):
     words = WhitespaceTokens.__new__(WhitespaceTokens)
-    other = multilingual._replace(vocabularies=Vocabularies.shared(words))
+    other = multilingual.vocabularies._replace(pair=Vocabularies.shared(words))
     with pytest.raises(errors.UserError, match="SentencePiece; got Whitespace"):
-        imported.trim(other, [])
+        imported.trim(multilingual._replace(vocabularies=other), [])

@@ -39,10 +39,16 @@ def build(found):
     registry.load_definitions()
     hparams = run_writer.build_hparams(found)
     variables = run_writer.build_variables(found, hparams)
-    model = building.build(hparams, **found.vocabularies.sizes)
+    model = building.build(hparams, **found.vocabularies.pair.sizes)
     for path, weight in building.by_path(model.weights).items():
         weight.assign(variables[f"weights/{path}"])
     return model
+
+
+def encode(found, source, target):
+    """Return the ids [L] and [T] of two lines."""
+    pair = found.vocabularies.pair
+    return [*pair.source.encode([source]), *pair.target.encode([target])]
 
 
 def forward(model, inputs, targets):
