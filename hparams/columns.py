@@ -61,7 +61,7 @@ class ByteNetHParams(ColumnsHParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
+        self.require(
             "hidden_size",
             self.hidden_size % 2 == 0,
             "even: the convolutions are half as wide",
@@ -165,7 +165,7 @@ class NeuralGpuHParams(ColumnsHParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
+        self.require(
             "kernel_width",
             self.kernel_width <= 2 * self.image_width - 1,
             f"at most 2 * image_width - 1 ({2 * self.image_width - 1}): other "

@@ -47,7 +47,7 @@ class MixtureHParams(HParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
+        self.require(
             "experts_per_token",
             self.experts_per_token <= self.num_experts,
             f"at most num_experts ({self.num_experts})",
@@ -68,13 +68,13 @@ class TransformerMoeHParams(MixtureHParams, TransformerHParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         layers = max(self.encoder_layers, self.decoder_layers)
-        self._require(
+        self.require(
             "mixture_period",
             self.mixture_period <= layers,
             f"at most the number of layers ({layers})",
         )
         for name, value in (("ffn_activation", "relu"), ("relu_dropout", 0)):
-            self._require(
+            self.require(
                 name,
                 getattr(self, name) == value,
                 f"{value}: experts have no other",
@@ -145,12 +145,12 @@ class RecurrentMoeHParams(MixtureHParams, RecurrentHParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("num_encoder_layers", "num_decoder_layers"):
-            self._require(
+            self.require(
                 name,
                 getattr(self, name) > 1,
                 "at least 2: the mixture lies between two layers",
             )
-        self._require(
+        self.require(
             "num_bidirectional_layers",
             self.num_bidirectional_layers < self.num_encoder_layers,
             f"below num_encoder_layers ({self.num_encoder_layers})",

@@ -62,12 +62,12 @@ class RecurrentHParams(AttentionalHParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
+        self.require(
             "num_bidirectional_layers",
             self.num_bidirectional_layers <= self.num_encoder_layers,
             f"at most num_encoder_layers ({self.num_encoder_layers})",
         )
-        self._require(
+        self.require(
             "attention_hops",
             self.attention_hops == 1
             or self.num_bidirectional_layers < self.num_encoder_layers,

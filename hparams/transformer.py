@@ -219,33 +219,33 @@ class TransformerHParams(HParams):
         else:
             is_right = self.hidden_size % (2 * self.num_heads) == 0
             rule = f"an even multiple of num_heads ({self.num_heads})"
-        self._require("hidden_size", is_right, rule)
+        self.require("hidden_size", is_right, rule)
         for name in channels:
-            self._require(
+            self.require(
                 name,
                 getattr(self, name) % self.num_heads == 0,
                 f"a multiple of num_heads ({self.num_heads})",
             )
-        self._require(
+        self.require(
             "num_key_value_heads",
             self.num_heads % (self.num_key_value_heads or 1) == 0,
             f"0 or a divisor of num_heads ({self.num_heads})",
         )
         ties = "shared_targets_embedding_and_softmax_weights"
-        self._require(
+        self.require(
             ties,
             not (self.shared_embedding and getattr(self, ties)),
             "false where shared_embedding is true; one matrix for all is "
             "shared_embedding_and_softmax_weights",
         )
         norms[self.norm.partition(":")[0]]  # suggests near names
-        self._require(
+        self.require(
             "first_position",
             not self.first_position or self.pos not in _NO_FORMULA,
             f"0 where pos is {self.pos}: it has no formula",
         )
         self._check_positions()
-        self._require(
+        self.require(
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",
             "0 where attention_type is additive: it is of dot products",
@@ -274,7 +274,7 @@ class TransformerHParams(HParams):
             ),
         }
         for name, is_possible, rule in rules.get(self.pos, ()):
-            self._require(name, is_possible, f"{rule} where pos is {self.pos}")
+            self.require(name, is_possible, f"{rule} where pos is {self.pos}")
 
     @property
     def filter_sizes(self) -> tuple[int, int]:

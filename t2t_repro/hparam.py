@@ -227,12 +227,12 @@ class HParams(fields.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
+        self.require(
             "weight_decay",
             not self.weight_decay or self.optimizer != "adam",
             "0 where optimizer is adam: adamw is Adam with weight decay",
         )
-        self._require(
+        self.require(
             "learning_rate_schedule",
             is_own_schedule(self.learning_rate_schedule)
             or re.fullmatch(r"[a-z]\w*", self.learning_rate_schedule),
@@ -240,16 +240,13 @@ class HParams(fields.Settings):
             "tensor2tensor's other factors, a class of "
             "keras.optimizers.schedules such as cosine_decay",
         )
-        self._require(
+        self.require(
             "learning_rate_schedule_arguments",
             not self.learning_rate_schedule_arguments
             or not is_own_schedule(self.learning_rate_schedule),
             "empty where learning_rate_schedule is "
             f"{self.learning_rate_schedule}",
         )
-
-    def _require(self, name, condition, rule):
-        fields.require(self, self.NOUN, name, condition, rule)
 
     @classmethod
     def like(cls: type[_HParams], other: "HParams", **changes: Any) -> _HParams:
@@ -387,9 +384,7 @@ class DecodeHParams(fields.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields.require(
-            self,
-            self.NOUN,
+        self.require(
             "rerank",
             not self.rerank or self.beam_size > 1,
             "empty where beam_size is 1, with which there is one candidate",

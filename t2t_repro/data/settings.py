@@ -47,9 +47,7 @@ class CorpusSettings(VocabularySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields.require(
-            self,
-            "argument",
+        self.require(
             "max_length_ratio",
             not self.max_length_ratio or self.max_length_ratio >= 1,
             "at least 1, or 0 for any",
@@ -100,5 +98,4 @@ class Data(fields.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_named = self.data_dir is not None
-        fields.require(self, "setting", "data_dir", is_named, "a folder")
+        self.require("data_dir", self.data_dir is not None, "a folder")

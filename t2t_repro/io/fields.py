@@ -87,21 +87,36 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """Base class of frozen dataclasses of settings, checked on creation."""
 
     NOUN: typing.ClassVar[str] = "setting"  # what errors call a field
 
     def __post_init__(self) -> None:
-        check(self, self.NOUN)
+        _check_types(self)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            for constraint in constraints_of(field):
+                is_met = value is None or constraint.holds(value)
+                self.require(field.name, is_met, constraint.text)
+
+    def require(self, name: str, is_met: object, rule: str) -> None:
+        """Raise a UserError unless the field `name` meets a rule.
+
+        `rule` completes "must be …".
+        """
+        if not is_met:
+            value = errors.shown(getattr(self, name))
+            raise errors.UserError(
+                f"{self.NOUN} {name} must be {rule}; got {value}."
+            )
 
     def override(
         self: _Settings, changes: str | Mapping[str, Any] | None
     ) -> _Settings:
         """Return a copy with other values, as parse() takes them."""
-        return dataclasses.replace(  # type: ignore[type-var]
-            self, **parse(type(self), changes)
-        )
+        return dataclasses.replace(self, **parse(type(self), changes))
 
 
 def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
@@ -109,45 +124,7 @@ def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
     return field.metadata.get(_CONSTRAINTS, ())
 
 
-def check(values: Any, noun: str) -> None:
-    """Check the type and the constraints of every field of a dataclass.
-
-    Args:
-        values: an instance.
-        noun: kind of setting that errors name, such as "hparam".
-
-    Raises:
-        UserError: names the first field that is wrong, its constraint and its
-            value.
-    """
-    check_types(values)
-    for field in dataclasses.fields(values):
-        value = getattr(values, field.name)
-        for constraint in constraints_of(field):
-            is_met = value is None or constraint.holds(value)
-            require(values, noun, field.name, is_met, constraint.text)
-
-
-def require(
-    values: Any, noun: str, name: str, is_met: object, constraint: str
-) -> None:
-    """Raise a UserError unless the field `name` meets a constraint.
-
-    Args:
-        values: an instance of a settings dataclass.
-        noun: as for check().
-        name: name of the field.
-        is_met: whether its value meets the constraint.
-        constraint: text that completes "must be …".
-    """
-    if not is_met:
-        value = errors.shown(getattr(values, name))
-        raise errors.UserError(
-            f"{noun} {name} must be {constraint}; got {value}."
-        )
-
-
-def check_types(values: Any) -> None:
+def _check_types(values: Any) -> None:
     """Raise a UserError that names the first field of another type.
 
     TensorFlow counts with 32 bits.

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from t2t_repro import errors, registry
 from t2t_repro.io import fields, files
@@ -126,8 +126,10 @@ def _names_of_two(text):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularySettings:
+class VocabularySettings(fields.Settings):
     """The part of a problem's arguments that determines its vocabularies."""
+
+    NOUN: ClassVar[str] = "argument"
 
     vocab_size: int = setting(
         help="Subwords of the vocabulary that is learned."
@@ -171,7 +173,7 @@ class VocabularySettings:
         return ()
 
     def __post_init__(self) -> None:
-        fields.check(self, "argument")
+        super().__post_init__()
         self._check_vocabularies()
         # Absolute, so that the working directory may change.
         paths = [path.absolute() for path in self.vocabulary_paths]

@@ -68,21 +68,21 @@ def test_parse_reads_postponed_annotations():
     assert parsed == {"size": 3, "loud": True}
 
 
-def test_other_value_than_the_choices_is_refused():
-    """The other rules are in tests/test_hparam.py."""
-    choices = fields.setting(fields.one_of("a", "b"))
-    cls = dataclasses.make_dataclass("Chosen", [("kind", str, choices)])
-    fields.check(cls("b"), "toy")
-    message = r"toy kind must be one of \('a', 'b'\); got 'c'"
-    with pytest.raises(errors.UserError, match=message):
-        fields.check(cls("c"), "toy")
-
-
-@dataclasses.dataclass
-class Optional:
+@dataclasses.dataclass(frozen=True)
+class Optional(fields.Settings):
+    NOUN = "toy"
     width: int | None = None
     path: str | None = None
     sizes: tuple[int, ...] = (3, 5)
+    kind: str | None = fields.setting(fields.one_of("a", "b"), default=None)
+
+
+def test_other_value_than_the_choices_is_refused():
+    """The other rules are in tests/test_hparam.py."""
+    assert Optional(kind="b").kind == "b"
+    message = r"toy kind must be one of \('a', 'b'\); got 'c'"
+    with pytest.raises(errors.UserError, match=message):
+        Optional(kind="c")
 
 
 def test_text_of_an_optional_field_has_the_type_of_its_values():
@@ -95,9 +95,9 @@ def test_text_of_an_optional_field_has_the_type_of_its_values():
 
 @pytest.mark.parametrize("value", [1e5, "5", True, np.int64(5)])
 def test_types_are_checked_where_none_is_allowed_too(value):
-    fields.check_types(Optional(path=pathlib.Path("a")))
+    Optional(path=pathlib.Path("a"))
     with pytest.raises(errors.UserError, match="width must be of type int"):
-        fields.check_types(Optional(value))
+        Optional(value)
 
 
 def test_tuple_does_not_differ_from_the_list_that_json_has():
