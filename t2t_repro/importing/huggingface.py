@@ -217,10 +217,7 @@ def _read_fsmt_matrices(tensors, config):
 
 
 class _Family(NamedTuple):
-    """Models of a model_type, as transformers' code computes them.
-
-    huggingface_t5 has the same functions.
-    """
+    """Models of a model_type, as transformers' code computes them."""
 
     read_vocabularies: Callable[[Tokenizer], FoundVocabularies]
     # Hparams that no setting stands for.
@@ -287,7 +284,7 @@ _PRE_NORM = model_files.norm_order(pre_norm=True)
 _LEARNED = {"pos": "emb", "embedding_norm": True}
 _UNREAD = "normalize_before", "normalize_embedding", "add_final_layer_norm"
 _OFFSET = {"static_position_embeddings": False, "extra_pos_embeddings": 2}
-_FAMILIES: dict[str, Any] = {
+_FAMILIES: dict[str, _Family | huggingface_t5.T5] = {
     "marian": _Family(
         huggingface_vocabularies.read_marian,
         {"pos": "sines_then_cosines"},
@@ -338,7 +335,7 @@ _FAMILIES: dict[str, Any] = {
         {"vocab_size": Setting(50_265)},
         dict.fromkeys(_UNREAD, True) | {"normalize_embedding": False},
     ),
-    **dict.fromkeys(("t5", "mt5"), huggingface_t5),
+    **dict.fromkeys(("t5", "mt5"), huggingface_t5.T5()),
 }
 
 

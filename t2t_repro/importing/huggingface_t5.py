@@ -101,69 +101,74 @@ _SAME = {
     "num_attention_heads": "num_heads",
     "num_hidden_layers": "num_layers",
 }
-forces_first = False  # no language begins an output
-read_vocabularies = huggingface_vocabularies.read_t5
 
 
-def read_settings(
-    stored: Mapping[str, Any], file: pathlib.Path
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a config.json, and their hparams."""
-    # transformers 5 writes it; before, only the 1.0 has tied matrices. Its mT5
-    # does not read it.
-    is_scaled = stored.get("model_type") == "t5" and stored.get(
-        "scale_decoder_outputs", stored.get("tie_word_embeddings", True)
-    )
-    stored = {**stored, "scale_decoder_outputs": is_scaled}
-    config, hparams = model_files.read_settings(stored, _SETTINGS, file)
-    gate, _, activation = config["feed_forward_proj"].rpartition("-")
-    if gate and activation == "gelu":
-        activation = "gelu_new"
-    model_files.require_same(file, stored, config, _SAME)
-    derived = {"dense_act_fn": activation, "is_gated_act": bool(gate)}
-    model_files.require_fixed(
-        file, stored, derived | {"is_encoder_decoder": True}
-    )
-    encoder = config["num_layers"]
-    decoder = config["num_decoder_layers"] or encoder
-    channels = config["d_kv"] * config["num_heads"]
-    return config, hparams | {
-        **_HPARAMS,
-        **model_files.layer_counts(encoder, decoder),
-        "attention_key_channels": channels,
-        "attention_value_channels": channels,
-        "attention_dropout": config["dropout_rate"],
-        "relu_dropout": config["dropout_rate"],
-    }
+class T5:
+    """Models of the types t5 and mt5, as transformers' code computes them."""
 
+    forces_first = False  # no language begins an output
+    read_vocabularies = staticmethod(huggingface_vocabularies.read_t5)
 
-def read_weights(
-    tensors: Tensors,
-    config: Mapping[str, Any],
-    hparams: dict[str, Any],
-    found: FoundVocabularies,
-) -> dict[str, np.ndarray]:
-    """Return all weights by their paths, and complete the hparams."""
-    size, rows = config["d_model"], config["vocab_size"]
-    names = [f"{side}.embed_tokens.weight" for side in weights.SIDES]
-    reason = "their use: T5 has one embedding"
-    shared = tensors.take_one(["shared.weight", *names], reason, rows, size)
-    softmax = tensors.take_if_present("lm_head.weight", rows, size)
-    if softmax is None:
-        rule = "true where the weights have no lm_head.weight"
-        name = "tie_word_embeddings"
-        model_files.require("config.json", config, name, config[name], rule)
-        softmax = shared
-    result = imported.matrices(found.orders, shared, shared, softmax)
-    result["start"] = shared[config["decoder_start_token_id"]].copy()
-    del shared, softmax  # gigabytes, before the layers are read
-    hparams |= imported.sharing(result, found.pair)
-    result |= weights.read_stacks(tensors, _NAMES, hparams)
-    shape = hparams["position_buckets"], hparams["num_heads"]
-    for side in weights.SIDES:
-        path = f"{side}/layer_0/self_attention/multihead_attention"
-        table = tensors.take(f"{side}.{_TABLE}", *shape)
-        result[f"{path}/position_buckets/table"] = table
-    if config["scale_decoder_outputs"]:  # the norm's only reader is the softmax
-        result["decoder/norm/scale"] = result["decoder/norm/scale"] * size**-0.5
-    return result
+    def read_settings(
+        self, stored: Mapping[str, Any], file: pathlib.Path
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings of a config.json, and their hparams."""
+        # transformers 5 writes it; before, only the 1.0 has tied matrices. Its
+        # mT5 does not read it.
+        is_scaled = stored.get("model_type") == "t5" and stored.get(
+            "scale_decoder_outputs", stored.get("tie_word_embeddings", True)
+        )
+        stored = {**stored, "scale_decoder_outputs": is_scaled}
+        config, hparams = model_files.read_settings(stored, _SETTINGS, file)
+        gate, _, activation = config["feed_forward_proj"].rpartition("-")
+        if gate and activation == "gelu":
+            activation = "gelu_new"
+        model_files.require_same(file, stored, config, _SAME)
+        derived = {"dense_act_fn": activation, "is_gated_act": bool(gate)}
+        model_files.require_fixed(
+            file, stored, derived | {"is_encoder_decoder": True}
+        )
+        encoder = config["num_layers"]
+        decoder = config["num_decoder_layers"] or encoder
+        channels = config["d_kv"] * config["num_heads"]
+        return config, hparams | {
+            **_HPARAMS,
+            **model_files.layer_counts(encoder, decoder),
+            "attention_key_channels": channels,
+            "attention_value_channels": channels,
+            "attention_dropout": config["dropout_rate"],
+            "relu_dropout": config["dropout_rate"],
+        }
+
+    def read_weights(
+        self,
+        tensors: Tensors,
+        config: Mapping[str, Any],
+        hparams: dict[str, Any],
+        found: FoundVocabularies,
+    ) -> dict[str, np.ndarray]:
+        """Return all weights by their paths, and complete the hparams."""
+        size, rows = config["d_model"], config["vocab_size"]
+        names = [f"{side}.embed_tokens.weight" for side in weights.SIDES]
+        reason = "their use: T5 has one embedding"
+        shared = tensors.take_one(["shared.weight", *names], reason, rows, size)
+        softmax = tensors.take_if_present("lm_head.weight", rows, size)
+        if softmax is None:
+            rule = "true where the weights have no lm_head.weight"
+            name = "tie_word_embeddings"
+            model_files.require("config.json", config, name, config[name], rule)
+            softmax = shared
+        result = imported.matrices(found.orders, shared, shared, softmax)
+        result["start"] = shared[config["decoder_start_token_id"]].copy()
+        del shared, softmax  # gigabytes, before the layers are read
+        hparams |= imported.sharing(result, found.pair)
+        result |= weights.read_stacks(tensors, _NAMES, hparams)
+        shape = hparams["position_buckets"], hparams["num_heads"]
+        for side in weights.SIDES:
+            path = f"{side}/layer_0/self_attention/multihead_attention"
+            table = tensors.take(f"{side}.{_TABLE}", *shape)
+            result[f"{path}/position_buckets/table"] = table
+        if config["scale_decoder_outputs"]:
+            scale = result["decoder/norm/scale"]  # only the softmax reads it
+            result["decoder/norm/scale"] = scale * size**-0.5
+        return result
