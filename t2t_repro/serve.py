@@ -191,7 +191,6 @@ class Options:
             timeout_secs=self.rest_api_timeout_in_ms / 1000,
             load_secs=self.load_timeout_secs,
             max_connections=self.max_connections,
-            max_in_flight=self.max_connections,
         )
 
 

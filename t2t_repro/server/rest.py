@@ -35,7 +35,7 @@ from t2t_repro.server.connections import Connection
 from t2t_repro.server.json_predict import json_response
 from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.server.server_settings import Access
-from t2t_repro.server.service import Places, Service
+from t2t_repro.server.service import Service
 
 API_PREFIX = "/v1/"
 HEALTH_PATH = "/healthz"  # ours, for load balancers and probes
@@ -153,7 +153,6 @@ class Handlers:
         self._parser = concurrent.futures.ThreadPoolExecutor(1)
         self._encoder = concurrent.futures.ThreadPoolExecutor(1)
         self._encoding = asyncio.Lock()
-        self._places = Places(service)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of all handlers."""
@@ -196,8 +195,7 @@ class Handlers:
             return self._metadata(target)
         if target.method != "predict":
             raise request_errors.no_examples()
-        with self._places.taken():
-            return await self._predict(request, target)
+        return await self._predict(request, target)
 
     async def _predict(self, request, target):
         with self._service.refusals_counted("rest"):

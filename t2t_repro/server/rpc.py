@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -28,7 +28,7 @@ from t2t_repro.server import (
 )
 from t2t_repro.server.monitoring import LOGGER
 from t2t_repro.server.server_settings import Access
-from t2t_repro.server.service import DEFAULT_SIGNATURE, Places, Service
+from t2t_repro.server.service import DEFAULT_SIGNATURE, Service
 from t2t_repro.server.versions import Versions
 
 # TensorFlow Serving's limit. gRPC loses messages of more than about 8 KiB.
@@ -89,7 +89,7 @@ def build_server(
     return grpc_server
 
 
-class _Places(Places):
+class _Places:
     """Places of calls in flight.
 
     If all are taken, a new call takes that of the call for whose message the
@@ -97,11 +97,33 @@ class _Places(Places):
     """
 
     def __init__(self, service: Service):
-        super().__init__(service)
+        self._limit, self._num_taken = service.limits.max_connections, 0
+        self._shortages = service.metrics.refusals.labels("requests")
         # {read of a message: its begin, by the event loop's clock}
         self._reads: dict[asyncio.Future, float] = {}
 
-    def free_one(self) -> bool:
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take a place inside the context.
+
+        Raises:
+            RequestError: there is none.
+        """
+        if self._num_taken >= self._limit:
+            self._shortages.inc()  # of this one, or of the one that it ends
+            if not self._free_one():
+                raise request_errors.unavailable(
+                    f"{self._limit} requests are in flight. Try again in a "
+                    "moment."
+                )
+        self._num_taken += 1
+        try:
+            yield
+        finally:
+            self._num_taken -= 1
+
+    def _free_one(self):
+        """End a call without its message; return False if there is none."""
         now = asyncio.get_running_loop().time()
         read, since = next(iter(self._reads.items()), (None, now))
         if not read or now - since < _REPLACEABLE_SECS:

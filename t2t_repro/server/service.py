@@ -26,38 +26,6 @@ class Prediction(NamedTuple):
     outputs: batching.Outputs
 
 
-class Places:
-    """Places of requests in flight, of one protocol."""
-
-    def __init__(self, service: "Service"):
-        self._limit, self._num_taken = service.limits.max_in_flight, 0
-        self._shortages = service.metrics.refusals.labels("requests")
-
-    @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        """Take a place inside the context.
-
-        Raises:
-            RequestError: there is none.
-        """
-        if self._num_taken >= self._limit:
-            self._shortages.inc()  # of this one, or of the one that it ends
-            if not self.free_one():
-                raise request_errors.unavailable(
-                    f"{self._limit} requests are in flight. Try again in a "
-                    "moment."
-                )
-        self._num_taken += 1
-        try:
-            yield
-        finally:
-            self._num_taken -= 1
-
-    def free_one(self) -> bool:
-        """End a request that has a place; return False if all must go on."""
-        return False
-
-
 class Service:
     """One model, its queues and its metrics, for all protocols."""
 

@@ -20,8 +20,9 @@ class Limits:
     max_waiting: int = 1024  # sentences in a queue
     timeout_secs: float = 30.0  # deadline of requests that have none
     load_secs: float = 600.0  # of a version, with its warm-up
-    max_connections: int = 1000  # of each protocol
-    max_in_flight: int = 1000  # requests of each protocol
+    # Of each protocol; as many calls of gRPC may be in flight. A connection of
+    # REST has one request at a time.
+    max_connections: int = 1000
     # Bytes of answers that clients have not read, of each protocol. Beyond
     # them, large answers are refused: those of `attention` may have 70 MB.
     max_unread_bytes: int = 256 << 20

@@ -171,22 +171,9 @@ def test_answer_beyond_too_many_unread_bytes_is_503(serve, monkeypatch):
         assert server.predict(BODY)[0] == 200
 
 
-def test_requests_beyond_those_in_flight_are_503(serve, gate):
-    with (
-        serve(max_in_flight=1) as server,
-        gate.hold(lambda: server.predict(BODY)) as held,
-    ):
-        status, answer = server.predict(BODY)
-        assert status == 503
-        assert "1 requests are in flight" in answer["error"]
-        gate.open.set()
-        assert held.result()[0] == 200
-        assert server.metric(REFUSED_CALLS) == 1
-
-
 def test_calls_beyond_those_in_flight_are_unavailable(serve, gate, caplog):
     with (
-        serve(max_in_flight=1) as server,
+        serve(max_connections=1) as server,
         server.channel() as channel,
         gate.hold(lambda: call(channel)) as held,
     ):
@@ -339,7 +326,7 @@ def test_open_calls_do_not_hinder_others(serve, monkeypatch):
     monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
     calls = b"".join(map(chaos_attacks.open_call, range(99)))
     with (
-        serve(max_in_flight=5) as server,
+        serve(max_connections=5) as server,
         connected(server, chaos_attacks.HTTP_2 + calls, "grpc"),
         server.channel() as channel,
     ):
