@@ -8,8 +8,8 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import storage
+from t2t_repro.io.fields import at_least, flag
 from t2t_repro.runs import checkpoint_files
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Options:
         None,
         "Number of checkpoints to average; by default the "
         "hparams set's or, of the last ones, as many as there are.",
-        at_least=1,
+        at_least(1),
     )
     best: bool = flag(
         False,

@@ -4,8 +4,8 @@ t2t exporter --output_dir=… --export_dir=…
 """
 
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import storage
+from t2t_repro.io.fields import at_least, flag, one_of
 
 common_flags.define_decoding_flags()
 
@@ -21,22 +21,20 @@ class Options:
         "default OUTPUT_DIR/ctranslate2.",
     )
     format: str = flag(
-        "saved_model",
-        "Format to write.",
-        choices=("saved_model", "ctranslate2"),
+        "saved_model", "Format to write.", one_of("saved_model", "ctranslate2")
     )
     weights_dtype: str = flag(
         "float32",
         "Type in which a SavedModel stores weights; 16 bits halve its "
         "size. It computes in float32.",
-        choices=("float32", "float16", "bfloat16"),
+        one_of("float32", "float16", "bfloat16"),
     )
     max_beam_size: int = flag(
         0,
         "Most beams that a request may name. Above 0, a SavedModel has the "
         "signatures translate and subwords, whose requests may have prefixes "
         "and settings of the search.",
-        at_least=0,
+        at_least(0),
     )
     target_language: str = flag(
         "",

@@ -17,8 +17,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
+from t2t_repro.io.fields import flag, one_of
 
 # Modules of importing/, and files by which a folder of a system is known.
 _SIGNS = {
@@ -35,9 +35,7 @@ _SIGNS = {
 class Options:
     """Options of importer, each a flag of the same name."""
 
-    from_: str | None = flag(
-        None, "System of the model.", choices=tuple(_SIGNS)
-    )
+    from_: str | None = flag(None, "System of the model.", one_of(*_SIGNS))
     input: str | None = flag(
         None,
         "Folder of the model, or its file of weights; of huggingface also its "
@@ -62,7 +60,7 @@ class Options:
         None,
         "Tokenizer before the codes of a fairseq model, whose files do "
         "not name it.",
-        choices=("none", "moses"),
+        one_of("none", "moses"),
     )
 
 

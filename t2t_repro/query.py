@@ -8,7 +8,7 @@ import sys
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
+from t2t_repro.io.fields import at_least, flag, one_of
 from t2t_repro.serving import connection, version_folders
 from t2t_repro.text import long_lines, parallel_files
 
@@ -26,7 +26,7 @@ class Options:
     protocol: str = flag(
         "grpc",
         "Protocol that --server speaks on this port.",
-        choices=("grpc", "rest"),
+        one_of("grpc", "rest"),
     )
     servable_name: str = flag(
         connection.DEFAULT_NAME, "Name of the model at --server."
@@ -50,15 +50,15 @@ class Options:
         (), "Side input, which search rules read; as often as --inputs."
     )
     beam_size: int | None = flag(
-        None, "Beams; by default those of the export.", at_least=1
+        None, "Beams; by default those of the export.", at_least(1)
     )
     alpha: float | None = flag(
         None,
         "Exponent of the length penalty; by default that of the export.",
-        at_least=0,
+        at_least(0),
     )
     n_best: int = flag(
-        1, "Translations of each sentence, separated by tabs.", at_least=1
+        1, "Translations of each sentence, separated by tabs.", at_least(1)
     )
     word_scores: bool = flag(
         False,

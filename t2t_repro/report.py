@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
+from t2t_repro.io.fields import at_least, flag
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run
@@ -28,7 +28,7 @@ class Options:
         3,
         "Without --sentence: number of validation sentences for attention "
         "maps, from medium to long ones; 0: no maps.",
-        at_least=0,
+        at_least(0),
     )
     pictures: bool = flag(
         False, "Also write every attention map to a file of its own."
@@ -38,13 +38,13 @@ class Options:
         "Folder of the report, by default OUTPUT_DIR/report of the first run.",
     )
     devices: int = flag(
-        1, "Number of GPUs, or CPUs, that each run trained on.", at_least=1
+        1, "Number of GPUs, or CPUs, that each run trained on.", at_least(1)
     )
     sustained_tflops: float | None = flag(
         None,
         "Sustained TFLOP/s of each device; the paper takes 9.5 for a "
         "P100, 6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
-        at_least=1e-6,
+        at_least(1e-6),
     )
 
     def __post_init__(self) -> None:

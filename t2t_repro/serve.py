@@ -10,8 +10,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, progress, storage
+from t2t_repro.io.fields import at_least, at_most, flag
 from t2t_repro.serving import connection, requests
 
 _DEFAULTS = requests.Limits()
@@ -34,18 +34,18 @@ class Options:
     rest_port: int = flag(
         8501,
         "Port of REST, the page and /metrics; 0: any free port.",
-        at_least=0,
-        at_most=65_535,
+        at_least(0),
+        at_most(65_535),
     )
     grpc_port: int = flag(
-        8500, "Port of gRPC; 0: any free port.", at_least=0, at_most=65_535
+        8500, "Port of gRPC; 0: any free port.", at_least(0), at_most(65_535)
     )
     health_port: int | None = flag(
         None,
         "Port of a second /healthz, always on 127.0.0.1 and without TLS; "
         "0: any free port. By default REST alone has this path.",
-        at_least=0,
-        at_most=65_535,
+        at_least(0),
+        at_most(65_535),
     )
     grpc_channel_arguments: common_flags.List = flag(
         (), "Options of gRPC: grpc.max_connection_age_ms=60000 balances load."
@@ -54,59 +54,59 @@ class Options:
     max_batch_size: int = flag(
         _DEFAULTS.max_batch_size,
         "Maximum number of sentences in a request, and in a batch of requests.",
-        at_least=1,
+        at_least(1),
     )
     max_batch_bytes: int = flag(
         _DEFAULTS.max_batch_bytes,
         "Maximum number of bytes in a request or batch, with each "
         "sentence padded to the longest.",
-        at_least=1,
-        at_most=2**63 - 1,
+        at_least(1),
+        at_most(2**63 - 1),
     )
     batch_timeout_ms: float = flag(
         _DEFAULTS.batch_timeout_ms,
         "Milliseconds that a request waits for others to share its batch.",
-        at_least=0,
-        at_most=60_000,
+        at_least(0),
+        at_most(60_000),
     )
     max_waiting: int = flag(
         _DEFAULTS.max_waiting,
         "Maximum number of sentences in the queue; further requests are "
         "refused and may retry.",
-        at_least=1,
+        at_least(1),
     )
     max_connections: int = flag(
         _DEFAULTS.max_connections,
         "Maximum number of connections, and of requests in flight, of "
         "each protocol. Fewer are accepted if the limit of open files is too "
         "low.",
-        at_least=1,
+        at_least(1),
     )
     rest_api_timeout_in_ms: int = flag(
         int(_DEFAULTS.timeout_secs * 1000),
         "Milliseconds that a request may take, if it does not set a deadline.",
-        at_least=1,
+        at_least(1),
     )
     file_system_poll_wait_seconds: int = flag(
-        1, "Seconds between looks for a new version.", at_least=1
+        1, "Seconds between looks for a new version.", at_least(1)
     )
     max_num_load_retries: int = flag(
         5,
         "How often the load of a version is repeated if it fails.",
-        at_least=0,
+        at_least(0),
     )
     load_retry_interval_micros: int = flag(
         60_000_000,
         "Microseconds between two attempts to load a version.",
-        at_least=0,
-        at_most=2**63 - 1,
+        at_least(0),
+        at_most(2**63 - 1),
     )
     load_timeout_secs: float = flag(
         _DEFAULTS.load_secs,
         "Seconds that the load of a version may take; then its process is "
         "killed.",
-        at_least=1,
-        at_most=86_400,
+        at_least(1),
+        at_most(86_400),
     )
     allowed_hosts: common_flags.List = flag(
         (),
@@ -134,8 +134,8 @@ class Options:
         20.0,
         "Seconds that requests in flight have to finish after SIGTERM; "
         "less than the 30 after which Kubernetes kills.",
-        at_least=0,
-        at_most=86_400,
+        at_least(0),
+        at_most(86_400),
     )
 
     def __post_init__(self) -> None:

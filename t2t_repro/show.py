@@ -14,8 +14,8 @@ import re
 
 from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import progress
+from t2t_repro.io.fields import at_least, flag
 
 
 @common_flags.options
@@ -26,11 +26,11 @@ class Options:
         37_000,
         "Subwords V of the vocabulary, for the parameter count; the "
         "paper's en-de has 37,000.",
-        at_least=1,
+        at_least(1),
     )
     yaml: bool = flag(False, "Print a configuration file for --config instead.")
     mean_length: int = flag(
-        30, "Mean subwords of a sentence, for the FLOP count.", at_least=1
+        30, "Mean subwords of a sentence, for the FLOP count.", at_least(1)
     )
     shapes: bool = flag(
         False,

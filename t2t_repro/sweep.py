@@ -13,9 +13,9 @@ from absl import flags
 
 from t2t_repro import errors, prepare
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.data.settings import Data
 from t2t_repro.io import storage
+from t2t_repro.io.fields import at_least, flag
 from t2t_repro.sweeps import rows
 
 
@@ -36,7 +36,7 @@ class Options:
         None, "Metric to compare (default: the headline of the problem)."
     )
     margin: float = flag(
-        0.5, "A smaller difference of the metric is none.", at_least=0
+        0.5, "A smaller difference of the metric is none.", at_least(0)
     )
     split: str = flag("test", "Split to score.")
     average: bool = flag(
@@ -46,13 +46,13 @@ class Options:
         None,
         "FLOPs of each training, in place of train_steps: rows whose steps "
         "cost more have fewer.",
-        at_least=1,
+        at_least(1),
     )
     row: int | None = flag(
         None,
         "Train only the row of this number, and write no table: a task of an "
         "array job.",
-        at_least=1,
+        at_least(1),
     )
     list_: bool = flag(False, "List the numbers of the rows, and exit.")
 

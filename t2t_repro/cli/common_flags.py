@@ -48,26 +48,6 @@ Paths: TypeAlias = tuple[str | pathlib.Path, ...]
 Repeated: TypeAlias = Sequence[str]
 
 
-def flag(
-    default: Any,
-    help: str,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Declare a field of a class of options(), which is a flag of its name.
-
-    Numbers may have bounds, and texts choices. --help prints `help`.
-    """
-    constraints = [
-        *([fields.at_least(at_least)] if at_least is not None else ()),
-        *([fields.at_most(at_most)] if at_most is not None else ()),
-        *([fields.one_of(*choices)] if choices else ()),
-    ]
-    return fields.setting(*constraints, default=default, help=help)
-
-
 def options(cls: type[_Settings]) -> type[_Settings]:
     """Make a class a frozen dataclass, each field of which is a flag."""
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)

@@ -17,8 +17,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
-from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files
+from t2t_repro.io.fields import at_least, at_most, flag, one_of
 from t2t_repro.problem import Problem
 from t2t_repro.text import parallel_files
 
@@ -85,8 +85,8 @@ class Options:
         None,
         "With --decode_to_dir: lines that a worker translates and writes at "
         "once, by default 5,000.",
-        at_least=1,
-        at_most=sys.maxsize,
+        at_least(1),
+        at_most(sys.maxsize),
     )
     engine: str = flag(
         "local",
@@ -98,8 +98,8 @@ class Options:
         "With --decode_to_dir: processes of the local engine, each with "
         "the model; by default one for each GPU, or without for each core, at "
         "most 8.",
-        at_least=1,
-        at_most=math.inf,
+        at_least(1),
+        at_most(math.inf),
     )
     decode_from_file: str | None = flag(
         None,
@@ -125,7 +125,7 @@ class Options:
         "tabs. tsv: a line for each output: sentence, rank, score, text. "
         "jsonl: a JSON object for each sentence: the line, and its outputs "
         "with their scores.",
-        choices=("text", "tsv", "jsonl"),
+        one_of("text", "tsv", "jsonl"),
     )
     alignments: str | None = flag(
         None,
@@ -138,8 +138,8 @@ class Options:
         "With --alignments: layer of the decoder, from 1, whose attention "
         "aligns; by default the head that was trained to align, or the last "
         "layer but one.",
-        at_least=1,
-        at_most=math.inf,
+        at_least(1),
+        at_most(math.inf),
     )
     split_sentences: bool = flag(
         False,

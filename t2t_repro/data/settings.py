@@ -6,7 +6,7 @@ import pathlib
 
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.io import fields
-from t2t_repro.io.fields import at_least, setting
+from t2t_repro.io.fields import at_least, flag, setting
 from t2t_repro.text.vocabulary_pair import VocabularySettings
 
 
@@ -75,25 +75,24 @@ class Data(fields.Settings):
     """
 
     data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
-    raw_dir: str | None = setting(
-        default=None,
-        help="Folder of the raw files, or an archive of datagen "
-        "--archive_file, instead of a download.",
+    raw_dir: str | None = flag(
+        None,
+        "Folder of the raw files, or an archive of datagen --archive_file, "
+        "instead of a download.",
     )
-    num_workers: int | None = setting(
+    num_workers: int | None = flag(
+        None,
+        "Threads that encode text, and processes that filter it, by default "
+        "one for each core.",
         at_least(1),
-        default=None,
-        help="Threads that encode text, and processes that filter it, by "
-        "default one for each core.",
     )
-    engine: str = setting(
-        default="local",
-        help="Engine that filters and encodes text: local, threads of this "
-        "process; or dask:ADDRESS, the workers of a Dask cluster.",
+    engine: str = flag(
+        "local",
+        "Engine that filters and encodes text: local, threads of this process; "
+        "or dask:ADDRESS, the workers of a Dask cluster.",
     )
-    verify: bool = setting(
-        default=False,
-        help="Compare every file of the data with its checksum first.",
+    verify: bool = flag(
+        False, "Compare every file of the data with its checksum first."
     )
 
     def __post_init__(self) -> None:

@@ -87,6 +87,11 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def flag(default: Any, help: str, *constraints: Constraint) -> Any:
+    """Declare a field of options, which a command has as a flag of its name."""
+    return setting(*constraints, default=default, help=help)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Base class of frozen dataclasses of settings, checked on creation."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.io import fields, files
-from t2t_repro.io.fields import at_least, at_most, setting
+from t2t_repro.io.fields import at_least, at_most, flag
 from t2t_repro.serving.requests import Limits
 
 _PORT = re.compile("[0-9]{1,5}")
@@ -104,38 +104,36 @@ def parse_url(url: str) -> Address:
 class Options(fields.Settings):
     """Options of a client of a server, each a flag of `query`."""
 
-    timeout_secs: float = setting(
+    timeout_secs: float = flag(
+        30.0,
+        "Seconds that --server has for a request, of --max_batch_size lines or "
+        "of fewer long ones.",
         at_least(0.001),
         at_most(86_400),
-        default=30.0,
-        help="Seconds that --server has for a request, of --max_batch_size "
-        "lines or of fewer long ones.",
     )
-    wait_secs: float = setting(
+    wait_secs: float = flag(
+        300.0,
+        "Seconds for which `query` retries while --server is not there, loads "
+        "its model or has too many requests.",
         at_least(0.0),
         at_most(86_400),
-        default=300.0,
-        help="Seconds for which `query` retries while --server is not there, "
-        "loads its model or has too many requests.",
     )
-    token_file: str | None = setting(
-        default=None, help="File whose first line is a token of --server."
+    token_file: str | None = flag(
+        None, "File whose first line is a token of --server."
     )
-    tls_ca: str | None = setting(
-        default=None,
-        help="Certificates (PEM) that --server's certificate must be signed "
-        "by: HTTPS, or gRPC with TLS.",
+    tls_ca: str | None = flag(
+        None,
+        "Certificates (PEM) that --server's certificate must be signed by: "
+        "HTTPS, or gRPC with TLS.",
     )
-    tls_certificate: str | None = setting(
-        default=None, help="Certificate (PEM) of this client, with --tls_ca."
+    tls_certificate: str | None = flag(
+        None, "Certificate (PEM) of this client, with --tls_ca."
     )
-    tls_key: str | None = setting(
-        default=None, help="Key of --tls_certificate."
-    )
-    max_batch_size: int = setting(
+    tls_key: str | None = flag(None, "Key of --tls_certificate.")
+    max_batch_size: int = flag(
+        Limits().max_batch_size,
+        "Maximum number of lines in a request; --server may accept fewer.",
         at_least(1),
-        default=Limits().max_batch_size,
-        help="Maximum number of lines in a request; --server may accept fewer.",
     )
 
     def __post_init__(self) -> None:

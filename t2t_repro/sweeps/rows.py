@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import fields, files
-from t2t_repro.io.fields import at_least, one_of, setting
+from t2t_repro.io.fields import at_least, flag, one_of
 from t2t_repro.problem import Problem
 from t2t_repro.runs import history, run_json
 from t2t_repro.sweeps import queue
@@ -159,41 +159,38 @@ class Options(fields.Settings):
 
     NOUN: ClassVar[str] = "option"
 
-    results_dir: str | None = setting(
-        default=None, help="Folder of results (default: OUTPUT_DIR/results)."
+    results_dir: str | None = flag(
+        None, "Folder of results (default: OUTPUT_DIR/results)."
     )
-    mixed_precision: str = setting(
+    mixed_precision: str = flag(
+        "float32",
+        "Precision of every training. The paper has single precision.",
         one_of("float32", "bfloat16", "float16"),
-        default="float32",
-        help="Precision of every training. The paper has single precision.",
     )
-    trainer_flags: str = setting(
-        default="",
-        help="More flags for the trainer, such as --eval_bleu_sentences=0.",
+    trainer_flags: str = flag(
+        "", "More flags for the trainer, such as --eval_bleu_sentences=0."
     )
-    processes: int = setting(
-        at_least(1),
-        default=1,
-        help="Trainings at a time. Several write to log files.",
+    processes: int = flag(
+        1, "Trainings at a time. Several write to log files.", at_least(1)
     )
-    early_stopping_evals: int | None = setting(
-        at_least(1),
-        default=None,
-        help="As the trainer's: validations without improvement after which a "
+    early_stopping_evals: int | None = flag(
+        None,
+        "As the trainer's: validations without improvement after which a "
         "training ends (default: it has all steps).",
+        at_least(1),
     )
-    early_stopping_metric: str = setting(
-        default=history.HEADLINE,
-        help="As the trainer's: the metric of --early_stopping_evals.",
+    early_stopping_metric: str = flag(
+        history.HEADLINE,
+        "As the trainer's: the metric of --early_stopping_evals.",
     )
-    budget_minutes: float | None = setting(
-        at_least(0),
-        default=None,
-        help="Minutes that a training may take; a row that is ended by them is "
+    budget_minutes: float | None = flag(
+        None,
+        "Minutes that a training may take; a row that is ended by them is "
         "marked as not converged (default: no limit).",
+        at_least(0),
     )
-    machine: str | None = setting(
-        default=None, help="Description of the machine in the results."
+    machine: str | None = flag(
+        None, "Description of the machine in the results."
     )
 
     def check(self, problem: Problem) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from t2t_repro import errors, hparam
 from t2t_repro.io import fields
-from t2t_repro.io.fields import at_least, one_of, setting
+from t2t_repro.io.fields import at_least, flag, one_of
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.runs import checkpoint_files, history
 
@@ -26,132 +26,125 @@ class Options(fields.Settings):
 
     NOUN: ClassVar[str] = "option"
 
-    train_steps: int | None = setting(
-        at_least(1),
-        default=None,
-        help="Steps to train; the default is the hparams set's.",
+    train_steps: int | None = flag(
+        None, "Steps to train; the default is the hparams set's.", at_least(1)
     )
-    eval_every: int | None = setting(
+    eval_every: int | None = flag(
+        None,
+        "Steps between validations; 0: no validation. The default is the steps "
+        "between checkpoints.",
         at_least(0),
-        default=None,
-        help="Steps between validations; 0: no validation. The default is the "
-        "steps between checkpoints.",
     )
-    eval_pairs: int | None = setting(
+    eval_pairs: int | None = flag(
+        None,
+        "Validation pairs whose loss is measured, evenly spaced; the default "
+        "is all.",
         at_least(1),
-        default=None,
-        help="Validation pairs whose loss is measured, evenly spaced; the "
-        "default is all.",
     )
-    eval_bleu_sentences: int | None = setting(
-        at_least(0),
-        default=None,
-        help="Validation sentences to translate at each validation, for the "
+    eval_bleu_sentences: int | None = flag(
+        None,
+        "Validation sentences to translate at each validation, for the "
         "problem's headline metric; 0: none. The default is 200, or the whole "
         "split with --keep_best_checkpoints.",
-    )
-    save_checkpoints_steps: int | None = setting(
-        at_least(1),
-        default=None,
-        help="Steps between checkpoints; the default is the hparams set's.",
-    )
-    save_checkpoints_secs: int | None = setting(
-        at_least(1),
-        default=None,
-        help="Seconds between checkpoints, instead of steps.",
-    )
-    keep_checkpoint_max: int = setting(
-        at_least(1),
-        default=checkpoint_files.MAX_KEPT,
-        help="Number of the last checkpoints to keep.",
-    )
-    keep_best_checkpoints: int | None = setting(
         at_least(0),
-        default=None,
-        help="Number of the best checkpoints to keep beside the last, by the "
+    )
+    save_checkpoints_steps: int | None = flag(
+        None,
+        "Steps between checkpoints; the default is the hparams set's.",
+        at_least(1),
+    )
+    save_checkpoints_secs: int | None = flag(
+        None, "Seconds between checkpoints, instead of steps.", at_least(1)
+    )
+    keep_checkpoint_max: int = flag(
+        checkpoint_files.MAX_KEPT,
+        "Number of the last checkpoints to keep.",
+        at_least(1),
+    )
+    keep_best_checkpoints: int | None = flag(
+        None,
+        "Number of the best checkpoints to keep beside the last, by the "
         "problem's headline metric, or by the loss if no sentence is "
         "translated; 0: none. The default is that of the run, or 0.",
-    )
-    random_seed: int = setting(
         at_least(0),
-        default=1,
-        help="Seed of initial weights, batches and dropout.",
     )
-    deterministic: bool = setting(
-        default=False,
-        help="Compute the same bits in every run on a machine; slower.",
+    random_seed: int = flag(
+        1, "Seed of initial weights, batches and dropout.", at_least(0)
     )
-    xla: str = setting(
+    deterministic: bool = flag(
+        False, "Compute the same bits in every run on a machine; slower."
+    )
+    xla: str = flag(
+        "auto",
+        "Whether to compile with XLA; auto: on GPUs.",
         one_of("auto", "on", "off"),
-        default="auto",
-        help="Whether to compile with XLA; auto: on GPUs.",
     )
-    mixed_precision: str = setting(
+    mixed_precision: str = flag(
+        "auto",
+        "Precision of arithmetic; auto: bfloat16 on GPUs that have it.",
         one_of("auto", "float32", "bfloat16", "float16"),
-        default="auto",
-        help="Precision of arithmetic; auto: bfloat16 on GPUs that have it.",
     )
-    distribution: str = setting(
+    distribution: str = flag(
+        "auto",
+        "Distribution strategy; auto: multi_worker if TF_CONFIG names a task, "
+        "else all visible GPUs, or one device.",
         one_of("auto", "one_device", "mirrored", "multi_worker"),
-        default="auto",
-        help="Distribution strategy; auto: multi_worker if TF_CONFIG names a "
-        "task, else all visible GPUs, or one device.",
     )
-    logical_devices: int | None = setting(
+    logical_devices: int | None = flag(
+        None,
+        "Number of logical devices into which to split the CPU. They stand in "
+        "for the GPUs of a machine.",
         at_least(1),
-        default=None,
-        help="Number of logical devices into which to split the CPU. They "
-        "stand in for the GPUs of a machine.",
     )
-    max_tokens_per_replica: int | None = setting(
-        at_least(1),
-        default=None,
-        help="Slots of one side, that with longer rows, in a replica's memory "
-        "at once; a larger share of a batch is accumulated. By default trials "
+    max_tokens_per_replica: int | None = flag(
+        None,
+        "Slots of one side, that with longer rows, in a replica's memory at "
+        "once; a larger share of a batch is accumulated. By default trials "
         "find the limit on GPUs; on CPUs it is 8,192.",
-    )
-    warm_start_from: str | None = setting(
-        fields.Constraint("a checkpoint", bool),
-        default=None,
-        help="Checkpoint whose weights a new training starts from.",
-    )
-    early_stopping_evals: int | None = setting(
         at_least(1),
-        default=None,
-        help="Number of validations without improvement of "
-        "--early_stopping_metric after which to stop.",
     )
-    early_stopping_metric: str = setting(
-        default=history.LOSS,
-        help="With --early_stopping_evals: what must improve: loss, accuracy, "
-        "or a metric of the problem, measured on the translated sample; "
-        "headline: the first of these metrics.",
+    warm_start_from: str | None = flag(
+        None,
+        "Checkpoint whose weights a new training starts from.",
+        fields.Constraint("a checkpoint", bool),
     )
-    metrics: str | None = setting(
-        default=None,
-        help="Metrics of translations, joined by commas, in place of the "
-        "problem's, the first one as the headline, also in later commands for "
-        "this run. Each validation measures all of them.",
+    early_stopping_evals: int | None = flag(
+        None,
+        "Number of validations without improvement of --early_stopping_metric "
+        "after which to stop.",
+        at_least(1),
     )
-    recompute_grad: bool = setting(
-        default=False,
-        help="Recompute activations in the backward pass: less memory, a third "
+    early_stopping_metric: str = flag(
+        history.LOSS,
+        "With --early_stopping_evals: what must improve: loss, accuracy, or a "
+        "metric of the problem, measured on the translated sample; headline: "
+        "the first of these metrics.",
+    )
+    metrics: str | None = flag(
+        None,
+        "Metrics of translations, joined by commas, in place of the problem's, "
+        "the first one as the headline, also in later commands for this run. "
+        "Each validation measures all of them.",
+    )
+    recompute_grad: bool = flag(
+        False,
+        "Recompute activations in the backward pass: less memory, a third "
         "slower.",
     )
-    callbacks: str | None = setting(
-        default=None,
-        help="Registered callbacks, joined by +, with their arguments, such as "
+    callbacks: str | None = flag(
+        None,
+        "Registered callbacks, joined by +, with their arguments, such as "
         "wandb:project=x+csv. csv, wandb and mlflow are built in.",
     )
-    profile: bool = setting(
-        default=False,
-        help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "
-        "package xprof.",
+    profile: bool = flag(
+        False,
+        "Trace steps 11 to 15 for TensorBoard's profiler, which is the package "
+        "xprof.",
     )
-    dry_run: bool = setting(
-        default=False,
-        help="Print the summary of what would be trained, and exit. Missing "
-        "data is generated.",
+    dry_run: bool = flag(
+        False,
+        "Print the summary of what would be trained, and exit. Missing data is "
+        "generated.",
     )
 
     def given(self) -> dict[str, Any]:
