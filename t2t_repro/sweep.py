@@ -79,7 +79,7 @@ def main(inputs: tuple[rows.Table, rows.Job]) -> None:
     if options.list_:
         for number, row in enumerate(trainings, 1):
             state = _state(row, job, options)
-            print(f"{number:4}  {row.name}, seed {row.seed}{state}")
+            print(f"{number:4}  {row}{state}")
         return
     from t2t_repro.sweeps import running, tables
 

@@ -241,10 +241,10 @@ def _read_folder(folder, used) -> dict[str, list[dict]]:
     return tables.by_row([r for r in stored if r["row"] in used])
 
 
-def _scores(quantity, rows) -> dict[str, tables.Row]:
+def _scores(quantity, rows) -> dict[str, tables.Scores]:
     """Return a quantity of each row and seed."""
     return {
-        name: tables.Row(
+        name: tables.Scores(
             [value_of(quantity, result) for result in results],
             # All have the same number of steps, as in the paper.
             all(r.get("ended_by", STEPS) == STEPS for r in results),
@@ -256,7 +256,7 @@ def _scores(quantity, rows) -> dict[str, tables.Row]:
 def _judge_figures(experiment, figures):
     """Judge claims about {figure: values}."""
     scores = {
-        c.row: tables.Row([value - c.target for value in figures[c.row]])
+        c.row: tables.Scores([value - c.target for value in figures[c.row]])
         for c in experiment.claims
         if figures.get(c.row)
     }

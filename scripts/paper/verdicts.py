@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from t2t_repro.sweeps import tables
-from t2t_repro.sweeps.tables import LEVEL, Noise, Row
+from t2t_repro.sweeps.tables import LEVEL, Noise, Scores
 
 MARGIN = 0.5  # by default, a smaller difference in BLEU is none
 AGREES, CONTRADICTS, CANNOT_TELL = "agrees", "contradicts", "cannot tell"
@@ -67,7 +67,7 @@ class Judged(tables.Comparison):
 
 
 def judge(
-    rows: Mapping[str, Row], base: str, claims: Mapping[str, float]
+    rows: Mapping[str, Scores], base: str, claims: Mapping[str, float]
 ) -> dict[str, Verdict]:
     """Judge {row: the paper's difference from base} of a table's rows.
 
@@ -89,8 +89,8 @@ def judge(
 
 
 def judge_one(
-    row: Row,
-    base: Row | None,
+    row: Scores,
+    base: Scores | None,
     expected: Expected,
     noise: Noise,
     level: float = LEVEL,

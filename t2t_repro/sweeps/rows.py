@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from t2t_repro import errors, registry
+from t2t_repro import errors, hparam, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import fields, files
 from t2t_repro.io.fields import at_least, flag, one_of
@@ -58,6 +58,14 @@ class Row(NamedTuple):
     hparams_set: str
     changes: dict  # hparams that differ from those of the set
     seed: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}"
+
+    @property
+    def hparams(self) -> hparam.HParams:
+        """The hparams set with the changes."""
+        return registry.build_hparams(self.hparams_set).override(self.changes)
 
 
 class Variant(NamedTuple):
@@ -295,7 +303,6 @@ class Job(NamedTuple):
         problem, options = self.problem, self.options
         # Vocabularies without folders: the data's checksum has their content.
         vocabulary = ":".join(path.name for path in problem.vocabulary_paths)
-        hparams = registry.build_hparams(row.hparams_set).override(row.changes)
         metric: str | None = options.early_stopping_metric
         if metric == history.HEADLINE:  # older files do not record it
             metric = None
@@ -311,7 +318,7 @@ class Job(NamedTuple):
             "patience": options.early_stopping_evals,
             "patience_metric": metric,
             "eval_pairs": options.trainer_flag("eval_pairs"),
-            "hparams": dataclasses.asdict(hparams),
+            "hparams": dataclasses.asdict(row.hparams),
         }
         optional = "data", "patience_metric"
         return {k: v for k, v in settings.items() if v or k not in optional}

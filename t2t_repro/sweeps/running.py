@@ -33,7 +33,6 @@ from t2t_repro.sweeps.rows import (
     Row,
     Table,
     Tests,
-    Variant,
     finished_rows,
     read_finished,
     this_machine,
@@ -47,24 +46,24 @@ SAMPLES = 1_000  # of a paired test
 
 def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
     """Train a row or resume it; return how it ended, for the row's file."""
-    folder = job.training_folder(row)
-    options = job.options
-    budget = queue.Budget(folder, options.budget_minutes)
+    folder, hparams = job.training_folder(row), row.hparams
+    flags = _trainer_flags(row, job)
+    budget = queue.Budget(folder, job.options.budget_minutes)
     if job.averaged:
-        _require_kept_checkpoints(row, job)
+        _require_kept_checkpoints(folder, hparams.num_averaged_checkpoints)
     if not budget.exhausted:
-        commands.run("trainer", *_trainer_flags(row, job), budget=budget)
+        commands.run("trainer", *flags, budget=budget)
     if budget.exhausted:
-        _validate_last(row, job, commands)
+        _validate_last(folder, flags, commands)
     steps = history.History(folder).steps
     if not steps:
         raise errors.UserError(
-            f"{row.name}, seed {row.seed}, has no validation after "
-            f"{budget.used:.1f} minutes. Validate earlier, with "
-            "--trainer_flags=--eval_every=…, or let it train for longer."
+            f"{row}, has no validation after {budget.used:.1f} minutes. "
+            "Validate earlier, with --trainer_flags=--eval_every=…, or let it "
+            "train for longer."
         )
     ended_by = BUDGET if budget.exhausted else PATIENCE
-    if steps[-1] >= job.settings(row)["hparams"]["train_steps"]:
+    if steps[-1] >= hparams.train_steps:
         ended_by = STEPS
     fewer = {}
     if job.averaged:
@@ -73,33 +72,29 @@ def train_row(row: Row, job: Job, commands: queue.Commands) -> dict[str, Any]:
         )
         saved = checkpoint_files.saved(folder)
         count = len(checkpoint_files.without_best(saved))
-        if count < job.settings(row)["hparams"]["num_averaged_checkpoints"]:
+        if count < hparams.num_averaged_checkpoints:
             fewer = {FEWER: count}
     return fewer | {
         "ended_by": ended_by,
         # With a patience, the last step comes while the metric improves.
         "converged": ended_by
-        == (PATIENCE if options.early_stopping_evals else STEPS),
+        == (PATIENCE if job.options.early_stopping_evals else STEPS),
         "minutes": round(budget.used, 1),
     }
 
 
-def _validate_last(row, job, commands):
+def _validate_last(folder, flags, commands):
     """Validate the checkpoint that is scored: a budget's end skips this."""
-    folder = job.training_folder(row)
     for path in checkpoint_files.saved(folder)[-1:]:
         step = checkpoint_files.step_of(path)
         if step not in history.History(folder).steps:
-            flags = *_trainer_flags(row, job), f"--train_steps={step}"
-            commands.run("trainer", *flags)
+            commands.run("trainer", *flags, f"--train_steps={step}")
 
 
-def _require_kept_checkpoints(row, job):
+def _require_kept_checkpoints(folder, wanted):
     """Refuse to average a training that keeps its last checkpoint alone."""
-    folder = job.training_folder(row)
     stored = run_json.read_resumable(folder) or {}
     kept = stored.get("options", {}).get("keep_checkpoint_max")
-    wanted = job.settings(row)["hparams"]["num_averaged_checkpoints"]
     if len(checkpoint_files.saved(folder)) == kept == 1 < wanted:
         raise errors.UserError(
             f"The training in {folder} has begun without --average, and keeps "
@@ -183,14 +178,11 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
     if finished and not _is_continued(finished, folder, options.budget_minutes):
         changed = _changed_files(finished)
         code = f", with other code in {', '.join(changed)}" * bool(changed)
-        print(
-            f"{row.name}, seed {row.seed}: finished on {finished['date']}"
-            f"{code}."
-        )
+        print(f"{row}: finished on {finished['date']}{code}.")
         return False
     if options.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
-        print(f"{row.name}, seed {row.seed}: its log is {log}.")
+        print(f"{row}: its log is {log}.")
     commands = queue.Commands(log, options.processes)
     ended = train_row(row, job, commands)
     where = [f"--output_dir={folder}", f"--split={job.split}"]
@@ -236,18 +228,18 @@ def _changed_files(result):
     return sorted(n for n in then.keys() & now if then[n] != now[n])
 
 
-def step_flops(variant: Variant, job: Job) -> float:
+def step_flops(row: Row, job: Job) -> float:
     """Return the FLOPs of a training step, on the mean of a batch plan.
 
     Its tokens are those of the sentences, without padding and as long as
     sampled subwords make them. The data must exist.
     """
-    hparams = registry.build_hparams(variant.hparams_set)
-    hparams = hparams.override(variant.changes)
+    hparams = row.hparams
     corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
     vocabularies = manifest.open_vocabularies(job.data, job.problem.reverse)
-    # All seeds of a row have as many steps.
-    plan, _ = subword_sampling.training_plan(hparams, vocabularies, 1, corpus)
+    plan, _ = subword_sampling.training_plan(
+        hparams, vocabularies, row.seed, corpus
+    )
     model = building.build_abstract(hparams, **vocabularies.sizes)
     tokens = batch_plan.target_tokens(plan)
     return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))
@@ -257,7 +249,8 @@ def with_flops(table: Table, job: Job, flops: float) -> Table:
     """Return the table with as many steps in each row as take these FLOPs."""
     variants = {}
     for name, variant in table.variants.items():
-        steps = max(round(flops / step_flops(variant, job)), 1)
+        row = table.row(name, seed=1)  # all seeds have as many steps
+        steps = max(round(flops / step_flops(row, job)), 1)
         changes = variant.changes | {"train_steps": steps}
         variants[name] = variant._replace(changes=changes)
     return table._replace(variants=variants)
@@ -283,9 +276,9 @@ def run_rows(
     lock = threading.Lock()
     kept = job.options.trainer_flag("keep_checkpoint_max")
     for row in rows if job.averaged else ():
-        hparams = job.settings(row)["hparams"]
-        steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
-        wanted = hparams["num_averaged_checkpoints"]
+        hparams = row.hparams
+        steps, every = hparams.train_steps, hparams.save_checkpoints_steps
+        wanted = hparams.num_averaged_checkpoints
         if steps // every < wanted:
             raise errors.UserError(
                 f"{row.name} is an average of {wanted} checkpoints, and "
@@ -306,10 +299,7 @@ def run_rows(
             after_each()
         return has_worked
 
-    tasks = {
-        f"{row.name}, seed {row.seed}": functools.partial(run_one, row)
-        for row in rows
-    }
+    tasks = {str(row): functools.partial(run_one, row) for row in rows}
     queue.run(tasks, job.options.processes)
 
 

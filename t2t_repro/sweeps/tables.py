@@ -168,17 +168,17 @@ def provenance(results: Results, score: str) -> str:
 # need.
 
 
-class Row(NamedTuple):
+class Scores(NamedTuple):
     """Scores of one row of a table."""
 
     scores: Sequence[float]  # one for each seed
     converged: bool = True  # False: the budget ended a training
 
 
-def rows_of(results: Mapping[str, Results], score: str) -> dict[str, Row]:
-    """Return {name: Row} of {name: results of its seeds}."""
+def rows_of(results: Mapping[str, Results], score: str) -> dict[str, Scores]:
+    """Return {name: Scores} of {name: results of its seeds}."""
     return {
-        name: Row(values_of_seeds(seeds, score), converged(seeds))
+        name: Scores(values_of_seeds(seeds, score), converged(seeds))
         for name, seeds in results.items()
     }
 
@@ -190,7 +190,7 @@ class Noise(NamedTuple):
     freedom: int
 
 
-def pooled_deviation(rows: Mapping[str, Row]) -> Noise:
+def pooled_deviation(rows: Mapping[str, Scores]) -> Noise:
     """Return the standard deviation between the seeds of all rows.
 
     Raises:
@@ -218,7 +218,7 @@ class Difference(NamedTuple):
 
 
 def compare(
-    row: Row, base: Row | None, noise: Noise, level: float = LEVEL
+    row: Scores, base: Scores | None, noise: Noise, level: float = LEVEL
 ) -> Difference:
     """Compare two rows.
 

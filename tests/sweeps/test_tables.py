@@ -7,7 +7,7 @@ from scipy import stats
 
 from t2t_repro.io import files
 from t2t_repro.sweeps import tables
-from t2t_repro.sweeps.tables import Row
+from t2t_repro.sweeps.tables import Scores
 
 
 def test_table_is_formatted_in_markdown_latex_and_text():
@@ -117,7 +117,7 @@ def test_quantiles_are_those_of_students_t(probability, freedom):
 
 def test_pooled_deviation_weights_rows_by_degrees_of_freedom():
     """Sums of squares 2 and 2, degrees of freedom 1 and 2: sqrt(4 / 3)."""
-    rows = {"one": Row([0.0, 2.0]), "other": Row([4.0, 5.0, 6.0])}
+    rows = {"one": Scores([0.0, 2.0]), "other": Scores([4.0, 5.0, 6.0])}
     deviation = pytest.approx((4 / 3) ** 0.5)
     assert tables.pooled_deviation(rows) == (deviation, 3)
 
