@@ -20,6 +20,9 @@ from t2t_repro.serving import saved_model, served_model, version_folders
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
+# Format -> its default folder in the run.
+FORMATS = {"saved_model": "export", "ctranslate2": "ctranslate2"}
+
 
 def write(
     run: Run,
@@ -61,47 +64,53 @@ def write(
                 f"{name} must be one of {', '.join(known)}; got {value!r}."
             )
     hparams = decode_hparams or run.search
-    _require_exportable(run, hparams, format, max_beam_size)
-    write_format, name = FORMATS[format]
-    export_dir = storage.local_path(export_dir or run.output_dir / name)
+    if format == "ctranslate2":
+        _require_ctranslate2(run, weights_dtype, max_beam_size)
+    _require_exportable(run, hparams)
+    export_dir = export_dir or run.output_dir / FORMATS[format]
+    export_dir = storage.local_path(export_dir)
     version_folders.require_no_version(export_dir)
     paths = run.checkpoints(checkpoint_path)
     models, card = run.models(paths), _card(run, paths, hparams)
-    folder = write_format(
-        models,
-        run.vocabularies,
-        hparams,
-        export_dir,
-        card,
-        weights_dtype,
-        **({"max_beam_size": max_beam_size} if max_beam_size else {}),
-    )
+    arguments = models, run.vocabularies, hparams, export_dir, card
+    if format == "ctranslate2":
+        folder = export_ctranslate2(*arguments)
+    else:
+        folder = saved_model.export(*arguments, weights_dtype, max_beam_size)
     # No program reads it, so that it may follow the published model.
     files.write_text(folder / CARD_FILE, card_markdown(card, format))
     storage.upload(folder)
     return folder
 
 
-def _require_exportable(run, hparams, format, max_beam_size):
-    """Refuse what the format has no place for, before the models are loaded."""
-    if format == "ctranslate2":
-        import_specs()
-        if max_beam_size:
-            raise errors.UserError(
-                "Calls of CTranslate2 name any beam size; got "
-                f"--max_beam_size={max_beam_size}. Omit it."
-            )
-        if run.vocabularies.source.leads_outputs:  # as of NLLB, and of BART
-            raise errors.UserError(
-                "A token leads the outputs of this model, which CTranslate2's "
-                "callers give. Convert the original model with CTranslate2's "
-                "own converters."
-            )
-        if run.problem.tag:
-            raise errors.UserError(
-                "CTranslate2's callers give the languages, as tokens. Omit "
-                "--target_language."
-            )
+def _require_ctranslate2(run, weights_dtype, max_beam_size):
+    """Refuse what CTranslate2 lacks, before the models are loaded."""
+    import_specs()
+    if weights_dtype != "float32":
+        raise errors.UserError(
+            "CTranslate2 rounds weights on loading (compute_type) and "
+            f"reads float32; got --weights_dtype={weights_dtype}."
+        )
+    if max_beam_size:
+        raise errors.UserError(
+            "Calls of CTranslate2 name any beam size; got "
+            f"--max_beam_size={max_beam_size}. Omit it."
+        )
+    if run.vocabularies.source.leads_outputs:  # as of NLLB, and of BART
+        raise errors.UserError(
+            "A token leads the outputs of this model, which CTranslate2's "
+            "callers give. Convert the original model with CTranslate2's own "
+            "converters."
+        )
+    if run.problem.tag:
+        raise errors.UserError(
+            "CTranslate2's callers give the languages, as tokens. Omit "
+            "--target_language."
+        )
+
+
+def _require_exportable(run, hparams):
+    """Refuse what no export has."""
     if run.problem.normalizes:
         raise errors.UserError(
             f"{run.problem.registered_name} changes its text before the model "
@@ -132,24 +141,18 @@ def export_ctranslate2(
     decode_hparams: DecodeHParams,
     export_dir: str | pathlib.Path,
     card: dict,
-    weights_dtype: str = "float32",
 ) -> pathlib.Path:
     """Write a folder that ``ctranslate2.Translator`` loads; return its path.
 
     The folder, absent or empty, is written under another name and renamed when
     it is complete. The arguments are those of saved_model.export(): one model,
-    since CTranslate2 has no ensembles, settings whose lengths give the number
-    of positions, and float32, since weights are rounded on loading.
+    since CTranslate2 has no ensembles, and settings whose lengths give the
+    number of positions.
 
     Raises:
         UserError: the folder is not empty, another process writes to it, the
             package is not installed, or CTranslate2 does not support the model.
     """
-    if weights_dtype != "float32":
-        raise errors.UserError(
-            "CTranslate2 rounds weights on loading (compute_type) and "
-            f"reads float32; got --weights_dtype={weights_dtype}."
-        )
     folder = files.expand_path(export_dir).absolute()
     if storage.names(folder) or (
         folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -169,7 +172,7 @@ def export_ctranslate2(
     spec.config.add_source_eos = models[0].hparams.encode_eos
     spec.validate()
     spec.optimize()  # a shared matrix is written once
-    card = card | {"weights_dtype": weights_dtype}
+    card = card | {"weights_dtype": "float32"}
     with files.locked(folder, beside=True):
         # Others may be of commands that write beside it at this moment.
         files.remove_leftovers_of(folder)
@@ -217,13 +220,6 @@ def _add_vocabularies(spec, vocabularies):
     spec.config.unk_token, spec.config.eos_token = target
     spec.config.bos_token = START
     spec.config.decoder_start_token = START
-
-
-# Format -> the function that writes it, and its default folder in the run.
-FORMATS = {
-    "saved_model": (saved_model.export, "export"),
-    "ctranslate2": (export_ctranslate2, "ctranslate2"),
-}
 
 
 def _card(run, paths, hparams):

@@ -7,6 +7,7 @@ from ctranslate2_specs import assert_same_outputs
 from transformer_variants import VARIANTS
 
 from t2t_repro import errors
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving import exporting
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import PAD, Vocabulary
@@ -47,7 +48,9 @@ TARGETS = ["D C B A", "A B C D E F G H I J K", "A", "B C", "F F F"]
 
 def test_rounded_weights_are_refused(tmp_path):
     with pytest.raises(errors.UserError, match="rounds .*dtype=bfloat16"):
-        exporting.export_ctranslate2([], None, None, tmp_path, {}, "bfloat16")
+        exporting.write(
+            None, tmp_path, "ctranslate2", None, DecodeHParams(), "bfloat16"
+        )
 
 
 @pytest.fixture(scope="module")
