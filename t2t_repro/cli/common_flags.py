@@ -79,28 +79,26 @@ def _define_field(field, hint):
     choices = [choice for bound in bounds for choice in bound.choices]
     low = max((b.low for b in bounds if b.low is not None), default=None)
     high = min((b.high for b in bounds if b.high is not None), default=None)
-    kinds = {*(typing.get_args(hint) or [hint])} - {type(None)}
-    kind = hint if hint in (List, Paths, Repeated) else kinds.pop()
-    named = name, field.default
+    kinds, named = fields.kinds_of(hint), (name, field.default)
     if choices:
         flags.DEFINE_enum(*named, choices, text)
-    elif kind == Repeated:
+    elif hint == Repeated:
         flags.DEFINE_multi_string(name, [], text)
-    elif kind in (List, Paths):
-        parser = _PathsParser() if kind == Paths else flags.ListParser()
+    elif hint in (List, Paths):
+        parser = _PathsParser() if hint == Paths else flags.ListParser()
         serializer = flags.CsvListSerializer(",")
         flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
-    elif kind is int:
+    elif kinds == [int]:
         high = None if high == math.inf else high or _MAX_INT
         flags.DEFINE_integer(*named, text, low or 0, high)
-    elif kind is float:
+    elif kinds == [float]:
         flag = flags.DEFINE_float(*named, text, low, high)
         flags.register_validator(
             flag,
             lambda value: value is None or math.isfinite(value),
             "must be a finite number",
         )
-    elif kind is bool:
+    elif kinds == [bool]:
         flags.DEFINE_bool(*named, text)
     else:
         flags.DEFINE_string(*named, text)

@@ -136,7 +136,7 @@ def _check_types(values: Any) -> None:
     """
     hints = _type_hints(type(values))
     for name in (field.name for field in dataclasses.fields(values)):
-        value, kinds = getattr(values, name), _kinds(hints[name])
+        value, kinds = getattr(values, name), kinds_of(hints[name])
         kind = kinds[0] if len(kinds) == 1 else str
         # A text or None may be the name of a file, as pathlib has it.
         if kind is not hints[name] and (value is None or kind is str):
@@ -230,8 +230,8 @@ def check_keys(cls: type, keys: Iterable[str]) -> None:
             )
 
 
-def _kinds(declared):
-    """Return those of _KINDS that a type allows, such as int | None."""
+def kinds_of(declared: Any) -> list[type]:
+    """Return those of bool, int, float and str in a type such as int | None."""
     is_union = typing.get_origin(declared) in (types.UnionType, typing.Union)
     parts = typing.get_args(declared) if is_union else [declared]
     return [part for part in parts if part in _KINDS]
@@ -239,7 +239,7 @@ def _kinds(declared):
 
 def _convert(key, value, kind):
     """Convert text to one of _KINDS, or of `kind | None`."""
-    declared = _kinds(kind)
+    declared = kinds_of(kind)
     if len(declared) != 1:
         raise errors.UserError(
             f"{key} cannot be given as text: its type is {kind}, and must be "
