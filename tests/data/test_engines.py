@@ -52,16 +52,14 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
         engine.require_workers()
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         list(engines.in_order(engine, len, [("a", ["x"])]))
-    for address, reason in (
-        ("tls://127.0.0.1:1", "TLS"),  # without certificates
-        ("foo", "missing port"),
-    ):
-        with pytest.raises(errors.UserError, match=f"Dask cluster.*{reason}"):
-            engines.DaskEngine(address).require_workers()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = "tcp://{}:{}".format(*silent.getsockname())
-        with pytest.raises(errors.UserError, match="it has not answered"):
-            engines.DaskEngine(address).require_workers()
+        for address, reason in (
+            ("tls://127.0.0.1:1", "TLS"),  # without certificates
+            ("foo", "missing port"),
+            ("tcp://{}:{}".format(*silent.getsockname()), "not answered"),
+        ):
+            with pytest.raises(errors.UserError, match=f"no Dask.*{reason}"):
+                engines.DaskEngine(address).require_workers()
 
 
 class FakeClient(contextlib.nullcontext):
