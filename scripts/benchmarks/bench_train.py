@@ -74,10 +74,9 @@ def measure_packed(settings):
     )
     pairs = corpus.Corpus([pathlib.Path(shard) for shard in settings["shards"]])
     plan = batch_plan.build(pairs.lengths, hparams, seed=0)
-    chunks = step.num_chunks(plan, 1, None, settings["vocab_size"])
     execution = step.Execution(
-        strategy, xla=False, num_chunks=chunks, parallel=microbatches.parallel
-    )
+        strategy, xla=False, microbatches=microbatches
+    ).for_plan(plan, settings["vocab_size"])
     model, train_step = build_step(hparams, settings, execution)
     warm_up, steps = settings["warm_up"], settings["steps"]
     context = tf.distribute.InputContext()
@@ -111,7 +110,7 @@ def time_full_rows(settings, strategy):
     length, replicas = settings["length"], strategy.num_replicas_in_sync
     hparams = harness.build_hparams(settings, max_length=length)
     # One chunk of logits is what the trainer tries first.
-    execution = step.Execution(strategy, devices.use_xla(), num_chunks=1)
+    execution = step.Execution(strategy, devices.use_xla())
     with strategy.scope():
         model, train_step = build_step(hparams, settings, execution)
     tokens = settings["tokens"] * replicas

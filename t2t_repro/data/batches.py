@@ -166,13 +166,8 @@ def training_dataset(
     from the same batches. Without a sampler, segmentations are the stored ones,
     and an aligned corpus has elements of ALIGNED_SPEC.
     """
-    return _dataset(
-        tf.data.Dataset.range(first_step, last_step),
-        lambda step: assemble(corpus, plan.batch(step), sampler, step),
-        context,
-        microbatches,
-        corpus.is_aligned,
-    )
+    steps = tf.data.Dataset.range(first_step, last_step)
+    return _dataset(corpus, steps, plan.batch, context, microbatches, sampler)
 
 
 def evaluation_dataset(
@@ -186,36 +181,19 @@ def evaluation_dataset(
     Its elements are those of training_dataset().
     """
     planned = list(plan.single_pass())
-    return _dataset(
-        tf.data.Dataset.range(len(planned)),
-        lambda index: assemble(corpus, planned[index]),
-        context,
-        microbatches,
-        corpus.is_aligned,
-    )
-
-
-def distributed_spec(
-    strategy: tf.distribute.Strategy, aligned: bool = False
-) -> dict[str, tf.TypeSpec]:
-    """Return the spec of an element as a dataset of `strategy` has it."""
-
-    def empty(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return _dataset(
-            tf.data.Dataset.range(0), lambda _: {}, context, aligned=aligned
-        )
-
-    return strategy.distribute_datasets_from_function(empty).element_spec
+    indices = tf.data.Dataset.range(len(planned))
+    return _dataset(corpus, indices, planned.__getitem__, context, microbatches)
 
 
 def _dataset(
+    corpus: Corpus,
     indices: tf.data.Dataset,
-    load_batch: Callable[[int], dict[str, np.ndarray]],
+    plan_batch: Callable[[int], PlannedBatch],
     context: tf.distribute.InputContext,
-    microbatches: Microbatches = ONE_MICROBATCH,
-    aligned: bool = False,
+    microbatches: Microbatches,
+    sampler: SubwordSampler | None = None,
 ) -> tf.data.Dataset:
-    """Map indices to the batches of `load_batch`, an element for each replica.
+    """Map indices to batches, with an element for each replica.
 
     Each worker assembles the whole batch, which takes about a millisecond, and
     keeps the shares of its own replicas.
@@ -223,11 +201,13 @@ def _dataset(
     total = context.num_replicas_in_sync
     replicas = total // context.num_input_pipelines
     first = context.input_pipeline_id * replicas
-    specs = ALIGNED_SPEC if aligned else ELEMENT_SPEC
+    specs = ALIGNED_SPEC if corpus.is_aligned else ELEMENT_SPEC
     dtypes = [spec.dtype for spec in specs.values()]
 
     def load_own_share(index: np.ndarray) -> list[np.ndarray]:
-        arrays = split_rows(load_batch(int(index)), total, microbatches)
+        step = int(index)
+        batch = assemble(corpus, plan_batch(step), sampler, step)
+        arrays = split_rows(batch, total, microbatches)
         return [arrays[name][first : first + replicas] for name in specs]
 
     @tf.autograph.experimental.do_not_convert  # it takes 0.3 s

@@ -16,8 +16,8 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import errors, registry
+from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import Plan
-from t2t_repro.data.batches import DENOMINATORS, distributed_spec, row_features
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import randomness
 from t2t_repro.layers.randomness import Rng
@@ -44,9 +44,19 @@ class Execution(NamedTuple):
 
     strategy: tf.distribute.Strategy
     xla: bool  # whether to compile with XLA
+    microbatches: batches.Microbatches = batches.ONE_MICROBATCH
     num_chunks: int = 1  # of logits, see smoothed_cross_entropy()
-    parallel: int = 1  # microbatches of a replica at a time
-    aligned: bool = False  # whether batches have alignments
+    # Of the distributed dataset of batches; several machines need it.
+    element_spec: Any = None
+
+    def for_plan(
+        self, plan: Plan, vocab_size: int, element_spec: Any = None
+    ) -> "Execution":
+        """Return the settings of steps on a plan's batches."""
+        replicas = self.strategy.num_replicas_in_sync
+        limit = self.microbatches.max_tokens
+        chunks = num_chunks(plan, replicas, limit, vocab_size)
+        return self._replace(num_chunks=chunks, element_spec=element_spec)
 
 
 class Objective(NamedTuple):
@@ -107,11 +117,11 @@ def build_train_step(
 
     def step_by_parts(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
-        counts = {name: batch[name] for name in DENOMINATORS}
+        counts = {name: batch[name] for name in batches.DENOMINATORS}
         gradients, sums = _accumulate(
             lambda rows, first: forward_backward(rows, first, step, counts),
             batch,
-            execution.parallel,
+            execution.microbatches.parallel,
         )
         norm = norm_of(gradients) / optimizer.scale_loss(1.0)
         optimizer.apply(gradients, variables)
@@ -159,9 +169,8 @@ def build_eval_step(
         return batch_loss(model, rows, None, objective, counts)
 
     def replica_step(batch):
-        return _accumulate(
-            lambda rows, _: forward(rows), batch, execution.parallel
-        )
+        parallel = execution.microbatches.parallel
+        return _accumulate(lambda rows, _: forward(rows), batch, parallel)
 
     return _on_replicas(replica_step, execution)
 
@@ -248,8 +257,7 @@ def _on_replicas(replica_step, execution):
 
     if strategy.cluster_resolver is None:
         return graph.function(step, reduce_retracing=True)
-    spec = distributed_spec(strategy, execution.aligned)
-    return graph.function(step, input_signature=[spec])
+    return graph.function(step, input_signature=[execution.element_spec])
 
 
 def _accumulate(function, batch, parallel):
@@ -259,7 +267,9 @@ def _accumulate(function, batch, parallel):
     """
 
     def compute(index):
-        rows = {name: batch[name][index] for name in row_features(batch)}
+        rows = {
+            name: batch[name][index] for name in batches.row_features(batch)
+        }
         return function(rows, batch["first_row"][index])
 
     def add(index, total):

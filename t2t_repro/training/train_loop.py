@@ -113,7 +113,9 @@ class _Loop:
         self.checkpoints, self.folder = checkpoints, folder
         self.first_step = self.state.step
         self.last_step = self.options.train_steps
-        self.train_step = session.build_train_step()
+        self.batches = session.batches(self.first_step)
+        spec = self.batches.element_spec
+        self.train_step = session.build_train_step(spec)
         self.validation = session.build_validation()
         self.sample = session.build_validation_sample()
         self.history = History(folder, self.first_step)
@@ -139,7 +141,7 @@ class _Loop:
             contextlib.closing(self.log),
             self.worker.report_lost_workers(self.log.check),
             train_log.report_out_of_memory(
-                cast(int, self.session.microbatches.max_tokens),
+                cast(int, self.session.execution.microbatches.max_tokens),
                 self.session.newest_checkpoint,
             ),
             self.stop_signals,
@@ -148,7 +150,7 @@ class _Loop:
         ):
             if owes_validation:
                 code = self._validate_saved(step)
-            batches = iter(self.session.batches(self.first_step))
+            batches = iter(self.batches)
             while code is None:
                 step += 1
                 self._take_step(step, next(batches))
@@ -164,9 +166,8 @@ class _Loop:
         validations = self.session.options.validations_after(
             self.session.state.step
         )
-        peak = train_log.peak_flops(
-            self.session.policy, self.session.strategy.num_replicas_in_sync
-        )
+        replicas = self.session.execution.strategy.num_replicas_in_sync
+        peak = train_log.peak_flops(self.session.policy, replicas)
         log = train_log.TrainLog(
             self.folder,
             self.first_step,
@@ -395,8 +396,8 @@ def session_summary(
         session.state.step
     )
     hparams, plan = task.hparams, task.plan
-    replicas = session.strategy.num_replicas_in_sync
-    max_tokens, parallel = session.microbatches
+    strategy = session.execution.strategy
+    max_tokens, parallel = session.execution.microbatches
     epochs = options.train_steps / plan.steps_per_epoch
     peak = schedules.peak(hparams, options.train_steps)
     found = session.found_microbatch
@@ -408,11 +409,11 @@ def session_summary(
             for vocabulary in task.vocabularies.files.values()
         ),
         "hardware": devices.summary(
-            session.strategy, session.policy, session.xla
+            strategy, session.policy, session.execution.xla
         ),
         "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
         f"in {hparams.batch_unit.replace('_', ' ')}{_rounding(hparams, plan)})",
-        "per replica": f"1/{replicas} of it, at most "
+        "per replica": f"1/{strategy.num_replicas_in_sync} of it, at most "
         f"{max_tokens:,} slots at once"
         + (f", in {parallel} microbatches" if parallel > 1 else "")
         + (
@@ -496,7 +497,7 @@ def _forecast(session, validations):
     product = devices.cpu_product_flops(session.policy)
     if product is None or steps <= 0:
         return {}
-    product *= session.microbatches.parallel * session.worker.count
+    product *= session.execution.microbatches.parallel * session.worker.count
     plan = session.task.plan
     tokens = batch_plan.target_tokens(plan)
     step = tokens * session.flops_per_token

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import ALIGNMENTS, SIDES
 from t2t_repro.io import fields, progress
 from t2t_repro.models import building, seq2seq
@@ -98,10 +97,9 @@ class Session:
     task: Task
     options: ResolvedOptions
     output_dir: pathlib.Path
-    strategy: tf.distribute.Strategy
     worker: devices.Worker
     policy: str  # Keras's dtype policy
-    xla: bool
+    execution: step.Execution
     state: TrainingState
     # None if max_tokens_per_replica was given, or on CPUs.
     found_microbatch: MicrobatchSize | None
@@ -136,38 +134,19 @@ class Session:
         """The early-stopping metric."""
         return self.options.stopping_metric(self.task.suite)
 
-    @property
-    def microbatches(self) -> batches.Microbatches:
-        """The microbatches of a replica."""
-        return batches.Microbatches(
-            self.options.max_tokens_per_replica,
-            devices.parallel_microbatches(self.strategy, self.xla),
+    def build_train_step(self, element_spec: Any) -> CountedStep:
+        """Build the training step, a function of an element of batches()."""
+        execution = self.execution.for_plan(
+            self.task.plan, self.state.model.vocab_size, element_spec
         )
-
-    def build_train_step(self) -> CountedStep:
-        """Build the training step, a function of a batch."""
         if self.found_microbatch:
             num_chunks = self.found_microbatch.num_chunks
-        else:
-            num_chunks = step.num_chunks(
-                self.task.plan,
-                self.strategy.num_replicas_in_sync,
-                self.microbatches.max_tokens,
-                self.state.model.vocab_size,
-            )
+            execution = execution._replace(num_chunks=num_chunks)
+        seed = self.options.random_seed
         train_step = step.build_train_step(
-            *self.state,
-            self.task.hparams,
-            self.options.random_seed,
-            step.Execution(
-                self.strategy,
-                self.xla,
-                num_chunks,
-                self.microbatches.parallel,
-                self.task.corpora["train"].is_aligned,
-            ),
+            *self.state, self.task.hparams, seed, execution
         )
-        return CountedStep(train_step, self.xla)
+        return CountedStep(train_step, execution.xla)
 
     def build_validation(self) -> Validation | None:
         """Build the pass over the validation split, if options ask for it."""
@@ -176,9 +155,7 @@ class Session:
         return Validation(
             self.state.model,
             self.task,
-            self.strategy,
-            self.xla,
-            self.microbatches,
+            self.execution,
             self.options.eval_pairs,
         )
 
@@ -203,14 +180,14 @@ class Session:
         """Return a distributed dataset of the steps from `first_step` on."""
         # Endless, because with a finite dataset workers would ask each other
         # before every step whether all of them have another batch.
-        return self.strategy.distribute_datasets_from_function(
+        return self.execution.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
                 self.task.corpora["train"],
                 self.task.plan,
                 first_step,
                 self.options.train_steps,
                 context,
-                self.microbatches,
+                self.execution.microbatches,
                 self.task.sampler,
             ).repeat()
         )
@@ -232,26 +209,22 @@ def build(
     strategy: tf.distribute.Strategy,
 ) -> Session:
     """Build model and optimizer, and search for the microbatch size."""
-    resolved = options.resolved(task.hparams)
     policy = devices.dtype_policy(options.mixed_precision)
     xla = devices.use_xla(options.xla)
     state = _build_state(task, options, strategy, policy, xla)
-    found = None
-    if not options.max_tokens_per_replica:
-        aligned = task.corpora["train"].is_aligned
-        found = search_microbatch_size(
-            *state, task.plan, strategy, xla, aligned
-        )
-        slots = found.slots if found else SLOTS_ON_CPUS
-        resolved = dataclasses.replace(resolved, max_tokens_per_replica=slots)
+    found, max_tokens = None, options.max_tokens_per_replica
+    if not max_tokens:
+        found = search_microbatch_size(*state, task, strategy, xla)
+        max_tokens = found.slots if found else SLOTS_ON_CPUS
+    parallel = devices.parallel_microbatches(strategy, xla)
+    microbatches = batches.Microbatches(max_tokens, parallel)
     return Session(
         task,
-        resolved,
+        options.resolved(task.hparams),
         pathlib.Path(output_dir),
-        strategy,
         devices.Worker(strategy),
         policy,
-        xla,
+        step.Execution(strategy, xla, microbatches),
         state,
         found,
     )
@@ -381,10 +354,9 @@ def largest_microbatch(
 def search_microbatch_size(
     model: Seq2Seq,
     optimizer: keras.optimizers.Optimizer,
-    plan: Plan,
+    task: Task,
     strategy: tf.distribute.Strategy,
     xla: bool,
-    aligned: bool = False,
 ) -> MicrobatchSize | None:
     """Search for the slots that fit in a replica's memory; None on CPUs.
 
@@ -395,16 +367,15 @@ def search_microbatch_size(
     which is faster than chunks: the loss of 25,000 tokens and its gradients
     take 9.5 ms instead of 12.4 (V = 37,000, E = 512, H200). Workers agree on
     the smallest result. Model and optimizer are built in the strategy's scope.
-    `aligned` is whether batches have alignments.
 
     Raises:
         UserError: not even one row fits.
     """
     if not tf.config.list_logical_devices("GPU"):
         return None
-    replicas = strategy.num_replicas_in_sync
+    plan, replicas = task.plan, strategy.num_replicas_in_sync
     longest = max(plan.row_lengths)
-    full = _full_batch(plan, longest, aligned)
+    full = _full_batch(plan, longest, task.corpora["train"].is_aligned)
 
     def usual_chunks(slots):
         return step.num_chunks(plan, replicas, slots, model.vocab_size)
@@ -443,7 +414,9 @@ def _fits_in_memory(model, optimizer, xla, num_chunks, batch):
         without_update,
         model.hparams,
         0,
-        step.Execution(tf.distribute.get_strategy(), xla, num_chunks),
+        step.Execution(
+            tf.distribute.get_strategy(), xla, num_chunks=num_chunks
+        ),
     )
     try:
         # For temporary tensors outside the steps, and fragmentation.

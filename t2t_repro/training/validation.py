@@ -21,7 +21,7 @@ from t2t_repro.runs import history
 from t2t_repro.training import losses, step
 from t2t_repro.training.cross_entropy import smoothing_constant
 from t2t_repro.training.options import Task
-from t2t_repro.training.step import num_chunks, perplexity
+from t2t_repro.training.step import perplexity
 
 _SAMPLES_SHOWN = 5  # translations in TensorBoard
 
@@ -33,9 +33,7 @@ class Validation:
         self,
         model: Seq2Seq,
         task: Task,
-        strategy: tf.distribute.Strategy,
-        xla: bool,
-        microbatches: batches.Microbatches = batches.ONE_MICROBATCH,
+        execution: step.Execution,
         max_pairs: int | None = None,
     ):
         """Plan the batches of the pass.
@@ -60,23 +58,16 @@ class Validation:
                 if name != "loss" or self._has_own_loss
             }
         self._num_batches = math.ceil(plan.steps_per_epoch)
-        self._batches = strategy.distribute_datasets_from_function(
+        self._batches = execution.strategy.distribute_datasets_from_function(
             lambda context: batches.evaluation_dataset(
-                corpus, plan, context, microbatches
+                corpus, plan, context, execution.microbatches
             )
         )
-        chunks = num_chunks(
-            plan,
-            strategy.num_replicas_in_sync,
-            microbatches.max_tokens,
-            model.vocab_size,
-        )
+        spec = self._batches.element_spec
         self._step = step.build_eval_step(
             model,
             hparams,
-            step.Execution(
-                strategy, xla, chunks, microbatches.parallel, corpus.is_aligned
-            ),
+            execution.for_plan(plan, model.vocab_size, spec),
             {
                 "target_tokens": float(plan.tokens["targets"]),
                 "source_tokens": float(plan.tokens["inputs"]),

@@ -64,7 +64,7 @@ class Trial:
             self.optimizer,
             hparams,
             SEED,
-            step.Execution(strategy, xla, parallel=2),
+            step.Execution(strategy, xla, batches.Microbatches(parallel=2)),
         )
 
     def reset(self):

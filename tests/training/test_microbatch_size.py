@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan
 from t2t_repro.models import building
-from t2t_repro.training import optimizer, train_session, validation
+from t2t_repro.training import optimizer, options, train_session
 
 
 class Memory:
@@ -75,11 +75,12 @@ def search(runs, trained, strategy_of, monkeypatch):
     def find(
         plan=runs.plan, xla=False, aligned=False, trained=trained, strategy=None
     ):
-        strategy = strategy or strategy_of(1)
+        corpora = {"train": types.SimpleNamespace(is_aligned=aligned)}
+        task = options.Task(runs.hparams, runs.vocabularies, plan, corpora)
         with monkeypatch.context() as patch:
             patch.setattr(tf.config, "list_logical_devices", devices)
             return train_session.search_microbatch_size(
-                *trained, plan, strategy, xla, aligned
+                *trained, task, strategy or strategy_of(1), xla
             )
 
     return find
@@ -203,10 +204,10 @@ def test_found_size_is_used_by_step_and_validation(
 ):
     fake_steps()
     module = train_session.step
-    num_chunks = mock.Mock(wraps=validation.num_chunks)
+    num_chunks = mock.Mock(wraps=module.num_chunks)
     build_train_step = mock.Mock(wraps=module.build_train_step)
     found = train_session.MicrobatchSize(1_024, 3, 2)
-    monkeypatch.setattr(validation, "num_chunks", num_chunks)
+    monkeypatch.setattr(module, "num_chunks", num_chunks)
     monkeypatch.setattr(module, "build_train_step", build_train_step)
     monkeypatch.setattr(
         train_session, "search_microbatch_size", lambda *args: found
@@ -216,5 +217,5 @@ def test_found_size_is_used_by_step_and_validation(
         "per replica: 1/1 of it, at most 1,024 slots at once, found by 3 "
         "trials\n"
     ) in printed
-    assert num_chunks.call_args.args[2] == 1_024
+    assert [each.args[2] for each in num_chunks.call_args_list] == [1_024] * 2
     assert build_train_step.call_args.args[4].num_chunks == 2

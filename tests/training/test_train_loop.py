@@ -72,7 +72,9 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
     )
     session = types.SimpleNamespace(
         policy="float32",
-        microbatches=types.SimpleNamespace(parallel=2),
+        execution=types.SimpleNamespace(
+            microbatches=types.SimpleNamespace(parallel=2)
+        ),
         worker=types.SimpleNamespace(count=1),
         task=types.SimpleNamespace(
             plan=types.SimpleNamespace(

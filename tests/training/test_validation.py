@@ -47,13 +47,12 @@ def validate(model_on, one_layer, corpus, strategy_of):
         settings = dataclasses.replace(
             one_layer, max_length=max_length, **changes
         )
+        microbatches = batches.Microbatches(max_tokens)
         return validation.Validation(
             model_on(replicas),
             Task(settings, None, None, {"validation": corpus}),
-            strategy_of(replicas),
-            xla=False,
-            microbatches=batches.Microbatches(max_tokens),
-            max_pairs=max_pairs,
+            step.Execution(strategy_of(replicas), False, microbatches),
+            max_pairs,
         )
 
     return make
@@ -150,5 +149,5 @@ def test_error_if_all_pairs_are_long(model_on, one_layer, tmp_path, vocab_size):
     task = Task(one_layer, None, None, {"validation": Corpus([path])})
     message = "of 1 pairs none.*max_length=32"
     with pytest.raises(errors.UserError, match=message):
-        strategy = tf.distribute.get_strategy()
-        validation.Validation(model_on(1), task, strategy, False)
+        execution = step.Execution(tf.distribute.get_strategy(), xla=False)
+        validation.Validation(model_on(1), task, execution)
