@@ -9,7 +9,9 @@ Slots are tokens and padding: rows times row length. An epoch has
 `padded_tokens` slots of both sides.
 """
 
+import abc
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
@@ -32,6 +34,13 @@ class PlannedBatch(NamedTuple):
     num_rows: int
     row_lengths: tuple[int, int]  # of inputs and targets, with padding
     max_length: int  # of a sentence
+
+    @classmethod
+    def of_shape(
+        cls, shape: buckets.Shape, pairs: np.ndarray, rows: np.ndarray
+    ) -> "PlannedBatch":
+        """Return a batch with the rows of a shape."""
+        return cls(pairs, rows, shape.rows, shape.row_lengths, shape.max_length)
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:
@@ -80,11 +89,75 @@ def _tokens(lengths: Lengths, pairs: np.ndarray) -> dict[str, int]:
     return {side: int(lengths[side][pairs].sum()) for side in corpus.SIDES}
 
 
-class PackedPlan:
+class Plan(abc.ABC):
+    """A plan of the batches of a corpus, and their mean counts."""
+
+    rows_per_batch: int | dict[str, int]
+    steps_per_epoch: float
+    max_batch_slots: int  # of the largest batch, on its side with longer rows
+    padded_tokens: int  # slots of both sides in an epoch
+    _shapes: list[buckets.Shape]  # of the batches
+    _rows_summary: str  # the beginning of summary()
+
+    def __init__(self, lengths: Lengths, usable: np.ndarray):
+        self.num_pairs = len(usable)
+        self.tokens = _tokens(lengths, usable)
+
+    @abc.abstractmethod
+    def batch(self, step: int) -> PlannedBatch:
+        """Plan the batch of a step, counted from 0."""
+
+    @abc.abstractmethod
+    def single_pass(self) -> Iterator[PlannedBatch]:
+        """Plan batches with each pair once."""
+
+    @property
+    def row_lengths(self) -> tuple[int, int]:
+        """Lengths of the longest rows of inputs and of targets."""
+        lengths = [shape.row_lengths for shape in self._shapes]
+        inputs, targets = map(max, zip(*lengths, strict=True))
+        return inputs, targets
+
+    def target_slots(self, slots: int) -> float:
+        """Return the most target slots of rows with `slots` on a side."""
+        return max(
+            slots * shape.row_lengths[1] / max(shape.row_lengths)
+            for shape in self._shapes
+        )
+
+    @property
+    def mean_tokens(self) -> tuple[float, ...]:
+        """Mean number of tokens of a pair's inputs and targets."""
+        return tuple(count / self.num_pairs for count in self.tokens.values())
+
+    @property
+    def target_tokens(self) -> float:
+        """Mean number of target tokens of a step, without padding."""
+        return self.tokens["targets"] / self.steps_per_epoch
+
+    @property
+    def padding(self) -> float:
+        """Share of the slots of both sides that have no token."""
+        return 1 - sum(self.tokens.values()) / self.padded_tokens
+
+    def summary(self) -> str:
+        """Return mean pairs, tokens and padding of a batch, human-readable."""
+        steps, tokens = self.steps_per_epoch, self.tokens
+        return (
+            f"{self._rows_summary}, {self.num_pairs / steps:,.0f} pairs, "
+            f"{tokens['inputs'] / steps:,.0f} input and "
+            f"{self.target_tokens:,.0f} target tokens, "
+            f"{self.padding:.1%} padding of both sides"
+        )
+
+
+class PackedPlan(Plan):
     """A plan with several pairs in a row.
 
     Pairs are packed into rows once; each epoch permutes the rows.
     """
+
+    rows_per_batch: int
 
     def __init__(
         self,
@@ -94,17 +167,15 @@ class PackedPlan:
         seed: int,
         row_lengths: tuple[int, int],
     ):
+        super().__init__(lengths, usable)
         pairs = _random(seed, 0).permutation(usable)
         rows = pack(
             lengths["inputs"][pairs], lengths["targets"][pairs], row_lengths
         )
         # [N] pairs in the order of rows, and [rows + 1] starts of rows in it.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
-        self._max_length = hparams.max_length
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
-        self.row_lengths = row_lengths
-        self.num_pairs = len(usable)
-        self.tokens = _tokens(lengths, usable)
+        self.rows_per_epoch = len(self._starts) - 1
         self.padded_tokens = self.rows_per_epoch * sum(row_lengths)
         tokens_per_row = (
             self.tokens["targets"] / self.rows_per_epoch
@@ -114,32 +185,16 @@ class PackedPlan:
         self.rows_per_batch = buckets.round_rows(
             hparams.batch_tokens / tokens_per_row
         )
-        self._stream = _EpochStream(self.rows_per_epoch, seed)
-
-    @property
-    def rows_per_epoch(self) -> int:
-        return len(self._starts) - 1
-
-    @property
-    def steps_per_epoch(self) -> float:
-        return self.rows_per_epoch / self.rows_per_batch
-
-    @property
-    def max_batch_slots(self) -> int:
-        """Slots of a batch, of the side with longer rows."""
-        return self.rows_per_batch * max(self.row_lengths)
-
-    def target_slots(self, slots: int) -> float:
-        """Return the target slots of rows with `slots` on the longer side."""
-        return slots * self.row_lengths[1] / max(self.row_lengths)
-
-    def summary(self) -> str:
-        """Return mean pairs, tokens and padding of a batch, human-readable."""
-        inputs, targets = self.row_lengths
-        return (
-            f"{self.rows_per_batch} packed rows of {inputs} input and "
-            f"{targets} target slots, {_mean_counts(self)}"
+        self.steps_per_epoch = self.rows_per_epoch / self.rows_per_batch
+        self.max_batch_slots = self.rows_per_batch * max(row_lengths)
+        self._shapes = [
+            buckets.Shape(self.rows_per_batch, hparams.max_length, row_lengths)
+        ]
+        self._rows_summary = (
+            f"{self.rows_per_batch} packed rows of {row_lengths[0]} input and "
+            f"{row_lengths[1]} target slots"
         )
+        self._stream = _EpochStream(self.rows_per_epoch, seed)
 
     def batch(self, step: int) -> PlannedBatch:
         """Plan the batch of a step: the next rows_per_batch rows."""
@@ -158,16 +213,10 @@ class PackedPlan:
             corpus.concatenate_ranges(self._starts[rows], counts)
         ]
         row_of_pair = np.repeat(np.arange(len(rows)), counts)
-        return PlannedBatch(
-            pairs,
-            row_of_pair,
-            self.rows_per_batch,
-            self.row_lengths,
-            self._max_length,
-        )
+        return PlannedBatch.of_shape(self._shapes[0], pairs, row_of_pair)
 
 
-class BucketedPlan:
+class BucketedPlan(Plan):
     """A plan with one pair in a row, and pairs of similar length in a batch."""
 
     def __init__(
@@ -177,104 +226,61 @@ class BucketedPlan:
         hparams: HParams,
         seed: int,
     ):
+        super().__init__(lengths, usable)
         pairs = _random(seed, 0).permutation(usable)
         cut = buckets.fitted if hparams.num_buckets else buckets.fixed
-        self._order, self._starts, of_batches = cut(lengths, pairs, hparams)
-        self._shapes = shapes = sorted(set(of_batches))
-        self._buckets = [shapes.index(shape) for shape in of_batches]
-        self._spans = []  # slices of `_order` with the pairs of each bucket
-        for bucket, shape in enumerate(shapes):
-            first = of_batches.index(shape)  # its batches are consecutive
-            last = first + of_batches.count(shape)
-            span = slice(self._starts[first], self._starts[last])
-            shuffled = _random(seed, 2, bucket).permutation(self._order[span])
-            self._order[span] = shuffled
-            self._spans.append(span)
-        self._reshuffle = hparams.reshuffle_buckets
+        order, bounds = cut(lengths, pairs, hparams)
+        # Random numbers depend on the index of a bucket's shape.
+        self._shapes = shapes = sorted(bounds)
+        self._pairs = {
+            shape: _random(seed, 2, bucket).permutation(
+                order[bounds[shape][0] : bounds[shape][-1]]
+            )
+            for bucket, shape in enumerate(shapes)
+        }
+        # The bucket of each batch, and which of its pairs.
+        self._batches = [
+            (shape, slice(start - first, end - first))
+            for shape, (first, *ends) in bounds.items()
+            for start, end in itertools.pairwise([first, *ends])
+        ]
+        self._reshuffles = hparams.reshuffle_buckets
         # Consecutive batches may belong to two epochs.
         self._shuffled = functools.lru_cache(maxsize=2 * len(shapes))(
-            lambda bucket, epoch: _random(seed, 3, bucket, epoch).permutation(
-                self._order[self._spans[bucket]]
-            )
+            lambda shape, epoch: _random(
+                seed, 3, shapes.index(shape), epoch
+            ).permutation(self._pairs[shape])
         )
-        self.num_pairs = len(usable)
-        self.tokens = _tokens(lengths, usable)
-        self.padded_tokens = sum(
-            shape.rows * sum(shape.row_lengths) for shape in of_batches
-        )
-        # Of the longest rows of each side.
-        inputs, targets = map(max, zip(*self._row_lengths, strict=True))
-        self.row_lengths = inputs, targets
-        self._stream = _EpochStream(len(of_batches), seed)
-
-    @property
-    def steps_per_epoch(self) -> float:
-        return float(len(self._buckets))
-
-    @property
-    def max_batch_slots(self) -> int:
-        """Slots of one side of the largest batch."""
-        return max(shape.rows * shape.max_length for shape in self._shapes)
-
-    def target_slots(self, slots: int) -> float:
-        """Return the most target slots of rows with `slots` on a side."""
-        return max(
-            slots * lengths[1] / max(lengths) for lengths in self._row_lengths
-        )
-
-    @property
-    def _row_lengths(self) -> list[tuple[int, int]]:
-        return [shape.row_lengths for shape in self._shapes]
-
-    @property
-    def rows_per_batch(self) -> dict[str, int]:
-        """{row length: rows} of every static shape; JSON needs str keys.
-
-        The key of sides that differ is "400x24", inputs and targets.
-        """
-        return {
+        # JSON needs str keys. That of sides that differ is "400x24", inputs
+        # and targets.
+        self.rows_per_batch = {
             "x".join(map(str, dict.fromkeys(shape.row_lengths))): shape.rows
-            for shape in self._shapes
+            for shape in shapes
         }
-
-    def summary(self) -> str:
-        """Return mean pairs, tokens and padding of a batch, human-readable."""
-        return (
-            f"{len(self._shapes)} bucketed shapes of rows x length, "
-            f"{_mean_counts(self)}"
+        self.steps_per_epoch = float(len(self._batches))
+        self.max_batch_slots = max(
+            shape.rows * shape.max_length for shape in shapes
         )
+        self.padded_tokens = sum(
+            shape.rows * sum(shape.row_lengths) for shape, _ in self._batches
+        )
+        self._rows_summary = f"{len(shapes)} bucketed shapes of rows x length"
+        self._stream = _EpochStream(len(self._batches), seed)
 
     def batch(self, step: int) -> PlannedBatch:
         """Plan the batch of a step, counted from 0."""
-        index = int(self._stream.items(step, 1)[0])
-        start, end = self._starts[index : index + 2]
-        if self._reshuffle:
-            bucket = self._buckets[index]
-            shuffled = self._shuffled(bucket, step // len(self._buckets))
-            offset = self._spans[bucket].start
-            pairs = shuffled[start - offset : end - offset]
-        else:
-            pairs = self._order[start:end]
-        return self._plan_pairs(index, pairs)
+        shape, span = self._batches[int(self._stream.items(step, 1)[0])]
+        pairs = self._pairs[shape]
+        if self._reshuffles:
+            pairs = self._shuffled(shape, step // len(self._batches))
+        pairs = pairs[span]
+        return PlannedBatch.of_shape(shape, pairs, np.arange(len(pairs)))
 
     def single_pass(self) -> Iterator[PlannedBatch]:
         """Plan the batches of one epoch, long rows first."""
-        for index in range(len(self._buckets)):
-            start, end = self._starts[index : index + 2]
-            yield self._plan_pairs(index, self._order[start:end])
-
-    def _plan_pairs(self, index: int, pairs: np.ndarray) -> PlannedBatch:
-        shape = self._shapes[self._buckets[index]]
-        return PlannedBatch(
-            pairs,
-            np.arange(len(pairs)),
-            shape.rows,
-            shape.row_lengths,
-            shape.max_length,
-        )
-
-
-Plan: TypeAlias = PackedPlan | BucketedPlan
+        for shape, span in self._batches:
+            pairs = self._pairs[shape][span]
+            yield PlannedBatch.of_shape(shape, pairs, np.arange(len(pairs)))
 
 
 def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
@@ -311,28 +317,13 @@ def build(lengths: Lengths, hparams: HParams, seed: int) -> Plan:
     return PackedPlan(lengths, usable, hparams, seed, row_lengths)
 
 
-def mean_tokens(plan: Plan) -> tuple[float, ...]:
-    """Return the mean number of tokens of a pair's inputs and targets."""
-    return tuple(count / plan.num_pairs for count in plan.tokens.values())
-
-
-def target_tokens(plan: Plan) -> float:
-    """Return the mean number of target tokens of a step, without padding."""
-    return plan.tokens["targets"] / plan.steps_per_epoch
-
-
-def padding(plan: Plan) -> float:
-    """Return the share of the slots of both sides that have no token."""
-    return 1 - sum(plan.tokens.values()) / plan.padded_tokens
-
-
 def padding_note(plan: Plan, hparams: HParams) -> str:
     """Return advice about padding for which the sides' lengths are the reason.
 
     "": there is little such padding, or the hparams have followed the advice.
     """
     fewer, more = sorted(plan.tokens.values())
-    share, ratio = padding(plan), more / fewer
+    share, ratio = plan.padding, more / fewer
     followed = hparams.separate_row_lengths or hparams.num_buckets
     if followed or share < _MUCH_PADDING or ratio < 1.5:
         return ""
@@ -344,15 +335,6 @@ def padding_note(plan: Plan, hparams: HParams) -> str:
         f"{share:.0%} of each batch is padding: {side} have {ratio:.1f} times "
         "the subwords of the other side, whose rows are nearly as long. "
         f"--hparams={advice}."
-    )
-
-
-def _mean_counts(plan):
-    steps, tokens = plan.steps_per_epoch, plan.tokens
-    return (
-        f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
-        f"input and {tokens['targets'] / steps:,.0f} target tokens, "
-        f"{padding(plan):.1%} padding of both sides"
     )
 
 

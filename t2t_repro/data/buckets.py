@@ -22,9 +22,9 @@ class Shape(NamedTuple):
     row_lengths: tuple[int, int]  # of inputs and targets, with padding
 
 
-# [N] pairs in the order of batches, [batches + 1] starts of batches in it, and
-# the shape of each batch. Batches of a bucket are consecutive.
-Cuts: TypeAlias = tuple[np.ndarray, np.ndarray, list[Shape]]
+# [N] pairs in the order of batches, and for the shape of each bucket the
+# [batches + 1] bounds of its batches in it.
+Cuts: TypeAlias = tuple[np.ndarray, dict[Shape, list[int]]]
 
 # Batches have a multiple of 8 rows: divisible among 1, 2, 4 or 8 replicas.
 ROW_MULTIPLE = 8
@@ -60,8 +60,7 @@ def fixed(
     sizes = _sizes(sorted_lengths, lengths["targets"][order], hparams)
     boundaries = _boundaries(max_length)
     total = len(order)
-    starts: list[int] = [0]
-    shapes: list[Shape] = []
+    bounds: dict[Shape, list[int]] = {}
     first = 0
     for lower, upper in zip(
         reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
@@ -85,10 +84,9 @@ def fixed(
             span = order[first:end]
             most = [lengths[side][span].max() for side in corpus.SIDES]
             inputs, targets = _padded(most, max_length).tolist()
-        shapes += [Shape(rows, upper, (inputs, targets))] * len(cuts)
-        starts += cuts
+        bounds[Shape(rows, upper, (inputs, targets))] = [first, *cuts]
         first = end
-    return order, np.asarray(starts, np.int64), shapes
+    return order, bounds
 
 
 def _boundaries(max_length):
@@ -149,20 +147,20 @@ def fitted(
             break
         buckets[best : best + 1] = [with_cut(bucket[part]) for part in parts]
     bucket_of = np.empty(len(both), np.int64)
-    starts, shapes = [0], []
+    bounds: dict[Shape, list[int]] = {}
+    end = 0
     for number, (bucket, *_) in enumerate(reversed(buckets)):  # long ones first
         bucket_of[bucket] = number
         batches, rows, row_lengths = (
             values[-1].tolist()
             for values in _distribute(both[bucket], counts[bucket], hparams)[:3]
         )
-        end = starts[-1] + counts[bucket].sum()
-        cuts = np.linspace(starts[-1], end, batches + 1).astype(int)
-        starts += cuts[1:].tolist()
+        first, end = end, end + counts[bucket].sum()
+        cuts = np.linspace(first, end, batches + 1).astype(int)
         shape = Shape(rows, max(row_lengths), tuple(row_lengths))
-        shapes += [shape] * batches
+        bounds[shape] = cuts.tolist()
     order = pairs[np.argsort(bucket_of[which], kind="stable")]
-    return order, np.asarray(starts, np.int64), shapes
+    return order, bounds
 
 
 def _best_cut(lengths, counts, hparams):

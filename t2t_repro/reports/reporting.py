@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import batch_plan, manifest, subword_sampling
+from t2t_repro.data import manifest, subword_sampling
 from t2t_repro.decoding import translate
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import files, progress, storage
@@ -166,8 +166,8 @@ def _flops(run, data, model, steps):
     plan, _ = subword_sampling.training_plan(
         hparams, run.vocabularies, seed, corpus
     )
-    tokens = batch_plan.target_tokens(plan) * steps
-    return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))
+    tokens = plan.target_tokens * steps
+    return seq2seq.training_flops(model, tokens, *plan.mean_tokens)
 
 
 def _cost(run, data, read, options):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import batch_plan, manifest, subword_sampling
+from t2t_repro.data import manifest, subword_sampling
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.evaluation import evaluation
 from t2t_repro.io import fields, files
@@ -147,7 +147,7 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
         {key: entry[key] for key in names if key in entry}
         for entry in history.History(run.output_dir).entries
     ]
-    tokens = batch_plan.target_tokens(plan) * curve[-1]["step"]
+    tokens = plan.target_tokens * curve[-1]["step"]
     return {
         "perplexity": curve[-1]["perplexity"],
         "scores": {key: stored[key] for key in stored["signatures"]},
@@ -155,9 +155,9 @@ def measure_training(run: Run, stored: dict[str, Any]) -> dict[str, Any]:
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
         "training_flops": seq2seq.training_flops(
-            model, tokens, *batch_plan.mean_tokens(plan)
+            model, tokens, *plan.mean_tokens
         ),
-        "padding": batch_plan.padding(plan),
+        "padding": plan.padding,
         "curve": curve,
     }
 
@@ -241,8 +241,7 @@ def step_flops(row: Row, job: Job) -> float:
         hparams, vocabularies, row.seed, corpus
     )
     model = building.build_abstract(hparams, **vocabularies.sizes)
-    tokens = batch_plan.target_tokens(plan)
-    return seq2seq.training_flops(model, tokens, *batch_plan.mean_tokens(plan))
+    return seq2seq.training_flops(model, plan.target_tokens, *plan.mean_tokens)
 
 
 def with_flops(table: Table, job: Job, flops: float) -> Table:

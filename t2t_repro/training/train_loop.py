@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from t2t_repro.data import batch_plan
 from t2t_repro.io import files, progress
 from t2t_repro.io.progress import Stopped, StopSignals, exit_code
 from t2t_repro.runs import checkpoint_files
@@ -436,8 +435,7 @@ def session_summary(
 
 def _rounding(hparams, plan):
     """Return by how much a batch misses batch_tokens, if it is noticeable."""
-    mean = batch_plan.target_tokens(plan)
-    share = mean / hparams.batch_tokens - 1
+    share = plan.target_tokens / hparams.batch_tokens - 1
     if hparams.batch_unit != "real_tokens" or abs(share) < 0.01:
         return ""
     return (
@@ -498,9 +496,7 @@ def _forecast(session, validations):
     if product is None or steps <= 0:
         return {}
     product *= session.execution.microbatches.parallel * session.worker.count
-    plan = session.task.plan
-    tokens = batch_plan.target_tokens(plan)
-    step = tokens * session.flops_per_token
+    step = session.task.plan.target_tokens * session.flops_per_token
     seconds = (steps + session.validation_steps(validations)) * step / product
     work = f"{steps:,} steps"
     if validations:

@@ -107,7 +107,7 @@ class Session:
     @property
     def flops_per_token(self) -> float:
         """Multiplications and additions of training on a target token."""
-        means = batch_plan.mean_tokens(self.task.plan)
+        means = self.task.plan.mean_tokens
         return seq2seq.training_flops(self.state.model, 1, *means)
 
     @property
@@ -124,10 +124,9 @@ class Session:
 
         Without the backward pass, a token has a third of a step's FLOPs.
         """
-        plan = self.task.plan
         lengths = self.task.corpora["validation"].lengths["targets"]
         tokens = lengths[self.validation_pairs].sum() / 3
-        return validations * tokens / batch_plan.target_tokens(plan)
+        return validations * tokens / self.task.plan.target_tokens
 
     @property
     def stopping_metric(self) -> str:

@@ -257,8 +257,8 @@ def test_rows_of_their_own_lengths_leave_little_padding(name, batching):
         )
         for changed in ({}, setting)
     )
-    assert batch_plan.padding(before) > 0.25
-    assert batch_plan.padding(after) < 0.1
+    assert before.padding > 0.25
+    assert after.padding < 0.1
     targets = lengths["targets"]
     sums = [targets[after.batch(i).pairs].sum() for i in range(30)]
     assert np.mean(sums) == pytest.approx(4_000, rel=0.1)

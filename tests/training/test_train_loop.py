@@ -77,9 +77,7 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
         ),
         worker=types.SimpleNamespace(count=1),
         task=types.SimpleNamespace(
-            plan=types.SimpleNamespace(
-                tokens={"inputs": 900, "targets": 1_000}, steps_per_epoch=10.0
-            )
+            plan=types.SimpleNamespace(target_tokens=100.0)
         ),
         flops_per_token=3e9,
         options=types.SimpleNamespace(train_steps=100),
