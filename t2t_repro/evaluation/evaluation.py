@@ -451,7 +451,8 @@ def open_test_set(
     test_sets.require_same_counts(
         opened.references, sources=opened.sources, **others
     )
-    for suite in suites(opened, problem.suite).values() or [problem.suite]:
+    suites = problem.suite.by_direction(opened.directions).values()
+    for suite in suites or [problem.suite]:
         suite.build()
     return opened
 
@@ -605,12 +606,13 @@ def score(
         return _score_text(
             hypotheses, test_set, suite, baseline, samples, log_probs
         )
+    suites = suite.by_direction(test_set.directions)
     directions = {
         name: _score_text(
             [hypotheses[i] for i in indices],
             # Tags of languages are no words.
             test_set.select(indices).normalized(languages.without_tag, str),
-            suites(test_set, suite)[name],
+            suites[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,
             None if log_probs is None else log_probs[indices],
@@ -620,14 +622,6 @@ def score(
     if len(directions) == 1:
         return directions.popitem()[1]
     return _join(directions, suite)
-
-
-def suites(test_set: TestSet, suite: Suite) -> dict[str, Suite]:
-    """Return {direction: suite of its language}; {} without directions."""
-    return {
-        name: suite._replace(language=name.split("-")[1])
-        for name in test_set.directions
-    }
 
 
 def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:

@@ -7,7 +7,7 @@ line of the docstring.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -162,6 +162,13 @@ class Suite(NamedTuple):
     def reads_model(self) -> bool:
         """True if any of the metrics is a ModelMetric."""
         return any(map(is_model_metric, self.names))
+
+    def by_direction(self, directions: Iterable[str]) -> dict[str, "Suite"]:
+        """Return {"en-de": suite of its target language} of directions."""
+        return {
+            name: self._replace(language=name.split("-")[1])
+            for name in directions
+        }
 
     def check(self, problem: str) -> None:
         """Raise a UserError unless the names are those of metrics."""

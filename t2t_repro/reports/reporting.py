@@ -206,7 +206,7 @@ def _samples(run, data, name, stored):
         print(f"The report has no samples of {name}. {error}", file=sys.stderr)
         return None
     suite = run.problem.suite
-    found = {*evaluation.suites(text, suite).values()}
+    found = {*suite.by_direction(text.directions).values()}
     if len(found) == 1:  # one language of targets
         suite = found.pop()
     return rank_samples(text.sources, translations, references, suite)

@@ -1,7 +1,6 @@
 """Validation: the loss on its split, and the scores of a translated sample."""
 
 import dataclasses
-import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from t2t_repro.metrics import scores
 from t2t_repro.metrics.metric import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.runs import history
+from t2t_repro.text.test_sets import TestSet
 from t2t_repro.training import losses, step
 from t2t_repro.training.cross_entropy import smoothing_constant
 from t2t_repro.training.options import Task
@@ -161,16 +161,19 @@ class ValidationSample:
         usable = batch_plan.usable_pairs(corpus.lengths, max_length)
         chosen = batch_plan.usable_pairs(corpus.lengths, max_length, sentences)
         inputs, targets = corpus.text("inputs"), corpus.text("targets")
+        split = TestSet(inputs, [targets], directions=task.directions)
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
         self._outputs: list[str] = []  # of the last measure()
         self._suite = suite
         self._num_usable = len(usable)
+        suites = suite.by_direction(split.directions)
         # {direction: (indices of its sentences, its metrics)}
         self._parts = {
-            name: (part, suite._replace(language=name.split("-")[1]).build())
-            for name, part in _parts(chosen, task.directions).items()
-        } or {"": (range(len(chosen)), suite.build())}
+            name: (part, suites[name].build())
+            for name, pairs in split.parts.items()
+            if (part := np.flatnonzero(np.isin(chosen, pairs)).tolist())
+        } or {"": (list(range(len(chosen))), suite.build())}
         self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(
@@ -213,7 +216,7 @@ class ValidationSample:
             for lines in (self._outputs, self._references, self._inputs)
         )
         if log_probs is not None:
-            log_probs = log_probs[list(indices)]
+            log_probs = log_probs[indices]
         statistics = scores.count(
             metrics, outputs, [references], inputs, log_probs
         )
@@ -259,14 +262,3 @@ class ValidationSample:
             f"of checkpoints: {score.signature}"
             for name, score in values.items()
         )
-
-
-def _parts(chosen, directions):
-    """Return {direction: indices in `chosen`}, of pairs in ascending order."""
-    ends = list(itertools.accumulate(directions.values()))
-    numbers = np.searchsorted(ends, chosen, side="right")
-    found = {
-        name: np.flatnonzero(numbers == number)
-        for number, name in enumerate(directions)
-    }
-    return {name: indices for name, indices in found.items() if len(indices)}
