@@ -132,7 +132,7 @@ class BeamSearch(decode_loop.Search):
     def start(self) -> BeamState:
         """Return the state before the first step."""
         batch = tf.shape(self.sentences.limits)[0]
-        beams = rules.num_beams(self.sentences.settings, self.hparams)
+        beams = rules.most(self.settings_of(self.sentences).beam_sizes)
         ids = tf.fill((batch, beams, self.max_length), PAD)
         empty = tf.fill((batch, beams), FORBIDDEN)
         # One hypothesis at first: W equal ones would give W equal outputs.
@@ -165,7 +165,6 @@ class BeamSearch(decode_loop.Search):
         length penalty it may reach, plus what the rule may add.
         """
         live, limits = state.live_log_probs, state.sentences.limits
-        settings = state.sentences.settings
         penalty = self.length_penalty(limits[:, None], state)
         step = rules.SearchStep(position, state.live_ids, state.sentences)
         bound = self.rule.upper_bound(step, state.rule_state)
@@ -175,8 +174,8 @@ class BeamSearch(decode_loop.Search):
             # penalty gives the best score.
             penalty = self.length_penalty(position + 1, state)
             best_live = tf.maximum(best_live, live / penalty) + bound
-        count = settings.num_outputs if settings else self.hparams.num_outputs
-        worst_output = _score_of_rank(state.finished.scores, count)
+        outputs = self.settings_of(state.sentences).num_outputs
+        worst_output = _score_of_rank(state.finished.scores, outputs)
         is_better = tf.reduce_max(best_live, axis=1) > worst_output
         return (position < limits) & is_better
 
@@ -214,9 +213,8 @@ class BeamSearch(decode_loop.Search):
 
         With `only_first_end`, EOS counts only among the first W of them.
         """
-        settings = state.sentences.settings
         width = ops.shape(state.live_ids)[1]
-        sizes = settings.beam_sizes[:, None] if settings else width
+        sizes = self.settings_of(state.sentences).beam_sizes
         priorities = found.priorities
         banks = self.rule.bank(step, state.rule_state, found.subwords)
         if banks is not None:
@@ -229,11 +227,10 @@ class BeamSearch(decode_loop.Search):
             tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
             for values in (found.subwords, found.totals)
         )
-        if settings:
-            first, best = (
-                _forbid_beyond(values, _double(sizes))
-                for values in (first, best)
-            )
+        first, best = (
+            rules.forbid_beyond(values, _double(sizes))
+            for values in (first, best)
+        )
         ids = tf.gather(state.live_ids, parents, batch_dims=1)
         ids = decode_loop.set_subwords(ids, step.position, subwords)
         is_eos = subwords == EOS
@@ -247,14 +244,11 @@ class BeamSearch(decode_loop.Search):
             ends &= tf.range(tf.shape(best)[1]) < sizes
         scores = self.output_scores(best, step, state, parents)
         finished = _with_ended(state.finished, ids, ends, scores, best)
-        if settings:
-            live_log_probs = _forbid_beyond(live_log_probs, sizes)
-            own = _forbid_beyond(finished.scores, sizes)
-            finished = finished._replace(scores=own)
+        own = rules.forbid_beyond(finished.scores, sizes)
         state = state._replace(
             live_ids=tf.gather(ids, live, batch_dims=1),
-            live_log_probs=live_log_probs,
-            finished=finished,
+            live_log_probs=rules.forbid_beyond(live_log_probs, sizes),
+            finished=finished._replace(scores=own),
         )
         return state, tf.gather(parents, live, batch_dims=1)
 
@@ -264,8 +258,7 @@ class BeamSearch(decode_loop.Search):
         ids, scores = finished.ids, finished.scores
         if self.hparams.raw_scores:
             scores = finished.raw_scores
-        has_settings = bool(state.sentences.settings)
-        count = None if has_settings else self.hparams.num_outputs
+        count = None if state.sentences.settings else self.hparams.num_outputs
         return decode_loop.Hypotheses(ids[:, :count], scores[:, :count])
 
 
@@ -281,8 +274,7 @@ class _HuggingFace(BeamSearch):
 
     def _worst_finished(self, state):
         """Return the score [B] of the last of as many outputs as beams."""
-        settings = state.sentences.settings
-        beams = settings.beam_sizes if settings else self.hparams.beam_size
+        beams = self.settings_of(state.sentences).beam_sizes
         return _score_of_rank(state.finished.scores, beams)
 
     def extend(
@@ -290,10 +282,9 @@ class _HuggingFace(BeamSearch):
     ) -> tuple[BeamState, tf.Tensor]:
         subwords, totals, _ = self.candidates(logits, step, state)
         # EOS that is forced at the limit has the log-probability 0.
-        is_last = step.position + 1 >= state.sentences.limits
-        if state.sentences.settings:
-            is_last &= state.sentences.settings.beam_sizes > 1
-        is_free = is_last[:, None, None] & (totals > FORBIDDEN / 2)
+        is_last = step.position + 1 >= state.sentences.limits[:, None]
+        is_last &= self.settings_of(state.sentences).beam_sizes > 1
+        is_free = is_last[..., None] & (totals > FORBIDDEN / 2)
         totals = tf.where(is_free, state.live_log_probs[..., None], totals)
         found = Candidates(subwords, totals, totals)
         new, parents = self.keep(found, step, state, only_first_end=True)
@@ -411,16 +402,10 @@ def _group(state, beams):
 
 
 def _score_of_rank(scores, rank):
-    """Return the score [B] of a rank, from 1: [B], or of all sentences."""
+    """Return the score [B] of a rank, from 1: [B, 1], or of all sentences."""
     if isinstance(rank, int):
         return scores[:, rank - 1]
-    return tf.gather(scores, rank - 1, batch_dims=1)
-
-
-def _forbid_beyond(log_probs, counts):
-    """Return log_probs [B, N], FORBIDDEN beyond the first counts [B, 1]."""
-    ranks = tf.range(tf.shape(log_probs)[1])
-    return tf.where(ranks < counts, log_probs, FORBIDDEN)
+    return tf.gather(scores, rank[:, 0] - 1, batch_dims=1)
 
 
 def _shared(totals, banks):

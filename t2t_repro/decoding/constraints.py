@@ -211,7 +211,7 @@ class Require(rules.Rule):
 def _beams(step):
     """Return the beams of each sentence, [B, 1], or [] of all."""
     settings = step.sentences.settings
-    return settings.beam_sizes[:, None] if settings else tf.shape(step.ids)[1]
+    return settings.beam_sizes if settings else tf.shape(step.ids)[1]
 
 
 def _left(step):

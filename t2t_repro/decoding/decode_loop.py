@@ -163,10 +163,29 @@ class Search:
         state = state._replace(rule_state=rule_state, model_state=model_state)
         return logits, step, state
 
+    def settings_of(self, sentences: rules.Sentences) -> rules.Settings:
+        """Return rules.settings_of() sentences."""
+        return rules.settings_of(sentences.settings, self.hparams)
+
     def length_penalty(self, length: tf.Tensor, state: Any) -> tf.Tensor:
-        """Return rules.length_penalty() of lengths [] or [B, 1]."""
-        settings = state.sentences.settings
-        return rules.length_penalty(length, self.hparams, settings)
+        """Return the divisor of the log-probability of an output.
+
+        It is no search rule, since rules add to scores: it divides the whole
+        score of an output, and bounds the scores that live hypotheses can
+        reach. The offset 5 makes it GNMT's (Wu et al. 2016, equation 14), and 0
+        makes it length^alpha, as in Marian, fairseq and Hugging Face.
+
+        Args:
+            length: lengths in subwords, EOS included, [] or [B, 1].
+            state: with the sentences, which may have alphas of their own.
+
+        Returns:
+            ((offset + length) / (offset + 1))^alpha, float32.
+        """
+        length = tf.cast(length, tf.float32)
+        offset = self.hparams.length_penalty_offset
+        alpha = self.settings_of(state.sentences).alphas
+        return ((offset + length) / (offset + 1.0)) ** alpha
 
     def output_scores(
         self,

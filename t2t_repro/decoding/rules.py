@@ -21,7 +21,10 @@ Bound: TypeAlias = tf.Tensor | float | None  # result of Rule.upper_bound()
 
 
 class Settings(NamedTuple):
-    """Settings of each sentence, in place of those of DecodeHParams."""
+    """Settings of each sentence, in place of those of DecodeHParams.
+
+    In Sentences they are [B, 1].
+    """
 
     beam_sizes: tf.Tensor  # [B] int32, at most beam_size of DecodeHParams
     num_outputs: tf.Tensor  # [B] int32, at most its beams
@@ -29,6 +32,30 @@ class Settings(NamedTuple):
 
 
 SETTINGS_DTYPES = Settings("int32", "int32", "float32")
+
+
+def settings_of(own: Settings | tuple[()], hparams: DecodeHParams) -> Settings:
+    """Return sentences' own settings, or the numbers for all of them."""
+    return own or Settings(
+        hparams.beam_size, hparams.num_outputs, hparams.alpha
+    )
+
+
+def most(counts: tf.Tensor | int) -> tf.Tensor | int:
+    """Return the largest of counts [B], or the one of all sentences."""
+    if isinstance(counts, int):
+        return counts
+    return tf.maximum(tf.reduce_max(counts), 1)  # of no sentence
+
+
+def forbid_beyond(scores: tf.Tensor, counts: tf.Tensor | int) -> tf.Tensor:
+    """Return scores [B, N], FORBIDDEN beyond the first counts [B, 1].
+
+    The one count of all sentences is N.
+    """
+    if isinstance(counts, int):
+        return scores
+    return tf.where(tf.range(tf.shape(scores)[1]) < counts, scores, FORBIDDEN)
 
 
 class SideInput(NamedTuple):
@@ -101,6 +128,7 @@ def sentences(
     )
     lengths = tf.reduce_sum(tf.cast(prefixes != PAD, tf.int32), 1)
     limits = tf.maximum(limits, lengths + 1)
+    settings = tf.nest.map_structure(lambda x: x[:, None], settings)
     return Sentences(inputs, limits, prefixes, settings, side)
 
 
@@ -480,37 +508,3 @@ class CoveragePenalty(Rule):
 
     def upper_bound(self, step: SearchStep, state: Any) -> Bound:
         return 0.0  # the logarithm of 1
-
-
-def num_beams(
-    settings: Settings | tuple[()], hparams: DecodeHParams
-) -> tf.Tensor | int:
-    """Return W, the most beams of a sentence."""
-    if not settings:
-        return hparams.beam_size
-    return tf.maximum(tf.reduce_max(settings.beam_sizes), 1)  # of no sentence
-
-
-def length_penalty(
-    length: tf.Tensor,
-    hparams: DecodeHParams,
-    settings: Settings | tuple[()] = (),
-) -> tf.Tensor:
-    """Return the divisor of the log-probability of an output.
-
-    It is no search rule, since rules add to scores: it divides the whole score
-    of an output, and bounds the scores that live hypotheses can reach.
-
-    Args:
-        length: lengths in subwords, EOS included, [] or [B, 1].
-        hparams: alpha and length_penalty_offset. The offset 5 makes it GNMT's
-            (Wu et al. 2016, equation 14), and 0 makes it length^alpha, as in
-            Marian, fairseq and Hugging Face.
-        settings: those of sentences, which may have alpha.
-
-    Returns:
-        ((offset + length) / (offset + 1))^alpha, float32.
-    """
-    length, offset = tf.cast(length, tf.float32), hparams.length_penalty_offset
-    alpha = settings.alphas[:, None] if settings else hparams.alpha
-    return ((offset + length) / (offset + 1.0)) ** alpha

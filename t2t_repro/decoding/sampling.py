@@ -40,9 +40,10 @@ def greedy_search(*arguments: Any) -> decode_loop.Hypotheses:
 def sample(*arguments: Any) -> decode_loop.Hypotheses:
     """Sample W outputs of every sentence, one subword after another.
 
-    The arguments are those of beam_search(). W is num_samples(), and the random
-    numbers are functions of sentences.inputs. Hypotheses are best first, scored
-    at temperature 1 without truncation of the distribution.
+    The arguments are those of beam_search(). W is the most samples_of() a
+    sentence, and the random numbers are functions of sentences.inputs.
+    Hypotheses are best first, scored at temperature 1 without truncation of the
+    distribution.
     """
     return _Sampling(*arguments).run()
 
@@ -104,13 +105,10 @@ class _Greedy(_Appending):
 
 class _Sampling(_Appending):
     def run(self):
-        settings = self.sentences.settings
-        self.count = num_samples(settings, self.hparams)
+        samples = samples_of(self.settings_of(self.sentences))
+        self.count = rules.most(samples)
         found = super().run()
-        scores = found.scores
-        if settings:
-            is_own = tf.range(self.count) < _samples_of(settings)[:, None]
-            scores = tf.where(is_own, scores, FORBIDDEN)
+        scores = rules.forbid_beyond(found.scores, samples)
         # Equal scores stay in the order of sampling.
         scores, best = tf.math.top_k(scores, self.count)
         ids = decode_loop.gather_beams(found.ids, best)
@@ -149,18 +147,12 @@ class _Sampling(_Appending):
         return subwords, log_probs
 
 
-def num_samples(
-    settings: rules.Settings | tuple[()], hparams: DecodeHParams
-) -> tf.Tensor | int:
-    """Return W, the most samples of a sentence."""
-    if not settings:
-        return hparams.num_outputs
-    return tf.maximum(tf.reduce_max(_samples_of(settings)), 1)
-
-
-def _samples_of(settings):
-    """Return the samples of each sentence [B]: one, or as many as beams."""
-    return tf.where(settings.num_outputs > 1, settings.beam_sizes, 1)
+def samples_of(settings: rules.Settings) -> tf.Tensor | int:
+    """Return how many samples sentences have: one, or as many as beams."""
+    several, beams = settings.num_outputs > 1, settings.beam_sizes
+    if isinstance(beams, int):
+        return beams if several else 1
+    return tf.where(several, beams, 1)
 
 
 def sentence_keys(ids: tf.Tensor) -> tf.Tensor:

@@ -67,12 +67,13 @@ def search(
     max_length = ops.shape(inputs)[1] + extra_length
     if given.prefixes is not None:
         max_length = ops.maximum(max_length, ops.shape(given.prefixes)[1] + 1)
-    beams = rules.num_beams(given.settings, decode_hparams)
+    settings = rules.settings_of(given.settings, decode_hparams)
+    beams = rules.most(settings.beam_sizes)
     is_greedy = not given.settings and beams == 1
     find = sampling.greedy_search if is_greedy else _named(decode_hparams)
     if decode_hparams.sampling_temp > 0:
         find = sampling.sample
-        beams = sampling.num_samples(given.settings, decode_hparams)
+        beams = rules.most(sampling.samples_of(settings))
     return find(
         build_search_model(models, constants, inputs, beams, max_length, rule),
         _sentences(models, inputs, extra_length, given),

@@ -380,11 +380,7 @@ class RequestModel(ServedModel):
         found_ids = tf.pad(found.ids, [[0, 0], [0, missing], [0, 0]])
         blank = self._is_blank(ids)[:, None]
         texts, scores = self._texts(blank, found_ids, scores, self._max_beams)
-        scores = tf.where(
-            tf.range(self._max_beams) < settings.num_outputs[:, None],
-            scores,
-            FORBIDDEN,
-        )
+        scores = rules.forbid_beyond(scores, settings.num_outputs[:, None])
         is_text = (scores > FORBIDDEN / 2) & ~blank
         outputs = {
             "outputs": tf.where(is_text, texts, ""),
