@@ -215,42 +215,49 @@ class BeamSearch(decode_loop.Search):
         """
         width = ops.shape(state.live_ids)[1]
         sizes = self.settings_of(state.sentences).beam_sizes
-        priorities = found.priorities
-        banks = self.rule.bank(step, state.rule_state, found.subwords)
-        if banks is not None:
-            priorities = _shared(priorities, banks)
-        first, indices = tf.math.top_k(
-            _flatten_beams(priorities), _double(width)
-        )
-        parents = indices // tf.shape(found.totals)[-1]
-        subwords, best = (
-            tf.gather(_flatten_beams(values), indices, batch_dims=1)  # [B, 2W]
-            for values in (found.subwords, found.totals)
-        )
-        first, best = (
-            rules.forbid_beyond(values, _double(sizes))
-            for values in (first, best)
-        )
+        parents, chosen = self._choose(found, step, state)
+        subwords, totals, priorities = chosen
         ids = tf.gather(state.live_ids, parents, batch_dims=1)
         ids = decode_loop.set_subwords(ids, step.position, subwords)
         is_eos = subwords == EOS
-        _, live = tf.math.top_k(tf.where(is_eos, FORBIDDEN, first), width)
-        live_log_probs = tf.where(is_eos, FORBIDDEN, best)
-        live_log_probs = tf.gather(live_log_probs, live, batch_dims=1)
         # A forbidden candidate never enters the finished set, even if it is
         # EOS.
-        ends = is_eos & (best > FORBIDDEN / 2)
+        ends = is_eos & (totals > FORBIDDEN / 2)
         if only_first_end:
-            ends &= tf.range(tf.shape(best)[1]) < sizes
-        scores = self.output_scores(best, step, state, parents)
-        finished = _with_ended(state.finished, ids, ends, scores, best)
+            ends &= tf.range(tf.shape(totals)[1]) < sizes
+        scores = self.output_scores(totals, step, state, parents)
+        finished = _with_ended(state.finished, ids, ends, scores, totals)
         own = rules.forbid_beyond(finished.scores, sizes)
+        _, live = tf.math.top_k(tf.where(is_eos, FORBIDDEN, priorities), width)
+        log_probs = tf.where(is_eos, FORBIDDEN, totals)
+        log_probs = tf.gather(log_probs, live, batch_dims=1)
         state = state._replace(
             live_ids=tf.gather(ids, live, batch_dims=1),
-            live_log_probs=rules.forbid_beyond(live_log_probs, sizes),
+            live_log_probs=rules.forbid_beyond(log_probs, sizes),
             finished=finished._replace(scores=own),
         )
         return state, tf.gather(parents, live, batch_dims=1)
+
+    def _choose(self, found, step, state):
+        """Return the parents of the best candidates, and these, [B, 2 W]."""
+        sizes = self.settings_of(state.sentences).beam_sizes
+        subwords, totals, priorities = found
+        banks = self.rule.bank(step, state.rule_state, subwords)
+        if banks is not None:
+            priorities = _shared(priorities, banks)
+        priorities, indices = tf.math.top_k(
+            _flatten_beams(priorities), _double(ops.shape(state.live_ids)[1])
+        )
+        parents = indices // tf.shape(totals)[-1]
+        subwords, totals = (
+            tf.gather(_flatten_beams(values), indices, batch_dims=1)
+            for values in (subwords, totals)
+        )
+        totals, priorities = (
+            rules.forbid_beyond(values, _double(sizes))
+            for values in (totals, priorities)
+        )
+        return parents, Candidates(subwords, totals, priorities)
 
     def result(self, state: BeamState) -> decode_loop.Hypotheses:
         """Return the num_outputs best finished ones, or W with settings."""
