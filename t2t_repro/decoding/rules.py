@@ -283,7 +283,8 @@ class CombinedRule(Rule):
                     "upper_bound(), which beam search needs to decide when "
                     "to stop. Define it: 0.0 if scores are never positive."
                 )
-        self.rules = tuple(rules)
+        # Last: in greedy search, require asks what the others leave.
+        self.rules = tuple(sorted(rules, key=lambda rule: rule.needs_beams))
         self.needs_attention = any(rule.needs_attention for rule in rules)
         self.needs_side = any(rule.needs_side for rule in rules)
         self.needs_beams = any(rule.needs_beams for rule in rules)
@@ -302,7 +303,6 @@ class CombinedRule(Rule):
     ) -> tf.Tensor:
         out: list[tf.Tensor] = []
         for rule, rule_state in self._pairs(state):
-            # In greedy search, require asks what the others leave.
             if rule.needs_beams and out:
                 shape = tf.shape(logits)[:2]
                 subwords = [tf.broadcast_to(each, shape) for each in out]

@@ -143,8 +143,6 @@ def build_rules(
                 f"sampling_temp={decode_hparams.sampling_temp}. Omit one."
             )
         result.append(rule)
-    # Last: in greedy search, require asks what the others leave.
-    result.sort(key=lambda rule: rule.needs_beams)
     return rules.CombinedRule(result, leads_outputs)
 
 
