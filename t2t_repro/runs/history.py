@@ -87,19 +87,14 @@ class History:
         sentences, or none. What the earlier validations ranked is ranked as it
         was when the measure changed.
         """
-        ends = {}
+        last: dict[tuple, History] = {}  # until the last one with a measure
         for count, entry in enumerate(self.entries, 1):
-            first = self._first(count)
-            metric = first.ranking_metric(suite)
-            sentences = entry.get(f"{first.key(metric)}_sentences")
-            ends[metric, str(sentences)] = count
-        return [self._first(count).ranking(suite) for count in ends.values()]
-
-    def _first(self, count):
-        """Return the history of the first `count` validations."""
-        first = copy.copy(self)
-        first.entries = self.entries[:count]
-        return first
+            until = copy.copy(self)
+            until.entries = self.entries[:count]
+            metric = until.ranking_metric(suite)
+            sentences = entry.get(f"{until.key(metric)}_sentences")
+            last[metric, str(sentences)] = until
+        return [until.ranking(suite) for until in last.values()]
 
     def key(self, metric: str) -> str:
         """Return the key of a metric in validation.json."""
