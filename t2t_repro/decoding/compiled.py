@@ -226,9 +226,7 @@ class Search:
                 )
         constants = self._constants[one_sentence]
         function = self._function(compiled, one_sentence)
-        if compiled and self._rule.needs_side:  # XLA knows no strings
-            inputs, prefixes, _, phrases = ids
-            ids = inputs, prefixes, phrases
+        ids = ids[:3] if compiled else ids  # without the texts of side inputs
         return devices.map_shards(function, ids, (constants,), self._num_shards)
 
     def _build_function(self, compiled, one_sentence):
@@ -240,8 +238,6 @@ class Search:
 
         def find(inputs, prefixes, *others):
             *side, constants = others
-            if compiled and side:
-                side = (), *side
             return search.search(
                 self._models,
                 inputs,
@@ -254,11 +250,12 @@ class Search:
             )
 
         side = rules.SIDE_SPECS if self._rule.needs_side else ()
+        side = side[:1] if compiled else side
         constants = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype),
             self._constants[one_sentence],
         )
         return graph.function(
             in_buckets(find) if compiled else find,
-            input_signature=[_IDS, _IDS, *side[compiled:], constants],
+            input_signature=[_IDS, _IDS, *side, constants],
         ).get_concrete_function()

@@ -64,15 +64,17 @@ class SideInput(NamedTuple):
     The same text in two forms: a rule reads what it needs.
     """
 
-    texts: tf.Tensor  # [B] string, UTF-8; "" if a sentence has none
     # [B, M, S] int32: the fields between the tabs of the text, as subwords of
     # the target without EOS, PAD after. Of a missing field, all S are PAD.
     phrases: tf.Tensor
+    # [B] string, UTF-8; "" if a sentence has none. Of a compiled search it is
+    # (): XLA knows no strings.
+    texts: tf.Tensor | tuple[()] = ()
 
 
 SIDE_SPECS = (
-    tf.TensorSpec([None], tf.string),
     tf.TensorSpec([None, None, None], tf.int32),
+    tf.TensorSpec([None], tf.string),
 )
 
 

@@ -508,7 +508,7 @@ class BatchTranslator:
         phrases = list(itertools.chain(*zip(*fields, strict=True)))
         ids = pad_rows([row[:-1] for row in self._target.encode(phrases)])
         shape = len(texts), len(phrases) // len(texts), ids.shape[1]
-        return rules.SideInput(tf.constant(texts), tf.reshape(ids, shape))
+        return rules.SideInput(tf.reshape(ids, shape), tf.constant(texts))
 
     def _score_window(
         self, pairs: list[tuple[str, str]], bar: Any

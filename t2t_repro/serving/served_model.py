@@ -402,7 +402,7 @@ class RequestModel(ServedModel):
         fields = tf.strings.split(texts, "\t").to_tensor("")  # [B, M]
         ids = self.target.encode(tf.reshape(fields, [-1])).to_tensor(PAD)
         shape = tf.concat([tf.shape(fields), tf.shape(ids)[1:]], 0)
-        return rules.SideInput(texts, tf.reshape(ids, shape))
+        return rules.SideInput(tf.reshape(ids, shape), texts)
 
     def _subwords(self, ids, found, is_text):
         """Return pieces, log-probabilities and words [B, W, T] of outputs.

@@ -27,7 +27,7 @@ phrases = st.lists(
 def side(rows):
     """Return the SideInput of phrases of each sentence."""
     ids = tf.ragged.constant(rows, tf.int32, ragged_rank=2).to_tensor(PAD)
-    return rules.SideInput(tf.fill((len(rows),), ""), ids)
+    return rules.SideInput(ids, tf.fill((len(rows),), ""))
 
 
 def has_all(ids, phrases):

@@ -127,7 +127,7 @@ def test_words_of_each_sentence_are_forbidden(texts, words):
     table = random_table(3)
     subwords = [list(own.values()) for own in words]
     ids = tf.ragged.constant(subwords, tf.int32, ragged_rank=2).to_tensor()
-    side = rules.SideInput(tf.fill((len(words),), ""), ids)
+    side = rules.SideInput(ids, tf.fill((len(words),), ""))
     sentences = rules.sentences(tf.fill([len(words)], LIMIT), side=side)
     found = beam_search_all(table, rule, sentences)
     every = every_output(table, LIMIT, 0.6)
@@ -237,7 +237,7 @@ def test_start_is_compiled_where_no_sentence_has_a_word():
 
     @tf.function(jit_compile=True)
     def start(phrases):
-        side = rules.SideInput((), phrases)
+        side = rules.SideInput(phrases)
         return rule.start(rules.sentences([LIMIT], side=side), 1)
 
     assert not start(tf.zeros((1, 1, 0), tf.int32)).forbidden.numpy().any()
