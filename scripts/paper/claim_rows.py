@@ -137,7 +137,7 @@ def measure(run: Run, stored: dict) -> dict:
     lines, references = (
         [texts[i] for i in longer]
         for texts in (
-            run.read_translations(SPLIT, stored),
+            run.stored(SPLIT).read_translations(stored),
             corpus.text("targets"),
         )
     )

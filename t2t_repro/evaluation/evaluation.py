@@ -24,23 +24,11 @@ from t2t_repro.decoding import reranking, translation
 from t2t_repro.evaluation import published
 from t2t_repro.io import fields, files, progress, storage
 from t2t_repro.metrics import scores
-from t2t_repro.metrics.metric import (
-    Metric,
-    ModelMetric,
-    Suite,
-    is_model_metric,
-)
+from t2t_repro.metrics.metric import Metric, ModelMetric, Suite
 from t2t_repro.problem import Path, Problem
 from t2t_repro.runs import checkpoint_files, history
-from t2t_repro.runs.history import CheckpointScores
-from t2t_repro.runs.run import (
-    BY_DIRECTION,
-    BY_METRIC,
-    CHECKPOINTS_SHA256,
-    TEXT_SHA256,
-    Checkpoints,
-    Run,
-)
+from t2t_repro.runs.history import TEXT_SHA256, CheckpointScores
+from t2t_repro.runs.run import Checkpoints, Run
 from t2t_repro.text import languages, test_sets
 from t2t_repro.text.test_sets import TestSet
 
@@ -119,16 +107,16 @@ def evaluate(
 
 def _evaluate_run(run, task, test_set, given, compared):
     """Translate, and store translations and scores, if that is possible."""
-    name = test_set.name
-    if name is not None and not _can_store(run):
-        name = None
+    stored = path = None
+    if test_set.name is not None and _can_store(run):
+        stored = run.stored(test_set.name)
     outputs, details = _run_models(run, task, test_set, given)
-    path, known = None, _of_references(run, name, test_set)
-    if name is not None and outputs.translations is not None:
+    if stored and outputs.translations is not None:
         try:
-            path = run.store_translations(name, outputs.translations)
+            stored.write_translations(outputs.translations)
+            path = stored.translations
         except OSError as error:  # the disk has filled up meanwhile
-            name, path = None, _store_elsewhere(outputs.translations)
+            stored, path = None, _store_elsewhere(outputs.translations)
             print(
                 f"Note: neither translations nor scores are stored in the run: "
                 f"{error.strerror}. The translations are in {path}; with room "
@@ -137,11 +125,9 @@ def _evaluate_run(run, task, test_set, given, compared):
             )
     result = _score_outputs(outputs, path, *compared)
     result = result._replace(details=details | result.details)
-    if name is not None:
-        stored = result.scores | {"headline": task.suite.headline}
-        run.store_scores(
-            name, stored | result.details, outputs.translations, known
-        )
+    if stored:
+        headline = {"headline": task.suite.headline}
+        stored.write_scores(result.scores | headline | result.details)
     return result
 
 
@@ -352,42 +338,6 @@ def _best_texts(translator, sources, hparams, side):
     return [hypotheses.text for hypotheses in translated]
 
 
-def _of_references(run, name, test_set):
-    """Return those stored scores that do not depend on translations.
-
-    A note says whether the stored ones are of other text.
-    """
-    try:
-        stored = run.stored_scores().get(name, {})
-    except errors.UserError:  # a damaged file, which is replaced
-        return {}
-    text = files.json_checksum(test_set.texts)
-    if stored.get(TEXT_SHA256, text) != text:
-        print(
-            f"Note: the stored scores of {name} were of other text, and are "
-            "replaced.",
-            file=sys.stderr,
-        )
-    names = {
-        name
-        for name, value in stored.items()
-        if isinstance(value, float)
-        and name in registry.metrics
-        and is_model_metric(name)
-    }
-
-    def chosen(values):
-        return {name: values[name] for name in values if name in names}
-
-    kept = {key: chosen(stored.get(key, {})) for key in BY_METRIC}
-    for key in BY_DIRECTION:
-        if key in stored:
-            kept[key] = {n: chosen(of) for n, of in stored[key].items()}
-    sums = (CHECKPOINTS_SHA256, TEXT_SHA256)
-    kept |= {key: stored[key] for key in sums if key in stored}
-    return kept | chosen(stored) if names else {}
-
-
 def _store_elsewhere(translations):
     """Write translations to a temporary folder; return the path."""
     folder = tempfile.mkdtemp(prefix="t2t_translations_")
@@ -564,9 +514,9 @@ def open_scored(
             return part
     of_same = " for the same languages" if directions else ""
     raise errors.UserError(
-        f"{run.translations_file(name)} has translations of another text than "
-        f"the {split} split in {folder}. Run evaluate --split={split} again"
-        f"{of_same}."
+        f"{run.stored(name).translations} has translations of another text "
+        f"than the {split} split in {folder}. Run evaluate --split={split} "
+        f"again{of_same}."
     )
 
 

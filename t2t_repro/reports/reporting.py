@@ -111,7 +111,7 @@ def _summarize(run, name, options, bar):
         test_set: samples
         for test_set, stored in stored_scores.items()
         if contents
-        and run.translations_file(test_set).exists()
+        and run.stored(test_set).translations.exists()
         and (samples := _samples(run, data, test_set, stored))
     }
     bar.update()
@@ -191,14 +191,14 @@ def _samples(run, data, name, stored):
     a note is printed.
     """
     try:
-        translations = run.read_translations(name, stored)
+        translations = run.stored(name).read_translations(stored)
         text = evaluation.open_scored(run, data, name, stored)
         if text is None:
             return None
         (references,) = text.references
         if len(translations) != len(references):
             raise errors.UserError(
-                f"{run.translations_file(name)} has {len(translations):,} "
+                f"{run.stored(name).translations} has {len(translations):,} "
                 f"lines for {len(references):,} of its text. Run evaluate "
                 "again."
             )

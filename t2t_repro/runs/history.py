@@ -1,16 +1,18 @@
 """Stored results of a run: its validations, and scores of each checkpoint."""
 
 import copy
+import hashlib
 import math
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.io import fields, files, progress
-from t2t_repro.metrics.metric import Suite
+from t2t_repro.io import fields, files, progress, storage
+from t2t_repro.metrics.metric import Suite, is_model_metric
+from t2t_repro.text import parallel_files
 
 VALIDATION = "validation.json"
 LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
@@ -176,6 +178,137 @@ def require_stopping_metric(
             f"{metric} is measured on translated sentences; {got} with "
             "--eval_bleu_sentences=0. Name a number above 0."
         )
+
+
+# Translations of test sets, and their scores: NAME.txt and NAME.json.
+
+TRANSLATIONS_FOLDER = "translations"  # in the folder of a run
+# Of NAME.txt, of the models that are scored, and of sources and references.
+_TRANSLATIONS_SHA256 = "translations_sha256"
+CHECKPOINTS_SHA256 = "checkpoints_sha256"
+TEXT_SHA256 = "text_sha256"
+_BY_METRIC = "signatures", "plus_minus"  # {metric: what is known of its score}
+# {direction: {metric: …}}
+_BY_DIRECTION = "directions", "directions_plus_minus"
+
+
+class StoredScores:
+    """Translations of a test set by a run, and scores of them and of models."""
+
+    def __init__(self, folder: pathlib.Path, name: str):
+        """Name the files of a test set in a folder, and read nothing."""
+        self.translations = folder / f"{name}.txt"
+        self._path, self._name = self.translations.with_suffix(".json"), name
+        self._before: dict[str, Any] = {}  # scores before write_translations()
+        self._sha256: str | None = None  # of what it has written
+
+    def read(self) -> dict[str, Any]:
+        """Return the scores with their details; {} if there are none."""
+        return files.read_json(self._path, dict) if self._path.exists() else {}
+
+    def read_translations(self, scores: dict) -> list[str]:
+        """Return the translations that have these stored scores.
+
+        Raises:
+            UserError: the file has changed since.
+        """
+        path = self.translations
+        expected = scores.get(_TRANSLATIONS_SHA256)  # not of old versions
+        if expected and files.sha256(path) != expected:
+            raise errors.UserError(
+                f"{path} has changed since its lines were scored. Restore it, "
+                f"or run evaluate --split={self._name} again."
+            )
+        return list(parallel_files.read_lines(path))
+
+    def write_translations(self, translations: Sequence[str]) -> None:
+        """Write translations, in place of earlier ones and all scores.
+
+        If they cannot be written, both remain as they were.
+        """
+        text = "".join(f"{line}\n" for line in translations)
+        try:
+            before = self.read()
+        except errors.UserError:  # a damaged file, which is replaced
+            before = {}
+        self.translations.parent.mkdir(parents=True, exist_ok=True)
+        with files.atomic_path(self.translations) as temporary:
+            files.write_text(temporary, text)
+            self._path.unlink(missing_ok=True)
+        self._before = before
+        # Another process may replace the file before its lines are scored.
+        self._sha256 = hashlib.sha256(text.encode()).hexdigest()
+
+    def write_scores(self, scores: dict[str, Any]) -> None:
+        """Write scores with their details.
+
+        They are those of the translations that this object has written, and of
+        models. They join earlier ones of the same checkpoints and text that are
+        not of other translations. Earlier ones of others are replaced, with
+        their translations.
+        """
+        if self._sha256:
+            scores = scores | {_TRANSLATIONS_SHA256: self._sha256}
+            before, known = self._before, _of_models(self._before)
+        else:
+            before = known = self.read()
+        text = scores.get(TEXT_SHA256)
+        if before.get(TEXT_SHA256, text) != text:
+            print(
+                f"Note: the stored scores of {self._name} were of other text, "
+                "and are replaced.",
+                file=sys.stderr,
+            )
+        if (
+            known.get(CHECKPOINTS_SHA256) == scores.get(CHECKPOINTS_SHA256)
+            and known.get(TEXT_SHA256, text) == text
+        ):
+            scores = _joined(known, scores)
+        elif not self._sha256:
+            self.translations.unlink(missing_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(self._path, scores, with_checksum=True)
+        storage.upload_results(self._path.parent)
+
+
+def _of_models(scores):
+    """Return those scores that do not depend on translations."""
+    names = {
+        name
+        for name, value in scores.items()
+        if isinstance(value, float)
+        and name in registry.metrics
+        and is_model_metric(name)
+    }
+    if not names:
+        return {}
+
+    def chosen(values):
+        return {name: values[name] for name in values if name in names}
+
+    kept = {key: chosen(scores.get(key, {})) for key in _BY_METRIC}
+    for key in _BY_DIRECTION:
+        if key in scores:
+            kept[key] = {n: chosen(of) for n, of in scores[key].items()}
+    sums = (CHECKPOINTS_SHA256, TEXT_SHA256)
+    kept |= {key: scores[key] for key in sums if key in scores}
+    return kept | chosen(scores)
+
+
+def _joined(known, scores):
+    """Return known scores with those of more metrics."""
+    joined = dict(known)
+    for key, value in scores.items():
+        before = known.get(key, {})
+        if isinstance(value, float):
+            joined[key] = value
+        elif key in _BY_METRIC:
+            joined[key] = before | value
+        elif key in _BY_DIRECTION:
+            joined[key] = {n: before.get(n, {}) | value[n] for n in value}
+        else:
+            joined.setdefault(key, value)
+    return joined
 
 
 # Scores of each checkpoint of a run, a curve that `evaluate` extends.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from t2t_repro.data import manifest
 from t2t_repro.io import fields, files, storage
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.runs import checkpoint_files, history, run_json
-from t2t_repro.text import languages, parallel_files, vocabulary_pair
+from t2t_repro.text import languages, vocabulary_pair
 from t2t_repro.text.vocabulary_pair import Vocabularies
 
 if TYPE_CHECKING:
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 # Checkpoints of a model or of an ensemble: names as commands take them,
 # comma-separated or in a list, or paths. None: the checkpoint of the run.
 Checkpoints: TypeAlias = str | Sequence[str | pathlib.Path] | None
-_TRANSLATIONS = "translations"  # folder in the folder of a run
-# In NAME.json: of NAME.txt, and of the models that are scored.
-_TRANSLATIONS_SHA256 = "translations_sha256"
-CHECKPOINTS_SHA256 = "checkpoints_sha256"
-TEXT_SHA256 = "text_sha256"  # of sources and references
-BY_METRIC = "signatures", "plus_minus"  # {metric: what is known of its score}
-BY_DIRECTION = "directions", "directions_plus_minus"  # {direction: {metric: …}}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -354,84 +346,16 @@ class Run:
             source_vocab_size=self.vocabularies.source.size,
         )
 
-    # Translations of test sets and their scores: NAME.txt and NAME.json.
+    # Translations of test sets, and their scores.
 
     @property
     def translations_folder(self) -> pathlib.Path:
         """The folder of the test sets that `evaluate` translated."""
-        return self.output_dir / _TRANSLATIONS
+        return self.output_dir / history.TRANSLATIONS_FOLDER
 
-    def translations_file(self, name: str) -> pathlib.Path:
-        """Return the file of the translations of a test set."""
-        return self.translations_folder / f"{name}.txt"
-
-    def store_translations(
-        self, name: str, translations: Sequence[str]
-    ) -> pathlib.Path:
-        """Write the translations of a test set, in place of earlier scores.
-
-        If they cannot be written, both remain as they were.
-        """
-        path = self.translations_file(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.atomic_path(path) as temporary:
-            files.write_text(temporary, _text_of(translations))
-            path.with_suffix(".json").unlink(missing_ok=True)
-        return path
-
-    def store_scores(
-        self,
-        name: str,
-        scores: dict[str, Any],
-        translations: Sequence[str] | None,
-        known: dict[str, Any] | None = None,
-    ) -> None:
-        """Write the scores of a test set, and of which translations they are.
-
-        They join `known` scores if these are of the same checkpoints and text.
-
-        Args:
-            name: name of the test set.
-            scores: scores with their details.
-            translations: [lines]; None: no metric reads them. Then `known` are
-                the stored scores, and those of others are replaced, with their
-                translations.
-            known: earlier scores that do not depend on translations.
-        """
-        path = self.translations_file(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if translations is not None:  # another process may have replaced them
-            text = _text_of(translations).encode()
-            digest = hashlib.sha256(text).hexdigest()
-            scores = scores | {_TRANSLATIONS_SHA256: digest}
-        else:
-            known = self.stored_scores().get(name)
-        known = known or {}
-        text_sha256 = scores.get(TEXT_SHA256)
-        if (
-            known.get(CHECKPOINTS_SHA256) == scores.get(CHECKPOINTS_SHA256)
-            and known.get(TEXT_SHA256, text_sha256) == text_sha256
-        ):
-            scores = _joined(known, scores)
-        elif translations is None:
-            path.unlink(missing_ok=True)
-        files.write_json(path.with_suffix(".json"), scores, with_checksum=True)
-        storage.upload_results(path.parent)
-
-    def read_translations(self, name: str, scores: dict) -> list[str]:
-        """Return the translations of a test set that has these stored scores.
-
-        Raises:
-            UserError: the file has changed since.
-        """
-        path = self.translations_file(name)
-        expected = scores.get(_TRANSLATIONS_SHA256)  # not of old versions
-        if expected and files.sha256(path) != expected:
-            raise errors.UserError(
-                f"{path} has changed since its lines were scored. Restore it, "
-                f"or run evaluate --split={name} again."
-            )
-        return list(parallel_files.read_lines(path))
+    def stored(self, name: str) -> history.StoredScores:
+        """Return what is stored of a test set."""
+        return history.StoredScores(self.translations_folder, name)
 
     def stored_scores(self) -> dict[str, dict]:
         """Return {test set: scores} of those that `evaluate` translated."""
@@ -450,7 +374,7 @@ class Run:
             name: stored
             for name, stored in self.stored_scores().items()
             if stored.get("checkpoints") == names
-            and stored.get(CHECKPOINTS_SHA256, checksums) == checksums
+            and stored.get(history.CHECKPOINTS_SHA256, checksums) == checksums
             and _same_best(stored.get("decode_hparams", {}), vars(search))
         }
 
@@ -462,26 +386,6 @@ def _languages(problem):
         for names in problem.stored_languages
     ]
     return sides[::-1] if problem.reverse else sides
-
-
-def _text_of(lines):
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _joined(known, scores):
-    """Return known scores with those of more metrics."""
-    joined = dict(known)
-    for key, value in scores.items():
-        before = known.get(key, {})
-        if isinstance(value, float):
-            joined[key] = value
-        elif key in BY_METRIC:
-            joined[key] = before | value
-        elif key in BY_DIRECTION:
-            joined[key] = {n: before.get(n, {}) | value[n] for n in value}
-        else:
-            joined.setdefault(key, value)
-    return joined
 
 
 def table_rows(folder: str | pathlib.Path) -> list[tuple[str, ...]]:
@@ -517,7 +421,7 @@ def _summary(path):
     saved = checkpoint_files.saved(folder)
     step = checkpoint_files.step_of(saved[-1]) if saved else 0
     scores = []
-    found = history.read_by_test_set(folder / _TRANSLATIONS, dict)
+    found = history.read_by_test_set(folder / history.TRANSLATIONS_FOLDER, dict)
     for test_set, stored in found.items():
         values = {k: v for k, v in stored.items() if isinstance(v, float)}
         name = stored.get("headline")  # of earlier versions the first one

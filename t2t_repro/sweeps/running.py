@@ -192,7 +192,7 @@ def run_row(row: Row, job: Job, measure: Callable = measure_training) -> bool:
         where.append(f"--checkpoint_path={latest}")
     commands.run("evaluate", *job.problem_flags, *where)
     run = Run.open(folder)
-    translations = run.translations_file(job.split)
+    translations = run.stored(job.split).translations
     definitions = registry.definition_checksums(run.settings.get("usr_dir", []))
     result = job.settings(row) | {
         "figures": measure(run, run.stored_scores()[job.split]),

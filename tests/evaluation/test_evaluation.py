@@ -134,16 +134,16 @@ def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
     evaluation.evaluate(run, TEXTS, samples=1)
     monkeypatch.setattr(manifest, "require", lambda _: {"splits": ["test"]})
     monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
-    path = run.translations_file("test")
+    path = run.stored("test").translations
     (stored,) = run.stored_scores().values()
     ranked = reporting._samples(run, None, "test", stored)
     assert all(sample.scores["chrf"] == 100 for sample in ranked.best)
-    run.store_translations("test", ["of another process"])
-    run.store_scores("test", stored, LINES)
+    (ours := run.stored("test")).write_translations(LINES)
+    run.stored("test").write_translations(["of another process"])
+    ours.write_scores(stored)
     with pytest.raises(errors.UserError, match="has changed since"):
-        run.read_translations("test", run.stored_scores()["test"])
-    run.store_translations("test", LINES)
-    run.store_scores("test", stored, LINES)
+        ours.read_translations(run.stored_scores()["test"])
+    evaluation.evaluate(run, TEXTS, samples=1)
     path.write_text(path.read_text().replace("Hund", "Wolf"))
     assert reporting._samples(run, None, "test", stored) is None
     assert "no samples of test. " in (note := capsys.readouterr().err)
@@ -196,7 +196,7 @@ def test_metrics_are_chosen_and_their_exceptions_lose_no_translation(
     result = evaluation.evaluate(run, TEXTS, metrics=names, samples=1)
     assert tuple(result.scores) == (*names, "signature")
     assert run.stored_scores()["test"]["chrf"] == result.scores["chrf"]
-    path = run.translations_file("test")
+    path = run.stored("test").translations
     path.write_text("")
     message = f"ZeroDivisionError: of this metric(?s:.*)stored in {path}"
     with pytest.raises(errors.UserError, match=message):
@@ -235,7 +235,7 @@ def test_language_model_is_scored_without_translations_and_sources(
     assert stored == stored | translated | {"bits_per_byte": 2}
     assert stored["headline"] == "bleu_tok"
     assert stored["signatures"].keys() >= {"bleu", "bits_per_byte"}
-    assert run.read_translations("test", stored) == LINES
+    assert run.stored("test").read_translations(stored) == LINES
     evaluation.evaluate(run, texts._replace(name="files/a.en"))
     assert run.stored_scores()["files/a.en"]["bits_per_byte"] == 2
     with monkeypatch.context() as patch:  # in the other order
@@ -246,9 +246,9 @@ def test_language_model_is_scored_without_translations_and_sources(
     assert again["bits_per_byte"] == 2 and "bleu_tok" not in again
     assert again["signatures"].keys() == {"chrf", *LANGUAGE_MODEL}
     other = {"checkpoints_sha256": ["another"], "bits_per_byte": 3.0}
-    run.store_scores("test", other, None)
+    run.stored("test").write_scores(other)
     assert run.stored_scores()["test"] == other
-    assert not run.translations_file("test").exists()
+    assert not run.stored("test").translations.exists()
     with pytest.raises(errors.UserError, match="or a baseline, has none"):
         evaluation.evaluate(run, texts, baseline=LINES, samples=1)
 
@@ -283,7 +283,7 @@ def test_run_that_cannot_be_written_is_scored_all_the_same(
 def test_disk_that_fills_up_costs_neither_earlier_nor_new_scores(
     run, monkeypatch, capsys
 ):
-    run.store_scores("test", {"text_sha256": "ab"}, LINES)
+    run.stored("test").write_scores({"text_sha256": "ab"})
     evaluation.evaluate(run, TEXTS, samples=1)
     note = "stored scores of test were of other text, and are replaced."
     assert note in capsys.readouterr().err

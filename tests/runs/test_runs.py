@@ -143,7 +143,7 @@ def test_scores_of_directions_join_those_of_other_metrics(tmp_path):
     run = Run(tmp_path, {}, None, None)
     for metric in ("chrf", "bits_per_byte"):
         of_each = {"en-de": {metric: 1.0}, "fr-de": {metric: 2.0}}
-        run.store_scores("test", {metric: 1.5, "directions": of_each}, None)
+        run.stored("test").write_scores({metric: 1.5, "directions": of_each})
     assert run.stored_scores()["test"]["directions"] == {
         "en-de": {"chrf": 1.0, "bits_per_byte": 1.0},
         "fr-de": {"chrf": 2.0, "bits_per_byte": 2.0},
