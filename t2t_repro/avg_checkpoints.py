@@ -8,8 +8,8 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, flag
 from t2t_repro.io import storage
-from t2t_repro.io.fields import at_least, flag
 from t2t_repro.runs import checkpoint_files
 
 if TYPE_CHECKING:

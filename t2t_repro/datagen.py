@@ -4,8 +4,8 @@ t2t datagen --problem=multi30k_ende
 """
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, progress
-from t2t_repro.io.fields import flag
 
 common_flags.define_data_flags()
 

@@ -26,8 +26,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import flag
 from t2t_repro.io import files, storage
-from t2t_repro.io.fields import flag
 from t2t_repro.runtime import cpu, tensorflow_import
 
 

@@ -16,8 +16,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, flag
 from t2t_repro.io import files
-from t2t_repro.io.fields import at_least, flag
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 from t2t_repro.text.test_sets import TestSet

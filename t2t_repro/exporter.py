@@ -4,8 +4,8 @@ t2t exporter --output_dir=… --export_dir=…
 """
 
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, flag, one_of
 from t2t_repro.io import storage
-from t2t_repro.io.fields import at_least, flag, one_of
 
 common_flags.define_decoding_flags()
 

@@ -17,8 +17,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import flag, one_of
 from t2t_repro.io import files, storage
-from t2t_repro.io.fields import flag, one_of
 
 # Modules of importing/, and files by which a folder of a system is known.
 _SIGNS = {

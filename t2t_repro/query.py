@@ -8,7 +8,7 @@ import sys
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io.fields import at_least, flag, one_of
+from t2t_repro.cli.common_flags import at_least, flag, one_of
 from t2t_repro.serving import connection, version_folders
 from t2t_repro.text import long_lines, parallel_files
 

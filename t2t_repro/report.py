@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
-from t2t_repro.io.fields import at_least, flag
+from t2t_repro.cli.common_flags import at_least, flag
 
 if TYPE_CHECKING:
     from t2t_repro.runs.run import Run

@@ -10,8 +10,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, at_most, flag
 from t2t_repro.io import files, progress, storage
-from t2t_repro.io.fields import at_least, at_most, flag
 from t2t_repro.serving import connection, requests
 
 _DEFAULTS = requests.Limits()

@@ -14,8 +14,8 @@ import re
 
 from t2t_repro import registry
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, flag
 from t2t_repro.io import progress
-from t2t_repro.io.fields import at_least, flag
 
 
 @common_flags.options

@@ -13,9 +13,9 @@ from absl import flags
 
 from t2t_repro import errors, prepare
 from t2t_repro.cli import command_line, common_flags
+from t2t_repro.cli.common_flags import at_least, flag
 from t2t_repro.data.settings import Data
 from t2t_repro.io import storage
-from t2t_repro.io.fields import at_least, flag
 from t2t_repro.sweeps import rows
 
 

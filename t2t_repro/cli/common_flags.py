@@ -22,6 +22,12 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.cli import config_file
 from t2t_repro.data.settings import Data
 from t2t_repro.io import fields, files, storage
+
+# Commands declare their options with these and options().
+from t2t_repro.io.fields import at_least as at_least
+from t2t_repro.io.fields import at_most as at_most
+from t2t_repro.io.fields import flag as flag
+from t2t_repro.io.fields import one_of as one_of
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.text import languages, parallel_files
 
@@ -415,10 +421,10 @@ def refuse_ignored(ignored: Mapping[str, Iterable[str]]) -> None:
         UserError: one of them has another value than its default.
     """
     for name, others in ignored.items():
-        for flag in map(flags.FLAGS.__getitem__, others):
-            if flags.FLAGS[name].value and flag.value != flag.default:
+        for other in map(flags.FLAGS.__getitem__, others):
+            if flags.FLAGS[name].value and other.value != other.default:
                 raise errors.UserError(
-                    f"--{name} ignores {flag.serialize()}. Omit one of them."
+                    f"--{name} ignores {other.serialize()}. Omit one of them."
                 )
 
 

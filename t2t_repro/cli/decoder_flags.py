@@ -17,8 +17,8 @@ from absl import flags
 
 from t2t_repro import errors
 from t2t_repro.cli import common_flags
+from t2t_repro.cli.common_flags import at_least, at_most, flag, one_of
 from t2t_repro.io import files
-from t2t_repro.io.fields import at_least, at_most, flag, one_of
 from t2t_repro.problem import Problem
 from t2t_repro.text import parallel_files
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, registry
 from t2t_repro.data import manifest
 from t2t_repro.io import fields, files
 from t2t_repro.io.fields import at_least, flag, one_of
@@ -63,7 +63,7 @@ class Row(NamedTuple):
         return f"{self.name}, seed {self.seed}"
 
     @property
-    def hparams(self) -> hparam.HParams:
+    def hparams(self) -> Any:
         """The hparams set with the changes."""
         return registry.build_hparams(self.hparams_set).override(self.changes)
 
